@@ -1,0 +1,285 @@
+//! Events: what happened, as every subscriber sees it (`{"id", "type", "properties"}`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    EventId, FileDiff, Json, JsonMap, Message, MessageError, MessageId, Part, PartId, PermissionId, PermissionReplyKind,
+    PermissionRequest, Project, QuestionId, QuestionRequest, Session, SessionId, Timestamp, Todo,
+};
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its id.
+    pub id: EventId,
+    /// What happened.
+    #[serde(flatten)]
+    pub body: EventBody,
+}
+
+impl Event {
+    /// A new event.
+    pub fn new(body: EventBody) -> Self {
+        Self { id: EventId::new(), body }
+    }
+}
+
+/// What a session does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum SessionStatus {
+    /// Nothing.
+    Idle,
+    /// A turn.
+    Busy,
+    /// It waits before it calls the model again.
+    Retry {
+        /// Which try failed, from 1.
+        attempt: u32,
+        /// Why.
+        message: String,
+        /// What the human could do.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        action: Option<Json>,
+        /// When it goes on.
+        next: Timestamp,
+    },
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "properties")]
+#[expect(missing_docs, reason = "each field is what its name says, and the names are the wire's")]
+pub enum EventBody {
+    /// A session was made.
+    #[serde(rename = "session.created", rename_all = "camelCase")]
+    SessionCreated { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Session> },
+    /// A session changed.
+    #[serde(rename = "session.updated")]
+    SessionUpdated { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Session> },
+    /// A session is gone.
+    #[serde(rename = "session.deleted")]
+    SessionDeleted { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Session> },
+    /// What a session does now.
+    #[serde(rename = "session.status")]
+    SessionStatus { #[serde(rename = "sessionID")] session_id: SessionId, status: SessionStatus },
+    /// A session stopped (older clients wait for it).
+    #[serde(rename = "session.idle")]
+    SessionIdle { #[serde(rename = "sessionID")] session_id: SessionId },
+    /// Something went wrong in a session.
+    #[serde(rename = "session.error")]
+    SessionError {
+        #[serde(rename = "sessionID", skip_serializing_if = "Option::is_none")]
+        session_id: Option<SessionId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<MessageError>,
+    },
+    /// What a session changed in the files.
+    #[serde(rename = "session.diff")]
+    SessionDiff { #[serde(rename = "sessionID")] session_id: SessionId, diff: Vec<FileDiff> },
+    /// A conversation was compacted.
+    #[serde(rename = "session.compacted")]
+    SessionCompacted { #[serde(rename = "sessionID")] session_id: SessionId },
+    /// A message was made or changed.
+    #[serde(rename = "message.updated")]
+    MessageUpdated { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Message> },
+    /// A message is gone.
+    #[serde(rename = "message.removed")]
+    MessageRemoved {
+        #[serde(rename = "sessionID")] session_id: SessionId,
+        #[serde(rename = "messageID")] message_id: MessageId,
+    },
+    /// A part was made or changed.
+    #[serde(rename = "message.part.updated")]
+    PartUpdated { #[serde(rename = "sessionID")] session_id: SessionId, part: Box<Part>, time: Timestamp },
+    /// A part is gone.
+    #[serde(rename = "message.part.removed")]
+    PartRemoved {
+        #[serde(rename = "sessionID")] session_id: SessionId,
+        #[serde(rename = "messageID")] message_id: MessageId,
+        #[serde(rename = "partID")] part_id: PartId,
+    },
+    /// A part's text grew. Never stored.
+    #[serde(rename = "message.part.delta")]
+    PartDelta {
+        #[serde(rename = "sessionID")] session_id: SessionId,
+        #[serde(rename = "messageID")] message_id: MessageId,
+        #[serde(rename = "partID")] part_id: PartId,
+        field: String,
+        delta: String,
+    },
+    /// A permission is wanted.
+    #[serde(rename = "permission.asked")]
+    PermissionAsked(Box<PermissionRequest>),
+    /// A permission was given or refused.
+    #[serde(rename = "permission.replied")]
+    PermissionReplied {
+        #[serde(rename = "sessionID")] session_id: SessionId,
+        #[serde(rename = "requestID")] request_id: PermissionId,
+        reply: PermissionReplyKind,
+    },
+    /// The agent asks.
+    #[serde(rename = "question.asked")]
+    QuestionAsked(Box<QuestionRequest>),
+    /// The human answered: the chosen labels of each question.
+    #[serde(rename = "question.replied")]
+    QuestionReplied {
+        #[serde(rename = "sessionID")] session_id: SessionId,
+        #[serde(rename = "requestID")] request_id: QuestionId,
+        answers: Vec<Vec<String>>,
+    },
+    /// The human did not want to answer.
+    #[serde(rename = "question.rejected")]
+    QuestionRejected {
+        #[serde(rename = "sessionID")] session_id: SessionId,
+        #[serde(rename = "requestID")] request_id: QuestionId,
+    },
+    /// The todo list changed.
+    #[serde(rename = "todo.updated")]
+    TodoUpdated { #[serde(rename = "sessionID")] session_id: SessionId, todos: Vec<Todo> },
+    /// A tool changed a file.
+    #[serde(rename = "file.edited")]
+    FileEdited { file: String },
+    /// A file changed on disk: `add`, `change` or `unlink`.
+    #[serde(rename = "file.watcher.updated")]
+    FileWatcherUpdated { file: String, event: String },
+    /// A command was run.
+    #[serde(rename = "command.executed")]
+    CommandExecuted {
+        name: String,
+        #[serde(rename = "sessionID")] session_id: SessionId,
+        arguments: String,
+        #[serde(rename = "messageID")] message_id: MessageId,
+    },
+    /// A project changed.
+    #[serde(rename = "project.updated")]
+    ProjectUpdated(Box<Project>),
+    /// The branch changed.
+    #[serde(rename = "vcs.branch.updated")]
+    VcsBranchUpdated { #[serde(skip_serializing_if = "Option::is_none")] branch: Option<String> },
+    /// An MCP server's tools changed.
+    #[serde(rename = "mcp.tools.changed")]
+    McpToolsChanged { server: String },
+    /// A language server changed.
+    #[serde(rename = "lsp.updated")]
+    LspUpdated {},
+    /// A subscriber is connected.
+    #[serde(rename = "server.connected")]
+    ServerConnected {},
+    /// The connection lives.
+    #[serde(rename = "server.heartbeat")]
+    ServerHeartbeat {},
+    /// A directory's state was dropped.
+    #[serde(rename = "server.instance.disposed")]
+    InstanceDisposed { directory: String },
+    /// Everything was dropped.
+    #[serde(rename = "global.disposed")]
+    GlobalDisposed {},
+    /// A plugin was loaded.
+    #[serde(rename = "plugin.added")]
+    PluginAdded { id: String },
+    /// The list of models changed.
+    #[serde(rename = "catalog.updated")]
+    CatalogUpdated {},
+    /// The list of integrations changed.
+    #[serde(rename = "integration.updated")]
+    IntegrationUpdated {},
+    /// The list of references changed.
+    #[serde(rename = "reference.updated")]
+    ReferenceUpdated {},
+    /// A terminal was opened.
+    #[serde(rename = "pty.created")]
+    PtyCreated { info: Json },
+    /// A terminal changed.
+    #[serde(rename = "pty.updated")]
+    PtyUpdated { info: Json },
+    /// A terminal's program ended.
+    #[serde(rename = "pty.exited")]
+    PtyExited { id: String, #[serde(rename = "exitCode")] exit_code: i64 },
+    /// A terminal is gone.
+    #[serde(rename = "pty.deleted")]
+    PtyDeleted { id: String },
+    /// Text for the terminal client's prompt.
+    #[serde(rename = "tui.prompt.append")]
+    TuiPromptAppend { text: String },
+    /// A command for the terminal client.
+    #[serde(rename = "tui.command.execute")]
+    TuiCommandExecute { command: String },
+    /// A notice for the terminal client.
+    #[serde(rename = "tui.toast.show")]
+    TuiToastShow {
+        #[serde(skip_serializing_if = "Option::is_none")] title: Option<String>,
+        message: String,
+        variant: String,
+        #[serde(skip_serializing_if = "Option::is_none")] duration: Option<u64>,
+    },
+    /// The terminal client shall show a session.
+    #[serde(rename = "tui.session.select")]
+    TuiSessionSelect { #[serde(rename = "sessionID")] session_id: SessionId },
+    /// A worktree is there.
+    #[serde(rename = "worktree.ready")]
+    WorktreeReady { name: String, #[serde(skip_serializing_if = "Option::is_none")] branch: Option<String> },
+    /// A worktree could not be made.
+    #[serde(rename = "worktree.failed")]
+    WorktreeFailed { message: String },
+    /// An event that this version does not know; kept as it is.
+    #[serde(untagged)]
+    Other(OtherEvent),
+}
+
+/// An event that this version does not know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherEvent {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its properties.
+    #[serde(default)]
+    pub properties: JsonMap,
+}
+
+impl EventBody {
+    /// The session it is about.
+    pub fn session_id(&self) -> Option<&SessionId> {
+        match self {
+            Self::SessionCreated { session_id, .. }
+            | Self::SessionUpdated { session_id, .. }
+            | Self::SessionDeleted { session_id, .. }
+            | Self::SessionStatus { session_id, .. }
+            | Self::SessionIdle { session_id }
+            | Self::SessionDiff { session_id, .. }
+            | Self::SessionCompacted { session_id }
+            | Self::MessageUpdated { session_id, .. }
+            | Self::MessageRemoved { session_id, .. }
+            | Self::PartUpdated { session_id, .. }
+            | Self::PartRemoved { session_id, .. }
+            | Self::PartDelta { session_id, .. }
+            | Self::PermissionReplied { session_id, .. }
+            | Self::QuestionReplied { session_id, .. }
+            | Self::QuestionRejected { session_id, .. }
+            | Self::TodoUpdated { session_id, .. }
+            | Self::CommandExecuted { session_id, .. }
+            | Self::TuiSessionSelect { session_id } => Some(session_id),
+            Self::SessionError { session_id, .. } => session_id.as_ref(),
+            Self::PermissionAsked(ask) => Some(&ask.session_id),
+            Self::QuestionAsked(ask) => Some(&ask.session_id),
+            _ => None,
+        }
+    }
+
+    /// A part was made or changed, now.
+    pub fn part(part: Part) -> Option<Self> {
+        let session_id = part.head()?.session_id.clone();
+        Some(Self::PartUpdated { session_id, part: Box::new(part), time: crate::now() })
+    }
+
+    /// A message was made or changed.
+    pub fn message(info: Message) -> Self {
+        Self::MessageUpdated { session_id: info.session_id().clone(), info: Box::new(info) }
+    }
+
+    /// A session was changed.
+    pub fn session(info: Session) -> Self {
+        Self::SessionUpdated { session_id: info.id.clone(), info: Box::new(info) }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a watcher receives: events as bytes that were serialised once, with their place in the log.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{Event, EventId, SessionId};
+
+/// A place in the log: the sequence number of an event and its id, so that a cursor of another database is noticed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// The event's sequence number.
+    pub seq: u64,
+    /// The event's id.
+    pub id: EventId,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.seq, self.id)
+    }
+}
+
+impl std::str::FromStr for Cursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (seq, id) = text.split_once('-').ok_or_else(|| format!("not a cursor: {text:?}"))?;
+        let seq = seq.parse().map_err(|_| format!("not a cursor: {text:?}"))?;
+        Ok(Self { seq, id: EventId::parse(id)? })
+    }
+}
+
+/// Which events a watcher wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchScope {
+    /// All of them.
+    All,
+    /// Those of one directory.
+    Directory(String),
+    /// Those of one session.
+    Session(SessionId),
+}
+
+/// One event on its way to a watcher. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// Its place in the log; nothing for what is live only (text deltas).
+    pub cursor: Option<Cursor>,
+    /// The directory it happened in; empty for what is everywhere.
+    pub directory: Arc<str>,
+    /// The project it happened in.
+    pub project: Arc<str>,
+    /// The session it is about.
+    pub session: Option<SessionId>,
+    /// The event as JSON, serialised once.
+    pub json: Bytes,
+    event: Arc<OnceLock<Option<Arc<Event>>>>,
+}
+
+impl Frame {
+    /// A frame of an event that is at hand.
+    pub fn new(cursor: Option<Cursor>, directory: Arc<str>, project: Arc<str>, event: Arc<Event>, json: Bytes) -> Self {
+        let session = event.body.session_id().cloned();
+        Self { cursor, directory, project, session, json, event: Arc::new(OnceLock::from(Some(event))) }
+    }
+
+    /// A frame of a stored event, not parsed yet.
+    pub fn stored(
+        cursor: Cursor,
+        directory: Arc<str>,
+        project: Arc<str>,
+        session: Option<SessionId>,
+        json: Bytes,
+    ) -> Self {
+        Self { cursor: Some(cursor), directory, project, session, json, event: Arc::default() }
+    }
+
+    /// The event as a typed value; parsed at the first call, for all clones together.
+    pub fn event(&self) -> Option<Arc<Event>> {
+        self.event.get_or_init(|| serde_json::from_slice(&self.json).ok().map(Arc::new)).clone()
+    }
+
+    /// Whether a watcher of that scope wants it.
+    pub fn within(&self, scope: &WatchScope) -> bool {
+        match scope {
+            WatchScope::All => true,
+            WatchScope::Directory(directory) => self.directory.is_empty() || *self.directory == **directory,
+            WatchScope::Session(session) => self.session.as_ref() == Some(session),
+        }
+    }
+}
+
+/// What a watcher receives.
+#[derive(Debug, Clone)]
+pub enum WatchItem {
+    /// An event.
+    Frame(Frame),
+    /// The cursor points to a place that is no longer (or not) in this log: read the state anew, events go on from here.
+    Resync(String),
+    /// The watcher was too slow; this is the last item. Read the state anew, or watch again from the last cursor.
+    Lagged,
+}

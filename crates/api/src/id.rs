@@ -1,0 +1,199 @@
+//! Identifiers in OpenCode's format: `<prefix>_<12 hex digits><14 base62 characters>`.
+//!
+//! The hex digits are the low 48 bits of `unix_ms * 4096 + counter`, so ids made later sort later. Session ids hold the
+//! complement, so the newest session sorts first.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since the Unix epoch: the only time format on the wire.
+pub type Timestamp = i64;
+
+/// The current time.
+pub fn now() -> Timestamp {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
+}
+
+const MASK: u64 = (1 << 48) - 1;
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The last stamp given out. It is process-wide because order must hold between every two ids of a process.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// A stamp greater than every earlier one of this process, even when the clock steps back.
+fn stamp() -> u64 {
+    let fresh = (now().max(0) as u64).wrapping_mul(4096) + 1;
+    let step = |last: u64| Some(fresh.max(last + 1));
+    match LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) {
+        Ok(last) | Err(last) => fresh.max(last + 1),
+    }
+}
+
+fn render(prefix: &str, bits: u64) -> String {
+    let mut text = format!("{prefix}_{:012x}", bits & MASK);
+    text.extend((0..14).map(|_| char::from(BASE62[fastrand::usize(..62)])));
+    text
+}
+
+fn ascending(prefix: &str) -> String {
+    render(prefix, stamp())
+}
+
+fn descending(prefix: &str) -> String {
+    render(prefix, !stamp())
+}
+
+/// An id for a tool call that no model named.
+pub fn tool_call_id() -> String {
+    ascending("call")
+}
+
+/// A readable name for a session, `adjective-noun`.
+pub fn slug() -> String {
+    const ADJECTIVES: [&str; 24] = [
+        "amber", "brave", "calm", "clear", "cosy", "deft", "early", "fair", "gentle", "glad", "keen", "light", "lucid",
+        "mellow", "nimble", "patient", "plain", "quiet", "rapid", "sturdy", "sunny", "vivid", "warm", "wise",
+    ];
+    const NOUNS: [&str; 24] = [
+        "alder", "badger", "brook", "cedar", "clover", "comet", "dune", "ember", "fern", "finch", "harbor", "heron",
+        "island", "lantern", "maple", "meadow", "otter", "pebble", "quarry", "raven", "spruce", "thistle", "valley",
+        "willow",
+    ];
+    format!("{}-{}", ADJECTIVES[fastrand::usize(..24)], NOUNS[fastrand::usize(..24)])
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $make:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// What every id of this kind begins with, without the underscore.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// A new id.
+            #[expect(clippy::new_without_default, reason = "an id is never a neutral default")]
+            pub fn new() -> Self {
+                Self($make($prefix).into())
+            }
+
+            /// Takes an id from outside; like OpenCode it checks the prefix only, plus a length bound.
+            pub fn parse(text: &str) -> Result<Self, String> {
+                if !text.starts_with($prefix) {
+                    return Err(format!("Expected a string starting with {:?}, got {:?}", $prefix, clip(text)));
+                }
+                if text.len() > 128 {
+                    return Err(format!("An id has at most 128 characters, got {}", text.len()));
+                }
+                Ok(Self(text.into()))
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+id!(
+    /// A session; newer ids sort first.
+    SessionId, "ses", descending
+);
+id!(
+    /// A message; newer ids sort last.
+    MessageId, "msg", ascending
+);
+id!(
+    /// A part of a message.
+    PartId, "prt", ascending
+);
+id!(
+    /// A permission request.
+    PermissionId, "per", ascending
+);
+id!(
+    /// A question to the human.
+    QuestionId, "que", ascending
+);
+id!(
+    /// An event.
+    EventId, "evt", ascending
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ascending_ids_sort_by_age_within_a_millisecond() {
+        let ids: Vec<MessageId> = (0..20_000).map(|_| MessageId::new()).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn session_ids_sort_newest_first() {
+        let ids: Vec<SessionId> = (0..20_000).map(|_| SessionId::new()).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] > pair[1]));
+    }
+
+    #[test]
+    fn format_is_prefix_hex_base62() {
+        let id = EventId::new();
+        let (prefix, rest) = id.as_str().split_once('_').unwrap();
+        assert_eq!(prefix, "evt");
+        assert_eq!(rest.len(), 26);
+        assert!(rest[..12].chars().all(|c| c.is_ascii_hexdigit()));
+        assert!(rest[12..].chars().all(|c| c.is_ascii_alphanumeric()));
+        let bits = u64::from_str_radix(&rest[..12], 16).unwrap();
+        let want = (now() as u64 * 4096) & MASK;
+        assert!(want.abs_diff(bits) < 4096 * 10_000, "the hex digits carry the time");
+    }
+
+    #[test]
+    fn concurrent_ids_are_unique() {
+        let made: Vec<PartId> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| (0..5_000).map(|_| PartId::new()).collect::<Vec<_>>())).collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        });
+        let stamps: std::collections::HashSet<_> = made.iter().map(|id| id.as_str()[..16].to_owned()).collect();
+        assert_eq!(stamps.len(), made.len());
+    }
+
+    #[test]
+    fn parse_names_the_expected_prefix() {
+        assert!(MessageId::parse("msg_x").is_ok());
+        assert_eq!(MessageId::parse("nope").unwrap_err(), r#"Expected a string starting with "msg", got "nope""#);
+        assert!(MessageId::parse(&format!("msg_{}", "x".repeat(500))).is_err());
+    }
+}

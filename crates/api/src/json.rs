@@ -1,0 +1,71 @@
+//! Small JSON helpers: kept unknown fields, and numbers that look as JavaScript prints them.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Any JSON value.
+pub type Json = serde_json::Value;
+/// A JSON object.
+pub type JsonMap = serde_json::Map<String, Json>;
+
+/// Fields that we do not know, kept so that nothing is lost on the way through. Costs one pointer while empty.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extra(Option<Box<JsonMap>>);
+
+impl Extra {
+    /// The unknown field of that name.
+    pub fn get(&self, key: &str) -> Option<&Json> {
+        self.0.as_ref()?.get(key)
+    }
+
+    /// Sets a field.
+    pub fn set(&mut self, key: impl Into<String>, value: Json) {
+        self.0.get_or_insert_default().insert(key.into(), value);
+    }
+
+    /// Whether every field was known.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|map| map.is_empty())
+    }
+}
+
+impl Serialize for Extra {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Some(map) => map.serialize(serializer),
+            None => JsonMap::new().serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let map = JsonMap::deserialize(deserializer)?;
+        Ok(Self((!map.is_empty()).then(|| Box::new(map))))
+    }
+}
+
+/// An amount of money in US dollars. Whole amounts are written without a fraction (`0`, not `0.0`), as OpenCode does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+pub struct Usd(pub f64);
+
+impl std::ops::AddAssign for Usd {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Serialize for Usd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.fract() == 0.0 && self.0.abs() < 9e15 {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Usd {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        f64::deserialize(deserializer).map(Self)
+    }
+}

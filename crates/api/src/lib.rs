@@ -1,0 +1,55 @@
+//! The words that every part of Trefoil shares: OpenCode v1's data model as plain serde types, its id format and event
+//! names, and the traits at the seams ([`Host`], [`Environment`]).
+//!
+//! Invariants: no I/O and no async runtime in here; a stored row never fails to parse (unknown fields are kept in
+//! [`Extra`], an unknown part type becomes [`Part::Other`], an unknown event [`EventBody::Other`]).
+
+mod agent;
+mod ask;
+mod catalog;
+mod environment;
+mod error;
+mod event;
+mod feed;
+mod host;
+mod id;
+mod json;
+mod message;
+mod part;
+mod rule;
+mod session;
+mod text;
+
+pub use agent::{Agent, AgentMode, Command, CommandSource, Skill};
+pub use ask::{
+    PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionOption, QuestionRequest, ToolRef,
+};
+pub use catalog::{
+    Capabilities, Cost, CostTier, Limit, Modalities, Model, ModelApi, ModelStatus, Project, ProjectCommands, ProjectIcon,
+    ProjectTime, Provider, ProviderSource,
+};
+pub use environment::{Environment, EnvironmentError};
+pub use error::{ApiErrorData, MessageError, NoData, ProviderAuthData, StructuredOutputData, TextData};
+pub use event::{Event, EventBody, OtherEvent, SessionStatus};
+pub use feed::{Cursor, Frame, WatchItem, WatchScope};
+pub use host::{
+    CommandInput, ContentKind, CreateSession, Features, FileContent, FileNode, FileStatus, FindTextMatch, Host, HostError,
+    HostFuture, ListMessages, ListSessions, MessagePage, PromptInput, PromptPart, PromptTarget, RevertInput, Scope,
+    ShellInput, SummarizeInput, UpdateSession,
+};
+pub use id::{EventId, MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp, now, slug, tool_call_id};
+pub use json::{Extra, Json, JsonMap, Usd};
+pub use message::{
+    AssistantMessage, AssistantPath, AssistantTime, FileDiff, FileDiffStatus, Message, MessageWithParts, ModelRef,
+    OutputFormat, Tokens, TokensCache, UserMessage, UserSummary, UserTime,
+};
+pub use part::{
+    AgentPart, AgentSource, CompactionPart, FilePart, FileSource, Part, PartHead, PartTime, PatchPart, ReasoningPart, RetryPart,
+    RetryTime, SnapshotPart, StepFinishPart, StepStartPart, SubtaskPart, TextPart, ToolCompleted, ToolError, ToolPart,
+    ToolPending, ToolRunning, ToolState, ToolTime,
+};
+pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
+pub use session::{
+    Session, SessionModel, SessionRevert, SessionShare, SessionSummary, SessionTime, SessionTokens, Todo,
+};
+pub use text::strip_control;

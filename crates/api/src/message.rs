@@ -1,0 +1,290 @@
+//! Messages: what the human said, and one answer per model step.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::{Extra, Json, MessageError, MessageId, Part, SessionId, Timestamp, Usd};
+
+/// A message of either side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum Message {
+    /// From the human, or made up on their behalf.
+    User(UserMessage),
+    /// From the model: one step.
+    Assistant(AssistantMessage),
+}
+
+impl Message {
+    /// Its id.
+    pub fn id(&self) -> &MessageId {
+        match self {
+            Self::User(m) => &m.id,
+            Self::Assistant(m) => &m.id,
+        }
+    }
+
+    /// The session it belongs to.
+    pub fn session_id(&self) -> &SessionId {
+        match self {
+            Self::User(m) => &m.session_id,
+            Self::Assistant(m) => &m.session_id,
+        }
+    }
+
+    /// When it was made.
+    pub fn created(&self) -> Timestamp {
+        match self {
+            Self::User(m) => m.time.created,
+            Self::Assistant(m) => m.time.created,
+        }
+    }
+
+    /// The assistant's message, if it is one.
+    pub fn as_assistant(&self) -> Option<&AssistantMessage> {
+        match self {
+            Self::Assistant(m) => Some(m),
+            Self::User(_) => None,
+        }
+    }
+
+    /// The user's message, if it is one.
+    pub fn as_user(&self) -> Option<&UserMessage> {
+        match self {
+            Self::User(m) => Some(m),
+            Self::Assistant(_) => None,
+        }
+    }
+}
+
+/// A message with its parts, as the API lists it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MessageWithParts {
+    /// The message.
+    pub info: Message,
+    /// Its parts, oldest first.
+    pub parts: Vec<Part>,
+}
+
+/// What the human said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UserMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// Its session.
+    #[serde(rename = "sessionID")]
+    pub session_id: SessionId,
+    /// When.
+    pub time: UserTime,
+    /// The shape the answer must have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<OutputFormat>,
+    /// What the turn changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<UserSummary>,
+    /// The agent that answers.
+    pub agent: String,
+    /// The model that answers.
+    pub model: ModelRef,
+    /// An addition to the system prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Tools switched on or off for this turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<IndexMap<String, bool>>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// When a user message was made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UserTime {
+    /// It was made.
+    pub created: Timestamp,
+}
+
+/// What a turn changed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UserSummary {
+    /// A headline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Some sentences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// Per file.
+    pub diffs: Vec<FileDiff>,
+}
+
+/// The change of one file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FileDiff {
+    /// Path, relative to the worktree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Unified diff.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// Lines added.
+    pub additions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+    /// What happened to the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<FileDiffStatus>,
+}
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileDiffStatus {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Deleted,
+    /// It changed.
+    Modified,
+}
+
+/// A model, as messages name it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ModelRef {
+    /// The provider.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// The model.
+    #[serde(rename = "modelID")]
+    pub model_id: String,
+    /// Reasoning effort or the like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+}
+
+impl ModelRef {
+    /// A model without variant.
+    pub fn new(provider_id: impl Into<String>, model_id: impl Into<String>) -> Self {
+        Self { provider_id: provider_id.into(), model_id: model_id.into(), variant: None }
+    }
+
+    /// Reads `provider/model`; the model may contain further slashes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (provider, model) = text.split_once('/')?;
+        (!provider.is_empty() && !model.is_empty()).then(|| Self::new(provider, model))
+    }
+}
+
+impl std::fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.provider_id, self.model_id)
+    }
+}
+
+/// The shape an answer must have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OutputFormat {
+    /// Free text.
+    Text,
+    /// JSON that satisfies a schema.
+    JsonSchema {
+        /// The schema.
+        schema: Json,
+        /// How often the model may try again.
+        #[serde(rename = "retryCount", skip_serializing_if = "Option::is_none")]
+        retry_count: Option<u32>,
+    },
+}
+
+/// One step of the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AssistantMessage {
+    /// Its id.
+    pub id: MessageId,
+    /// Its session.
+    #[serde(rename = "sessionID")]
+    pub session_id: SessionId,
+    /// The user message it answers.
+    #[serde(rename = "parentID")]
+    pub parent_id: MessageId,
+    /// The agent's name again (clients of older versions read it).
+    pub mode: String,
+    /// The agent.
+    pub agent: String,
+    /// Where it works.
+    pub path: AssistantPath,
+    /// What the step cost.
+    pub cost: Usd,
+    /// What the step used.
+    pub tokens: Tokens,
+    /// The model.
+    #[serde(rename = "modelID")]
+    pub model_id: String,
+    /// Its provider.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// When.
+    pub time: AssistantTime,
+    /// Why the step did not end well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<MessageError>,
+    /// Whether it is a compaction's summary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<bool>,
+    /// The answer to a `json_schema` prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Json>,
+    /// Reasoning effort or the like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Why the model stopped: `stop`, `tool-calls`, `length`, `content-filter`, `unknown`, `error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish: Option<String>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Where a step works.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AssistantPath {
+    /// The session's directory.
+    pub cwd: String,
+    /// The worktree's root.
+    pub root: String,
+}
+
+/// When a step happened.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AssistantTime {
+    /// It began.
+    pub created: Timestamp,
+    /// It ended, well or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<Timestamp>,
+}
+
+/// Tokens of one step. `input` excludes what was cached, `output` excludes reasoning.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// All of it, as the provider counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Fresh input.
+    pub input: u64,
+    /// Visible output.
+    pub output: u64,
+    /// Hidden reasoning.
+    pub reasoning: u64,
+    /// Cached input.
+    pub cache: TokensCache,
+}
+
+/// Tokens that the provider's cache served or stored.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TokensCache {
+    /// Served.
+    pub read: u64,
+    /// Stored.
+    pub write: u64,
+}

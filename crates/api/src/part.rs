@@ -1,0 +1,479 @@
+//! Parts: what a message is made of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Timestamp, Tokens, Usd,
+};
+
+/// One part of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum Part {
+    /// Text.
+    Text(TextPart),
+    /// What the model thought.
+    Reasoning(ReasoningPart),
+    /// A file or an image.
+    File(FilePart),
+    /// A tool call and what became of it.
+    Tool(ToolPart),
+    /// A model step begins.
+    StepStart(StepStartPart),
+    /// A model step ended.
+    StepFinish(StepFinishPart),
+    /// Files that a step changed.
+    Patch(PatchPart),
+    /// A state of the files.
+    Snapshot(SnapshotPart),
+    /// A mentioned agent.
+    Agent(AgentPart),
+    /// Work for a subagent.
+    Subtask(SubtaskPart),
+    /// A model call that is tried again.
+    Retry(RetryPart),
+    /// A compaction of the conversation.
+    Compaction(CompactionPart),
+    /// A kind that this version does not know; kept as it is.
+    #[serde(untagged)]
+    Other(JsonMap),
+}
+
+/// What every part has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PartHead {
+    /// Its id.
+    pub id: PartId,
+    /// Its session.
+    #[serde(rename = "sessionID")]
+    pub session_id: SessionId,
+    /// Its message.
+    #[serde(rename = "messageID")]
+    pub message_id: MessageId,
+}
+
+impl PartHead {
+    /// The head of a new part.
+    pub fn new(session_id: &SessionId, message_id: &MessageId) -> Self {
+        Self { id: PartId::new(), session_id: session_id.clone(), message_id: message_id.clone() }
+    }
+}
+
+impl Part {
+    /// What every part has; a part of unknown kind may lack it.
+    pub fn head(&self) -> Option<&PartHead> {
+        Some(match self {
+            Self::Text(p) => &p.head,
+            Self::Reasoning(p) => &p.head,
+            Self::File(p) => &p.head,
+            Self::Tool(p) => &p.head,
+            Self::StepStart(p) => &p.head,
+            Self::StepFinish(p) => &p.head,
+            Self::Patch(p) => &p.head,
+            Self::Snapshot(p) => &p.head,
+            Self::Agent(p) => &p.head,
+            Self::Subtask(p) => &p.head,
+            Self::Retry(p) => &p.head,
+            Self::Compaction(p) => &p.head,
+            Self::Other(_) => return None,
+        })
+    }
+
+    /// The same, to change it.
+    pub fn head_mut(&mut self) -> Option<&mut PartHead> {
+        Some(match self {
+            Self::Text(p) => &mut p.head,
+            Self::Reasoning(p) => &mut p.head,
+            Self::File(p) => &mut p.head,
+            Self::Tool(p) => &mut p.head,
+            Self::StepStart(p) => &mut p.head,
+            Self::StepFinish(p) => &mut p.head,
+            Self::Patch(p) => &mut p.head,
+            Self::Snapshot(p) => &mut p.head,
+            Self::Agent(p) => &mut p.head,
+            Self::Subtask(p) => &mut p.head,
+            Self::Retry(p) => &mut p.head,
+            Self::Compaction(p) => &mut p.head,
+            Self::Other(_) => return None,
+        })
+    }
+
+    /// The tool call, if it is one.
+    pub fn as_tool(&self) -> Option<&ToolPart> {
+        match self {
+            Self::Tool(p) => Some(p),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is a text part.
+    pub fn as_text(&self) -> Option<&TextPart> {
+        match self {
+            Self::Text(p) => Some(p),
+            _ => None,
+        }
+    }
+}
+
+/// When a part was written.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PartTime {
+    /// It began.
+    pub start: Timestamp,
+    /// It ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<Timestamp>,
+}
+
+/// Text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TextPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// The text.
+    pub text: String,
+    /// Made by us for the model, not by the human.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synthetic: Option<bool>,
+    /// Shown to the human, not sent to the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<bool>,
+    /// When.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<PartTime>,
+    /// What a provider or client wants back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<JsonMap>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// What the model thought.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReasoningPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// The text.
+    pub text: String,
+    /// What the provider wants back, for example a signature.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<JsonMap>,
+    /// When.
+    pub time: PartTime,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A file or an image.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FilePart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// Its media type; `application/x-directory` for a directory.
+    pub mime: String,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filename: Option<String>,
+    /// `file:`, `data:` or `http(s):`.
+    pub url: String,
+    /// Where in the prompt's text it was mentioned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<FileSource>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Where a file part comes from; kept as the client gave it (`file`, `symbol` or `resource`, with the mention's place).
+pub type FileSource = Json;
+
+/// A tool call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// The model's id of the call.
+    #[serde(rename = "callID")]
+    pub call_id: String,
+    /// The tool.
+    pub tool: String,
+    /// How far it is.
+    pub state: ToolState,
+    /// What the provider wants back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<JsonMap>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// How far a tool call is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum ToolState {
+    /// The model is still writing it.
+    Pending(ToolPending),
+    /// It runs, or waits for a permission.
+    Running(ToolRunning),
+    /// It ended with a result.
+    Completed(ToolCompleted),
+    /// It ended without one.
+    Error(ToolError),
+}
+
+impl ToolState {
+    /// Whether the call has its outcome.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Completed(_) | Self::Error(_))
+    }
+
+    /// The call's arguments.
+    pub fn input(&self) -> &Json {
+        match self {
+            Self::Pending(s) => &s.input,
+            Self::Running(s) => &s.input,
+            Self::Completed(s) => &s.input,
+            Self::Error(s) => &s.input,
+        }
+    }
+}
+
+/// The model is still writing the call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolPending {
+    /// Empty until the arguments are complete.
+    pub input: Json,
+    /// The arguments' text so far.
+    pub raw: String,
+}
+
+/// The call runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolRunning {
+    /// The arguments.
+    pub input: Json,
+    /// A headline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What the tool tells so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<JsonMap>,
+    /// When.
+    pub time: ToolTime,
+}
+
+/// The call ended with a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCompleted {
+    /// The arguments.
+    pub input: Json,
+    /// What the model reads.
+    pub output: String,
+    /// A headline.
+    pub title: String,
+    /// What clients show.
+    pub metadata: JsonMap,
+    /// When.
+    pub time: ToolTime,
+    /// Images and files beside the text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attachments: Option<Vec<Part>>,
+}
+
+/// The call ended without a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolError {
+    /// The arguments.
+    pub input: Json,
+    /// What the model reads.
+    pub error: String,
+    /// What clients show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<JsonMap>,
+    /// When.
+    pub time: ToolTime,
+}
+
+/// When a call ran.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolTime {
+    /// It began.
+    pub start: Timestamp,
+    /// It ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<Timestamp>,
+    /// Its output was dropped from the context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compacted: Option<Timestamp>,
+}
+
+/// A model step begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepStartPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// The state of the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A model step ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepFinishPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// Why the model stopped.
+    pub reason: String,
+    /// The state of the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// What the step cost.
+    pub cost: Usd,
+    /// What the step used.
+    pub tokens: Tokens,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Files that a step changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PatchPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// The state before.
+    pub hash: String,
+    /// Absolute paths.
+    pub files: Vec<String>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A state of the files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// The state.
+    pub snapshot: String,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A mentioned agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// The agent.
+    pub name: String,
+    /// Where in the prompt's text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<AgentSource>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Where in a prompt's text something was mentioned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentSource {
+    /// The mention.
+    pub value: String,
+    /// Its first character.
+    pub start: u64,
+    /// Behind its last.
+    pub end: u64,
+}
+
+/// Work for a subagent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubtaskPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// What it shall do.
+    pub prompt: String,
+    /// In a few words.
+    pub description: String,
+    /// Who shall do it.
+    pub agent: String,
+    /// With which model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// The command it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A model call that is tried again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RetryPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// Which try failed, from 1.
+    pub attempt: u32,
+    /// Why.
+    pub error: crate::MessageError,
+    /// When.
+    pub time: RetryTime,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl RetryPart {
+    /// The failure, if it is one of a model's API.
+    pub fn api_error(&self) -> Option<&ApiErrorData> {
+        match &self.error {
+            crate::MessageError::ApiError(data) => Some(data),
+            _ => None,
+        }
+    }
+}
+
+/// When a try failed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RetryTime {
+    /// It failed.
+    pub created: Timestamp,
+}
+
+/// A compaction of the conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompactionPart {
+    /// What every part has.
+    #[serde(flatten)]
+    pub head: PartHead,
+    /// Whether we began it, not the human.
+    pub auto: bool,
+    /// Whether the context had overflowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overflow: Option<bool>,
+    /// The first message that is kept as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail_start_id: Option<MessageId>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
