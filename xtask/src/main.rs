@@ -1,1 +1,34 @@
-fn main() {}
+//! The project's own commands: `cargo xtask test`, `cargo xtask fuzz`, `cargo xtask bench`.
+
+#![expect(clippy::print_stdout, reason = "the output is what the program is for")]
+
+mod bench;
+mod cargo;
+mod fuzz;
+mod test;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "cargo xtask <command>
+
+  test [--fast]                  everything that must pass: format, lints, build, tests, fuzz and benchmark smoke
+                                 (--fast leaves the smokes out)
+  fuzz [TARGET] [--seconds N] [--seed N]
+                                 random input for one parser, or for all of them
+  bench [--smoke] [--runs N] [--peer | --opencode PATH]
+                                 the benchmark table; --peer installs OpenCode from npm to compare with";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = arguments.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    match command {
+        "test" => test::run(rest),
+        "fuzz" => fuzz::run(rest),
+        "bench" => bench::run(rest),
+        "" | "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("no command {other:?}\n\n{USAGE}"),
+    }
+}

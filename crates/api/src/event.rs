@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EventId, FileDiff, Json, JsonMap, Message, MessageError, MessageId, Part, PartId, PermissionId, PermissionReplyKind,
-    PermissionRequest, Project, QuestionId, QuestionRequest, Session, SessionId, Timestamp, Todo,
+    EventId, FileDiff, Json, JsonMap, Message, MessageError, MessageId, Part, PartId, PermissionId,
+    PermissionReplyKind, PermissionRequest, Project, QuestionId, QuestionRequest, Session, SessionId, Timestamp, Todo,
 };
 
 /// One event.
@@ -53,19 +53,38 @@ pub enum SessionStatus {
 pub enum EventBody {
     /// A session was made.
     #[serde(rename = "session.created", rename_all = "camelCase")]
-    SessionCreated { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Session> },
+    SessionCreated {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        info: Box<Session>,
+    },
     /// A session changed.
     #[serde(rename = "session.updated")]
-    SessionUpdated { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Session> },
+    SessionUpdated {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        info: Box<Session>,
+    },
     /// A session is gone.
     #[serde(rename = "session.deleted")]
-    SessionDeleted { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Session> },
+    SessionDeleted {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        info: Box<Session>,
+    },
     /// What a session does now.
     #[serde(rename = "session.status")]
-    SessionStatus { #[serde(rename = "sessionID")] session_id: SessionId, status: SessionStatus },
+    SessionStatus {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        status: SessionStatus,
+    },
     /// A session stopped (older clients wait for it).
     #[serde(rename = "session.idle")]
-    SessionIdle { #[serde(rename = "sessionID")] session_id: SessionId },
+    SessionIdle {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+    },
     /// Something went wrong in a session.
     #[serde(rename = "session.error")]
     SessionError {
@@ -76,35 +95,59 @@ pub enum EventBody {
     },
     /// What a session changed in the files.
     #[serde(rename = "session.diff")]
-    SessionDiff { #[serde(rename = "sessionID")] session_id: SessionId, diff: Vec<FileDiff> },
+    SessionDiff {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        diff: Vec<FileDiff>,
+    },
     /// A conversation was compacted.
     #[serde(rename = "session.compacted")]
-    SessionCompacted { #[serde(rename = "sessionID")] session_id: SessionId },
+    SessionCompacted {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+    },
     /// A message was made or changed.
     #[serde(rename = "message.updated")]
-    MessageUpdated { #[serde(rename = "sessionID")] session_id: SessionId, info: Box<Message> },
+    MessageUpdated {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        info: Box<Message>,
+    },
     /// A message is gone.
     #[serde(rename = "message.removed")]
     MessageRemoved {
-        #[serde(rename = "sessionID")] session_id: SessionId,
-        #[serde(rename = "messageID")] message_id: MessageId,
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        #[serde(rename = "messageID")]
+        message_id: MessageId,
     },
     /// A part was made or changed.
     #[serde(rename = "message.part.updated")]
-    PartUpdated { #[serde(rename = "sessionID")] session_id: SessionId, part: Box<Part>, time: Timestamp },
+    PartUpdated {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        part: Box<Part>,
+        time: Timestamp,
+    },
     /// A part is gone.
     #[serde(rename = "message.part.removed")]
     PartRemoved {
-        #[serde(rename = "sessionID")] session_id: SessionId,
-        #[serde(rename = "messageID")] message_id: MessageId,
-        #[serde(rename = "partID")] part_id: PartId,
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        #[serde(rename = "messageID")]
+        message_id: MessageId,
+        #[serde(rename = "partID")]
+        part_id: PartId,
     },
     /// A part's text grew. Never stored.
     #[serde(rename = "message.part.delta")]
     PartDelta {
-        #[serde(rename = "sessionID")] session_id: SessionId,
-        #[serde(rename = "messageID")] message_id: MessageId,
-        #[serde(rename = "partID")] part_id: PartId,
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        #[serde(rename = "messageID")]
+        message_id: MessageId,
+        #[serde(rename = "partID")]
+        part_id: PartId,
         field: String,
         delta: String,
     },
@@ -114,8 +157,10 @@ pub enum EventBody {
     /// A permission was given or refused.
     #[serde(rename = "permission.replied")]
     PermissionReplied {
-        #[serde(rename = "sessionID")] session_id: SessionId,
-        #[serde(rename = "requestID")] request_id: PermissionId,
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        #[serde(rename = "requestID")]
+        request_id: PermissionId,
         reply: PermissionReplyKind,
     },
     /// The agent asks.
@@ -124,19 +169,27 @@ pub enum EventBody {
     /// The human answered: the chosen labels of each question.
     #[serde(rename = "question.replied")]
     QuestionReplied {
-        #[serde(rename = "sessionID")] session_id: SessionId,
-        #[serde(rename = "requestID")] request_id: QuestionId,
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        #[serde(rename = "requestID")]
+        request_id: QuestionId,
         answers: Vec<Vec<String>>,
     },
     /// The human did not want to answer.
     #[serde(rename = "question.rejected")]
     QuestionRejected {
-        #[serde(rename = "sessionID")] session_id: SessionId,
-        #[serde(rename = "requestID")] request_id: QuestionId,
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        #[serde(rename = "requestID")]
+        request_id: QuestionId,
     },
     /// The todo list changed.
     #[serde(rename = "todo.updated")]
-    TodoUpdated { #[serde(rename = "sessionID")] session_id: SessionId, todos: Vec<Todo> },
+    TodoUpdated {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        todos: Vec<Todo>,
+    },
     /// A tool changed a file.
     #[serde(rename = "file.edited")]
     FileEdited { file: String },
@@ -147,16 +200,21 @@ pub enum EventBody {
     #[serde(rename = "command.executed")]
     CommandExecuted {
         name: String,
-        #[serde(rename = "sessionID")] session_id: SessionId,
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
         arguments: String,
-        #[serde(rename = "messageID")] message_id: MessageId,
+        #[serde(rename = "messageID")]
+        message_id: MessageId,
     },
     /// A project changed.
     #[serde(rename = "project.updated")]
     ProjectUpdated(Box<Project>),
     /// The branch changed.
     #[serde(rename = "vcs.branch.updated")]
-    VcsBranchUpdated { #[serde(skip_serializing_if = "Option::is_none")] branch: Option<String> },
+    VcsBranchUpdated {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        branch: Option<String>,
+    },
     /// An MCP server's tools changed.
     #[serde(rename = "mcp.tools.changed")]
     McpToolsChanged { server: String },
@@ -195,7 +253,11 @@ pub enum EventBody {
     PtyUpdated { info: Json },
     /// A terminal's program ended.
     #[serde(rename = "pty.exited")]
-    PtyExited { id: String, #[serde(rename = "exitCode")] exit_code: i64 },
+    PtyExited {
+        id: String,
+        #[serde(rename = "exitCode")]
+        exit_code: i64,
+    },
     /// A terminal is gone.
     #[serde(rename = "pty.deleted")]
     PtyDeleted { id: String },
@@ -208,17 +270,26 @@ pub enum EventBody {
     /// A notice for the terminal client.
     #[serde(rename = "tui.toast.show")]
     TuiToastShow {
-        #[serde(skip_serializing_if = "Option::is_none")] title: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
         message: String,
         variant: String,
-        #[serde(skip_serializing_if = "Option::is_none")] duration: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        duration: Option<u64>,
     },
     /// The terminal client shall show a session.
     #[serde(rename = "tui.session.select")]
-    TuiSessionSelect { #[serde(rename = "sessionID")] session_id: SessionId },
+    TuiSessionSelect {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+    },
     /// A worktree is there.
     #[serde(rename = "worktree.ready")]
-    WorktreeReady { name: String, #[serde(skip_serializing_if = "Option::is_none")] branch: Option<String> },
+    WorktreeReady {
+        name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        branch: Option<String>,
+    },
     /// A worktree could not be made.
     #[serde(rename = "worktree.failed")]
     WorktreeFailed { message: String },

@@ -7,9 +7,10 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, Command, Cursor, FileDiff, FileSource, Json, JsonMap, MessageId, MessageWithParts, ModelRef, OutputFormat, Part,
-    PartId, PermissionId, PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session,
-    SessionId, SessionModel, SessionStatus, Skill, Timestamp, Todo, WatchItem, WatchScope, part::AgentSource,
+    Agent, Command, Cursor, FileDiff, FileSource, Json, JsonMap, MessageId, MessageWithParts, ModelRef, OutputFormat,
+    Part, PartId, PermissionId, PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest,
+    Ruleset, Session, SessionId, SessionModel, SessionStatus, Skill, Timestamp, Todo, WatchItem, WatchScope,
+    part::AgentSource,
 };
 
 /// What a [`Host`] method gives back.
@@ -400,13 +401,23 @@ pub trait Host: Send + Sync {
     /// Sessions, newest change first.
     fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>>;
     /// Changes a session.
-    fn update_session<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, change: UpdateSession) -> HostFuture<'a, Session>;
+    fn update_session<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a SessionId,
+        change: UpdateSession,
+    ) -> HostFuture<'a, Session>;
     /// Deletes a session and its children, after stopping them.
     fn delete_session<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, ()>;
     /// The sessions that a session spawned.
     fn children<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Session>>;
     /// Copies a session, up to a message (which is left out) or whole.
-    fn fork_session<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, before: Option<MessageId>) -> HostFuture<'a, Session>;
+    fn fork_session<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a SessionId,
+        before: Option<MessageId>,
+    ) -> HostFuture<'a, Session>;
     /// What every session that is not idle does.
     fn statuses<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<SessionId, SessionStatus>>;
 
@@ -415,22 +426,44 @@ pub trait Host: Send + Sync {
     /// Messages with their parts.
     fn messages<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, query: ListMessages) -> HostFuture<'a, MessagePage>;
     /// A message with its parts.
-    fn message<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, message: &'a MessageId) -> HostFuture<'a, MessageWithParts>;
+    fn message<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a SessionId,
+        message: &'a MessageId,
+    ) -> HostFuture<'a, MessageWithParts>;
     /// Deletes a message.
     fn delete_message<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, message: &'a MessageId) -> HostFuture<'a, ()>;
     /// Replaces a part.
     fn update_part<'a>(&'a self, scope: &'a Scope, part: Part) -> HostFuture<'a, Part>;
     /// Deletes a part.
-    fn delete_part<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, message: &'a MessageId, part: &'a PartId) -> HostFuture<'a, ()>;
+    fn delete_part<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a SessionId,
+        message: &'a MessageId,
+        part: &'a PartId,
+    ) -> HostFuture<'a, ()>;
 
     // Turns.
 
     /// Sends a prompt and waits for the turn's end: the last answer, or the stored message with `no_reply`.
-    fn prompt<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageWithParts>;
+    fn prompt<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a SessionId,
+        input: PromptInput,
+    ) -> HostFuture<'a, MessageWithParts>;
     /// Sends a prompt; returns once it is durable.
-    fn prompt_async<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageId>;
+    fn prompt_async<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: PromptInput)
+    -> HostFuture<'a, MessageId>;
     /// Runs a command and waits for the turn's end.
-    fn command<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: CommandInput) -> HostFuture<'a, MessageWithParts>;
+    fn command<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a SessionId,
+        input: CommandInput,
+    ) -> HostFuture<'a, MessageWithParts>;
     /// Runs a shell command as the human; no model is called.
     fn shell<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: ShellInput) -> HostFuture<'a, MessageWithParts>;
     /// Stops the turn; returns when it has stopped. False if none ran.
@@ -444,7 +477,12 @@ pub trait Host: Send + Sync {
     /// The todo list.
     fn todo<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Todo>>;
     /// What a session, or a turn of it, changed.
-    fn diff<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, message: Option<MessageId>) -> HostFuture<'a, Vec<FileDiff>>;
+    fn diff<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a SessionId,
+        message: Option<MessageId>,
+    ) -> HostFuture<'a, Vec<FileDiff>>;
     /// Brings turns that a crash cut off to a truthful end or on their way again: of one session, or of all.
     fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize>;
 
@@ -453,11 +491,21 @@ pub trait Host: Send + Sync {
     /// Permission requests that wait.
     fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>>;
     /// Answers one.
-    fn reply_permission<'a>(&'a self, scope: &'a Scope, id: &'a PermissionId, reply: PermissionReply) -> HostFuture<'a, ()>;
+    fn reply_permission<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a PermissionId,
+        reply: PermissionReply,
+    ) -> HostFuture<'a, ()>;
     /// Questions that wait.
     fn questions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<QuestionRequest>>;
     /// Answers one; nothing means that the human does not want to.
-    fn reply_question<'a>(&'a self, scope: &'a Scope, id: &'a QuestionId, answers: Option<Vec<Vec<String>>>) -> HostFuture<'a, ()>;
+    fn reply_question<'a>(
+        &'a self,
+        scope: &'a Scope,
+        id: &'a QuestionId,
+        answers: Option<Vec<Vec<String>>>,
+    ) -> HostFuture<'a, ()>;
 
     // What there is.
 

@@ -25,17 +25,17 @@ pub use ask::{
     PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionOption, QuestionRequest, ToolRef,
 };
 pub use catalog::{
-    Capabilities, Cost, CostTier, Limit, Modalities, Model, ModelApi, ModelStatus, Project, ProjectCommands, ProjectIcon,
-    ProjectTime, Provider, ProviderSource,
+    Capabilities, Cost, CostTier, Limit, Modalities, Model, ModelApi, ModelStatus, Project, ProjectCommands,
+    ProjectIcon, ProjectTime, Provider, ProviderSource,
 };
 pub use environment::{Environment, EnvironmentError};
 pub use error::{ApiErrorData, MessageError, NoData, ProviderAuthData, StructuredOutputData, TextData};
 pub use event::{Event, EventBody, OtherEvent, SessionStatus};
 pub use feed::{Cursor, Frame, WatchItem, WatchScope};
 pub use host::{
-    CommandInput, ContentKind, CreateSession, Features, FileContent, FileNode, FileStatus, FindTextMatch, Host, HostError,
-    HostFuture, ListMessages, ListSessions, MessagePage, PromptInput, PromptPart, PromptTarget, RevertInput, Scope,
-    ShellInput, SummarizeInput, UpdateSession,
+    CommandInput, ContentKind, CreateSession, Features, FileContent, FileNode, FileStatus, FindTextMatch, Host,
+    HostError, HostFuture, ListMessages, ListSessions, MessagePage, PromptInput, PromptPart, PromptTarget, RevertInput,
+    Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{EventId, MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp, now, slug, tool_call_id};
 pub use json::{Extra, Json, JsonMap, Usd};
@@ -44,9 +44,9 @@ pub use message::{
     OutputFormat, Tokens, TokensCache, UserMessage, UserSummary, UserTime,
 };
 pub use part::{
-    AgentPart, AgentSource, CompactionPart, FilePart, FileSource, Part, PartHead, PartTime, PatchPart, ReasoningPart, RetryPart,
-    RetryTime, SnapshotPart, StepFinishPart, StepStartPart, SubtaskPart, TextPart, ToolCompleted, ToolError, ToolPart,
-    ToolPending, ToolRunning, ToolState, ToolTime,
+    AgentPart, AgentSource, CompactionPart, FilePart, FileSource, Part, PartHead, PartTime, PatchPart, ReasoningPart,
+    RetryPart, RetryTime, SnapshotPart, StepFinishPart, StepStartPart, SubtaskPart, TextPart, ToolCompleted, ToolError,
+    ToolPart, ToolPending, ToolRunning, ToolState, ToolTime,
 };
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
 pub use session::{

@@ -8,6 +8,7 @@ use crate::{Extra, Json, MessageError, MessageId, Part, SessionId, Timestamp, Us
 /// A message of either side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
+#[expect(clippy::large_enum_variant, reason = "messages are held one at a time or boxed in events")]
 pub enum Message {
     /// From the human, or made up on their behalf.
     User(UserMessage),

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Timestamp, Tokens, Usd,
-};
+use crate::{ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Timestamp, Tokens, Usd};
 
 /// One part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,1 +1,135 @@
-//! config
+//! Finds and merges configuration: `opencode.json[c]` and `trefoil.json[c]`, agents, commands and skills in markdown,
+//! AGENTS.md, and the providers that follow from them.
+//!
+//! Invariants: reads files, but no environment and no current directory (both come in as [`Inputs`]); never fails
+//! (what is wrong is a [`Problem`], and the rest works); what a repository brings along and what executes, redirects,
+//! reveals or loosens something has no effect until the user trusts that content, and is named in
+//! [`Loaded::untrusted`] until then.
+
+mod check;
+mod dirs;
+mod file;
+mod find;
+mod frontmatter;
+mod guard;
+mod instruction;
+mod jsonc;
+mod load;
+mod markdown;
+mod merge;
+mod problem;
+mod project;
+mod provider;
+mod redact;
+mod rules;
+mod schema;
+mod substitute;
+mod suggest;
+mod trust;
+mod typed;
+mod vendor;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use api::{Command, Json, Skill};
+
+pub use dirs::Dirs;
+pub use file::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
+pub use find::SourceKind;
+pub use instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
+pub use load::load;
+pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
+pub use problem::{Problem, Severity};
+pub use project::{GLOBAL_PROJECT, ProjectInfo, project_info};
+pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire};
+pub use rules::ruleset;
+pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
+pub use typed::{
+    AgentConfig, CommandConfig, CompactionConfig, Config, LimitConfig, ModalitiesConfig, ModelConfig,
+    ModelProviderConfig, PriceConfig, ProviderConfig, SkillsConfig, ToolOutputConfig,
+};
+
+/// Everything that decides what is loaded.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// Where the agent works, absolute.
+    pub directory: PathBuf,
+    /// The user's home.
+    pub home: PathBuf,
+    /// The user's folders.
+    pub dirs: Dirs,
+    /// The environment, as it was when the program started.
+    pub env: BTreeMap<String, String>,
+    /// Which repositories' configuration takes effect as a whole.
+    pub trust: Trust,
+}
+
+/// The configuration in effect, and how it came about.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The merged configuration.
+    pub config: Config,
+    /// The same as JSON, to be shown: placeholders are not filled, secrets are masked.
+    pub raw: Json,
+    /// What was read, in the order of merging.
+    pub sources: Vec<Source>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// What is left out until it is trusted.
+    pub untrusted: Vec<Untrusted>,
+    /// Configured keys that have no effect yet.
+    pub inert: Vec<String>,
+    /// Agents of the configuration, built-in ones that it changes included.
+    pub agents: Vec<AgentEntry>,
+    /// Commands of the configuration.
+    pub commands: Vec<Command>,
+    /// Skills.
+    pub skills: Vec<Skill>,
+    /// Instruction files: the user's, the project's from its root down, then those that `instructions` names.
+    pub instructions: Vec<Instruction>,
+    /// The project.
+    pub project: ProjectInfo,
+    /// Providers that can be called.
+    pub providers: Vec<ProviderEntry>,
+}
+
+/// Something that configuration was read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file, if it is one.
+    pub path: Option<PathBuf>,
+    /// The path, or the name of the variable.
+    pub label: String,
+    /// Where it stands in the order of merging.
+    pub kind: SourceKind,
+}
+
+/// A file of a repository with parts that are left out until this content is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untrusted {
+    /// The file.
+    pub path: PathBuf,
+    /// What to give to [`TrustStore::trust`].
+    pub hash: String,
+    /// What is left out, and why.
+    pub what: Vec<String>,
+}
+
+/// An agent of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentEntry {
+    /// Its name.
+    pub name: String,
+    /// What the configuration says about it.
+    pub config: AgentConfig,
+    /// The last source that says something about it.
+    pub source: String,
+}
+
+/// Reads bytes as every kind of file there is here; for fuzzers, which check that it returns.
+pub fn fuzz_config(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    load::fuzz(&text);
+}

@@ -1,1 +1,180 @@
-//! engine
+//! Sessions as actors, the turn loop, agents, permission decisions and recovery. [`Engine`] is the [`api::Host`] of this
+//! process.
+//!
+//! Invariants: no protocol appears in here (no HTTP status, no ACP or A2A type); durable state changes only through
+//! [`store::Store::commit`]; the loop's state is derived from rows, so a turn that was cut off goes on in another process.
+
+mod agents;
+mod asks;
+mod call;
+mod command;
+mod error;
+mod files;
+mod history;
+mod host;
+mod input;
+mod instance;
+mod models;
+mod permission;
+mod prompt;
+mod recover;
+mod runs;
+mod sessions;
+mod shell;
+mod step;
+mod structured;
+mod submit;
+mod system;
+mod template;
+mod title;
+mod turn;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::{Environment, Scope, SessionId};
+use indexmap::IndexMap;
+use llm::{Llm, Script};
+use store::{Signal, Store};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use error::Error;
+use instance::Instance;
+
+/// How long [`Engine::shutdown`] waits for turns to park before it gives up on them.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
+
+/// What an engine is made of.
+pub struct Options {
+    /// The journal.
+    pub store: Store,
+    /// The model wires.
+    pub llm: Llm,
+    /// The process runner.
+    pub exec: exec::Exec,
+    /// Where configuration comes from; its directory is replaced by that of each call.
+    pub inputs: config::Inputs,
+    /// The models of the provider `script`, by id.
+    pub scripts: IndexMap<String, Arc<Script>>,
+    /// Whether somebody is there who can answer the `question` tool.
+    pub question_tool: bool,
+    /// The version that new sessions carry.
+    pub version: String,
+}
+
+/// The agent runtime of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    pub(crate) llm: Llm,
+    pub(crate) exec: exec::Exec,
+    pub(crate) inputs: config::Inputs,
+    pub(crate) scripts: IndexMap<String, Arc<Script>>,
+    pub(crate) question_tool: bool,
+    pub(crate) version: String,
+    instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
+    environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
+    pub(crate) runs: runs::Runs,
+    pub(crate) asks: asks::Waiters,
+    /// Cancelled when the engine shuts down.
+    pub(crate) closing: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Engine {
+    /// Starts an engine; must be called inside a tokio runtime.
+    pub fn open(options: Options) -> Result<Self, Error> {
+        let signals = options.store.take_signals();
+        let inner = Arc::new(Inner {
+            store: options.store,
+            llm: options.llm,
+            exec: options.exec,
+            inputs: options.inputs,
+            scripts: options.scripts,
+            question_tool: options.question_tool,
+            version: options.version,
+            instances: Mutex::default(),
+            environments: Mutex::default(),
+            runs: runs::Runs::default(),
+            asks: asks::Waiters::default(),
+            closing: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        if let Some(mut signals) = signals {
+            let weak = Arc::downgrade(&inner);
+            let closing = inner.closing.clone();
+            tokio::spawn(async move {
+                while let Some(Some((session, signal))) = closing.run_until_cancelled(signals.recv()).await {
+                    let Some(inner) = weak.upgrade() else { break };
+                    inner.on_signal(&session, signal);
+                }
+            });
+        }
+        Ok(Self { inner })
+    }
+
+    /// The configuration of a directory, loaded at its first use.
+    pub fn loaded(&self, scope: &Scope) -> Arc<config::Loaded> {
+        self.inner.instance(Path::new(&scope.directory)).loaded.clone()
+    }
+
+    /// Forgets what was loaded for a directory, so that the next call reads it anew. Running turns keep what they have.
+    pub fn reload(&self, scope: &Scope) {
+        lock(&self.inner.instances).remove(Path::new(&scope.directory));
+    }
+
+    /// Binds a session's files to somebody else's view of them, for turns that this process runs; `None` unbinds.
+    pub fn bind(&self, session: &SessionId, environment: Option<Arc<dyn Environment>>) {
+        let mut bound = lock(&self.inner.environments);
+        match environment {
+            Some(environment) => bound.insert(session.clone(), environment),
+            None => bound.remove(session),
+        };
+    }
+
+    /// Stops taking signals, parks the running turns (they go on at the next start) and waits for their processes to end.
+    pub async fn shutdown(&self) {
+        self.inner.closing.cancel();
+        self.inner.runs.park_all();
+        self.inner.tasks.close();
+        let _ = tokio::time::timeout(SHUTDOWN_WAIT, self.inner.tasks.wait()).await;
+    }
+}
+
+impl Inner {
+    pub(crate) fn instance(&self, directory: &Path) -> Arc<Instance> {
+        if let Some(found) = lock(&self.instances).get(directory) {
+            return found.clone();
+        }
+        let made = Arc::new(Instance::load(self, directory));
+        lock(&self.instances).entry(directory.to_owned()).or_insert(made).clone()
+    }
+
+    pub(crate) fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {
+        lock(&self.environments).get(session).cloned().unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
+    }
+
+    fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
+        match signal {
+            Signal::Abort => {
+                self.runs.abort(session);
+            }
+            Signal::Reply { ask } => self.asks.wake(&ask),
+            Signal::Wake | Signal::Steer { .. } => {
+                self.start(session);
+            }
+        }
+    }
+}
+
+/// A lock whose holder panicked is still good: everything behind these locks is a plain map.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,1 +1,27 @@
-//! llm
+//! Model wires: a [`Prompt`] goes in, a stream of [`LlmEvent`]s comes out, and nothing else.
+//!
+//! Invariants: this crate never sees a session; each wire is a pure request builder and a pure decoder, so fixtures and
+//! fuzzers drive them without a socket; the wire is code, the vendor is data ([`Endpoint`]). Errors carry a class, and
+//! [`retry`] says how long to wait; who waits is the caller's business. Everything that a server can send is bounded,
+//! by a constant beside the code that reads it.
+
+mod classify;
+mod endpoint;
+mod error;
+mod event;
+mod fuzz;
+mod http;
+mod llm;
+pub mod openai;
+mod prompt;
+pub mod retry;
+pub mod script;
+mod sse;
+
+pub use endpoint::{Endpoint, OpenAiChat, Timeouts};
+pub use error::{ErrorClass, LlmError};
+pub use event::{FinishReason, LlmEvent, Usage};
+pub use fuzz::fuzz_decoder;
+pub use llm::Llm;
+pub use prompt::{AssistantContent, Content, Prompt, PromptMessage, Settings, ToolResult, ToolSpec};
+pub use script::{Script, ScriptError};

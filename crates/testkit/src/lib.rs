@@ -1,1 +1,28 @@
-//! testkit
+//! What tests share: a temporary project, a model server that the test drives chunk by chunk, and a recorder of events.
+//!
+//! Everything here fails the test with a message that says what was awaited and what came instead; nothing waits longer
+//! than [`WAIT`]. For tests only: unlike the other crates below `cli` it reads the environment (`PATH`, the test's own
+//! executable).
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test kit fails the test")]
+
+mod binary;
+mod call;
+mod model;
+mod project;
+mod recorder;
+mod recording;
+mod reply;
+
+use std::time::Duration;
+
+pub use binary::trefoil_bin;
+pub use call::{Call, Request};
+pub use model::ModelServer;
+pub use project::TempProject;
+pub use recorder::Recorder;
+pub use recording::{recorded_events, recordings};
+pub use reply::Reply;
+
+/// The longest that anything in here waits for something to happen.
+pub const WAIT: Duration = Duration::from_secs(20);

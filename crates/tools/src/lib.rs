@@ -1,1 +1,44 @@
-//! tools
+//! The [`Tool`] trait and the built-in tools: processes, files, search, web.
+//!
+//! Invariants: a tool never asks for permission, it says what it needs ([`Tool::needs`]) and the engine decides; a tool
+//! never changes stored state, it reports [`Change`]s; an error is text for the model, never a crash; files are touched
+//! only on paths whose symbolic links were resolved and checked, and never through a link that appears afterwards.
+
+mod bash;
+mod context;
+mod diff;
+mod disk;
+mod edit;
+mod find;
+mod glob;
+mod grep;
+mod image;
+mod input;
+mod invalid;
+mod list;
+mod lock;
+mod patch;
+mod path;
+mod question;
+mod read;
+mod registry;
+mod skill;
+mod todo;
+mod tool;
+mod truncate;
+mod walk;
+mod web;
+mod write;
+
+pub use context::{Answers, Context, Loaded, Options, Progress, ProgressUpdate};
+pub use disk::{LocalEnvironment, MAX_FILE_BYTES, resolve};
+pub use edit::fuzz_edit;
+pub use find::{Ignored, find_files, find_text};
+pub use image::sniff;
+pub use input::invalid_arguments;
+pub use invalid::{invalid_json_output, invalid_tool_output};
+pub use patch::fuzz_patch;
+pub use read::read_for_prompt;
+pub use registry::{Registry, RegistryOptions};
+pub use tool::{Attachment, Change, Effect, FileChange, Need, Output, Tool, ToolError, TypedTool, erase};
+pub use truncate::{Truncated, truncate};

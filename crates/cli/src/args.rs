@@ -1,0 +1,205 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A coding agent in your terminal: one binary, a durable session log, any OpenAI-compatible model or none at all.
+#[derive(Debug, Parser)]
+#[command(name = "trefoil", version, disable_help_subcommand = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// What is written to the log: error, warn, info, debug, trace, or target=level pairs.
+    #[arg(long, global = true, value_name = "LEVEL", env = "TREFOIL_LOG", help_heading = "Logging")]
+    pub log_level: Option<String>,
+
+    /// Print the log to standard error instead of the log file.
+    #[arg(long, global = true, help_heading = "Logging")]
+    pub print_logs: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Give the agent a task and watch it work.
+    #[command(after_help = crate::exit::HELP)]
+    Run(Box<Run>),
+    /// List, show, export, import or delete sessions.
+    #[command(subcommand)]
+    Session(Session),
+    /// List the models that can be used.
+    Models {
+        /// Only those of this provider.
+        provider: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the agents.
+    Agents {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show, locate or check the configuration.
+    #[command(subcommand)]
+    Config(Config),
+    /// Let a repository's own configuration take full effect, or no longer.
+    Trust(Trust),
+    /// Look at keys, local model servers, tools, database and configuration, and say what to do about each.
+    Doctor {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a completion script for a shell.
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How `run` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For humans.
+    Default,
+    /// One event per line.
+    Json,
+}
+
+/// A task.
+#[derive(Debug, Clone, Args)]
+pub struct Run {
+    /// The task; what standard input has is added to it, unless that is a terminal.
+    #[arg(value_name = "MESSAGE")]
+    pub message: Vec<String>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "default")]
+    pub format: Format,
+    /// Go on with the last session of this directory.
+    #[arg(long = "continue", short = 'c', conflicts_with = "session")]
+    pub last: bool,
+    /// Go on with this session.
+    #[arg(long, short, value_name = "ID")]
+    pub session: Option<String>,
+    /// The agent that does it.
+    #[arg(long)]
+    pub agent: Option<String>,
+    /// The model that is asked.
+    #[arg(long, short, value_name = "PROVIDER/MODEL")]
+    pub model: Option<String>,
+    /// The variant of the model, for example its reasoning effort.
+    #[arg(long)]
+    pub variant: Option<String>,
+    /// A file, directory or image to attach; can be given several times.
+    #[arg(long = "file", short, value_name = "PATH")]
+    pub files: Vec<PathBuf>,
+    /// The title of the session.
+    #[arg(long)]
+    pub title: Option<String>,
+    /// Run this command; the message is its arguments.
+    #[arg(long, value_name = "NAME")]
+    pub command: Option<String>,
+    /// Allow whatever would be asked. What a rule denies stays denied.
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+}
+
+/// What to do with sessions.
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// List the sessions of this project, newest first.
+    List {
+        /// Those of every project.
+        #[arg(long)]
+        all: bool,
+        /// The most.
+        #[arg(long, short = 'n', default_value_t = 20, value_name = "N")]
+        limit: usize,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a conversation.
+    Show {
+        /// The session.
+        id: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a session as JSON to standard output.
+    Export {
+        /// The session.
+        id: String,
+    },
+    /// Read a session from a file that `export` wrote; it becomes one of this directory.
+    Import {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+    },
+    /// Delete sessions and what they spawned.
+    Delete {
+        /// The sessions.
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print the configuration in effect, with the files it comes from.
+    Show {
+        /// As plain JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the files and directories that are read and written.
+    Path,
+    /// Check every file: broken syntax, unknown keys, wrong types, what is not trusted, what has no effect yet.
+    Check,
+}
+
+/// Whom to trust.
+#[derive(Debug, Args)]
+pub struct Trust {
+    /// The repository; this one without it.
+    pub path: Option<PathBuf>,
+    /// List what is trusted.
+    #[arg(long, conflicts_with_all = ["path", "revoke", "yes"])]
+    pub list: bool,
+    /// Trust it no longer.
+    #[arg(long, conflicts_with = "yes")]
+    pub revoke: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_takes_words_and_options_mixed() {
+        let cli = Cli::parse_from(["trefoil", "run", "fix", "--agent", "plan", "the", "bug", "-f", "a", "-f", "b"]);
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!(run.message, ["fix", "the", "bug"]);
+        assert_eq!(run.agent.as_deref(), Some("plan"));
+        assert_eq!(run.files.len(), 2);
+    }
+}

@@ -1,0 +1,155 @@
+//! How the program ends: the exit codes, and the error that carries one.
+
+use std::fmt;
+
+use api::HostError;
+
+/// The exit codes; `--help` documents them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It worked; for `run`: the turn really succeeded.
+    Success = 0,
+    /// Any failure that has no code of its own.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The model refused, failed or was cut off.
+    Model = 3,
+    /// A permission or a question was rejected, and the turn ended there.
+    Denied = 4,
+    /// Ctrl-C.
+    Cancelled = 130,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// What the user reads about the codes in `run --help`.
+pub const HELP: &str =
+    "Exit codes: 0 the turn succeeded, 1 other error, 2 usage, 3 model error, 4 denied, 130 cancelled";
+
+/// How many of the things that exist an error names.
+const MAX_KNOWN: usize = 12;
+
+/// An error with an exit code and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code.
+    pub exit: Exit,
+    /// What happened, to what.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// An error without advice.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None }
+    }
+
+    /// The same with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Something that does not exist, with what does: nearest first.
+    pub fn unknown(what: &str, id: &str, known: &[String]) -> Self {
+        let failure = Self::new(Exit::Failed, format!("unknown {what}: {id}"));
+        if known.is_empty() {
+            return failure.hint(format!("there is no {what} yet"));
+        }
+        let mut sorted: Vec<&str> = known.iter().map(String::as_str).collect();
+        sorted.sort_by_key(|candidate| distance(id, candidate));
+        let more = sorted.len().saturating_sub(MAX_KNOWN);
+        sorted.truncate(MAX_KNOWN);
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        failure.hint(format!("known: {}{tail}", sorted.join(", ")))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The exit code of an error, and the lines that say it: `error: …`, and a hint where there is one.
+pub fn explain(error: anyhow::Error) -> (Exit, String) {
+    let (exit, message, hint) = match error.downcast_ref::<HostError>() {
+        Some(HostError::NotFound { what, id, known }) => {
+            let failure = Failure::unknown(what, id, known);
+            (failure.exit, failure.message, failure.hint)
+        }
+        _ => match error.downcast_ref::<Failure>() {
+            Some(failure) => (failure.exit, format!("{error:#}"), failure.hint.clone()),
+            None => (Exit::Failed, format!("{error:#}"), None),
+        },
+    };
+    let hint = hint.map_or(String::new(), |hint| format!("  hint: {hint}\n"));
+    (exit, api::strip_control(&format!("error: {message}\n{hint}")).into_owned())
+}
+
+/// The longest text that is compared; what is longer is cut.
+const MAX_COMPARED: usize = 64;
+
+/// How many letters must change to make one text the other, whatever the case.
+fn distance(a: &str, b: &str) -> usize {
+    let clip = |text: &str| text.chars().take(MAX_COMPARED).flat_map(char::to_lowercase).collect::<Vec<_>>();
+    let (a, b) = (clip(a), clip(b));
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_comes_first() {
+        let known = ["general".to_string(), "plan".into(), "build".into()];
+        let failure = Failure::unknown("agent", "biuld", &known);
+        assert_eq!(failure.message, "unknown agent: biuld");
+        assert_eq!(failure.hint.as_deref(), Some("known: build, plan, general"));
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let known: Vec<String> = (0..40).map(|n| format!("m{n}")).collect();
+        let hint = Failure::unknown("model", "m7", &known).hint.unwrap();
+        assert!(hint.starts_with("known: m7, "), "{hint}");
+        assert!(hint.ends_with(" and 28 more"), "{hint}");
+    }
+
+    #[test]
+    fn errors_become_lines() {
+        let error = anyhow::Error::new(Failure::new(Exit::Usage, "no\x1b[2Jpe").hint("do this"));
+        assert_eq!(explain(error), (Exit::Usage, "error: nope\n  hint: do this\n".to_string()));
+        let error = anyhow::anyhow!("inner").context("outer");
+        assert_eq!(explain(error), (Exit::Failed, "error: outer: inner\n".to_string()));
+        let error = HostError::NotFound { what: "agent", id: "x".into(), known: vec!["y".into()] };
+        assert_eq!(explain(error.into()).1, "error: unknown agent: x\n  hint: known: y\n");
+    }
+
+    #[test]
+    fn distances() {
+        for (a, b, want) in [("", "", 0), ("abc", "ABC", 0), ("abc", "", 3), ("kitten", "sitting", 3)] {
+            assert_eq!(distance(a, b), want, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `trefoil session import`. No host can take a whole session, so this writes to the journal itself: all of it or nothing.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use api::{EventBody, Host, Scope};
+use store::{Batch, Place, Store};
+
+use crate::exit::{Exit, Failure};
+use crate::session::Export;
+use crate::term;
+
+/// The largest export that is read.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Reads a session from a file; it becomes one of this directory.
+pub async fn import(
+    host: &dyn Host,
+    store: &Store,
+    scope: &Scope,
+    directory: &Path,
+    file: &Path,
+) -> anyhow::Result<()> {
+    let mut export = read(directory, file).with_context(|| format!("cannot import {}", file.display()))?;
+    let exists = |what: String| {
+        Failure::new(Exit::Failed, format!("cannot import {}: {what} exists already", file.display()))
+            .hint("delete that session first, if the file shall replace it")
+    };
+    if store.session(&export.info.id)?.is_some() {
+        return Err(exists(format!("session {}", export.info.id)).into());
+    }
+    for message in &export.messages {
+        if store.message(message.info.id())?.is_some() {
+            return Err(exists(format!("message {}", message.info.id())).into());
+        }
+        for head in message.parts.iter().filter_map(|part| part.head()) {
+            if store.part(&head.id)?.is_some() {
+                return Err(exists(format!("part {}", head.id)).into());
+            }
+        }
+    }
+    settle(&mut export, host, store, scope).await?;
+    let info = export.info;
+    let mut batch = Batch::new(&Place::new(scope.directory.as_str(), info.project_id.as_str())).durable();
+    batch.session(&info);
+    for message in &export.messages {
+        batch.insert_message(&message.info);
+        for part in &message.parts {
+            batch.part(part);
+        }
+    }
+    batch.event(EventBody::SessionCreated { session_id: info.id.clone(), info: Box::new(info.clone()) });
+    store.commit(batch).await.with_context(|| format!("cannot import {}", file.display()))?;
+    term::eprint(&format!("imported {}\n", term::plural(export.messages.len(), "message")));
+    Ok(term::print(&format!("{}\n", info.id))?)
+}
+
+/// Makes the session one of this directory; what it pointed to elsewhere is dropped.
+async fn settle(export: &mut Export, host: &dyn Host, store: &Store, scope: &Scope) -> anyhow::Result<()> {
+    let info = &mut export.info;
+    info.project_id = host.project(scope).await?.id;
+    info.directory = scope.directory.clone();
+    info.path = None;
+    info.workspace_id = None;
+    info.share = None;
+    info.revert = None;
+    if let Some(parent) = &info.parent_id
+        && store.session(parent)?.is_none()
+    {
+        info.parent_id = None;
+    }
+    Ok(())
+}
+
+fn read(directory: &Path, file: &Path) -> anyhow::Result<Export> {
+    let mut bytes = Vec::new();
+    if file == Path::new("-") {
+        std::io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    } else {
+        std::fs::File::open(directory.join(file))?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Failure::new(Exit::Failed, format!("it has more than {} MB", MAX_BYTES >> 20)).into());
+    }
+    Export::parse(std::str::from_utf8(&bytes).context("it is not UTF-8 text")?)
+}

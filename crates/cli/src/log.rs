@@ -1,0 +1,141 @@
+//! The log: a file that is opened only once something is logged, and that does not grow without end.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::exit::{Exit, Failure};
+
+/// A log that has grown to this many bytes becomes the old one; one old one is kept.
+const MAX_BYTES: u64 = 5 << 20;
+
+/// Where the log is.
+pub fn path(state: &Path) -> PathBuf {
+    state.join("trefoil.log")
+}
+
+/// Starts logging: to standard error, or to the file in the state directory.
+pub fn start(level: Option<&str>, print: bool, state: &Path) -> anyhow::Result<()> {
+    let targets = targets(level)?;
+    if print {
+        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(io::stderr);
+        tracing_subscriber::registry().with(layer).with(targets).init();
+    } else {
+        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(LogFile::new(path(state)));
+        tracing_subscriber::registry().with(layer).with(targets).init();
+    }
+    Ok(())
+}
+
+fn targets(level: Option<&str>) -> anyhow::Result<Targets> {
+    let Some(level) = level.filter(|level| !level.is_empty()) else {
+        return Ok(Targets::new().with_default(LevelFilter::WARN));
+    };
+    // A word alone would be taken for a target of which everything is wanted.
+    let known = |pair: &str| pair.rsplit('=').next().is_some_and(|level| level.parse::<LevelFilter>().is_ok());
+    level.parse().ok().filter(|_| level.split(',').all(known)).ok_or_else(|| {
+        Failure::new(Exit::Usage, format!("unknown log level: {level}"))
+            .hint("use error, warn, info, debug or trace, or target=level pairs with commas between them")
+            .into()
+    })
+}
+
+/// The log file. Cheap to clone.
+#[derive(Clone)]
+struct LogFile(Arc<Mutex<Open>>);
+
+struct Open {
+    path: PathBuf,
+    file: Option<(File, u64)>,
+}
+
+impl LogFile {
+    fn new(path: PathBuf) -> Self {
+        Self(Arc::new(Mutex::new(Open { path, file: None })))
+    }
+}
+
+impl Open {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.file.as_ref().is_some_and(|(_, size)| *size >= MAX_BYTES) {
+            self.file = None;
+        }
+        if self.file.is_none() {
+            self.file = Some(self.open()?);
+        }
+        let Some((file, size)) = &mut self.file else { return Ok(()) };
+        *size += bytes.len() as u64;
+        file.write_all(bytes)
+    }
+
+    fn open(&self) -> io::Result<(File, u64)> {
+        if let Some(folder) = self.path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        if fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() >= MAX_BYTES) {
+            fs::rename(&self.path, self.path.with_extension("log.old"))?;
+        }
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
+        let size = file.metadata()?.len();
+        Ok((file, size))
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(api::strip_control(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogFile {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn the_file_is_made_with_the_first_line_and_turned_over_when_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(&dir.path().join("state"));
+        let mut log = LogFile::new(path.clone());
+        assert!(!path.exists());
+        log.write_all(b"one\x1b[2J\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\n");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        log.write_all(&vec![b'x'; MAX_BYTES as usize]).unwrap();
+        log.write_all(b"two\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two\n");
+        let old = path.with_extension("log.old");
+        assert!(fs::metadata(old).unwrap().len() > MAX_BYTES);
+    }
+
+    #[test]
+    fn levels() {
+        assert!(targets(None).unwrap().would_enable("x", &tracing::Level::WARN));
+        assert!(!targets(None).unwrap().would_enable("x", &tracing::Level::INFO));
+        assert!(targets(Some("trefoil_engine=debug")).unwrap().would_enable("trefoil_engine", &tracing::Level::DEBUG));
+        for wrong in ["loud", "trefoil=loud", "warn,x"] {
+            assert!(targets(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `trefoil models` and `trefoil agents`.
+
+use api::{AgentMode, Host, Model, Provider, Scope};
+
+use crate::exit::Failure;
+use crate::run::thousands;
+use crate::session::print_json;
+use crate::term::{self, one_line};
+
+/// Lists the models that can be used.
+pub async fn models(host: &dyn Host, scope: &Scope, provider: Option<&str>, json: bool) -> anyhow::Result<()> {
+    let mut providers = host.providers(scope).await?;
+    if let Some(wanted) = provider {
+        let known: Vec<String> = providers.iter().map(|provider| provider.id.clone()).collect();
+        providers.retain(|provider| provider.id == wanted);
+        if providers.is_empty() {
+            return Err(Failure::unknown("provider", wanted, &known).into());
+        }
+    }
+    if json {
+        return print_json(&providers.into_iter().map(without_key).collect::<Vec<_>>());
+    }
+    let default = host.default_model(scope).await.ok();
+    let mut rows = Vec::new();
+    for model in providers.iter().flat_map(|provider| provider.models.values()) {
+        let is_default = default
+            .as_ref()
+            .is_some_and(|default| default.provider_id == model.provider_id && default.model_id == model.id);
+        rows.push(row(model, is_default));
+    }
+    term::print(&term::table(&rows))?;
+    if providers.iter().all(|provider| provider.id == "script") {
+        term::eprint(
+            "Only offline scripts are there. Set OPENAI_API_KEY, or add a provider to trefoil.json; see `trefoil doctor`.\n",
+        );
+    }
+    Ok(())
+}
+
+fn row(model: &Model, is_default: bool) -> Vec<String> {
+    let context =
+        if model.limit.context > 0 { format!("{} context", thousands(model.limit.context)) } else { String::new() };
+    let price = if model.cost.input.0 > 0.0 || model.cost.output.0 > 0.0 {
+        format!("${} in, ${} out", model.cost.input.0, model.cost.output.0)
+    } else {
+        String::new()
+    };
+    vec![
+        one_line(&format!("{}/{}", model.provider_id, model.id), 80),
+        one_line(&model.name, 40),
+        context,
+        price,
+        if is_default { "default".into() } else { String::new() },
+    ]
+}
+
+/// A key never leaves the process, nor does anything in the options or headers that may be one.
+fn without_key(mut provider: Provider) -> Provider {
+    provider.key = None;
+    provider.options.retain(|name, _| name == "baseURL");
+    for model in provider.models.values_mut() {
+        model.headers.clear();
+    }
+    provider
+}
+
+/// Lists the agents.
+pub async fn agents(host: &dyn Host, scope: &Scope, json: bool) -> anyhow::Result<()> {
+    let mut agents = host.agents(scope).await?;
+    if json {
+        return print_json(&agents);
+    }
+    agents.retain(|agent| agent.hidden != Some(true));
+    let rows = agents.iter().map(|agent| {
+        let mode = match agent.mode {
+            AgentMode::Primary => "primary",
+            AgentMode::Subagent => "subagent",
+            AgentMode::All => "all",
+        };
+        let model = agent.model.as_ref().map_or(String::new(), ToString::to_string);
+        let description = one_line(agent.description.as_deref().unwrap_or_default(), 80);
+        vec![one_line(&agent.name, 40), mode.to_string(), one_line(&model, 60), description]
+    });
+    Ok(term::print(&term::table(&rows.collect::<Vec<_>>()))?)
+}

@@ -1,0 +1,97 @@
+//! Unified diffs, made short enough to be read between two tool lines.
+
+use api::{Json, JsonMap};
+
+use crate::term::{Style, one_line};
+
+/// How many lines of a diff are shown.
+const MAX_LINES: usize = 24;
+
+/// The diff in a tool's metadata, if there is one that says something.
+pub fn of(metadata: &JsonMap) -> Option<&str> {
+    metadata.get("diff").and_then(Json::as_str).filter(|diff| changes(diff).next().is_some())
+}
+
+/// Lines added and removed.
+pub fn count(patch: &str) -> (usize, usize) {
+    let added = changes(patch).filter(|line| line.starts_with('+')).count();
+    (added, changes(patch).count() - added)
+}
+
+/// The changed lines, coloured and bounded; places that are apart are set apart.
+pub fn compact(patch: &str, style: Style) -> String {
+    let clean = api::strip_control(patch);
+    let total = changes(&clean).count();
+    let mut out = String::new();
+    let mut shown = 0;
+    for line in body(&clean) {
+        if shown == MAX_LINES {
+            break;
+        }
+        let text = one_line(line, style.width.saturating_sub(4));
+        let painted = match line.as_bytes().first() {
+            Some(b'+') => style.green(&text),
+            Some(b'-') => style.red(&text),
+            Some(b'@') if shown > 0 => style.dim("⋯"),
+            _ => continue,
+        };
+        shown += usize::from(!line.starts_with('@'));
+        out += &format!("    {painted}\n");
+    }
+    if total > shown {
+        out += &format!("    {}\n", style.dim(&format!("… {} more changed lines", total - shown)));
+    }
+    out
+}
+
+/// The lines of the hunks: file headers (`---`, `+++`, before a hunk) left out.
+fn body(patch: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    patch.lines().filter(move |line| {
+        match line.as_bytes().first() {
+            Some(b'@') => inside = line.starts_with("@@"),
+            Some(b'+' | b'-' | b' ' | b'\\') | None => {}
+            Some(_) => inside = false,
+        }
+        inside
+    })
+}
+
+fn changes(patch: &str) -> impl Iterator<Item = &str> {
+    body(patch).filter(|line| line.starts_with(['+', '-']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "Index: a.txt\n===\n--- a.txt\n+++ a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n@@ -9 +9,2 @@\n nine\n+--- ten\n";
+
+    #[test]
+    fn headers_and_context_are_left_out() {
+        assert_eq!(count(PATCH), (2, 1));
+        assert_eq!(compact(PATCH, Style::plain()), "    -two\n    +TWO\n    ⋯\n    +--- ten\n");
+    }
+
+    #[test]
+    fn long_diffs_are_cut() {
+        let patch = format!("@@ -0,0 +1,99 @@\n{}", "+x\n".repeat(99));
+        let text = compact(&patch, Style::plain());
+        assert_eq!(text.lines().count(), MAX_LINES + 1);
+        assert!(text.ends_with("    … 75 more changed lines\n"), "{text}");
+    }
+
+    #[test]
+    fn control_sequences_are_removed() {
+        let text = compact("@@ @@\n+\x1b[2Jx\x1b]0;t\x07\n", Style::plain());
+        assert_eq!(text, "    +x\n");
+    }
+
+    #[test]
+    fn nothing_is_no_diff() {
+        let mut metadata = JsonMap::new();
+        assert_eq!(of(&metadata), None);
+        metadata.insert("diff".into(), "--- a\n+++ a\n".into());
+        assert_eq!(of(&metadata), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! `trefoil run`: one turn, shown as it happens. It knows a [`Host`] and nothing of what is behind it.
+
+mod asks;
+mod diff;
+mod input;
+mod json;
+mod render;
+mod turn;
+mod verdict;
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::{
+    AgentMode, CommandInput, CreateSession, Host, ListSessions, MessageId, ModelRef, PromptInput, PromptPart,
+    PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use input::Typed;
+pub use json::escape;
+pub use render::{Piece, Renderer, thousands};
+pub use verdict::cancelled;
+
+use crate::args::Run;
+use crate::exit::{Exit, Failure};
+use crate::term::Style;
+
+/// Whether a human can be asked: they must see the question and be able to answer it.
+pub fn interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// What is to be done, as far as that is known before anything is opened.
+pub struct Task {
+    text: String,
+    files: Vec<PromptPart>,
+    directory: PathBuf,
+}
+
+impl Task {
+    /// Reads words, standard input and files.
+    pub async fn read(args: &Run, directory: &Path) -> anyhow::Result<Self> {
+        let files = args.files.iter().map(|path| input::file(directory, path)).collect::<anyhow::Result<Vec<_>>>()?;
+        let text = input::message(&args.message).await?;
+        if text.trim().is_empty() && files.is_empty() && args.command.is_none() {
+            return Err(Failure::new(Exit::Usage, "there is no message")
+                .hint("trefoil run \"what to do\", or pipe the message into it; see trefoil run --help")
+                .into());
+        }
+        Ok(Self { text, files, directory: directory.to_path_buf() })
+    }
+
+    fn parts(&self) -> Vec<PromptPart> {
+        let text = (!self.text.trim().is_empty()).then(|| PromptPart::text(&self.text));
+        self.files.iter().cloned().chain(text).collect()
+    }
+}
+
+/// Runs the task to its end. An error is everything but a turn that really succeeded.
+pub async fn run(
+    args: &Run,
+    task: Task,
+    host: Arc<dyn Host>,
+    typed: Typed,
+    no_color: bool,
+    cancel: CancellationToken,
+) -> anyhow::Result<()> {
+    let scope = Scope::new(task.directory.to_string_lossy());
+    let target = target(args, host.as_ref(), &scope).await?;
+    let resumed = args.last || args.session.is_some();
+    let session = session(args, host.as_ref(), &scope, &target).await?;
+    let scope = Scope::new(session.directory.clone());
+    let options = turn::Options {
+        json: args.format == crate::args::Format::Json,
+        yes: args.yes,
+        interactive: interactive(),
+        style: Style::stderr(no_color),
+        roomy: io::stdout().is_terminal() && io::stderr().is_terminal(),
+        first: target.message_id.clone(),
+        resumed,
+    };
+    let id = session.id;
+    let answer = match &args.command {
+        Some(command) => {
+            let input = CommandInput {
+                command: command.trim_start_matches('/').to_string(),
+                arguments: task.text,
+                target,
+                parts: task.files,
+            };
+            host.command(&scope, &id, input)
+        }
+        None => {
+            let PromptTarget { agent, model, variant, message_id } = target;
+            let parts = task.parts();
+            host.prompt(&scope, &id, PromptInput { parts, message_id, model, agent, variant, ..PromptInput::default() })
+        }
+    };
+    turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), typed, options).play(answer, cancel).await
+}
+
+/// Agent, model and command are checked before anything is made, so that a typing error leaves no empty session behind.
+async fn target(args: &Run, host: &dyn Host, scope: &Scope) -> anyhow::Result<PromptTarget> {
+    if let Some(agent) = &args.agent {
+        let agents = host.agents(scope).await?;
+        let usable = agents.iter().filter(|agent| agent.mode != AgentMode::Subagent && agent.hidden != Some(true));
+        let known: Vec<String> = usable.map(|agent| agent.name.clone()).collect();
+        if !known.contains(agent) {
+            return Err(Failure::unknown("agent", agent, &known).into());
+        }
+    }
+    if let Some(command) = &args.command {
+        let known: Vec<String> = host.commands(scope).await?.into_iter().map(|command| command.name).collect();
+        if !known.iter().any(|name| name == command.trim_start_matches('/')) {
+            return Err(Failure::unknown("command", command, &known).into());
+        }
+    }
+    let model = match (&args.model, &args.script) {
+        (Some(model), _) => Some(self::model(model, host, scope).await?),
+        (None, Some(_)) => Some(ModelRef::new("script", "file")),
+        (None, None) => None,
+    };
+    let model = model.map(|model| ModelRef { variant: args.variant.clone(), ..model });
+    Ok(PromptTarget {
+        agent: args.agent.clone(),
+        model,
+        variant: args.variant.clone(),
+        message_id: Some(MessageId::new()),
+    })
+}
+
+async fn model(text: &str, host: &dyn Host, scope: &Scope) -> anyhow::Result<ModelRef> {
+    let providers = host.providers(scope).await?;
+    if let Some(model) = ModelRef::parse(text) {
+        let provider = providers.iter().find(|provider| provider.id == model.provider_id);
+        if provider.is_some_and(|provider| provider.models.contains_key(&model.model_id)) {
+            return Ok(model);
+        }
+    }
+    let models = providers.iter().flat_map(|provider| provider.models.keys().map(|id| format!("{}/{id}", provider.id)));
+    Err(Failure::unknown("model", text, &models.collect::<Vec<_>>()).into())
+}
+
+async fn session(args: &Run, host: &dyn Host, scope: &Scope, target: &PromptTarget) -> anyhow::Result<Session> {
+    let found = if args.last {
+        let query = ListSessions { directory_only: true, roots: true, limit: Some(1), ..ListSessions::default() };
+        let last = host.sessions(scope, query).await?.into_iter().next();
+        Some(last.ok_or_else(|| {
+            Failure::new(Exit::Failed, "there is no session to continue in this directory")
+                .hint("start one with `trefoil run`, or name one of `trefoil session list --all` with --session")
+        })?)
+    } else if let Some(id) = &args.session {
+        Some(find_session(host, scope, id).await?)
+    } else {
+        None
+    };
+    let Some(session) = found else {
+        let model = target.model.as_ref().map(|model| SessionModel {
+            id: model.model_id.clone(),
+            provider_id: model.provider_id.clone(),
+            variant: model.variant.clone(),
+        });
+        let input =
+            CreateSession { title: args.title.clone(), agent: args.agent.clone(), model, ..CreateSession::default() };
+        return Ok(host.create_session(scope, input).await?);
+    };
+    match &args.title {
+        Some(title) => {
+            let change = UpdateSession { title: Some(title.clone()), ..UpdateSession::default() };
+            Ok(host.update_session(scope, &session.id, change).await?)
+        }
+        None => Ok(session),
+    }
+}
+
+/// How many sessions an error may choose from.
+const MAX_SUGGESTED: usize = 50;
+
+/// A session by its id; an unknown one is an error that lists what exists.
+pub async fn find_session(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<Session> {
+    if let Ok(parsed) = SessionId::parse(id) {
+        match host.session(scope, &parsed).await {
+            Ok(session) => return Ok(session),
+            Err(api::HostError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let query = ListSessions { roots: true, limit: Some(MAX_SUGGESTED), ..ListSessions::default() };
+    let known = host.sessions(scope, query).await?;
+    let known: Vec<String> = known.iter().map(|session| session.id.to_string()).collect();
+    Err(Failure::unknown("session", id, &known).into())
+}

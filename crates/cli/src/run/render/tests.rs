@@ -1,0 +1,232 @@
+use super::*;
+use api::MessageWithParts;
+use serde_json::json;
+
+struct Rig {
+    renderer: Renderer,
+    session: SessionId,
+    message: MessageId,
+}
+
+impl Rig {
+    fn new(roomy: bool) -> Self {
+        let session = SessionId::new();
+        Self { renderer: Renderer::new(session.clone(), Style::plain(), roomy), session, message: MessageId::new() }
+    }
+
+    fn made(&self, id: &PartId, mut value: Json) -> Part {
+        value["id"] = json!(id);
+        value["sessionID"] = json!(self.session);
+        value["messageID"] = json!(self.message);
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn part(&mut self, id: &PartId, value: Json) -> Vec<Piece> {
+        let part = self.made(id, value);
+        self.renderer.event(&EventBody::part(part).unwrap())
+    }
+
+    fn open(&mut self) -> PartId {
+        let id = PartId::new();
+        assert_eq!(self.part(&id, json!({"type": "text", "text": "", "time": {"start": 1}})), []);
+        id
+    }
+
+    fn delta(&mut self, id: &PartId, delta: &str) -> Vec<Piece> {
+        self.renderer.event(&EventBody::PartDelta {
+            session_id: self.session.clone(),
+            message_id: self.message.clone(),
+            part_id: id.clone(),
+            field: "text".into(),
+            delta: delta.into(),
+        })
+    }
+
+    fn user(&mut self, model: &str) -> Vec<Piece> {
+        let info = json!({"id": MessageId::new(), "sessionID": self.session, "role": "user", "time": {"created": 1},
+            "agent": "build", "model": {"providerID": "script", "modelID": model}});
+        self.renderer.event(&EventBody::message(serde_json::from_value(info).unwrap()))
+    }
+}
+
+fn text(text: &str) -> Piece {
+    Piece::Text(text.into())
+}
+
+fn note(text: &str) -> Piece {
+    Piece::Note(text.into())
+}
+
+fn tool(name: &str, state: Json) -> Json {
+    json!({"type": "tool", "tool": name, "callID": "c", "state": state})
+}
+
+#[test]
+fn text_streams_and_ends_with_a_line() {
+    let mut rig = Rig::new(false);
+    let id = rig.open();
+    assert_eq!(rig.delta(&id, "Hel"), [text("Hel")]);
+    assert_eq!(rig.delta(&id, "lo"), [text("lo")]);
+    let done = json!({"type": "text", "text": "Hello", "time": {"start": 1, "end": 2}});
+    assert_eq!(rig.part(&id, done.clone()), [text("\n")]);
+    assert_eq!(rig.part(&id, done), [], "shown once");
+}
+
+#[test]
+fn what_the_deltas_missed_is_added() {
+    let mut rig = Rig::new(false);
+    let id = rig.open();
+    rig.delta(&id, "Hé");
+    let state = json!({"type": "text", "text": "Héllo", "time": {"start": 1}});
+    assert_eq!(rig.part(&id, state), [text("llo")]);
+    let trimmed = json!({"type": "text", "text": "H", "time": {"start": 1, "end": 2}});
+    assert_eq!(rig.part(&id, trimmed), [text("\n")]);
+}
+
+#[test]
+fn thoughts_are_no_answer() {
+    let mut rig = Rig::new(false);
+    let id = PartId::new();
+    assert_eq!(rig.part(&id, json!({"type": "reasoning", "text": "", "time": {"start": 1}})), []);
+    assert_eq!(rig.renderer.status(), "thinking");
+    assert_eq!(rig.delta(&id, "Hmm"), []);
+    assert_eq!(rig.part(&id, json!({"type": "reasoning", "text": "Hmm", "time": {"start": 1, "end": 2}})), []);
+}
+
+#[test]
+fn control_sequences_never_pass() {
+    let mut rig = Rig::new(false);
+    let id = rig.open();
+    assert_eq!(rig.delta(&id, "a\x1b[2Jb\x1b]0;x\x07"), [text("ab")]);
+    let state = json!({"status": "completed", "input": {"command": "x"}, "output": "\x1b[31mred\n", "title": "ls\x1b[2J\nrm",
+        "metadata": {"exit": 0}, "time": {"start": 1, "end": 2}});
+    let pieces = rig.part(&PartId::new(), tool("bash", state));
+    assert_eq!(pieces, [text("\n"), note("● bash  ls rm\n  │ red\n")]);
+}
+
+#[test]
+fn the_human_is_not_repeated_and_others_are_not_shown() {
+    let mut rig = Rig::new(false);
+    let user = MessageId::new();
+    let info = json!({"id": user, "sessionID": rig.session, "role": "user", "time": {"created": 1}, "agent": "plan",
+        "model": {"providerID": "openai", "modelID": "m"}});
+    let event = EventBody::message(serde_json::from_value(info).unwrap());
+    assert_eq!(rig.renderer.event(&event), [note("plan · openai/m\n")]);
+    rig.message = user;
+    assert_eq!(rig.part(&PartId::new(), json!({"type": "text", "text": "do it"})), []);
+    rig.message = MessageId::new();
+    rig.session = SessionId::new();
+    assert_eq!(rig.part(&PartId::new(), json!({"type": "text", "text": "elsewhere"})), []);
+}
+
+#[test]
+fn the_demo_says_what_it_is() {
+    let mut rig = Rig::new(false);
+    let pieces = rig.user("demo");
+    assert!(
+        matches!(&pieces[1], Piece::Note(text) if text.contains("offline demo") && text.contains("OPENAI_API_KEY"))
+    );
+    assert_eq!(rig.user("demo"), [], "said once");
+}
+
+#[test]
+fn failed_commands_are_marked() {
+    let mut rig = Rig::new(false);
+    let output = (1..=9).map(|n| format!("line {n}\n")).collect::<String>();
+    let state = json!({"status": "completed", "input": {"command": "make"}, "output": output, "title": "make",
+        "metadata": {"exit": 2}, "time": {"start": 0, "end": 1500}});
+    let pieces = rig.part(&PartId::new(), tool("bash", state));
+    let want = "✗ bash  make  exit 2 · 1.5 s\n  │ … 3 lines before\n  │ line 4\n  │ line 5\n  │ line 6\n  │ line 7\n  │ line 8\n  │ line 9\n";
+    assert_eq!(pieces, [note(want)]);
+}
+
+#[test]
+fn errors_say_why() {
+    let mut rig = Rig::new(false);
+    let state = json!({"status": "error", "input": {"filePath": "/a/b"}, "error": "no such file\n\nsecond", "time": {"start": 1}});
+    assert_eq!(rig.part(&PartId::new(), tool("read", state)), [note("✗ read  /a/b\n  no such file\n  second\n")]);
+}
+
+#[test]
+fn edits_show_their_diff() {
+    let mut rig = Rig::new(false);
+    let diff = "--- a\n+++ a\n@@ -1 +1 @@\n-Helo\n+Hello\n";
+    let state = json!({"status": "completed", "input": {}, "output": "ok", "title": "a", "metadata": {"diff": diff},
+        "time": {"start": 1, "end": 2}});
+    assert_eq!(rig.part(&PartId::new(), tool("edit", state)), [note("● edit  a  +1 -1\n    -Helo\n    +Hello\n")]);
+}
+
+#[test]
+fn running_tools_are_the_spinners_text() {
+    let mut rig = Rig::new(false);
+    assert_eq!(rig.renderer.status(), "waiting for the model");
+    let id = PartId::new();
+    let running = json!({"status": "running", "input": {"command": "sleep 9"}, "time": {"start": 1}});
+    assert_eq!(rig.part(&id, tool("bash", running)), []);
+    assert_eq!(rig.renderer.status(), "bash  sleep 9");
+    let state = json!({"status": "completed", "input": {}, "output": "", "title": "x", "metadata": {"exit": 0}, "time": {"start": 1}});
+    rig.part(&id, tool("bash", state));
+    assert_eq!(rig.renderer.status(), "waiting for the model");
+}
+
+#[test]
+fn todos_are_a_list() {
+    let mut rig = Rig::new(false);
+    let todos = serde_json::from_value(json!([
+        {"content": "a", "status": "completed", "priority": "low"},
+        {"content": "b", "status": "in_progress", "priority": "low"},
+        {"content": "c", "status": "pending", "priority": "low"},
+    ]));
+    let event = EventBody::TodoUpdated { session_id: rig.session.clone(), todos: todos.unwrap() };
+    assert_eq!(rig.renderer.event(&event), [note("● todo  1 of 3 done\n  [x] a\n  [~] b\n  [ ] c\n")]);
+}
+
+#[test]
+fn a_roomy_screen_gets_blank_lines_and_totals() {
+    let mut rig = Rig::new(true);
+    rig.user("file");
+    let id = rig.open();
+    assert_eq!(rig.delta(&id, "hi"), [note("\n"), text("hi")]);
+    let step = json!({"type": "step-finish", "reason": "stop", "cost": 0.5,
+        "tokens": {"input": 1200, "output": 5, "reasoning": 1, "cache": {"read": 10, "write": 0}}});
+    let step_id = PartId::new();
+    rig.part(&step_id, step.clone());
+    rig.part(&step_id, step);
+    let pieces = rig.renderer.finish(Some(std::time::Duration::from_millis(1500)));
+    assert_eq!(pieces, [text("\n"), note("\n"), note("1,210 tokens in (10 cached) · 6 out · $0.5000 · 1.5 s\n")]);
+}
+
+#[test]
+fn retries_are_visible() {
+    let mut rig = Rig::new(false);
+    let status = SessionStatus::Retry { attempt: 2, message: "overloaded".into(), action: None, next: api::now() };
+    let event = EventBody::SessionStatus { session_id: rig.session.clone(), status };
+    let pieces = rig.renderer.event(&event);
+    assert_eq!(pieces, [note("↻ attempt 2 failed, next in 0 s: overloaded\n")]);
+}
+
+#[test]
+fn stored_messages_can_be_fed_too() {
+    let mut rig = Rig::new(false);
+    let id = PartId::new();
+    let part = rig.made(&id, json!({"type": "text", "text": "stored"}));
+    let mut pieces = Vec::new();
+    for part in (MessageWithParts {
+        info: serde_json::from_value(json!({"id": rig.message, "sessionID": rig.session, "role": "user",
+            "time": {"created": 1}, "agent": "a", "model": {"providerID": "p", "modelID": "m"}}))
+        .unwrap(),
+        parts: vec![part],
+    })
+    .parts
+    {
+        rig.renderer.part(&part, &mut pieces);
+    }
+    assert_eq!(pieces, [text("stored")]);
+}
+
+#[test]
+fn numbers_have_separators() {
+    for (number, want) in [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567")] {
+        assert_eq!(thousands(number), want);
+    }
+}

@@ -1,0 +1,396 @@
+//! One turn at the terminal: events in, text out, asks answered, Ctrl-C obeyed.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{
+    Cursor, EventBody, Host, HostError, HostFuture, ListMessages, MessageError, MessageId, MessageWithParts,
+    PermissionReply, PermissionReplyKind, Scope, SessionId, WatchItem, WatchScope,
+};
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
+use tokio_util::sync::CancellationToken;
+
+use super::asks::{Ask, Asks, Outcome, Reply, reject, summary};
+use super::render::{Piece, Renderer};
+use super::verdict::{Seen, judge};
+use super::{Typed, json, verdict};
+use crate::exit::{Exit, Failure};
+use crate::term::{Screen, Style};
+
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a cancelled turn may take to stop.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+/// A turn that has not begun yet cannot be aborted; how soon that is tried again.
+const ABORT_AGAIN: Duration = Duration::from_millis(20);
+/// How many messages are read again when events were lost.
+const REREAD: usize = 200;
+
+/// How a turn is shown and what is answered for the human.
+pub struct Options {
+    /// One event per line.
+    pub json: bool,
+    /// Allow what would be asked.
+    pub yes: bool,
+    /// A human can be asked.
+    pub interactive: bool,
+    /// How notes are painted.
+    pub style: Style,
+    /// A human reads both streams.
+    pub roomy: bool,
+    /// The prompt's message.
+    pub first: Option<MessageId>,
+    /// The session was there before: something may wait in it.
+    pub resumed: bool,
+}
+
+enum View {
+    Human(Renderer),
+    Json(json::Lines),
+}
+
+/// One turn.
+pub struct Turn {
+    host: Arc<dyn Host>,
+    scope: Scope,
+    session: SessionId,
+    /// The session and what it spawned: their asks are answered here.
+    family: HashSet<SessionId>,
+    options: Options,
+    screen: Screen,
+    view: View,
+    asks: Asks,
+    typed: Typed,
+    /// Whether the first of the asks is on the screen.
+    prompted: bool,
+    seen: Seen,
+    cursor: Option<Cursor>,
+    began: Instant,
+}
+
+type Events = BoxStream<'static, WatchItem>;
+
+impl Turn {
+    /// A turn of that session.
+    pub fn new(host: Arc<dyn Host>, scope: Scope, session: SessionId, typed: Typed, options: Options) -> Self {
+        let view = if options.json {
+            View::Json(json::Lines::new(session.clone()))
+        } else {
+            View::Human(Renderer::new(session.clone(), options.style, options.roomy))
+        };
+        Self {
+            host,
+            scope,
+            family: HashSet::from([session.clone()]),
+            session,
+            asks: Asks::new(options.style),
+            typed,
+            prompted: false,
+            options,
+            screen: Screen::new(),
+            view,
+            seen: Seen::default(),
+            cursor: None,
+            began: Instant::now(),
+        }
+    }
+
+    /// Shows the turn until its answer is there.
+    pub async fn play(
+        mut self,
+        answer: HostFuture<'_, MessageWithParts>,
+        cancel: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let result = self.follow(answer, cancel).await;
+        let shown = match &mut self.view {
+            View::Human(renderer) => {
+                let pieces = renderer.finish(Some(self.began.elapsed()));
+                self.show(pieces)
+            }
+            View::Json(_) => Ok(()),
+        };
+        self.screen.hide();
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) if self.seen.cancelled && !error.is::<Failure>() => return Err(verdict::cancelled().into()),
+            Err(error) => {
+                // A turn that never began has no event that says so.
+                if let (View::Json(lines), Some(error)) = (&self.view, error.downcast_ref::<HostError>()) {
+                    let line = lines.error(&MessageError::unknown(error.to_string()));
+                    self.screen.text(&line)?;
+                }
+                return Err(error);
+            }
+        };
+        shown.map_err(stdout_failed)?;
+        Ok(judge(&answer, self.seen)?)
+    }
+
+    async fn follow(
+        &mut self,
+        mut answer: HostFuture<'_, MessageWithParts>,
+        cancel: CancellationToken,
+    ) -> anyhow::Result<MessageWithParts> {
+        let mut events = self.watch(None).await?;
+        if self.options.resumed {
+            self.catch_up().await?;
+        }
+        let mut ticker = tokio::time::interval(TICK);
+        let mut deadline = None;
+        loop {
+            let waiting = self.asks.waiting();
+            tokio::select! {
+                biased;
+                () = cancel.cancelled(), if deadline.is_none() => {
+                    deadline = Some(tokio::time::Instant::now() + STOP_WAIT);
+                    self.cancel();
+                }
+                item = events.next() => self.item(item, &mut events).await?,
+                // After the events that are there: an answer to one ask may have settled the next one.
+                () = std::future::ready(()), if waiting && !self.prompted => self.prompt(),
+                line = self.typed.line(), if waiting => self.line(line).await,
+                result = &mut answer => {
+                    while let Some(Some(WatchItem::Frame(frame))) = events.next().now_or_never() {
+                        if let Some(event) = frame.event() {
+                            self.event(&event.body).await?;
+                        }
+                    }
+                    return Ok(result?);
+                }
+                _ = ticker.tick(), if self.screen.spins() && !waiting => self.tick(),
+                () = until(deadline), if deadline.is_some() => {
+                    let seconds = STOP_WAIT.as_secs();
+                    return Err(Failure::new(Exit::Cancelled, format!("the turn did not stop within {seconds} s")).into());
+                }
+            }
+        }
+    }
+
+    async fn watch(&self, after: Option<Cursor>) -> anyhow::Result<Events> {
+        Ok(self.host.watch(WatchScope::Directory(self.scope.directory.clone()), after).await?)
+    }
+
+    async fn item(&mut self, item: Option<WatchItem>, events: &mut Events) -> anyhow::Result<()> {
+        match item {
+            Some(WatchItem::Frame(frame)) => {
+                if let Some(cursor) = &frame.cursor {
+                    self.cursor = Some(cursor.clone());
+                }
+                match frame.event() {
+                    Some(event) => self.event(&event.body).await,
+                    None => Ok(()),
+                }
+            }
+            Some(WatchItem::Resync(_)) => self.reread().await,
+            // Too slow, or cut off: go on where we were.
+            Some(WatchItem::Lagged) | None => {
+                *events = self.watch(self.cursor.clone()).await?;
+                self.reread().await
+            }
+        }
+    }
+
+    /// Feeds the stored state of this turn again; what was shown already is not shown twice.
+    async fn reread(&mut self) -> anyhow::Result<()> {
+        let query = ListMessages { limit: Some(REREAD), before: None };
+        let page = self.host.messages(&self.scope, &self.session, query).await?;
+        for message in page.messages {
+            if self.options.first.as_ref().is_some_and(|first| message.info.id() < first) {
+                continue;
+            }
+            self.event(&EventBody::message(message.info)).await?;
+            for event in message.parts.into_iter().filter_map(EventBody::part) {
+                self.event(&event).await?;
+            }
+        }
+        self.open_asks().await
+    }
+
+    /// A session that was there before: a turn that a crash cut off is brought to its end, and its asks are asked again.
+    async fn catch_up(&mut self) -> anyhow::Result<()> {
+        self.host.recover(Some(&self.session)).await?;
+        self.open_asks().await
+    }
+
+    async fn open_asks(&mut self) -> anyhow::Result<()> {
+        for request in self.host.permissions(&self.scope).await? {
+            self.event(&EventBody::PermissionAsked(Box::new(request))).await?;
+        }
+        for request in self.host.questions(&self.scope).await? {
+            self.event(&EventBody::QuestionAsked(Box::new(request))).await?;
+        }
+        Ok(())
+    }
+
+    async fn event(&mut self, event: &EventBody) -> anyhow::Result<()> {
+        let shown = match &mut self.view {
+            View::Human(renderer) => {
+                let pieces = renderer.event(event);
+                self.show(pieces)
+            }
+            View::Json(lines) => lines.event(event).map_or(Ok(()), |line| self.screen.text(&line)),
+        };
+        if let Err(error) = shown {
+            // Nobody reads the answer any more, so nobody wants the rest of the work.
+            let _ = tokio::time::timeout(STOP_WAIT, self.host.abort(&self.scope, &self.session)).await;
+            return Err(stdout_failed(error));
+        }
+        if !event.session_id().is_some_and(|session| self.family.contains(session)) {
+            if let EventBody::SessionCreated { info, .. } = event
+                && info.parent_id.as_ref().is_some_and(|parent| self.family.contains(parent))
+            {
+                self.family.insert(info.id.clone());
+            }
+            return Ok(());
+        }
+        match event {
+            EventBody::PermissionAsked(request) => self.ask(Ask::Permission(request.clone())).await,
+            EventBody::QuestionAsked(request) => self.ask(Ask::Question(request.clone())).await,
+            EventBody::PermissionReplied { request_id, reply, .. } => {
+                self.seen.rejected |= *reply == PermissionReplyKind::Reject;
+                self.settled(request_id.as_str());
+            }
+            EventBody::QuestionRejected { request_id, .. } => {
+                self.seen.rejected = true;
+                self.settled(request_id.as_str());
+            }
+            EventBody::QuestionReplied { request_id, .. } => self.settled(request_id.as_str()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, ask: Ask) {
+        if self.seen.cancelled {
+            return;
+        }
+        match ask {
+            Ask::Permission(request) if self.options.yes => {
+                self.note(&format!("allowed by --yes: {}\n", summary(&request)));
+                let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
+                self.reply(Reply::Permission(request.id, reply)).await;
+            }
+            ask if self.options.interactive => self.asks.add(ask),
+            Ask::Permission(request) => {
+                self.note(&format!(
+                    "denied: {} needs permission, and there is no terminal to ask on\n  \
+                     hint: run it again with --yes, or add a rule to `permission` in trefoil.json\n",
+                    summary(&request)
+                ));
+                self.reply(Reply::Permission(request.id, reject(None))).await;
+            }
+            Ask::Question(request) => {
+                self.note("denied: the agent asks a question, and there is no terminal to answer on\n");
+                self.reply(Reply::Question(request.id, None)).await;
+            }
+        }
+    }
+
+    fn prompt(&mut self) {
+        if let Some(text) = self.asks.prompt() {
+            self.prompted = true;
+            self.typed.forget();
+            if let View::Human(renderer) = &mut self.view {
+                let mut pieces = Vec::new();
+                renderer.note("", &mut pieces);
+                // That the answer's reader is gone shows with the next event.
+                let _ = self.show(pieces);
+            }
+            self.screen.ask(&text);
+        }
+    }
+
+    /// An ask was answered, here or elsewhere.
+    fn settled(&mut self, id: &str) {
+        if self.asks.settle(id) && std::mem::take(&mut self.prompted) {
+            self.screen.note("\n  answered elsewhere\n");
+        }
+    }
+
+    async fn line(&mut self, line: Option<String>) {
+        self.prompted = false;
+        self.screen.note("");
+        match self.asks.take(line.as_deref()) {
+            Some(Outcome::Reply(reply)) => self.reply(reply).await,
+            Some(Outcome::More(why)) if !why.is_empty() => self.screen.note(&format!("  {why}\n")),
+            Some(Outcome::More(_)) | None => {}
+        }
+    }
+
+    async fn reply(&mut self, reply: Reply) {
+        let result = match reply {
+            Reply::Permission(id, reply) => self.host.reply_permission(&self.scope, &id, reply).await,
+            Reply::Question(id, answers) => self.host.reply_question(&self.scope, &id, answers).await,
+        };
+        match result {
+            // Somebody else was faster, or the same answer settled it.
+            Ok(()) | Err(HostError::Conflict(_) | HostError::NotFound { .. }) => {}
+            Err(error) => self.note(&format!("the answer was not taken: {}\n", api::strip_control(&error.to_string()))),
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.seen.cancelled = true;
+        self.asks.clear();
+        self.note("cancelling; press Ctrl-C again to quit at once\n");
+        let (host, scope, session) = (Arc::clone(&self.host), self.scope.clone(), self.session.clone());
+        tokio::spawn(async move {
+            let began = Instant::now();
+            while began.elapsed() < STOP_WAIT {
+                match host.abort(&scope, &session).await {
+                    Ok(true) => return,
+                    Ok(false) => tokio::time::sleep(ABORT_AGAIN).await,
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot abort the turn");
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    fn tick(&mut self) {
+        let label = match &self.view {
+            _ if self.seen.cancelled => "stopping".to_string(),
+            View::Human(renderer) => renderer.status(),
+            View::Json(_) => "working".to_string(),
+        };
+        self.screen.tick(&label, self.options.style);
+    }
+
+    fn note(&mut self, text: &str) {
+        match &mut self.view {
+            View::Human(renderer) => {
+                let mut pieces = Vec::new();
+                renderer.note(&self.options.style.yellow(text), &mut pieces);
+                let _ = self.show(pieces);
+            }
+            View::Json(_) => self.screen.note(text),
+        }
+    }
+
+    fn show(&mut self, pieces: Vec<Piece>) -> io::Result<()> {
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => self.screen.text(&text)?,
+                Piece::Note(text) => self.screen.note(&text),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn stdout_failed(error: io::Error) -> anyhow::Error {
+    let message = format!("cannot write the answer to standard output: {error}");
+    Failure::new(Exit::Failed, message).hint("the turn was stopped; go on with `trefoil run -c`").into()
+}

@@ -1,0 +1,113 @@
+//! Whether a turn really succeeded.
+
+use api::{AssistantMessage, Message, MessageError, MessageWithParts};
+
+use crate::exit::{Exit, Failure};
+
+/// What happened while the turn ran, beyond what its last message says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seen {
+    /// Somebody pressed Ctrl-C.
+    pub cancelled: bool,
+    /// A permission or a question was rejected, so that the turn stopped there.
+    pub rejected: bool,
+}
+
+/// The failure that the last answer of a turn is, if it is one.
+pub fn judge(answer: &MessageWithParts, seen: Seen) -> Result<(), Failure> {
+    if seen.cancelled {
+        return Err(cancelled());
+    }
+    // A prompt that is only stored has no answer that could fail.
+    let Message::Assistant(answer) = &answer.info else { return Ok(()) };
+    if let Some(error) = &answer.error {
+        return Err(failed(error, answer));
+    }
+    match answer.finish.as_deref() {
+        _ if seen.rejected && answer.finish.as_deref() == Some("tool-calls") => {
+            Err(Failure::new(Exit::Denied, "the turn stopped because a permission or a question was rejected")
+                .hint("allow it with --yes or a `permission` rule in trefoil.json; go on with `trefoil run -c`"))
+        }
+        Some("length") => Err(Failure::new(Exit::Model, "the answer was cut off: it reached the model's output limit")
+            .hint("go on with `trefoil run -c \"go on\"`")),
+        Some("content-filter") => Err(Failure::new(Exit::Model, "the provider's content filter cut the answer off")),
+        Some("error") => Err(Failure::new(Exit::Model, "the model ended its answer with an error")),
+        Some("tool-calls") => Err(Failure::new(Exit::Failed, "the turn stopped before the model had finished")
+            .hint("go on with `trefoil run -c \"go on\"`")),
+        _ => Ok(()),
+    }
+}
+
+/// Ctrl-C.
+pub fn cancelled() -> Failure {
+    Failure::new(Exit::Cancelled, "cancelled").hint("what was done is kept; go on with `trefoil run -c`")
+}
+
+fn failed(error: &MessageError, answer: &AssistantMessage) -> Failure {
+    let model = format!("{}/{}", answer.provider_id, answer.model_id);
+    let model_error = |hint: &str| Failure::new(Exit::Model, format!("{model}: {}", error.message())).hint(hint);
+    match error {
+        MessageError::MessageAbortedError(_) => cancelled(),
+        MessageError::ProviderAuthError(_) => {
+            model_error("check the provider's key; `trefoil doctor` shows what was found")
+        }
+        MessageError::ApiError(data) if matches!(data.status_code, Some(401 | 403)) => {
+            model_error("check the provider's key; `trefoil doctor` shows what was found")
+        }
+        MessageError::ApiError(data) if data.is_retryable => {
+            model_error("it was tried several times; go on later with `trefoil run -c \"go on\"`")
+        }
+        MessageError::ApiError(_) => model_error("`trefoil models` lists what can be used instead"),
+        MessageError::ContextOverflowError(_) => model_error(
+            "the conversation is too long for this model: start a new session, or take a larger one with --model",
+        ),
+        MessageError::ContentFilterError(_) => model_error("word it differently, or take another model with --model"),
+        MessageError::MessageOutputLengthError(_) => model_error("go on with `trefoil run -c \"go on\"`"),
+        MessageError::StructuredOutputError(_) => model_error("take another model with --model"),
+        MessageError::UnknownError(_) => Failure::new(Exit::Failed, error.message()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{ApiErrorData, Json, MessageId, SessionId};
+    use serde_json::json;
+
+    fn answer(change: Json) -> MessageWithParts {
+        let mut info = json!({
+            "id": MessageId::new(), "sessionID": SessionId::new(), "parentID": MessageId::new(), "role": "assistant",
+            "mode": "build", "agent": "build", "path": {"cwd": "/", "root": "/"}, "cost": 0,
+            "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+            "modelID": "m", "providerID": "p", "time": {"created": 1, "completed": 2}, "finish": "stop",
+        });
+        for (key, value) in change.as_object().unwrap() {
+            info[key] = value.clone();
+        }
+        MessageWithParts { info: serde_json::from_value(info).unwrap(), parts: Vec::new() }
+    }
+
+    fn exit(change: Json, cancelled: bool, rejected: bool) -> Exit {
+        judge(&answer(change), Seen { cancelled, rejected }).map_or_else(|failure| failure.exit, |()| Exit::Success)
+    }
+
+    #[test]
+    fn codes() {
+        let api = |status: u16| {
+            json!({"error": MessageError::ApiError(ApiErrorData {
+            message: "no".into(), status_code: Some(status), ..ApiErrorData::default() })})
+        };
+        assert_eq!(exit(json!({}), false, false), Exit::Success);
+        assert_eq!(exit(json!({}), true, false), Exit::Cancelled);
+        assert_eq!(exit(json!({"error": MessageError::aborted()}), false, false), Exit::Cancelled);
+        assert_eq!(exit(api(401), false, false), Exit::Model);
+        assert_eq!(exit(api(400), false, false), Exit::Model);
+        assert_eq!(exit(json!({"error": MessageError::unknown("x")}), false, false), Exit::Failed);
+        assert_eq!(exit(json!({"finish": "tool-calls"}), false, true), Exit::Denied);
+        assert_eq!(exit(json!({"finish": "tool-calls"}), false, false), Exit::Failed);
+        assert_eq!(exit(json!({"finish": "length"}), false, false), Exit::Model);
+        assert_eq!(exit(json!({"finish": "content-filter"}), false, false), Exit::Model);
+        // Rejected with a message, or something else was allowed instead: the model went on and finished.
+        assert_eq!(exit(json!({}), false, true), Exit::Success);
+    }
+}

@@ -1,0 +1,196 @@
+//! `trefoil session list|show|export|delete`; `import` has a file of its own.
+
+use anyhow::Context as _;
+use api::{
+    Host, ListMessages, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope, Session, SessionId,
+    Timestamp,
+};
+use chrono::TimeZone as _;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Exit, Failure};
+use crate::run::{Piece, Renderer, escape, find_session};
+use crate::term::{self, Style, one_line};
+
+/// The most sessions of one list: it is printed as a whole.
+const MAX_LIST: usize = 10_000;
+/// How many messages are read at once.
+const PAGE: usize = 500;
+
+/// A whole session: what `export` writes and `import` reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Export {
+    /// The session.
+    pub info: Session,
+    /// Its messages, oldest first.
+    pub messages: Vec<MessageWithParts>,
+}
+
+/// Lists sessions, newest first.
+pub async fn list(host: &dyn Host, scope: &Scope, all: bool, limit: usize, json: bool) -> anyhow::Result<()> {
+    let limit = Some(limit.min(MAX_LIST));
+    let query = ListSessions { everywhere: all, roots: true, limit, ..ListSessions::default() };
+    let sessions = host.sessions(scope, query).await?;
+    if json {
+        return print_json(&sessions);
+    }
+    if sessions.is_empty() {
+        term::eprint("no sessions yet; start one with `trefoil run \"what to do\"`\n");
+        return Ok(());
+    }
+    let row = |session: &Session| {
+        let mut row = vec![session.id.to_string(), when(session.time.updated), one_line(&session.title, 60)];
+        if all {
+            row.push(one_line(&session.directory, 60));
+        }
+        row
+    };
+    Ok(term::print(&term::table(&sessions.iter().map(row).collect::<Vec<_>>()))?)
+}
+
+/// Shows a conversation.
+pub async fn show(host: &dyn Host, scope: &Scope, id: &str, json: bool, style: Style) -> anyhow::Result<()> {
+    let export = read(host, scope, id).await?;
+    if json {
+        return print_json(&export);
+    }
+    Ok(term::print(&transcript(&export, style))?)
+}
+
+/// Writes a session as JSON.
+pub async fn export(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<()> {
+    print_json(&read(host, scope, id).await?)
+}
+
+/// Deletes sessions; an unknown one stops it before anything is deleted.
+pub async fn delete(host: &dyn Host, scope: &Scope, ids: &[String]) -> anyhow::Result<()> {
+    let mut sessions = Vec::new();
+    for id in ids {
+        sessions.push(find_session(host, scope, id).await?);
+    }
+    for session in sessions {
+        let scope = Scope::new(session.directory.clone());
+        host.delete_session(&scope, &session.id).await.with_context(|| format!("cannot delete {}", session.id))?;
+        term::eprint(&format!("deleted {}  {}\n", session.id, one_line(&session.title, 60)));
+    }
+    Ok(())
+}
+
+async fn read(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<Export> {
+    let info = find_session(host, scope, id).await?;
+    let mut messages = Vec::new();
+    let mut before = None;
+    loop {
+        let page = host.messages(scope, &info.id, ListMessages { limit: Some(PAGE), before }).await?;
+        messages.splice(0..0, page.messages);
+        match page.older {
+            Some(older) => before = Some(older),
+            None => return Ok(Export { info, messages }),
+        }
+    }
+}
+
+/// A conversation as text.
+fn transcript(export: &Export, style: Style) -> String {
+    let info = &export.info;
+    let mut text = format!("{}\n", style.bold(&one_line(&info.title, 200)));
+    let line = format!("{} · {} · {}", info.id, when(info.time.created), one_line(&info.directory, 200));
+    text += &format!("{}\n", style.dim(&line));
+    let mut renderer = Renderer::new(info.id.clone(), style, true);
+    for message in &export.messages {
+        let mut pieces = Vec::new();
+        if matches!(message.info, Message::User(_)) {
+            text += &format!("\n{}", said(&message.parts, style));
+            renderer.message(&message.info, &mut pieces);
+        }
+        for part in &message.parts {
+            renderer.part(part, &mut pieces);
+        }
+        for piece in pieces {
+            match piece {
+                Piece::Text(piece) | Piece::Note(piece) => text += &piece,
+            }
+        }
+        if let Some(error) = message.info.as_assistant().and_then(|answer| answer.error.as_ref()) {
+            let line = one_line(&format!("{}: {}", error.name(), error.message()), 400);
+            text += &format!("{}\n", style.red(&line));
+        }
+    }
+    for piece in renderer.finish(None) {
+        let (Piece::Text(piece) | Piece::Note(piece)) = piece;
+        text += &piece;
+    }
+    text
+}
+
+/// What the human said.
+fn said(parts: &[Part], style: Style) -> String {
+    let mut text = String::new();
+    for part in parts {
+        match part {
+            Part::Text(part) if part.synthetic != Some(true) => {
+                for line in api::strip_control(&part.text).lines() {
+                    text += &format!("{} {}\n", style.cyan(">"), style.bold(line));
+                }
+            }
+            Part::File(file) => {
+                let name = one_line(file.filename.as_deref().unwrap_or(&file.url), 100);
+                text += &format!("{} {}\n", style.cyan(">"), style.dim(&format!("[{name}]")));
+            }
+            _ => {}
+        }
+    }
+    text
+}
+
+/// Prints a value as indented JSON.
+pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(value).context("cannot write it as JSON")?;
+    Ok(term::print(&escape(&json))?)
+}
+
+fn when(time: Timestamp) -> String {
+    match chrono::Local.timestamp_millis_opt(time) {
+        chrono::LocalResult::Single(time) => time.format("%Y-%m-%d %H:%M").to_string(),
+        _ => "?".to_string(),
+    }
+}
+
+impl Export {
+    /// Reads an export and checks that it is one whole: every id is one, every message belongs to the
+    /// session, every part to its message, and no id comes twice.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let export: Self = serde_json::from_str(text)
+            .context("it is not an exported session (an object with `info` and `messages`)")?;
+        let mut ids = std::collections::HashSet::new();
+        let refuse = |what: String| Err(Failure::new(Exit::Failed, what).into());
+        SessionId::parse(export.info.id.as_str()).map_err(|why| Failure::new(Exit::Failed, why))?;
+        for message in &export.messages {
+            let id = message.info.id();
+            if *message.info.session_id() != export.info.id {
+                return refuse(format!("message {id} belongs to another session"));
+            }
+            MessageId::parse(id.as_str()).map_err(|why| Failure::new(Exit::Failed, why))?;
+            if !ids.insert(id.as_str()) {
+                return refuse(format!("message {id} comes twice"));
+            }
+            for part in &message.parts {
+                let Some(head) = part.head() else {
+                    return refuse(format!("message {id} has a part of an unknown kind"));
+                };
+                if head.session_id != export.info.id || head.message_id != *id {
+                    return refuse(format!("part {} does not belong to message {id}", head.id));
+                }
+                PartId::parse(head.id.as_str()).map_err(|why| Failure::new(Exit::Failed, why))?;
+                if !ids.insert(head.id.as_str()) {
+                    return refuse(format!("part {} comes twice", head.id));
+                }
+            }
+        }
+        Ok(export)
+    }
+}
+
+#[cfg(test)]
+#[path = "session/tests.rs"]
+mod tests;

@@ -1,0 +1,226 @@
+//! The terminal: colours, width, the spinner, and the one rule of where things go: the answer to standard output,
+//! everything about it to standard error.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// How wide text is that goes to no terminal.
+const DEFAULT_WIDTH: usize = 100;
+/// Narrower terminals get lines that wrap.
+const MIN_WIDTH: usize = 20;
+const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+/// Whether and how text is painted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Whether colours are wanted.
+    pub color: bool,
+    /// The columns there are.
+    pub width: usize,
+}
+
+impl Style {
+    /// Without colours.
+    #[cfg(test)]
+    pub fn plain() -> Self {
+        Self { color: false, width: DEFAULT_WIDTH }
+    }
+
+    fn of(terminal: bool, no_color: bool) -> Self {
+        let width = if terminal { width() } else { DEFAULT_WIDTH };
+        Self { color: terminal && !no_color, width }
+    }
+
+    /// For standard output.
+    pub fn stdout(no_color: bool) -> Self {
+        Self::of(io::stdout().is_terminal(), no_color)
+    }
+
+    /// For standard error.
+    pub fn stderr(no_color: bool) -> Self {
+        Self::of(io::stderr().is_terminal(), no_color)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.color && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+
+    /// Less important.
+    pub fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    /// More important.
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    /// Bad, or removed.
+    pub fn red(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    /// Good, or added.
+    pub fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// To be noticed.
+    pub fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    /// To be answered.
+    pub fn cyan(self, text: &str) -> String {
+        self.paint("36", text)
+    }
+}
+
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).or_else(|_| rustix::termios::tcgetwinsize(io::stdout()));
+    match size.map_or(0, |size| usize::from(size.ws_col)) {
+        // A terminal that does not know, or no terminal at all.
+        0 => DEFAULT_WIDTH,
+        columns => columns.max(MIN_WIDTH),
+    }
+}
+
+/// One line of at most that many characters: control sequences removed, line breaks and tabs as spaces, the rest cut.
+pub fn one_line(text: &str, width: usize) -> String {
+    let clean = api::strip_control(text);
+    let mut chars = clean.trim_end().chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c });
+    let mut line: String = chars.by_ref().take(width).collect();
+    if chars.next().is_some() {
+        line.pop();
+        line.push('…');
+    }
+    line
+}
+
+/// `1 file`, `2 files`.
+pub fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Writes to standard output. That a reader closed the pipe is an error that callers end on.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Writes to standard error; there is nobody to tell if that fails.
+pub fn eprint(text: &str) {
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
+/// Rows as aligned columns, two spaces apart; the last column is not padded.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count()) + 2));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Both streams of a `run`, and the spinner between them.
+pub struct Screen {
+    spins: bool,
+    shown: bool,
+    line_open: bool,
+    frame: usize,
+}
+
+impl Screen {
+    /// The process's own streams.
+    pub fn new() -> Self {
+        Self { spins: io::stderr().is_terminal(), shown: false, line_open: false, frame: 0 }
+    }
+
+    /// Whether a spinner can be shown at all.
+    pub fn spins(&self) -> bool {
+        self.spins
+    }
+
+    /// The answer, to standard output.
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        self.hide();
+        if let Some(last) = text.chars().last() {
+            self.line_open = last != '\n';
+        }
+        print(text)
+    }
+
+    /// Everything about the answer, to standard error.
+    pub fn note(&mut self, text: &str) {
+        self.hide();
+        eprint(text);
+        self.line_open = false;
+    }
+
+    /// A question whose answer is typed behind it; what was typed before it appeared does not count.
+    pub fn ask(&mut self, text: &str) {
+        let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
+        self.note(text);
+        self.line_open = true;
+    }
+
+    /// The next picture of the spinner; none while a line is open, which it would overwrite.
+    pub fn tick(&mut self, label: &str, style: Style) {
+        if !self.spins || self.line_open {
+            return;
+        }
+        self.frame = (self.frame + 1) % FRAMES.len();
+        let label = one_line(label, style.width.saturating_sub(3));
+        eprint(&format!("\r\x1b[K{} {}", FRAMES[self.frame], style.dim(&label)));
+        self.shown = true;
+    }
+
+    /// Takes the spinner away.
+    pub fn hide(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprint("\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.hide();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_only_when_wanted() {
+        assert_eq!(Style::plain().red("x"), "x");
+        assert_eq!(Style { color: true, width: 10 }.red("x"), "\x1b[31mx\x1b[0m");
+        assert_eq!(Style { color: true, width: 10 }.red(""), "");
+    }
+
+    #[test]
+    fn one_line_cuts_and_cleans() {
+        assert_eq!(one_line("a\nb\tc\x1b[31m", 10), "a b c");
+        assert_eq!(one_line("abcdefghij", 10), "abcdefghij");
+        assert_eq!(one_line("abcdefghijk", 10), "abcdefghi…");
+        assert_eq!(one_line("", 10), "");
+    }
+
+    #[test]
+    fn tables_align() {
+        let rows = vec![vec!["a".to_string(), "b".into()], vec!["long".into(), "c".into()]];
+        assert_eq!(table(&rows), "a     b\nlong  c\n");
+    }
+}

@@ -1,0 +1,139 @@
+//! The wiring: what the process was given, and the engine made from it. The only place that reads the environment and
+//! the current directory.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use config::{Dirs, Inputs, Trust, TrustStore};
+use engine::Engine;
+use llm::{Llm, Script};
+use store::Store;
+
+use crate::exit::{Exit, Failure};
+
+/// The largest script that is read.
+const MAX_SCRIPT: u64 = 16 << 20;
+
+/// The program and its version, as model servers see it.
+pub const USER_AGENT: &str = concat!("trefoil/", env!("CARGO_PKG_VERSION"));
+
+/// What the process was given.
+pub struct World {
+    /// The environment, as far as it is text.
+    pub env: BTreeMap<String, String>,
+    /// The user's home.
+    pub home: PathBuf,
+    /// The current directory.
+    pub directory: PathBuf,
+    /// Where things are kept.
+    pub dirs: Dirs,
+}
+
+impl World {
+    /// This process's.
+    pub fn read() -> anyhow::Result<Self> {
+        let text = |value: std::ffi::OsString| value.into_string().ok();
+        let env: BTreeMap<String, String> =
+            std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
+        let home = std::env::home_dir().filter(|home| home.is_absolute()).ok_or_else(|| {
+            Failure::new(Exit::Failed, "there is no home directory").hint("set HOME to an absolute path")
+        })?;
+        let directory =
+            std::env::current_dir().context("the current directory cannot be read; change to another one")?;
+        if directory.to_str().is_none() {
+            let message = format!("the path of the current directory is not UTF-8: {}", directory.display());
+            return Err(Failure::new(Exit::Failed, message).hint("rename it, or change to another one").into());
+        }
+        let dirs = Dirs::from_env(&env, &home);
+        Ok(Self { env, home, directory, dirs })
+    }
+
+    /// Whether colours are unwanted (<https://no-color.org>).
+    pub fn no_color(&self) -> bool {
+        self.env.get("NO_COLOR").is_some_and(|value| !value.is_empty())
+    }
+
+    /// The script that plays instead of a model, if the environment names one.
+    pub fn script(&self) -> Option<PathBuf> {
+        self.env.get("TREFOIL_SCRIPT").filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
+    /// Where the database is.
+    pub fn database(&self) -> PathBuf {
+        match self.env.get("TREFOIL_DB").filter(|path| !path.is_empty()) {
+            Some(path) => self.directory.join(path),
+            None => self.dirs.data.join("trefoil.db"),
+        }
+    }
+
+    /// Whether every repository's configuration is trusted, for automation.
+    pub fn trusts_all(&self) -> bool {
+        self.env.get("TREFOIL_TRUST").is_some_and(|value| value == "all")
+    }
+
+    /// What configuration is made from.
+    pub fn inputs(&self) -> Inputs {
+        let trust = if self.trusts_all() {
+            Trust::All
+        } else {
+            let path = self.dirs.trust_file();
+            Trust::Store(TrustStore::load(&path).unwrap_or_else(|error| {
+                tracing::warn!(%error, "nothing is trusted");
+                TrustStore::empty(&path)
+            }))
+        };
+        Inputs {
+            directory: self.directory.clone(),
+            home: self.home.clone(),
+            dirs: self.dirs.clone(),
+            env: self.env.clone(),
+            trust,
+        }
+    }
+}
+
+/// The engine of this process and the journal below it.
+pub struct Local {
+    /// The engine.
+    pub engine: Engine,
+    /// The journal, for what no host can do (`session import`).
+    pub store: Store,
+}
+
+/// Opens the journal and starts the engine; needs a runtime. `script` plays instead of a model.
+pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow::Result<Local> {
+    let mut scripts = indexmap::IndexMap::new();
+    if let Some(path) = script {
+        scripts.insert("file".to_string(), Arc::new(read_script(&world.directory.join(path))?));
+    }
+    scripts.insert("demo".to_string(), Arc::new(Script::demo()));
+    let path = world.database();
+    let store = Store::open(&path).map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot open the database: {error}"))
+            .hint("TREFOIL_DATA_DIR names another directory for it; `trefoil doctor` looks at it closely")
+    })?;
+    let program = std::env::current_exe().context("the path of this program cannot be read")?;
+    let lock = store.lock_fd().try_clone_to_owned().context("cannot share the lock of this process")?;
+    let engine = Engine::open(engine::Options {
+        store: store.clone(),
+        llm: Llm::new(USER_AGENT),
+        exec: exec::Exec::supervised(program, Some(lock)),
+        inputs: world.inputs(),
+        scripts,
+        question_tool,
+        version: env!("CARGO_PKG_VERSION").to_string(),
+    })?;
+    Ok(Local { engine, store })
+}
+
+fn read_script(path: &Path) -> anyhow::Result<Script> {
+    let refused = |why: String| Failure::new(Exit::Usage, format!("cannot play the script {}: {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
+    if size > MAX_SCRIPT {
+        return Err(refused(format!("it has more than {} MB", MAX_SCRIPT >> 20)).into());
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    Ok(Script::parse(&text).map_err(|error| refused(error.to_string()))?)
+}

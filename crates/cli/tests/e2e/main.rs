@@ -1,0 +1,12 @@
+//! The built program from outside: script files as models, real files, real processes.
+
+#![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
+
+mod cancel;
+mod config;
+mod errors;
+mod openai;
+mod rig;
+mod run;
+mod sessions;
+mod terminal;

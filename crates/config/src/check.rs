@@ -1,0 +1,245 @@
+//! Holds a value against the schema: unknown keys are reported, values of the wrong kind are taken out.
+
+use api::Json;
+
+use crate::problem::Severity;
+use crate::schema::{CONFIG, Field, Shape};
+use crate::suggest::nearest;
+
+/// More findings of one file are only counted.
+pub(crate) const MAX_FINDINGS: usize = 50;
+
+/// Something that does not fit.
+pub(crate) struct Finding {
+    /// Keys and indexes from the root.
+    pub(crate) path: Vec<String>,
+    /// What is wrong.
+    pub(crate) message: String,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+}
+
+/// Takes out of a whole configuration what does not fit, and says what that was.
+pub(crate) fn check(config: &mut Json) -> Vec<Finding> {
+    let mut checker = Checker { path: Vec::new(), findings: Vec::new(), more: 0 };
+    if !checker.fits(config, &CONFIG) {
+        *config = Json::Object(Default::default());
+    }
+    if checker.more > 0 {
+        let message = format!("{} more problems in this file", checker.more);
+        checker.findings.push(Finding { path: Vec::new(), message, severity: Severity::Error });
+    }
+    checker.findings
+}
+
+struct Checker {
+    path: Vec<String>,
+    findings: Vec<Finding>,
+    more: usize,
+}
+
+impl Checker {
+    /// Whether the value stays. Its parts that do not fit are taken out and reported; so is the value itself.
+    fn fits(&mut self, value: &mut Json, shape: &Shape) -> bool {
+        match (shape, &mut *value) {
+            (Shape::Any, _) | (Shape::Text, Json::String(_)) | (Shape::Flag, Json::Bool(_)) => true,
+            (Shape::Number, Json::Number(_)) => true,
+            (Shape::Count(least), Json::Number(number)) => match whole(number) {
+                Some(count) if count >= *least => {
+                    *value = count.into();
+                    true
+                }
+                _ => self.wrong(value, shape),
+            },
+            (Shape::Word(words), Json::String(word)) if words.contains(&word.as_str()) => true,
+            (Shape::List(item), Json::Array(list)) => {
+                let mut index = 0;
+                list.retain_mut(|value| {
+                    let stays = self.step(index.to_string(), |this| this.fits(value, item));
+                    index += 1;
+                    stays
+                });
+                true
+            }
+            (Shape::Map(item), Json::Object(map)) => {
+                map.retain(|key, value| self.step(key.clone(), |this| this.fits(value, item)));
+                true
+            }
+            (Shape::Object(fields), Json::Object(map)) => {
+                map.retain(|key, value| self.field(key, value, fields, false));
+                true
+            }
+            (Shape::Open(fields), Json::Object(map)) => {
+                map.retain(|key, value| self.field(key, value, fields, true));
+                true
+            }
+            (Shape::Either(shapes), _) => match shapes.iter().find(|shape| same_kind(shape, value)) {
+                Some(shape) => self.fits(value, shape),
+                None => self.wrong(value, shape),
+            },
+            _ => self.wrong(value, shape),
+        }
+    }
+
+    fn field(&mut self, key: &str, value: &mut Json, fields: &[Field], open: bool) -> bool {
+        self.step(key.to_owned(), |this| {
+            if let Some((_, shape)) = fields.iter().find(|(name, _)| *name == key) {
+                return this.fits(value, shape);
+            }
+            match nearest(key, fields.iter().map(|(name, _)| *name)) {
+                Some(name) => {
+                    this.report(format!("unknown key \"{key}\"; did you mean \"{name}\"?"), Severity::Warning)
+                }
+                None if open => {}
+                None => {
+                    let known: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+                    let message = format!("unknown key \"{key}\" is ignored; known are {}", known.join(", "));
+                    this.report(message, Severity::Warning);
+                }
+            }
+            open
+        })
+    }
+
+    fn step<T>(&mut self, step: String, inner: impl FnOnce(&mut Self) -> T) -> T {
+        self.path.push(step);
+        let result = inner(self);
+        self.path.pop();
+        result
+    }
+
+    fn wrong(&mut self, value: &Json, shape: &Shape) -> bool {
+        let key = if self.path.is_empty() { "the configuration".to_owned() } else { self.path.join(".") };
+        let message = format!("{key} must be {}, not {}; it is ignored", expected(shape), found(value));
+        self.report(message, Severity::Error);
+        false
+    }
+
+    fn report(&mut self, message: String, severity: Severity) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(Finding { path: self.path.clone(), message, severity });
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// A whole number that is not negative, also if it was written as `1e5`.
+fn whole(number: &serde_json::Number) -> Option<u64> {
+    let float = || number.as_f64().filter(|n| n.fract() == 0.0 && (0.0..9e15).contains(n)).map(|n| n as u64);
+    number.as_u64().or_else(float)
+}
+
+/// Whether the value is of the shape's JSON kind (for words: is one of them), so that its findings are the useful ones.
+fn same_kind(shape: &Shape, value: &Json) -> bool {
+    match shape {
+        Shape::Any => true,
+        Shape::Text => value.is_string(),
+        Shape::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+        Shape::Flag => value.is_boolean(),
+        Shape::Number | Shape::Count(_) => value.is_number(),
+        Shape::List(_) => value.is_array(),
+        Shape::Map(_) | Shape::Object(_) | Shape::Open(_) => value.is_object(),
+        Shape::Either(shapes) => shapes.iter().any(|shape| same_kind(shape, value)),
+    }
+}
+
+fn expected(shape: &Shape) -> String {
+    match shape {
+        Shape::Any => "anything".to_owned(),
+        Shape::Text => "a string".to_owned(),
+        Shape::Flag => "true or false".to_owned(),
+        Shape::Number => "a number".to_owned(),
+        Shape::Count(least) => format!("a whole number of at least {least}"),
+        Shape::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
+        Shape::List(_) => "a list".to_owned(),
+        Shape::Map(_) | Shape::Object(_) | Shape::Open(_) => "an object".to_owned(),
+        Shape::Either(shapes) => shapes.iter().map(expected).collect::<Vec<_>>().join(" or "),
+    }
+}
+
+/// The kind of a value; its text is not repeated, since it may be a secret that stands in the wrong place.
+fn found(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a boolean",
+        Json::Number(_) => "this number",
+        Json::String(_) => "this string",
+        Json::Array(_) => "a list",
+        Json::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn checked(mut value: Json) -> (Json, Vec<String>) {
+        let findings = check(&mut value).into_iter().map(|f| format!("{}: {}", f.path.join("/"), f.message)).collect();
+        (value, findings)
+    }
+
+    #[test]
+    fn a_good_file_stays_as_it_is() {
+        let value = json!({
+            "$schema": "x", "model": "a/b", "permission": {"bash": {"*": "ask"}, "edit": "deny"}, "lsp": false,
+            "agent": {"a": {"temperature": 0.5, "reasoningEffort": "high"}},
+            "provider": {"p": {"options": {"timeout": false, "anything": [1]}, "models": {"m": {"variants": {"v": {"x": 1}}}}}},
+            "mcp": {"m": {"enabled": false}}, "plugin": ["a", ["b", {"c": 1}]],
+        });
+        assert_eq!(checked(value.clone()), (value, Vec::new()));
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_values_go() {
+        let (value, findings) = checked(json!({
+            "modle": "x", "zzz": 1, "model": 5, "username": "u", "autoupdate": "never", "snapshot": null,
+            "permission": {"bash": {"git *": "maybe", "ls": "allow"}}, "instructions": ["a", 1, "b"],
+            "tool_output": {"max_lines": 1e3, "max_bytes": 0}, "mcp": {"m": {"type": "pipe"}},
+        }));
+        let want = json!({
+            "username": "u", "permission": {"bash": {"ls": "allow"}}, "instructions": ["a", "b"],
+            "tool_output": {"max_lines": 1000}, "mcp": {"m": {}},
+        });
+        assert_eq!(value, want);
+        let all = findings.join("\n");
+        for part in [
+            "modle: unknown key \"modle\"; did you mean \"model\"?",
+            "zzz: unknown key \"zzz\" is ignored; known are $schema",
+            "model: model must be a string, not this number",
+            "autoupdate must be true or false or \"notify\"",
+            "permission/bash/git *: permission.bash.git * must be \"allow\" or \"ask\" or \"deny\"",
+            "instructions/1: instructions.1 must be a string",
+            "tool_output.max_bytes must be a whole number of at least 1",
+            "mcp.m.type must be \"local\" or \"remote\"",
+            "snapshot must be true or false, not null",
+        ] {
+            assert!(all.contains(part), "{part} in\n{all}");
+        }
+        assert_eq!(findings.len(), 9);
+    }
+
+    #[test]
+    fn a_file_that_is_no_object_is_empty() {
+        for value in [json!([]), json!("x"), json!(1)] {
+            let (value, findings) = checked(value);
+            assert_eq!((value, findings.len()), (json!({}), 1));
+        }
+    }
+
+    #[test]
+    fn findings_are_bounded() {
+        let many: api::JsonMap = (0..10_000).map(|n| (format!("key{n}"), json!(1))).collect();
+        let (value, findings) = checked(Json::Object(many));
+        assert_eq!(value, json!({}));
+        assert_eq!(findings.len(), MAX_FINDINGS + 1);
+        assert!(findings[MAX_FINDINGS].contains("9950 more"));
+    }
+
+    #[test]
+    fn secrets_are_not_repeated() {
+        let (_, findings) = checked(json!({"provider": {"p": "sk-secret", "q": {"options": "sk-secret"}}}));
+        assert!(findings.iter().all(|text| !text.contains("secret")), "{findings:?}");
+    }
+}

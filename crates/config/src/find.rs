@@ -1,0 +1,164 @@
+//! Where configuration is looked for, in the order of merging.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::Inputs;
+
+/// Where a source stands in the order of merging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourceKind {
+    /// The user's global folders.
+    Global,
+    /// A file that a variable names.
+    Named,
+    /// A file of the project.
+    Project,
+    /// A `.opencode` or `.trefoil` folder of the project, or one that a variable names.
+    Folder,
+    /// The content of a variable.
+    Environment,
+}
+
+/// Names in a global folder; the later wins.
+const GLOBAL_NAMES: &[&str] = &["config.json", "opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
+/// Names in a project; the later wins.
+const PROJECT_NAMES: &[&str] = &["opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
+/// Folders in a project and in the home; the later wins.
+const FOLDERS: &[&str] = &[".opencode", ".trefoil"];
+/// Folders of other programs that hold skills.
+const FOREIGN: &[&str] = &[".claude", ".agents"];
+
+/// A place to look at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A JSON file.
+    File(PathBuf),
+    /// A JSON file that must be there, and the variable that says so.
+    Named(PathBuf, &'static str),
+    /// Agents, commands and skills below this folder.
+    Markdown(PathBuf),
+    /// Skills of another program below this folder.
+    Skills(PathBuf),
+}
+
+/// A place with what it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) place: Place,
+    pub(crate) kind: SourceKind,
+    /// Whether the user wrote it, not whoever wrote the repository.
+    pub(crate) own: bool,
+}
+
+/// What the environment says about the search.
+pub(crate) struct Switches {
+    /// Whether the project's files count.
+    pub(crate) project: bool,
+    /// Whether `~/.claude/CLAUDE.md` counts.
+    pub(crate) claude_prompt: bool,
+    claude_skills: bool,
+    agents_skills: bool,
+}
+
+impl Switches {
+    pub(crate) fn from_env(env: &BTreeMap<String, String>) -> Self {
+        let on = |name: &str| {
+            ["OPENCODE_", "TREFOIL_"].iter().any(|prefix| {
+                let value = env.get(&format!("{prefix}{name}"));
+                value.is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true"))
+            })
+        };
+        let claude = !on("DISABLE_CLAUDE_CODE");
+        let foreign = !on("DISABLE_EXTERNAL_SKILLS");
+        Self {
+            project: !on("DISABLE_PROJECT_CONFIG"),
+            claude_prompt: claude && !on("DISABLE_CLAUDE_CODE_PROMPT"),
+            claude_skills: claude && foreign && !on("DISABLE_CLAUDE_CODE_SKILLS"),
+            agents_skills: foreign,
+        }
+    }
+
+    fn foreign(&self) -> impl Iterator<Item = &'static str> {
+        let (claude, agents) = (self.claude_skills, self.agents_skills);
+        FOREIGN.iter().copied().filter(move |name| if *name == ".claude" { claude } else { agents })
+    }
+}
+
+/// The project's folders from its root down to the directory.
+pub(crate) fn project_folders(directory: &Path, root: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        directory.ancestors().take_while(|at| at.starts_with(root)).map(Path::to_owned).collect();
+    folders.reverse();
+    folders
+}
+
+/// Every place to look at, in the order of merging. Variables with content come after all of these.
+pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -> Vec<Spot> {
+    let mut spots = Vec::new();
+    let mut add = |place, kind, own| spots.push(Spot { place, kind, own });
+    for name in switches.foreign() {
+        add(Place::Skills(inputs.home.join(name).join("skills")), SourceKind::Global, true);
+    }
+    let at_home = FOLDERS.iter().map(|name| inputs.home.join(name));
+    for folder in inputs.dirs.config.iter().cloned().chain(at_home) {
+        for name in GLOBAL_NAMES {
+            add(Place::File(folder.join(name)), SourceKind::Global, true);
+        }
+        add(Place::Markdown(folder), SourceKind::Global, true);
+    }
+    for name in ["OPENCODE_CONFIG", "TREFOIL_CONFIG"] {
+        if let Some(path) = path_in(inputs, name) {
+            add(Place::Named(path, name), SourceKind::Named, true);
+        }
+    }
+    let project = if switches.project { project } else { &[] };
+    for folder in project {
+        for name in PROJECT_NAMES {
+            add(Place::File(folder.join(name)), SourceKind::Project, false);
+        }
+    }
+    for folder in project {
+        for name in switches.foreign() {
+            add(Place::Skills(folder.join(name).join("skills")), SourceKind::Folder, false);
+        }
+    }
+    let in_project = project.iter().flat_map(|folder| FOLDERS.iter().map(|name| (folder.join(name), false)));
+    let named = ["OPENCODE_CONFIG_DIR", "TREFOIL_CONFIG_DIR"];
+    let named = named.iter().filter_map(|name| Some((path_in(inputs, name)?, true)));
+    for (folder, own) in in_project.chain(named) {
+        for name in PROJECT_NAMES {
+            add(Place::File(folder.join(name)), SourceKind::Folder, own);
+        }
+        add(Place::Markdown(folder), SourceKind::Folder, own);
+    }
+    spots
+}
+
+fn path_in(inputs: &Inputs, name: &str) -> Option<PathBuf> {
+    let value = inputs.env.get(name).filter(|value| !value.is_empty())?;
+    Some(crate::file::resolve(value, &inputs.directory, &inputs.home))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_from_the_root_down() {
+        let folders = project_folders(Path::new("/r/a/b"), Path::new("/r"));
+        assert_eq!(folders, [PathBuf::from("/r"), "/r/a".into(), "/r/a/b".into()]);
+        assert_eq!(project_folders(Path::new("/r"), Path::new("/r")), [PathBuf::from("/r")]);
+    }
+
+    #[test]
+    fn switches() {
+        let env = |name: &str| BTreeMap::from([(name.to_owned(), "1".to_owned())]);
+        assert!(!Switches::from_env(&env("OPENCODE_DISABLE_PROJECT_CONFIG")).project);
+        assert!(Switches::from_env(&BTreeMap::new()).project);
+        let off = Switches::from_env(&env("TREFOIL_DISABLE_CLAUDE_CODE"));
+        assert!(!off.claude_prompt);
+        assert_eq!(off.foreign().collect::<Vec<_>>(), [".agents"]);
+        assert_eq!(Switches::from_env(&env("OPENCODE_DISABLE_EXTERNAL_SKILLS")).foreign().count(), 0);
+    }
+}

@@ -1,0 +1,137 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn guarded(value: Json, denied: &[Rule]) -> (Json, Vec<String>) {
+    let Json::Object(mut map) = value else { panic!("not an object") };
+    let reasons = guard(&mut map, denied);
+    (Json::Object(map), reasons)
+}
+
+#[test]
+fn what_is_harmless_stays() {
+    let value = json!({
+        "$schema": "s", "model": "a/b", "small_model": "a/c", "username": "u", "share": "disabled", "lsp": false,
+        "disabled_providers": ["x"], "instructions": ["docs/*.md", "./a..b.md"], "mcp": {"m": {"enabled": false}},
+        "permission": {"bash": {"rm *": "deny", "curl *": "ask"}, "edit": {"*": "deny"}},
+        "tools": {"write": false}, "skills": {"paths": ["team/skills"]},
+        "agent": {"a": {"prompt": "p", "mode": "subagent", "steps": 3, "permission": {"*": {"*": "deny"}}}},
+        "command": {"c": {"template": "look at @src/a.rs, mail me@x.org, $ARGUMENTS!"}},
+        "provider": {"p": {"name": "P", "models": {"m": {"limit": {"context": 1}}}, "options": {"timeout": 5}}},
+    });
+    assert_eq!(guarded(value.clone(), &[]), (value, Vec::new()));
+}
+
+#[test]
+fn what_executes_redirects_reveals_or_loosens_goes() {
+    for (value, left, reason) in [
+        (json!({"mcp": {"m": {"command": ["x"]}}}), json!({"mcp": {}}), "mcp.m starts a program"),
+        (json!({"mcp": {"m": {"url": "http://x"}}}), json!({"mcp": {}}), "mcp.m connects"),
+        (json!({"mcp": {"m": {"enabled": true}}}), json!({"mcp": {}}), "mcp.m starts"),
+        (json!({"plugin": ["x"]}), json!({}), "plugin runs code"),
+        (json!({"formatter": true}), json!({}), "formatter starts"),
+        (json!({"lsp": {"x": {"command": ["y"]}}}), json!({}), "lsp starts"),
+        (json!({"shell": "/tmp/x"}), json!({}), "shell"),
+        (json!({"server": {"hostname": "0.0.0.0"}}), json!({}), "server"),
+        (json!({"share": "auto"}), json!({}), "share"),
+        (json!({"snapshot": false}), json!({}), "snapshot"),
+        (json!({"default_agent": "x"}), json!({}), "default_agent"),
+        (json!({"experimental": {"continue_loop_on_deny": true}}), json!({}), "experimental"),
+        (json!({"references": {"x": "/etc"}}), json!({}), "references"),
+        (json!({"brand_new": 1}), json!({}), "brand_new"),
+        (
+            json!({"provider": {"p": {"options": {"baseURL": "http://x", "headers": {"a": "b"}}, "api": "http://x", "env": ["AWS"], "npm": "y"}}}),
+            json!({"provider": {"p": {"options": {}}}}),
+            "provider.p.options.baseURL redirects model traffic",
+        ),
+        (
+            json!({"provider": {"p": {"models": {"m": {"provider": {"api": "http://x"}, "headers": {"a": "b"}, "options": {}}}}}}),
+            json!({"provider": {"p": {"models": {"m": {}}}}}),
+            "provider.p.models.m.provider redirects",
+        ),
+        (json!({"model": "{env:HOME}/x"}), json!({}), "model reveals"),
+        (
+            json!({"agent": {"a": {"prompt": "see {file:~/.ssh/id}", "mode": "all"}}}),
+            json!({"agent": {"a": {"mode": "all"}}}),
+            "agent.a.prompt reveals",
+        ),
+        (json!({"agent": {"a": {"disable": true}}}), json!({"agent": {"a": {}}}), "agent.a.disable"),
+        (json!({"agent": {"a": {"store": true}}}), json!({"agent": {"a": {}}}), "agent.a.store"),
+        (json!({"tools": {"bash": true, "edit": false}}), json!({"tools": {"edit": false}}), "tools.bash"),
+        (json!({"command": {"c": {"template": "x !`id` y"}}}), json!({"command": {}}), "command.c runs shell"),
+        (json!({"command": {"c": {"template": "x @/etc/passwd"}}}), json!({"command": {}}), "command.c reads"),
+        (json!({"command": {"c": {"template": "x (@../y)"}}}), json!({"command": {}}), "command.c reads"),
+        (json!({"command": {"c": {"template": "@~/y"}}}), json!({"command": {}}), "command.c reads"),
+        (
+            json!({"instructions": ["ok.md", "/etc/x", "../x", "~/x", "https://x/y", "a/../../x"]}),
+            json!({"instructions": ["ok.md"]}),
+            "instructions reads /etc/x",
+        ),
+        (json!({"skills": {"urls": ["x"], "paths": ["/x"]}}), json!({"skills": {"paths": []}}), "skills.urls"),
+    ] {
+        let (after, reasons) = guarded(value.clone(), &[]);
+        assert_eq!(after, left, "{value}");
+        assert!(reasons.iter().any(|text| text.starts_with(reason)), "{value}: {reasons:?}");
+    }
+}
+
+#[test]
+fn rules_can_only_tighten() {
+    let value = json!({"permission": {"bash": {"*": "ask", "git *": "allow"}, "edit": "ask", "read": "deny"}});
+    let (left, reasons) = guarded(value.clone(), &[]);
+    assert_eq!(left, json!({"permission": {"bash": {"*": "ask"}, "read": {"*": "deny"}}}));
+    assert_eq!(reasons.len(), 2);
+    assert!(reasons[0].contains("permission.bash.git *"), "{reasons:?}");
+    // Where the user denies, the repository cannot turn that into a question.
+    let (left, _) = guarded(value, &[Rule::new("b*", "rm *", Action::Deny)]);
+    assert_eq!(left, json!({"permission": {"read": {"*": "deny"}}}));
+    assert_eq!(guarded(json!({"permission": "allow"}), &[]).0, json!({"permission": {}}));
+    assert_eq!(guarded(json!({"permission": "deny"}), &[]).0, json!({"permission": {"*": {"*": "deny"}}}));
+}
+
+#[test]
+fn markdown_text_is_taken_as_it_is() {
+    let Json::Object(mut map) = json!({"agent": {"a": {"prompt": "write {env:X}"}}}) else { panic!() };
+    assert_eq!(guard_markdown(&mut map, &[]), Vec::<String>::new());
+    assert_eq!(map["agent"]["a"]["prompt"], "write {env:X}");
+}
+
+#[test]
+fn reasons_are_bounded_and_counted() {
+    let many: JsonMap = (0..MAX_FINDINGS + 7).map(|n| (format!("key{n}"), json!(1))).collect();
+    let (left, reasons) = guarded(Json::Object(many), &[]);
+    assert_eq!((left, reasons.len()), (json!({}), MAX_FINDINGS + 1));
+    assert_eq!(reasons.last().map(String::as_str), Some("and 7 more"));
+}
+
+fn any_permission() -> impl Strategy<Value = Json> {
+    let action = prop::sample::select(vec!["allow", "ask", "deny"]);
+    let names = prop::sample::select(vec!["bash", "edit", "*", "read", "task", "b*"]);
+    let patterns = prop::collection::vec((prop::sample::select(vec!["*", "git *", "rm *"]), action.clone()), 0..3);
+    let value = prop_oneof![
+        action.prop_map(Json::from),
+        patterns.prop_map(|p| Json::Object(p.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect())),
+    ];
+    prop::collection::vec((names, value), 0..4)
+        .prop_map(|p| Json::Object(p.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()))
+}
+
+proptest! {
+    /// Whatever an untrusted repository says, nothing becomes looser than what the user and the built-in agents say.
+    #[test]
+    fn nothing_gets_looser(user in any_permission(), theirs in any_permission()) {
+        let plan = [Rule::new("*", "*", Action::Allow), Rule::new("edit", "*", Action::Deny), Rule::new("task", "*", Action::Deny)];
+        let mut before: Vec<Rule> = plan.to_vec();
+        before.extend(ruleset(&user).unwrap());
+        let denied: Vec<Rule> = ruleset(&user).unwrap().into_iter().filter(|rule| rule.action == Action::Deny).collect();
+        let (left, _) = guarded(json!({"permission": theirs}), &denied);
+        let mut after = before.clone();
+        after.extend(ruleset(&left["permission"]).unwrap());
+        for permission in ["bash", "edit", "read", "task", "webfetch"] {
+            for pattern in ["git push", "rm -rf x", "ls"] {
+                let (was, is) = (api::evaluate(&before, permission, pattern), api::evaluate(&after, permission, pattern));
+                prop_assert!(is >= was, "{permission} {pattern}: {was:?} became {is:?}");
+            }
+        }
+    }
+}

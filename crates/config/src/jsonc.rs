@@ -1,0 +1,141 @@
+//! JSON with comments and trailing commas: its value, and where a key of it stands.
+
+use api::Json;
+use jsonc_parser::ast::Value;
+use jsonc_parser::{CollectOptions, ParseOptions};
+
+/// Comments and trailing commas, as editors write configuration files; nothing looser, so that mistakes are seen.
+fn options() -> ParseOptions {
+    ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    }
+}
+
+/// Text that is not JSONC.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    /// Line and column, from 1.
+    pub(crate) place: (usize, usize),
+    /// What is wrong there.
+    pub(crate) message: String,
+}
+
+/// The value of the text; an empty one is `null`.
+pub(crate) fn parse(text: &str) -> Result<Json, Broken> {
+    jsonc_parser::parse_to_serde_value(text, &options()).map_err(|error| Broken {
+        place: (error.line_display(), error.column_display()),
+        message: error.kind().to_string(),
+    })
+}
+
+/// Line and column, from 1, of the last step of a path of keys and indexes.
+///
+/// Parses the text again: problems are rare, and so the common case pays nothing for positions.
+pub(crate) fn locate(text: &str, path: &[String]) -> Option<(usize, usize)> {
+    let parsed = jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &options()).ok()?;
+    let mut value = parsed.value?;
+    let mut start = 0;
+    for step in path {
+        value = match value {
+            Value::Object(mut object) => {
+                let property = object.take(step)?;
+                start = property.range.start;
+                property.value
+            }
+            Value::Array(mut array) => {
+                let index: usize = step.parse().ok()?;
+                if index >= array.elements.len() {
+                    return None;
+                }
+                let element = array.elements.swap_remove(index);
+                start = jsonc_parser::common::Ranged::start(&element);
+                element
+            }
+            _ => return None,
+        };
+    }
+    let before = text.get(..start)?;
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn comments_and_trailing_commas() {
+        let text = "{ // a\n \"b\": [1, 2,], /* c */ \"d\": 1e5,\n}";
+        assert_eq!(parse(text).unwrap(), json!({"b": [1, 2], "d": 1e5}));
+        assert_eq!(parse("").unwrap(), Json::Null);
+    }
+
+    #[test]
+    fn broken_text_has_a_place() {
+        let broken = parse("{\n  \"a\": 1\n  \"b\": 2\n}").unwrap_err();
+        assert_eq!(broken.place.0, 2, "{broken:?}");
+        for text in ["{", "[1", "{'a':1}", "{a:1}", "{\"a\":}", "nope", "{} {}", "\"\\q\"", "{\"a\":\u{0}}"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_not_a_crash() {
+        assert!(parse(&"[".repeat(200_000)).is_err());
+        assert!(parse(&"{\"a\":".repeat(200_000)).is_err());
+    }
+
+    #[test]
+    fn keys_have_a_place() {
+        let text = "{\n  \"é\": [\n    {\"x\": 1}, {\"y\": 2}\n  ]\n}";
+        let path = ["é", "1", "y"].map(str::to_owned);
+        assert_eq!(locate(text, &path), Some((3, 16)));
+        assert_eq!(locate(text, &path[..1]), Some((2, 3)));
+        assert_eq!(locate(text, &["no".to_owned()]), None);
+        assert_eq!(locate("{", &path), None);
+    }
+
+    fn any_json() -> impl Strategy<Value = Json> {
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            any::<i64>().prop_map(Json::from),
+            any::<String>().prop_map(Json::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Json::from),
+                prop::collection::vec((any::<String>(), inner), 0..5)
+                    .prop_map(|pairs| Json::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(value in any_json()) {
+            prop_assert_eq!(&parse(&value.to_string()).unwrap(), &value);
+            let pretty = serde_json::to_string_pretty(&value).unwrap();
+            let commented = pretty.replace(",\n", ", // why\n");
+            // A string value never holds a bare newline, so the comment falls between values only.
+            prop_assert_eq!(parse(&commented).unwrap(), value);
+        }
+
+        #[test]
+        fn no_text_crashes_it(text in any::<String>(), path in prop::collection::vec("[a-z0-9]{0,2}", 0..3)) {
+            let _ = parse(&text);
+            let _ = locate(&text, &path);
+        }
+    }
+}

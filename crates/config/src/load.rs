@@ -1,0 +1,428 @@
+//! The way from files to the configuration in effect: read, check, guard, fill placeholders, merge, type.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use api::{Action, Command, CommandSource, Json, JsonMap, Rule, Skill};
+use indexmap::IndexMap;
+
+use crate::check::check;
+use crate::file::{self, MAX_CONFIG_BYTES};
+use crate::find::{self, Place, SourceKind, Switches};
+use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
+use crate::markdown::{self, Document, Kind};
+use crate::merge::merge;
+use crate::schema::INERT;
+use crate::substitute::{Lookup, substitute};
+use crate::trust::content_hash;
+use crate::{
+    AgentEntry, Config, Inputs, Loaded, Problem, Source, Untrusted, frontmatter, guard, jsonc, project, provider,
+    redact, rules, typed,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Loads everything for one directory. Never fails: what is wrong is in [`Loaded::problems`].
+pub fn load(inputs: &Inputs) -> Loaded {
+    let project = project::project_info(&inputs.directory, &inputs.dirs.state);
+    let switches = Switches::from_env(&inputs.env);
+    let folders = find::project_folders(&inputs.directory, &project.worktree);
+    let mut loader = Loader::new(inputs, project.worktree.clone());
+    for spot in find::spots(inputs, &switches, &folders) {
+        loader.spot(spot.place, spot.kind, spot.own);
+    }
+    loader.variables();
+    loader.configured_skills();
+    let instructions = loader.instructions(&switches, &folders);
+    let Loader { mut raw, effective, sources, mut problems, untrusted, agent_sources, skills, .. } = loader;
+    let inert = INERT.iter().filter(|path| has(&raw, path)).map(|path| (*path).to_owned()).collect();
+    redact::redact(&mut raw);
+    let config = typed::read(effective, &mut problems);
+    let providers = provider::providers(&config, &inputs.env, &mut problems);
+    Loaded {
+        agents: agents(&config, &agent_sources),
+        commands: commands(&config),
+        skills: skills.into_values().collect(),
+        raw: Json::Object(raw),
+        config,
+        sources,
+        problems,
+        untrusted,
+        inert,
+        instructions,
+        project,
+        providers,
+    }
+}
+
+/// Runs bytes through every reader here.
+pub(crate) fn fuzz(text: &str) {
+    if let Ok(mut value) = jsonc::parse(text) {
+        for finding in check(&mut value) {
+            jsonc::locate(text, &finding.path);
+        }
+        if let Json::Object(mut map) = value {
+            normalise(&mut map);
+            let mut guarded = map.clone();
+            guard::guard(&mut guarded, &[]);
+            rules::compile(&mut map);
+            merge(&mut map, guarded);
+            let mut problems = Vec::new();
+            let config = typed::read(map, &mut problems);
+            provider::providers(&config, &Default::default(), &mut problems);
+        }
+    }
+    // The same text with the fence around it, so that the bytes need not find it.
+    for text in [text.to_owned(), format!("---\n{text}\n---\nbody")] {
+        if let Ok((front, _)) = frontmatter::split(&text) {
+            let mut value = Json::Object([("agent".to_owned(), Json::Object(front))].into_iter().collect());
+            check(&mut value);
+        }
+    }
+}
+
+/// A text of configuration and where it comes from.
+struct Layer<'a> {
+    path: Option<&'a Path>,
+    label: String,
+    kind: SourceKind,
+    own: bool,
+    /// What relative paths are relative to.
+    base: &'a Path,
+    text: &'a str,
+}
+
+struct Loader<'a> {
+    inputs: &'a Inputs,
+    root: PathBuf,
+    raw: JsonMap,
+    effective: JsonMap,
+    sources: Vec<Source>,
+    problems: Vec<Problem>,
+    untrusted: Vec<Untrusted>,
+    agent_sources: IndexMap<String, String>,
+    skills: IndexMap<String, Skill>,
+    skill_folders: Vec<(PathBuf, bool)>,
+    wanted: Vec<Wanted>,
+    /// The rules by which the user denies something.
+    denied: Vec<Rule>,
+    /// Files that were read: a global folder can lie inside of the project.
+    seen: HashSet<PathBuf>,
+}
+
+impl<'a> Loader<'a> {
+    fn new(inputs: &'a Inputs, root: PathBuf) -> Self {
+        Self {
+            inputs,
+            root,
+            raw: JsonMap::new(),
+            effective: JsonMap::new(),
+            sources: Vec::new(),
+            problems: Vec::new(),
+            untrusted: Vec::new(),
+            agent_sources: IndexMap::new(),
+            skills: IndexMap::new(),
+            skill_folders: Vec::new(),
+            wanted: Vec::new(),
+            denied: Vec::new(),
+            seen: HashSet::new(),
+        }
+    }
+
+    fn spot(&mut self, place: Place, kind: SourceKind, own: bool) {
+        let path = match &place {
+            Place::File(path) | Place::Named(path, _) | Place::Markdown(path) | Place::Skills(path) => path,
+        };
+        if !self.seen.insert(path.clone()) {
+            return;
+        }
+        match place {
+            Place::File(path) => self.file(&path, kind, own),
+            Place::Named(path, variable) => {
+                if !path.exists() {
+                    let message = format!("{variable} names this file, but it does not exist");
+                    self.problems.push(Problem::error(message).in_file(&path));
+                }
+                self.file(&path, kind, own);
+            }
+            Place::Markdown(folder) => {
+                for document in markdown::discover_markdown(&folder, &mut self.problems) {
+                    self.document(document, kind, own);
+                }
+            }
+            Place::Skills(folder) => {
+                for document in markdown::documents_below(&folder, Kind::Skill, &mut self.problems) {
+                    self.document(document, kind, own);
+                }
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path, kind: SourceKind, own: bool) {
+        match file::read(path, MAX_CONFIG_BYTES) {
+            Ok(Some(text)) => {
+                let base = path.parent().unwrap_or(path);
+                let label = path.display().to_string();
+                self.layer(Layer { path: Some(path), label, kind, own, base, text: &text });
+            }
+            Ok(None) => {}
+            Err(problem) => self.problems.push(problem),
+        }
+    }
+
+    /// Configuration that stands in the environment itself: the user's own, and the last word.
+    fn variables(&mut self) {
+        let inputs = self.inputs;
+        let value = |name: &str| inputs.env.get(name).filter(|value| !value.is_empty());
+        let mut texts: Vec<(&str, String)> = Vec::new();
+        for name in ["OPENCODE_CONFIG_CONTENT", "TREFOIL_CONFIG_CONTENT"] {
+            texts.extend(value(name).map(|text| (name, text.clone())));
+        }
+        for name in ["OPENCODE_PERMISSION", "TREFOIL_PERMISSION"] {
+            // A bare word is as good as a quoted one here.
+            texts.extend(value(name).map(|text| match text.trim() {
+                word @ ("allow" | "ask" | "deny") => (name, format!("{{\"permission\":\"{word}\"}}")),
+                text => (name, format!("{{\"permission\":{text}\n}}")),
+            }));
+        }
+        for (name, key) in
+            [("TREFOIL_MODEL", "model"), ("TREFOIL_SMALL_MODEL", "small_model"), ("TREFOIL_AGENT", "default_agent")]
+        {
+            texts.extend(value(name).map(|text| (name, serde_json::json!({ key: text }).to_string())));
+        }
+        for (name, text) in texts {
+            let (label, kind, base) = (name.to_owned(), SourceKind::Environment, inputs.directory.as_path());
+            self.layer(Layer { path: None, label, kind, own: true, base, text: &text });
+        }
+    }
+
+    fn layer(&mut self, layer: Layer<'_>) {
+        let text = layer.text.strip_prefix('\u{feff}').unwrap_or(layer.text);
+        let place = |problem: Problem, path: &[String]| match layer.path {
+            Some(file) => problem.in_file(file).at(jsonc::locate(text, path)),
+            None => Problem { message: format!("{}: {}", layer.label, problem.message), ..problem },
+        };
+        let mut value = match jsonc::parse(text) {
+            Ok(Json::Null) => return,
+            Ok(value) => value,
+            Err(broken) => {
+                let message = format!("this is not JSON: {}; it is left out as a whole", broken.message);
+                self.problems.push(place(Problem::error(message), &[]).at(Some(broken.place)));
+                return;
+            }
+        };
+        for finding in check(&mut value) {
+            let problem = Problem { severity: finding.severity, ..Problem::error(finding.message) };
+            self.problems.push(place(problem.about(finding.path.join(".")), &finding.path));
+        }
+        let Json::Object(mut map) = value else { return };
+        normalise(&mut map);
+        let trusted = match layer.path {
+            Some(path) if !layer.own => self.admit(path, layer.text, |denied| guard::guard(&mut map, denied)),
+            _ => true,
+        };
+        merge(&mut self.raw, map.clone());
+        let mut value = Json::Object(map);
+        let lookup = Lookup { env: &self.inputs.env, base: layer.base, home: &self.inputs.home };
+        for miss in substitute(&mut value, &lookup) {
+            let problem = Problem { severity: miss.severity, ..Problem::error(miss.message) };
+            self.problems.push(place(problem.about(miss.path.join(".")), &miss.path));
+        }
+        self.sources.push(Source {
+            path: layer.path.map(Path::to_owned),
+            label: layer.label.clone(),
+            kind: layer.kind,
+        });
+        if let Json::Object(map) = value {
+            self.note_paths(&map, &layer, trusted);
+            self.apply(map, &layer.label, trusted);
+        }
+    }
+
+    /// Whether a file of the repository takes effect as a whole; else what `strip` takes out of it is noted.
+    fn admit(&mut self, path: &Path, text: &str, strip: impl FnOnce(&[Rule]) -> Vec<String>) -> bool {
+        let hash = content_hash(text.as_bytes());
+        if self.inputs.trust.covers(path, &hash) {
+            return true;
+        }
+        let what = strip(&self.denied);
+        if !what.is_empty() {
+            self.untrusted.push(Untrusted { path: path.to_owned(), hash, what });
+        }
+        false
+    }
+
+    /// Remembers where the paths of a layer are relative to, which merging would forget.
+    fn note_paths(&mut self, map: &JsonMap, layer: &Layer<'_>, trusted: bool) {
+        let texts = |value: Option<&Json>| -> Vec<String> {
+            let list = value.and_then(Json::as_array).into_iter().flatten();
+            list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        self.wanted.extend(texts(map.get("instructions")).into_iter().map(|pattern| Wanted {
+            pattern,
+            base: layer.base.to_owned(),
+            file: layer.path.map(Path::to_owned),
+            own: trusted,
+        }));
+        let paths = texts(map.get("skills").and_then(|skills| skills.get("paths")));
+        let folders = paths.iter().map(|path| (file::resolve(path, layer.base, &self.inputs.home), trusted));
+        self.skill_folders.extend(folders);
+    }
+
+    /// Merges a checked, guarded and filled configuration.
+    fn apply(&mut self, mut map: JsonMap, label: &str, trusted: bool) {
+        rules::compile(&mut map);
+        let agents = map.get("agent").and_then(Json::as_object);
+        for name in agents.into_iter().flat_map(|agents| agents.keys()) {
+            self.agent_sources.insert(name.clone(), label.to_owned());
+        }
+        if trusted {
+            let of_agents =
+                agents.into_iter().flat_map(|agents| agents.values()).filter_map(|agent| agent.get("permission"));
+            for rules in map.get("permission").into_iter().chain(of_agents) {
+                let rules: Vec<Rule> = serde_json::from_value(rules.clone()).unwrap_or_default();
+                self.denied.extend(rules.into_iter().filter(|rule| rule.action == Action::Deny));
+            }
+        }
+        merge(&mut self.effective, map);
+    }
+
+    fn document(&mut self, document: Document, kind: SourceKind, own: bool) {
+        let path = document.path.as_path();
+        if !own && !self.inside(path, &document.text) {
+            return;
+        }
+        let Some(mut value) = document.config() else {
+            match document.skill() {
+                // A later place wins, and takes the later position.
+                Ok(skill) => {
+                    self.skills.shift_remove(&skill.name);
+                    self.skills.insert(skill.name.clone(), skill);
+                }
+                Err(problem) => self.problems.push(problem),
+            }
+            return;
+        };
+        for finding in check(&mut value) {
+            // The path begins with the section and the name, which the file itself does not have.
+            let key = finding.path.get(2);
+            let place = key.and_then(|key| frontmatter::locate(&document.text, key));
+            let problem = Problem { severity: finding.severity, ..Problem::error(finding.message) };
+            self.problems.push(problem.in_file(path).at(place).about(finding.path.join(".")));
+        }
+        let Json::Object(mut map) = value else { return };
+        let strip = |denied: &[Rule]| guard::guard_markdown(&mut map, denied);
+        let trusted = own || self.admit(path, &document.text, strip);
+        let label = path.display().to_string();
+        self.sources.push(Source { path: Some(path.to_owned()), label: label.clone(), kind });
+        merge(&mut self.raw, map.clone());
+        self.apply(map, &label, trusted);
+    }
+
+    /// Whether a file that the repository names really lies in it; one that a link leads to elsewhere needs trust.
+    fn inside(&mut self, path: &Path, text: &str) -> bool {
+        let Some(real) = file::outside(path, &self.root) else { return true };
+        self.admit(path, text, |_| vec![format!("reveals {}, which is outside of the repository", real.display())])
+    }
+
+    fn configured_skills(&mut self) {
+        for (folder, own) in std::mem::take(&mut self.skill_folders) {
+            if !folder.is_dir() {
+                let message = "skills.paths names this folder, but it does not exist";
+                self.problems.push(Problem::warning(message).in_file(&folder).about("skills.paths"));
+            }
+            for document in markdown::documents_below(&folder, Kind::Skill, &mut self.problems) {
+                self.document(document, SourceKind::Folder, own);
+            }
+        }
+    }
+
+    fn instructions(&mut self, switches: &Switches, folders: &[PathBuf]) -> Vec<Instruction> {
+        let claude = switches.claude_prompt.then(|| self.inputs.home.join(".claude/CLAUDE.md"));
+        let mut candidates = instruction::global(&self.inputs.dirs.config, claude.as_deref());
+        if switches.project {
+            candidates.extend(instruction::project(folders));
+        }
+        for entry in std::mem::take(&mut self.wanted) {
+            candidates.extend(instruction::wanted(&entry, folders, &self.inputs.home, &mut self.problems));
+        }
+        let mut seen = HashSet::new();
+        candidates.retain(|candidate| seen.insert(candidate.path.clone()));
+        if candidates.len() > MAX_INSTRUCTIONS {
+            let message = format!("there are more than {MAX_INSTRUCTIONS} instruction files; the rest is left out");
+            self.problems.push(Problem::error(message).about("instructions"));
+            candidates.truncate(MAX_INSTRUCTIONS);
+        }
+        candidates.into_iter().filter_map(|candidate| self.instruction(candidate)).collect()
+    }
+
+    fn instruction(&mut self, candidate: Candidate) -> Option<Instruction> {
+        let Candidate { path, own } = candidate;
+        match file::read(&path, MAX_INSTRUCTION_BYTES) {
+            Ok(Some(text)) if !text.trim().is_empty() => {
+                (own || self.inside(&path, &text)).then_some(Instruction { path, text })
+            }
+            Ok(_) => None,
+            Err(problem) => {
+                self.problems.push(problem);
+                None
+            }
+        }
+    }
+}
+
+/// Old keys become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`.
+fn normalise(map: &mut JsonMap) {
+    if let Some(Json::Object(modes)) = map.shift_remove("mode") {
+        let mut agents = JsonMap::new();
+        for (name, mut agent) in modes {
+            if let Some(agent) = agent.as_object_mut() {
+                agent.insert("mode".to_owned(), "primary".into());
+            }
+            agents.insert(name, agent);
+        }
+        if let Some(Json::Object(newer)) = map.shift_remove("agent") {
+            merge(&mut agents, newer);
+        }
+        map.insert("agent".to_owned(), Json::Object(agents));
+    }
+    if map.shift_remove("autoshare") == Some(Json::Bool(true)) && !map.contains_key("share") {
+        map.insert("share".to_owned(), "auto".into());
+    }
+}
+
+fn has(map: &JsonMap, path: &str) -> bool {
+    let mut steps = path.split('.');
+    let first = steps.next().and_then(|step| map.get(step));
+    steps.fold(first, |value, step| value?.get(step)).is_some()
+}
+
+fn agents(config: &Config, sources: &IndexMap<String, String>) -> Vec<AgentEntry> {
+    let entry = |(name, config): (&String, &crate::AgentConfig)| AgentEntry {
+        name: name.clone(),
+        config: config.clone(),
+        source: sources.get(name).cloned().unwrap_or_default(),
+    };
+    config.agent.iter().map(entry).collect()
+}
+
+fn commands(config: &Config) -> Vec<Command> {
+    let command = |(name, command): (&String, &crate::CommandConfig)| Command {
+        name: name.clone(),
+        description: command.description.clone(),
+        agent: command.agent.clone(),
+        model: command.model.clone(),
+        source: Some(CommandSource::Command),
+        template: command.template.clone(),
+        subtask: command.subtask,
+        hints: hints(&command.template),
+    };
+    config.command.iter().map(command).collect()
+}
+
+/// The placeholders of a template: `$1` … `$9`, then `$ARGUMENTS`.
+fn hints(template: &str) -> Vec<String> {
+    let numbered = (1..=9).map(|number| format!("${number}"));
+    numbered.chain(["$ARGUMENTS".to_owned()]).filter(|hint| template.contains(hint.as_str())).collect()
+}

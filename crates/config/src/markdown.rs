@@ -1,0 +1,220 @@
+//! Agents, commands and skills that are written as markdown files.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use api::{Json, JsonMap, Skill};
+
+use crate::file::{self, MAX_MARKDOWN_BYTES};
+use crate::frontmatter;
+use crate::problem::Problem;
+use crate::walk;
+
+/// Files of one folder that are read.
+pub const MAX_DOCUMENTS: usize = 1_000;
+
+/// What a markdown file describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An agent: the body is its prompt.
+    Agent,
+    /// An agent that the human uses (the older name).
+    Mode,
+    /// A command: the body is its template.
+    Command,
+    /// A skill: the body is its text.
+    Skill,
+}
+
+/// A markdown file with its front matter taken apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// The file.
+    pub path: PathBuf,
+    /// What it describes.
+    pub kind: Kind,
+    /// Its name by its place: `agent/team/reviewer.md` is `team/reviewer`.
+    pub name: String,
+    /// The front matter.
+    pub front: JsonMap,
+    /// The whole text.
+    pub text: String,
+    body: usize,
+}
+
+impl Document {
+    /// The text behind the front matter.
+    pub fn body(&self) -> &str {
+        &self.text[self.body..]
+    }
+
+    /// As a configuration file would say it; `None` for a skill.
+    pub(crate) fn config(&self) -> Option<Json> {
+        let mut entry = self.front.clone();
+        let (section, body) = match self.kind {
+            Kind::Agent | Kind::Mode => ("agent", "prompt"),
+            Kind::Command => ("command", "template"),
+            Kind::Skill => return None,
+        };
+        if !self.body().trim().is_empty() {
+            entry.insert(body.to_owned(), self.body().trim().into());
+        }
+        if self.kind == Kind::Mode {
+            entry.insert("mode".to_owned(), "primary".into());
+        }
+        let named: JsonMap = [(self.name.clone(), Json::Object(entry))].into_iter().collect();
+        Some(Json::Object([(section.to_owned(), Json::Object(named))].into_iter().collect()))
+    }
+
+    /// As a skill, or what is missing.
+    pub(crate) fn skill(&self) -> Result<Skill, Problem> {
+        let text = |key: &str| self.front.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
+        let problem = |message: &str| Problem::error(message).in_file(&self.path);
+        let description = text("description").ok_or_else(|| {
+            problem("this skill has no description; add one to its front matter, so that it is found")
+        })?;
+        Ok(Skill {
+            name: text("name").unwrap_or(&self.name).to_owned(),
+            description: description.to_owned(),
+            location: self.path.to_string_lossy().into_owned(),
+            content: self.body().trim_start().to_owned(),
+        })
+    }
+}
+
+/// The markdown files of a configuration folder (`.opencode`, `~/.config/trefoil` …): `{agent,agents}/**/*.md`,
+/// `{command,commands}/**/*.md`, `{mode,modes}/*.md`, `{skill,skills}/**/SKILL.md`.
+pub fn discover_markdown(folder: &Path, problems: &mut Vec<Problem>) -> Vec<Document> {
+    let mut documents = Vec::new();
+    for name in subfolders(folder) {
+        let kind = match name.as_str() {
+            "agent" | "agents" => Kind::Agent,
+            "mode" | "modes" => Kind::Mode,
+            "command" | "commands" => Kind::Command,
+            "skill" | "skills" => Kind::Skill,
+            "tool" | "tools" | "plugin" | "plugins" => {
+                let message = "tools and plugins written in JavaScript are not run";
+                problems.push(Problem::warning(message).in_file(&folder.join(name)));
+                continue;
+            }
+            _ => continue,
+        };
+        documents.extend(documents_below(&folder.join(name), kind, problems));
+    }
+    documents
+}
+
+/// The files of that kind below a folder.
+pub(crate) fn documents_below(folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -> Vec<Document> {
+    let mut paths = walk::files(folder, |path| match kind {
+        Kind::Skill => path.file_name() == Some(OsStr::new("SKILL.md")),
+        Kind::Mode => path.parent() == Some(folder) && is_markdown(path),
+        Kind::Agent | Kind::Command => is_markdown(path),
+    });
+    if paths.len() > MAX_DOCUMENTS {
+        let message = format!("has more than {MAX_DOCUMENTS} markdown files; the rest is left out");
+        problems.push(Problem::error(message).in_file(folder));
+        paths.truncate(MAX_DOCUMENTS);
+    }
+    paths.into_iter().filter_map(|path| read(path, folder, kind, problems)).collect()
+}
+
+fn is_markdown(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("md"))
+}
+
+fn subfolders(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.flatten().take(walk::MAX_ENTRIES).filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -> Option<Document> {
+    let place = match kind {
+        Kind::Skill => path.parent().unwrap_or(&path).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        _ => path.strip_prefix(folder).unwrap_or(&path).with_extension("").to_string_lossy().into_owned(),
+    };
+    let text = match file::read(&path, MAX_MARKDOWN_BYTES) {
+        Ok(text) => text?,
+        Err(problem) => {
+            problems.push(problem);
+            return None;
+        }
+    };
+    match frontmatter::split(&text) {
+        Ok((front, body)) => {
+            let body = text.len() - body.len();
+            Some(Document { path, kind, name: place, front, text, body })
+        }
+        Err(broken) => {
+            let message = format!("{}; the file is left out", broken.message);
+            problems.push(Problem::error(message).in_file(&path).at(Some((broken.line, 1))));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn files_become_what_they_describe() {
+        let dir = tree(&[
+            ("agent/reviewer.md", "---\ndescription: R\nmode: subagent\n---\n\nPROMPT\n"),
+            ("agents/team/lead.md", "just a prompt"),
+            ("modes/ask.md", "---\nmodel: a/b\n---\nASK"),
+            ("modes/deep/no.md", "x"),
+            ("commands/go.md", "---\nsubtask: true\n---\nkw $1\n"),
+            ("skills/one/SKILL.md", "---\nname: first\ndescription: D\n---\n\nTEXT\n"),
+            ("skill/two/SKILL.md", "---\nname: second\n---\n"),
+            ("skill/two/other.md", "x"),
+            ("agent/broken.md", "---\na: [\n---\n"),
+            ("agent/note.txt", "x"),
+            ("tool/t.ts", "x"),
+        ]);
+        let mut problems = Vec::new();
+        let documents = discover_markdown(dir.path(), &mut problems);
+        assert_eq!(problems.len(), 2);
+        assert!(problems[0].to_string().contains("broken.md:2:1: the closing ]"), "{}", problems[0]);
+        assert!(problems[1].to_string().contains("/tool: tools and plugins"), "{}", problems[1]);
+        let configs: Vec<_> = documents.iter().filter_map(Document::config).collect();
+        let want = [
+            json!({"agent": {"reviewer": {"description": "R", "mode": "subagent", "prompt": "PROMPT"}}}),
+            json!({"agent": {"team/lead": {"prompt": "just a prompt"}}}),
+            json!({"command": {"go": {"subtask": true, "template": "kw $1"}}}),
+            json!({"agent": {"ask": {"model": "a/b", "mode": "primary", "prompt": "ASK"}}}),
+        ];
+        assert_eq!(configs, want);
+        let skills: Vec<_> = documents.iter().filter(|d| d.kind == Kind::Skill).map(Document::skill).collect();
+        assert!(skills[0].as_ref().unwrap_err().message.contains("description"));
+        let skill = skills[1].as_ref().unwrap();
+        assert_eq!((skill.name.as_str(), skill.content.as_str()), ("first", "TEXT\n"));
+        assert!(skill.location.ends_with("skills/one/SKILL.md"));
+    }
+
+    #[test]
+    fn too_many_files_are_said() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..=MAX_DOCUMENTS {
+            fs::write(dir.path().join(format!("{n}.md")), "x").unwrap();
+        }
+        let mut problems = Vec::new();
+        assert_eq!(documents_below(dir.path(), Kind::Agent, &mut problems).len(), MAX_DOCUMENTS);
+        assert_eq!(problems.len(), 1);
+    }
+}

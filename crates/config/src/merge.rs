@@ -1,0 +1,91 @@
+//! Laying one configuration over another.
+
+use api::{Json, JsonMap};
+
+/// Lists that grow with each file; every other list is replaced. `permission` is a list only in its compiled form,
+/// where the last rule that matches wins, so that appending is the right way to override.
+const GROWING: &[&str] = &["instructions", "plugin", "permission"];
+
+/// Lays `over` onto `base`: objects are merged key by key, anything else is replaced.
+pub(crate) fn merge(base: &mut JsonMap, over: JsonMap) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Json::Object(old)), Json::Object(new)) => merge(old, new),
+            (Some(Json::Array(old)), Json::Array(new)) if GROWING.contains(&key.as_str()) => grow(old, new, &key),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+fn grow(old: &mut Vec<Json>, new: Vec<Json>, key: &str) {
+    for item in new {
+        // A rule that is repeated has moved to the end on purpose; a file or a plugin is wanted once.
+        if key == "permission" || !old.contains(&item) {
+            old.push(item);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn map(value: Json) -> JsonMap {
+        match value {
+            Json::Object(map) => map,
+            other => panic!("not an object: {other}"),
+        }
+    }
+
+    fn merged(base: &JsonMap, over: &JsonMap) -> JsonMap {
+        let mut out = base.clone();
+        merge(&mut out, over.clone());
+        out
+    }
+
+    #[test]
+    fn objects_merge_lists_replace_some_lists_grow() {
+        let base = map(json!({"a": {"x": 1, "y": 2}, "l": [1, 2], "instructions": ["a", "b"], "s": {"t": 1}}));
+        let over = map(json!({"a": {"y": 3, "z": 4}, "l": [3], "instructions": ["b", "c"], "s": 5}));
+        let want = json!({"a": {"x": 1, "y": 3, "z": 4}, "l": [3], "instructions": ["a", "b", "c"], "s": 5});
+        assert_eq!(Json::Object(merged(&base, &over)), want);
+    }
+
+    /// Objects whose keys say whether they hold an object or a value, as a schema does: only then can merging be
+    /// associative, since a value in the middle would otherwise forget what lies under it.
+    fn shaped() -> impl Strategy<Value = JsonMap> {
+        let leaf = prop::collection::btree_map("[a-d]", any::<u8>().prop_map(Json::from), 0..4)
+            .prop_map(|map| map.into_iter().collect::<JsonMap>());
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            (
+                prop::collection::btree_map("[a-d]", any::<u8>().prop_map(Json::from), 0..3),
+                prop::collection::btree_map("[A-D]", inner.prop_map(Json::Object), 0..3),
+                prop::option::of(prop::collection::vec(any::<u8>().prop_map(Json::from), 0..3)),
+            )
+                .prop_map(|(values, objects, list)| {
+                    let list = list.map(|list| ("permission".to_owned(), Json::from(list)));
+                    values.into_iter().chain(objects).chain(list).collect()
+                })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn associative(a in shaped(), b in shaped(), c in shaped()) {
+            prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
+        }
+
+        #[test]
+        fn nothing_is_neutral_and_the_later_wins(a in shaped(), b in shaped()) {
+            prop_assert_eq!(&merged(&a, &JsonMap::new()), &a);
+            prop_assert_eq!(&merged(&JsonMap::new(), &a), &a);
+            for (key, value) in merged(&a, &b).iter().filter(|(_, value)| value.is_number()) {
+                prop_assert_eq!(Some(value), b.get(key).or(a.get(key)));
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Which project a directory belongs to.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::file::{self, Durability};
+use crate::trust::content_hash;
+
+/// The project of everything outside of a repository, and of repositories without a commit.
+pub const GLOBAL_PROJECT: &str = "global";
+/// Parents of a directory that are looked at.
+const MAX_PARENTS: usize = 128;
+/// How long git may look for the first commit of a large history; it does so once per repository.
+const GIT_PATIENCE: Duration = Duration::from_secs(10);
+/// What git may answer: a line per first commit.
+const MAX_ANSWER_BYTES: u64 = 1 << 16;
+
+/// The project of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectInfo {
+    /// The first commit of the repository, or [`GLOBAL_PROJECT`].
+    pub id: String,
+    /// The root of the working tree; outside of a repository the directory itself.
+    pub worktree: PathBuf,
+    /// `git`, in a repository.
+    pub vcs: Option<String>,
+}
+
+/// The project of `directory`. The first commit is asked from git once per repository and kept below `state`.
+pub fn project_info(directory: &Path, state: &Path) -> ProjectInfo {
+    let root = directory.ancestors().take(MAX_PARENTS).find_map(|at| Some((at, git_dir(at)?)));
+    match root {
+        None => ProjectInfo { id: GLOBAL_PROJECT.to_owned(), worktree: directory.to_owned(), vcs: None },
+        Some((worktree, git)) => ProjectInfo {
+            id: first_commit(worktree, &git, state).unwrap_or_else(|| GLOBAL_PROJECT.to_owned()),
+            worktree: worktree.to_owned(),
+            vcs: Some("git".to_owned()),
+        },
+    }
+}
+
+/// The git folder that holds the history, if `at` is the root of a working tree.
+fn git_dir(at: &Path) -> Option<PathBuf> {
+    let path = at.join(".git");
+    let metadata = fs::metadata(&path).ok()?;
+    if metadata.is_dir() {
+        // A stray empty folder is no repository.
+        return path.join("HEAD").exists().then_some(path);
+    }
+    // A linked working tree or a submodule: a file that names the folder, which may name the common one.
+    let text = file::read(&path, 1 << 12).ok()??;
+    let own = at.join(text.strip_prefix("gitdir:")?.trim());
+    match file::read(&own.join("commondir"), 1 << 12) {
+        Ok(Some(common)) => fs::canonicalize(own.join(common.trim())).ok(),
+        _ => own.join("HEAD").exists().then_some(own),
+    }
+}
+
+fn first_commit(worktree: &Path, git: &Path, state: &Path) -> Option<String> {
+    let kept = state.join("projects").join(repository_key(git)?);
+    if let Ok(Some(id)) = file::read(&kept, 64)
+        && is_commit(&id)
+    {
+        return Some(id);
+    }
+    let id = ask_git(worktree)?;
+    // Without a place to keep it we ask again next time.
+    let _ = file::replace(&kept, id.as_bytes(), Durability::Cache);
+    Some(id)
+}
+
+/// Names this very repository: one that is made anew at the same place has another birth time.
+fn repository_key(git: &Path) -> Option<String> {
+    let metadata = fs::metadata(git).ok()?;
+    let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    let text = format!("{}\n{}\n{}\n{}", git.display(), metadata.dev(), metadata.ino(), born.as_nanos());
+    let mut key = content_hash(text.as_bytes());
+    key.truncate(32);
+    Some(key)
+}
+
+fn is_commit(text: &str) -> bool {
+    (text.len() == 40 || text.len() == 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn ask_git(worktree: &Path) -> Option<String> {
+    let mut command = Command::new("git");
+    command.args(["rev-list", "--max-parents=0", "HEAD"]).current_dir(worktree);
+    // The answer must be about this tree, whoever started us, and must not fetch anything.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"] {
+        command.env_remove(name);
+    }
+    command.env("GIT_NO_LAZY_FETCH", "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let output = child.stdout.take()?;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = output.take(MAX_ANSWER_BYTES).read_to_string(&mut text);
+        // The receiver is gone if it lost its patience.
+        let _ = sender.send(read.map(|_| text));
+    });
+    let answer = receiver.recv_timeout(GIT_PATIENCE);
+    if !matches!(answer, Ok(Ok(_))) {
+        // It may have ended by itself meanwhile.
+        let _ = child.kill();
+    }
+    let ended = child.wait().ok()?;
+    let text = answer.ok()?.ok()?;
+    // A history may have several first commits; the smallest is the one that everybody finds.
+    text.lines().map(str::trim).filter(|line| ended.success() && is_commit(line)).min().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn git(at: &Path, arguments: &[&str]) -> String {
+        let output = Command::new("git")
+            .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"])
+            .args(arguments)
+            .current_dir(at)
+            .output()
+            .expect("git is installed");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn outside_of_a_repository_it_is_global() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(".git")).unwrap();
+        let info = project_info(dir.path(), dir.path());
+        assert_eq!(info, ProjectInfo { id: "global".to_owned(), worktree: dir.path().to_owned(), vcs: None });
+    }
+
+    #[test]
+    fn the_first_commit_names_the_project() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, state) = (dir.path().join("tree"), dir.path().join("state"));
+        fs::create_dir_all(tree.join("sub")).unwrap();
+        git(&tree, &["init", "-q"]);
+        let empty = project_info(&tree, &state);
+        assert_eq!((empty.id.as_str(), empty.vcs.as_deref()), ("global", Some("git")));
+        git(&tree, &["commit", "-q", "--allow-empty", "-m", "one"]);
+        let first = git(&tree, &["rev-parse", "HEAD"]);
+        git(&tree, &["commit", "-q", "--allow-empty", "-m", "two"]);
+        let info = project_info(&tree.join("sub"), &state);
+        assert_eq!((info.id.as_str(), info.worktree.as_path()), (first.as_str(), tree.as_path()));
+        // The second time nobody asks git: the history can be gone.
+        let kept: Vec<_> = fs::read_dir(state.join("projects")).unwrap().collect();
+        assert_eq!(kept.len(), 1);
+        fs::rename(tree.join(".git/objects"), tree.join(".git/gone")).unwrap();
+        assert_eq!(project_info(&tree, &state).id, first);
+        fs::rename(tree.join(".git/gone"), tree.join(".git/objects")).unwrap();
+        // A linked working tree is the same project with its own root.
+        let linked = dir.path().join("linked");
+        git(&tree, &["worktree", "add", "-q", linked.to_str().unwrap()]);
+        let info = project_info(&linked, &state);
+        assert_eq!((info.id, info.worktree), (first, linked));
+    }
+
+    #[test]
+    fn a_broken_repository_is_no_crash() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(".git")).unwrap();
+        fs::write(dir.path().join(".git/HEAD"), "nonsense").unwrap();
+        assert_eq!(project_info(dir.path(), dir.path()).id, "global");
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join(".git"), "gitdir: /nowhere/at/all").unwrap();
+        assert_eq!(project_info(other.path(), dir.path()).vcs, None);
+    }
+}

@@ -1,0 +1,279 @@
+//! Providers and their models, ready to be called.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use api::{Capabilities, Cost, CostTier, Json, Limit, Modalities, Model, ModelApi, Provider, ProviderSource, Usd};
+
+use crate::problem::Problem;
+use crate::typed::{Config, ModelConfig, ProviderConfig};
+use crate::vendor::{self, COMPATIBLE, VENDORS, Vendor};
+
+#[cfg(test)]
+mod tests;
+
+/// What "no timeout" means: nothing waits for ever.
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How a provider is talked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// OpenAI chat completions.
+    OpenAiChat,
+}
+
+/// How long a provider may take; `None` leaves it to the caller.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a whole answer.
+    pub total: Option<Duration>,
+    /// Until the answer begins.
+    pub header: Option<Duration>,
+    /// Between two pieces of it.
+    pub chunk: Option<Duration>,
+}
+
+/// A provider that can be called. Holds its key, so it shows nothing of that in logs.
+#[derive(Clone, PartialEq)]
+pub struct ProviderEntry {
+    /// What clients may see: no key, no headers.
+    pub provider: Provider,
+    /// The base address, without a slash at its end. A model's own `api.url` wins.
+    pub base_url: String,
+    /// The key.
+    pub api_key: Option<String>,
+    /// Headers that go with each request.
+    pub headers: Vec<(String, String)>,
+    /// How it is talked to.
+    pub wire: Wire,
+    /// How long it may take.
+    pub timeouts: Timeouts,
+}
+
+impl fmt::Debug for ProviderEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderEntry").field("id", &self.provider.id).finish_non_exhaustive()
+    }
+}
+
+/// The providers that can be called: those of the configuration in its order, then OpenAI if the environment has it.
+pub(crate) fn providers(
+    config: &Config,
+    env: &BTreeMap<String, String>,
+    problems: &mut Vec<Problem>,
+) -> Vec<ProviderEntry> {
+    let nothing = ProviderConfig::default();
+    let from_env = ["OPENAI_API_KEY", "OPENAI_BASE_URL"].iter().any(|name| set(env, name).is_some());
+    let openai = (from_env && !config.provider.contains_key("openai")).then_some(("openai", &nothing));
+    let wanted = |id: &str| {
+        config.enabled_providers.as_ref().is_none_or(|ids| ids.iter().any(|enabled| enabled == id))
+            && !config.disabled_providers.iter().any(|disabled| disabled == id)
+    };
+    let mut entries = Vec::new();
+    for (id, provider) in config.provider.iter().map(|(id, provider)| (id.as_str(), provider)).chain(openai) {
+        if wanted(id) {
+            match (Builder { id, config: provider, env, problems }).entry() {
+                Ok(entry) => entries.push(entry),
+                Err(message) => problems.push(Problem::warning(message).about(format!("provider.{id}"))),
+            }
+        }
+    }
+    entries
+}
+
+fn set<'a>(env: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    env.get(name).map(String::as_str).filter(|value| !value.is_empty())
+}
+
+struct Builder<'a> {
+    id: &'a str,
+    config: &'a ProviderConfig,
+    env: &'a BTreeMap<String, String>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Builder<'_> {
+    fn entry(mut self) -> Result<ProviderEntry, String> {
+        let id = self.id;
+        let vendor = VENDORS.iter().find(|vendor| vendor.id == id);
+        self.check_wire(self.config.npm.as_deref())?;
+        let base_url = self.base_url(vendor)?;
+        let variables = match (&self.config.env, vendor) {
+            (Some(names), _) => names.clone(),
+            (None, vendor) => vendor.and_then(|vendor| vendor.env).map(str::to_owned).into_iter().collect(),
+        };
+        let option = |name: &str| self.config.options.get(name);
+        let api_key = option("apiKey").and_then(Json::as_str).filter(|key| !key.is_empty());
+        let api_key = api_key.or_else(|| variables.iter().find_map(|name| set(self.env, name)));
+        let own_address = vendor.is_some_and(|vendor| vendor.url == base_url);
+        if let (None, true, Some(name)) = (api_key, own_address, vendor.and_then(|vendor| vendor.env)) {
+            return Err(format!("provider.{id} has no key: set {name}, or provider.{id}.options.apiKey"));
+        }
+        let headers = option("headers").and_then(Json::as_object).into_iter().flatten();
+        let headers = headers.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+        let mut options = self.config.options.clone();
+        options.retain(|name, _| !matches!(name.as_str(), "apiKey" | "headers"));
+        let timeouts = Timeouts {
+            total: option("timeout").and_then(timeout),
+            header: option("headerTimeout").and_then(timeout),
+            chunk: option("chunkTimeout").and_then(timeout),
+        };
+        let api_key = api_key.map(str::to_owned);
+        let configured = !self.config.options.is_empty() || !self.config.models.is_empty();
+        let provider = Provider {
+            id: id.to_owned(),
+            name: self.config.name.as_deref().or(vendor.map(|vendor| vendor.name)).unwrap_or(id).to_owned(),
+            source: if configured { ProviderSource::Config } else { ProviderSource::Env },
+            env: variables,
+            key: None,
+            options,
+            models: self.models(&base_url, own_address).map(|model| (model.id.clone(), model)).collect(),
+        };
+        if provider.models.is_empty() {
+            let hint = if id == "openai" { "OPENAI_MODEL, or " } else { "" };
+            let message = format!("provider.{id} has no models: set {hint}provider.{id}.models");
+            self.problems.push(Problem::warning(message).about(format!("provider.{id}.models")));
+        }
+        Ok(ProviderEntry { provider, base_url, api_key, headers, wire: Wire::OpenAiChat, timeouts })
+    }
+
+    fn check_wire(&self, npm: Option<&str>) -> Result<(), String> {
+        let id = self.id;
+        let now = "today Trefoil speaks OpenAI chat completions; OpenAI Responses, Anthropic Messages and Gemini are \
+                   to come";
+        if let Some(wire) = vendor::coming(id, npm) {
+            return Err(format!("provider.{id} speaks {wire}: {now}"));
+        }
+        match npm {
+            Some(npm) if !vendor::speaks_chat(npm) => Err(format!(
+                "provider.{id}: the package {npm} is not known: {now}; servers that speak it use {COMPATIBLE}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn base_url(&self, vendor: Option<&Vendor>) -> Result<String, String> {
+        let id = self.id;
+        let written = self.config.options.get("baseURL").and_then(Json::as_str).or(self.config.api.as_deref());
+        let from_env = || set(self.env, "OPENAI_BASE_URL").filter(|_| id == "openai");
+        let url = written.or_else(from_env).or(vendor.map(|vendor| vendor.url));
+        let url = url.ok_or_else(|| {
+            format!("provider.{id} has no address: set provider.{id}.options.baseURL, or trust the file that sets it")
+        })?;
+        let url = url.trim().trim_end_matches('/');
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(format!("provider.{id}: the address must begin with http:// or https://"));
+        }
+        Ok(url.to_owned())
+    }
+
+    /// The vendor's models if it is at its own address, with what the configuration says about them laid over.
+    fn models(&mut self, base_url: &str, own_address: bool) -> impl Iterator<Item = Model> + use<> {
+        let mut models: Vec<Model> = Vec::new();
+        if self.id == "openai" {
+            if own_address {
+                models.extend(vendor::openai_models());
+            }
+            if let Some(id) = set(self.env, "OPENAI_MODEL")
+                && models.iter().all(|model| model.id != id)
+            {
+                models.insert(0, Model { id: id.to_owned(), name: id.to_owned(), ..vendor::blank() });
+            }
+        }
+        for (id, config) in &self.config.models {
+            if let Err(message) = self.check_wire(config.provider.npm.as_deref().or(self.config.npm.as_deref())) {
+                self.problems.push(Problem::warning(message).about(format!("provider.{}.models.{id}", self.id)));
+                continue;
+            }
+            match models.iter_mut().find(|model| model.id == *id) {
+                Some(model) => lay_over(model, config),
+                None => {
+                    let mut model = Model { id: id.clone(), name: id.clone(), ..vendor::blank() };
+                    lay_over(&mut model, config);
+                    models.push(model);
+                }
+            }
+        }
+        models.retain(|model| {
+            self.config.whitelist.as_ref().is_none_or(|ids| ids.contains(&model.id))
+                && !self.config.blacklist.contains(&model.id)
+        });
+        for model in &mut models {
+            let config = self.config.models.get(&model.id);
+            let own = config.map(|config| &config.provider);
+            let npm = own.and_then(|own| own.npm.clone()).or_else(|| self.config.npm.clone());
+            let url = own.and_then(|own| own.api.as_deref()).map(|url| url.trim_end_matches('/'));
+            model.provider_id = self.id.to_owned();
+            model.api = ModelApi {
+                id: config.and_then(|config| config.id.clone()).unwrap_or_else(|| model.id.clone()),
+                url: url.unwrap_or(base_url).to_owned(),
+                npm: npm.unwrap_or_else(|| COMPATIBLE.to_owned()),
+            };
+        }
+        models.into_iter()
+    }
+}
+
+/// A timeout in milliseconds; `false` is the longest there is.
+fn timeout(value: &Json) -> Option<Duration> {
+    match value {
+        Json::Bool(false) => Some(MAX_TIMEOUT),
+        value => value.as_u64().map(|millis| Duration::from_millis(millis).min(MAX_TIMEOUT)),
+    }
+}
+
+fn lay_over(model: &mut Model, config: &ModelConfig) {
+    fn put<T: Clone>(slot: &mut T, value: &Option<T>) {
+        if let Some(value) = value {
+            slot.clone_from(value);
+        }
+    }
+    put(&mut model.name, &config.name);
+    put(&mut model.release_date, &config.release_date);
+    put(&mut model.status, &config.status);
+    if config.family.is_some() {
+        model.family.clone_from(&config.family);
+    }
+    let Capabilities { temperature, reasoning, attachment, toolcall, input, output, interleaved } =
+        &mut model.capabilities;
+    put(temperature, &config.temperature);
+    put(reasoning, &config.reasoning);
+    put(attachment, &config.attachment);
+    put(toolcall, &config.tool_call);
+    put(interleaved, &config.interleaved);
+    let kinds = config.modalities.as_ref();
+    match kinds.and_then(|kinds| kinds.input.as_deref()) {
+        Some(kinds) => *input = modalities(kinds),
+        // "It takes files" without saying which: pictures are what is meant.
+        None if config.attachment == Some(true) => input.image = true,
+        None => {}
+    }
+    if let Some(kinds) = kinds.and_then(|kinds| kinds.output.as_deref()) {
+        *output = modalities(kinds);
+    }
+    if let Some(price) = &config.cost {
+        let cache = CostTier { read: Usd(price.cache_read), write: Usd(price.cache_write) };
+        model.cost = Cost { input: Usd(price.input), output: Usd(price.output), cache };
+    }
+    if let Some(limit) = &config.limit {
+        model.limit = Limit { context: limit.context, input: limit.input, output: limit.output };
+    }
+    model.options.extend(config.options.clone());
+    model.headers.extend(config.headers.clone());
+    for (name, options) in &config.variants {
+        let variants = model.variants.get_or_insert_default();
+        if options.get("disabled") == Some(&Json::Bool(true)) {
+            variants.shift_remove(name);
+        } else {
+            let mut options = options.clone();
+            options.shift_remove("disabled");
+            variants.insert(name.clone(), options);
+        }
+    }
+}
+
+fn modalities(kinds: &[String]) -> Modalities {
+    let has = |kind: &str| kinds.iter().any(|one| one == kind);
+    Modalities { text: has("text"), audio: has("audio"), image: has("image"), video: has("video"), pdf: has("pdf") }
+}

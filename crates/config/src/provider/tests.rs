@@ -1,0 +1,118 @@
+use super::*;
+use serde_json::json;
+
+fn build(config: Json, env: &[(&str, &str)]) -> (Vec<ProviderEntry>, Vec<Problem>) {
+    let Json::Object(map) = config else { panic!("not an object") };
+    let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let mut problems = Vec::new();
+    let config = crate::typed::read(map, &mut problems);
+    let entries = providers(&config, &env, &mut problems);
+    (entries, problems)
+}
+
+#[test]
+fn a_configured_provider() {
+    let config = json!({"provider": {"fake": {
+        "name": "Fake", "npm": "@ai-sdk/openai-compatible",
+        "options": {"apiKey": "sk-fake", "baseURL": "http://127.0.0.1:1/v1/", "headers": {"x-a": "b"}, "chunkTimeout": 5, "timeout": false, "x": 1},
+        "models": {
+            "m": {
+                "id": "real", "name": "M", "attachment": true, "reasoning": true, "tool_call": false,
+                "cost": {"input": 1, "output": 2, "cache_read": 0.1}, "limit": {"context": 1000, "output": 10},
+                "modalities": {"input": ["text", "pdf"], "output": ["text"]}, "headers": {"h": "v"},
+                "variants": {"low": {"reasoningEffort": "low"}, "off": {"disabled": true}}, "interleaved": {"field": "r"},
+            },
+            "plain": {"attachment": true}, "black": {}, "other": {"provider": {"api": "http://x/"}},
+        },
+        "blacklist": ["black"],
+    }}});
+    let (entries, problems) = build(config, &[]);
+    assert_eq!(problems, []);
+    let entry = &entries[0];
+    assert_eq!(entry.base_url, "http://127.0.0.1:1/v1");
+    assert_eq!(entry.api_key.as_deref(), Some("sk-fake"));
+    assert_eq!(entry.headers, [("x-a".to_owned(), "b".to_owned())]);
+    assert_eq!(entry.timeouts.total, Some(MAX_TIMEOUT));
+    assert_eq!(entry.timeouts.chunk, Some(Duration::from_millis(5)));
+    assert_eq!(entry.timeouts.header, None);
+    let shown = serde_json::to_value(&entry.provider).unwrap();
+    assert!(!shown.to_string().contains("sk-fake"), "{shown}");
+    assert_eq!(shown["options"]["x"], 1);
+    let want = json!({
+        "id": "m", "providerID": "fake", "name": "M", "status": "active", "options": {}, "headers": {"h": "v"},
+        "api": {"id": "real", "url": "http://127.0.0.1:1/v1", "npm": "@ai-sdk/openai-compatible"},
+        "capabilities": {
+            "temperature": false, "reasoning": true, "attachment": true, "toolcall": false,
+            "input": {"text": true, "audio": false, "image": false, "video": false, "pdf": true},
+            "output": {"text": true, "audio": false, "image": false, "video": false, "pdf": false},
+            "interleaved": {"field": "r"},
+        },
+        "cost": {"input": 1, "output": 2, "cache": {"read": 0.1, "write": 0}},
+        "limit": {"context": 1000, "output": 10}, "release_date": "", "variants": {"low": {"reasoningEffort": "low"}},
+    });
+    assert_eq!(shown["models"]["m"], want);
+    assert!(entry.provider.models["plain"].capabilities.input.image);
+    assert!(entry.provider.models["plain"].capabilities.toolcall);
+    assert_eq!(entry.provider.models["other"].api.url, "http://x");
+    assert_eq!(entry.provider.models.len(), 3);
+    assert!(!format!("{entry:?}").contains("sk-"));
+}
+
+#[test]
+fn openai_from_the_environment() {
+    assert_eq!(build(json!({}), &[]).0, []);
+    let (entries, problems) = build(json!({}), &[("OPENAI_API_KEY", "sk")]);
+    assert_eq!(problems, []);
+    assert_eq!(entries[0].base_url, "https://api.openai.com/v1");
+    assert_eq!(entries[0].provider.source, ProviderSource::Env);
+    let model = &entries[0].provider.models["gpt-5"];
+    assert_eq!((model.limit.context, model.provider_id.as_str()), (400_000, "openai"));
+
+    let local = [("OPENAI_BASE_URL", "http://localhost:8080/v1"), ("OPENAI_MODEL", "qwen")];
+    let (entries, problems) = build(json!({}), &local);
+    assert_eq!(problems, []);
+    assert_eq!(entries[0].api_key, None);
+    assert_eq!(entries[0].provider.models.keys().collect::<Vec<_>>(), ["qwen"]);
+
+    let (entries, problems) = build(json!({}), &local[..1]);
+    assert!(entries[0].provider.models.is_empty());
+    assert!(problems[0].message.contains("OPENAI_MODEL"), "{problems:?}");
+}
+
+#[test]
+fn configuration_and_environment_meet() {
+    let config = json!({"provider": {"openai": {"models": {"gpt-5": {"name": "Mine"}, "new": {}}, "whitelist": ["gpt-5", "new"]}}});
+    let (entries, problems) = build(config.clone(), &[("OPENAI_API_KEY", "sk")]);
+    assert_eq!(problems, []);
+    let models = &entries[0].provider.models;
+    assert_eq!(models.keys().collect::<Vec<_>>(), ["gpt-5", "new"]);
+    assert_eq!((models["gpt-5"].name.as_str(), models["gpt-5"].limit.output), ("Mine", 128_000));
+    let (entries, problems) = build(config, &[]);
+    assert_eq!(entries, []);
+    assert!(problems[0].message.contains("set OPENAI_API_KEY"), "{problems:?}");
+}
+
+#[test]
+fn what_cannot_be_called_is_said() {
+    for (config, part) in [
+        (json!({"provider": {"anthropic": {"options": {"apiKey": "k"}}}}), "Anthropic Messages"),
+        (json!({"provider": {"g": {"npm": "@ai-sdk/google"}}}), "Gemini"),
+        (json!({"provider": {"b": {"npm": "@ai-sdk/amazon-bedrock"}}}), "@ai-sdk/amazon-bedrock"),
+        (json!({"provider": {"x": {"models": {"m": {}}}}}), "options.baseURL"),
+        (json!({"provider": {"x": {"api": "ftp://x"}}}), "http://"),
+    ] {
+        let (entries, problems) = build(config.clone(), &[]);
+        assert_eq!(entries, [], "{config}");
+        assert!(problems[0].message.contains(part), "{problems:?}");
+    }
+}
+
+#[test]
+fn providers_are_filtered_and_local_ones_need_no_key() {
+    let mut config = json!({"provider": {"ollama": {"models": {"q": {}}}, "lmstudio": {"models": {"q": {}}}}});
+    assert_eq!(build(config.clone(), &[]).0.len(), 2);
+    config["disabled_providers"] = json!(["ollama"]);
+    assert_eq!(build(config.clone(), &[]).0[0].provider.id, "lmstudio");
+    config["enabled_providers"] = json!(["ollama"]);
+    assert_eq!(build(config, &[]).0, []);
+}

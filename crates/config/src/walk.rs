@@ -1,0 +1,94 @@
+//! Looking through folders that others filled: bounded, in a fixed order, never round in circles.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How deep a folder is searched.
+pub(crate) const MAX_DEPTH: usize = 12;
+/// How many entries one search looks at.
+pub(crate) const MAX_ENTRIES: usize = 20_000;
+
+/// Folders that hold other people's code, or nobody's text.
+const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
+
+/// The files below `folder` that `accept` takes, sorted within each folder. Symbolic links are followed once.
+pub(crate) fn files(folder: &Path, mut accept: impl FnMut(&Path) -> bool) -> Vec<PathBuf> {
+    let mut walk = Walk { accept: &mut accept, found: Vec::new(), left: MAX_ENTRIES, linked: HashSet::new() };
+    walk.folder(folder, 0);
+    walk.found
+}
+
+struct Walk<'a> {
+    accept: &'a mut dyn FnMut(&Path) -> bool,
+    found: Vec<PathBuf>,
+    left: usize,
+    /// Where links to folders led: a second link to the same place is not followed, so that a loop ends.
+    linked: HashSet<PathBuf>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &Path, depth: usize) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        let mut entries: Vec<_> = entries.flatten().take(self.left).collect();
+        self.left -= entries.len();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let path = entry.path();
+            let Ok(mut kind) = entry.file_type() else { continue };
+            let is_link = kind.is_symlink();
+            if is_link {
+                match fs::metadata(&path) {
+                    Ok(metadata) => kind = metadata.file_type(),
+                    // Loops and dangling links: whoever reads a file by name is told, a search passes by.
+                    Err(_) => continue,
+                }
+            }
+            if kind.is_dir() {
+                let skipped = entry.file_name().to_str().is_some_and(|name| SKIPPED.contains(&name));
+                let again = is_link && fs::canonicalize(&path).map_or(true, |real| !self.linked.insert(real));
+                if depth < MAX_DEPTH && !skipped && !again {
+                    self.folder(&path, depth + 1);
+                }
+            } else if (self.accept)(&path) {
+                self.found.push(path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn loops_end_and_order_is_fixed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for folder in ["b/c", "a", "node_modules"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in ["b/c/2.md", "b/1.md", "a/3.md", "z.md", "node_modules/no.md", "b/x.txt"] {
+            fs::write(at(file), "").unwrap();
+        }
+        symlink(dir.path(), at("b/up")).unwrap();
+        symlink(at("l2"), at("l1")).unwrap();
+        symlink(at("l1"), at("l2")).unwrap();
+        let found = files(dir.path(), |path| path.extension().is_some_and(|e| e == "md"));
+        let found: Vec<_> = found.iter().map(|path| path.strip_prefix(dir.path()).unwrap().to_str().unwrap()).collect();
+        assert_eq!(&found[..3], ["a/3.md", "b/1.md", "b/c/2.md"]);
+        assert_eq!(found.last(), Some(&"z.md"));
+        assert!(found.len() <= 8, "{found:?}");
+        assert_eq!(files(&at("none"), |_| true), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH + 3).collect();
+        fs::create_dir_all(dir.path().join(&deep)).unwrap();
+        fs::write(dir.path().join(&deep).join("x"), "").unwrap();
+        assert!(files(dir.path(), |_| true).is_empty());
+    }
+}

@@ -1,0 +1,186 @@
+//! Questions to the human: rows in the store, and who waits for their answer in this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use api::{
+    EventBody, HostError, Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
+    SessionId,
+};
+use store::{AskFilter, Batch, Place, Signal, StoreError};
+use tokio::sync::Notify;
+
+use crate::error::stored;
+use crate::{Inner, lock, permission};
+
+/// The most that one answer `always` settles besides itself.
+const SETTLED_MAX: usize = 1_000;
+
+/// Who waits for which ask.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    map: Mutex<HashMap<String, Arc<Notify>>>,
+}
+
+impl Waiters {
+    /// Wakes whoever waits for an ask. The answer itself is read from its row.
+    pub(crate) fn wake(&self, ask: &str) {
+        if let Some(waiter) = lock(&self.map).get(ask) {
+            waiter.notify_one();
+        }
+    }
+}
+
+impl Inner {
+    /// Waits until an ask has its answer.
+    pub(crate) async fn answer(&self, ask: &str) -> Result<Json, StoreError> {
+        let notify = Arc::new(Notify::new());
+        lock(&self.asks.map).insert(ask.to_owned(), notify.clone());
+        let _forget = Forget { waiters: &self.asks, ask };
+        loop {
+            match self.store.ask(ask)? {
+                Some(row) => {
+                    if let Some(reply) = row.reply {
+                        return Ok(reply);
+                    }
+                }
+                None => return Ok(Json::Null),
+            }
+            notify.notified().await;
+        }
+    }
+
+    /// Answers a permission request, and with it what else that answer settles.
+    pub(crate) async fn reply_permission(&self, id: &PermissionId, reply: PermissionReply) -> Result<(), HostError> {
+        let missing = || HostError::not_found("permission request", id.as_str());
+        let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
+        let asked: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        let (place, project) = self.place_of(&asked.session_id)?;
+        let mut batch = Batch::new(&place).durable();
+        settle(&mut batch, &asked, &reply);
+        let mut others = Vec::new();
+        match reply.reply {
+            PermissionReplyKind::Once => {}
+            PermissionReplyKind::Always => {
+                for pattern in &asked.always {
+                    batch.approve(&project, &asked.permission, pattern);
+                }
+                others = self.now_allowed(&asked, &project)?;
+            }
+            PermissionReplyKind::Reject if reply.message.is_none() => {
+                let filter = AskFilter { session: Some(asked.session_id.clone()), ..AskFilter::default() };
+                others = self.store.permissions(&filter).map_err(stored)?;
+                others.retain(|other| other.id != asked.id);
+            }
+            PermissionReplyKind::Reject => {}
+        }
+        for other in &others {
+            settle(&mut batch, other, &reply);
+        }
+        self.commit_answer(batch, id.as_str(), missing).await?;
+        self.tell(&asked.session_id, id.as_str()).await?;
+        for other in &others {
+            self.tell(&other.session_id, other.id.as_str()).await?;
+        }
+        Ok(())
+    }
+
+    /// Answers a question, or says that the human does not want to.
+    pub(crate) async fn reply_question(
+        &self,
+        id: &QuestionId,
+        answers: Option<Vec<Vec<String>>>,
+    ) -> Result<(), HostError> {
+        let missing = || HostError::not_found("question request", id.as_str());
+        let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
+        let asked: api::QuestionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        if let Some(answers) = &answers
+            && answers.len() != asked.questions.len()
+        {
+            return Err(HostError::Invalid(format!(
+                "Expected {} answers, one per question, got {}",
+                asked.questions.len(),
+                answers.len()
+            )));
+        }
+        let (place, _) = self.place_of(&asked.session_id)?;
+        let mut batch = Batch::new(&place).durable();
+        let (session_id, request_id) = (asked.session_id.clone(), asked.id.clone());
+        batch.answer(id.as_str(), &serde_json::json!({ "answers": answers }));
+        batch.event(match answers {
+            Some(answers) => EventBody::QuestionReplied { session_id, request_id, answers },
+            None => EventBody::QuestionRejected { session_id, request_id },
+        });
+        self.commit_answer(batch, id.as_str(), missing).await?;
+        self.tell(&asked.session_id, id.as_str()).await
+    }
+
+    async fn commit_answer(&self, batch: Batch, id: &str, missing: impl Fn() -> HostError) -> Result<(), HostError> {
+        match self.store.commit(batch).await {
+            Ok(_) => Ok(()),
+            Err(StoreError::NotOpen { answered: true, .. }) => {
+                Err(HostError::Conflict(format!("{id} was answered already")))
+            }
+            Err(StoreError::NotOpen { .. }) => Err(missing()),
+            Err(error) => Err(stored(error)),
+        }
+    }
+
+    /// Tells the turn that waits, in this process or another.
+    async fn tell(&self, session: &SessionId, ask: &str) -> Result<(), HostError> {
+        if self.runs.get(session).is_some() {
+            self.asks.wake(ask);
+        } else {
+            self.store.signal(session, Signal::Reply { ask: ask.to_owned() }).await.map_err(stored)?;
+        }
+        Ok(())
+    }
+
+    /// The waiting requests of the project that an answer `always` to this one allows as well.
+    fn now_allowed(&self, asked: &PermissionRequest, project: &str) -> Result<Vec<PermissionRequest>, HostError> {
+        let approved: Vec<api::Rule> = asked
+            .always
+            .iter()
+            .map(|pattern| api::Rule::new(&asked.permission, pattern, api::Action::Allow))
+            .collect();
+        let filter = AskFilter { project: Some(project.to_owned()), ..AskFilter::default() };
+        let mut open = self.store.permissions(&filter).map_err(stored)?;
+        open.retain(|other| {
+            other.id != asked.id
+                && other.permission == asked.permission
+                && other.patterns.iter().all(|p| permission::covers(&approved, &other.permission, p))
+        });
+        open.truncate(SETTLED_MAX);
+        Ok(open)
+    }
+
+    fn place_of(&self, session: &SessionId) -> Result<(Place, String), HostError> {
+        let session = self
+            .store
+            .session(session)
+            .map_err(stored)?
+            .ok_or_else(|| HostError::not_found("session", session.as_str()))?;
+        let place = Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() };
+        Ok((place, session.project_id))
+    }
+}
+
+pub(crate) fn settle(batch: &mut Batch, ask: &PermissionRequest, reply: &PermissionReply) {
+    batch.answer(ask.id.as_str(), &serde_json::json!(reply));
+    batch.event(EventBody::PermissionReplied {
+        session_id: ask.session_id.clone(),
+        request_id: ask.id.clone(),
+        reply: reply.reply,
+    });
+}
+
+struct Forget<'a> {
+    waiters: &'a Waiters,
+    ask: &'a str,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        lock(&self.waiters.map).remove(self.ask);
+    }
+}

@@ -1,0 +1,536 @@
+//! One tool call: intent, decision, work, outcome. Each is a commit, so a crash never hides what may have happened.
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Action, EventBody, Extra, FilePart, Json, JsonMap, OutputFormat, Part, PartHead, PermissionId, PermissionReply,
+    PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted, ToolPart, ToolRef,
+    ToolRunning, ToolState, ToolTime,
+};
+use futures::FutureExt;
+use store::{Batch, StoreError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress, ProgressUpdate, Tool, ToolError};
+
+use crate::step::put_part;
+use crate::turn::Turn;
+use crate::{Error, permission, prompt, structured};
+
+/// Live updates of a running call are written this often at most.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// So many equal calls in a row are a loop, and need a permission of their own.
+const DOOM_LOOP: usize = 3;
+/// The longest piece of a model's broken arguments that an error quotes.
+const QUOTED: usize = 500;
+
+/// Where calls with side effects leave their mark while they run.
+pub(crate) const STARTED: &str = "started";
+
+/// The tool that stands for calls which cannot run.
+pub(crate) const INVALID: &str = "invalid";
+
+/// What a call's end means for the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The turn goes on.
+    Done,
+    /// The human said no: the turn stops.
+    Rejected,
+}
+
+/// A call, ready to run.
+pub(crate) struct Call {
+    pub(crate) turn: Arc<Turn>,
+    /// The agent's rules and the session's, in their order.
+    pub(crate) rules: Arc<[Rule]>,
+    pub(crate) model: String,
+    pub(crate) agent: String,
+    pub(crate) format: Option<OutputFormat>,
+    /// How many equal calls came just before it.
+    pub(crate) repeats: usize,
+    pub(crate) part: ToolPart,
+}
+
+/// What a decision came to.
+enum Decision {
+    Allowed,
+    Denied(String),
+    Rejected(String),
+    Feedback(String),
+    Cancelled,
+}
+
+impl Call {
+    /// Runs a call that the model has just written.
+    pub(crate) async fn run(self, raw: &str) -> Result<(ToolPart, Ended), Error> {
+        let input = match parse(raw) {
+            Ok(input) => input,
+            Err(error) => {
+                let quoted: String = raw.chars().take(QUOTED).collect();
+                let text = format!("Invalid input for tool {}: {error}. It was: {quoted}", self.part.tool);
+                return self.execute_invalid(text).await;
+            }
+        };
+        self.execute(input).await
+    }
+
+    /// Runs a call whose arguments are known: a new one, or one that a crash cut off and that may run again.
+    pub(crate) async fn execute(mut self, input: Json) -> Result<(ToolPart, Ended), Error> {
+        if self.part.tool == structured::TOOL
+            && let Some(OutputFormat::JsonSchema { schema, .. }) = self.format.clone()
+        {
+            return self.hand_in(&schema, input).await;
+        }
+        let Some(tool) = self.tool() else {
+            let registry = self.turn.instance.tools_for(&self.model);
+            let names: Vec<&str> = prompt::offered(registry, &self.rules).into_iter().map(|t| t.name()).collect();
+            let (tool, names) = (&self.part.tool, names.join(", "));
+            let text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
+            return Box::pin(self.execute_invalid(text)).await;
+        };
+        let started = api::now();
+        let mut ctx = self.context(Progress::none());
+        let needs = match tool.needs(&input, &ctx).await {
+            Ok(needs) => self.with_doom_loop(&input, needs),
+            Err(error) => {
+                self.begin(&input, started, false, |_| {}).await?;
+                return self.fail(input, started, error).await;
+            }
+        };
+        let mut begun = false;
+        for need in &needs {
+            let decision = self.decide(need, &input, started, &mut begun).await?;
+            if !begun && !matches!(decision, Decision::Allowed) {
+                self.begin(&input, started, false, |_| {}).await?;
+            }
+            match decision {
+                Decision::Allowed => {}
+                Decision::Denied(text) | Decision::Feedback(text) => {
+                    return self.end_with(input, started, text, None, Ended::Done).await;
+                }
+                Decision::Rejected(text) => {
+                    return self.end_with(input, started, text, None, Ended::Rejected).await;
+                }
+                Decision::Cancelled => return self.cancelled(input, started).await,
+            }
+        }
+        if let Some(questions) = tool.questions(&input) {
+            match self.question(questions, &input, started, &mut begun).await? {
+                Some(answers) => ctx.answers = Some(answers),
+                None => return self.cancelled(input, started).await,
+            }
+        }
+        self.start(&input, started, begun, tool.effect()).await?;
+        let dismissed = ctx.answers == Some(Answers::Dismissed);
+        let (updates, seen) = watch::channel(None);
+        ctx.progress = Progress::new(move |update| {
+            updates.send_replace(Some(update));
+        });
+        ctx.granted = needs.into();
+        let outcome = self.watch_over(&tool, input.clone(), ctx, started, seen).await?;
+        if self.turn.run.is_parked() && outcome.is_err() {
+            // We stopped it ourselves to go on later; recovery knows best what may run again.
+            return Err(Error::Parked);
+        }
+        match outcome {
+            Ok(output) => self.complete(input, started, output, Ended::Done).await,
+            Err(error) => {
+                let (part, ended) = self.fail(input, started, error).await?;
+                Ok((part, if dismissed { Ended::Rejected } else { ended }))
+            }
+        }
+    }
+
+    /// A call that must not run.
+    pub(crate) async fn refuse(mut self, text: String) -> Result<(ToolPart, Ended), Error> {
+        let (now, input) = (api::now(), Json::Object(JsonMap::new()));
+        self.begin(&input, now, false, |_| {}).await?;
+        self.end_with(input, now, text, None, Ended::Done).await
+    }
+
+    fn tool(&self) -> Option<Arc<dyn Tool>> {
+        let registry = self.turn.instance.tools_for(&self.model);
+        let tool = registry.get(&self.part.tool)?;
+        let refused = tool.name() != INVALID && permission::refused(&self.rules, permission::of_tool(tool.name()));
+        (!refused).then(|| tool.clone())
+    }
+
+    fn context(&self, progress: Progress) -> Context {
+        let turn = &self.turn;
+        Context {
+            session: turn.session_id.clone(),
+            message: self.part.head.message_id.clone(),
+            call_id: self.part.call_id.clone(),
+            agent: self.agent.clone(),
+            directory: turn.instance.directory.clone(),
+            worktree: PathBuf::from(&turn.instance.project.worktree),
+            env: turn.inner.environment(&turn.session_id),
+            exec: turn.inner.exec.clone(),
+            cancel: turn.cancel().child_token(),
+            progress,
+            options: turn.options.clone(),
+            answers: None,
+            granted: Arc::from([]),
+        }
+    }
+
+    /// Equal calls in a row need a permission of their own, so that a model that turns in circles is noticed.
+    fn with_doom_loop(&self, input: &Json, mut needs: Vec<Need>) -> Vec<Need> {
+        if self.repeats + 1 >= DOOM_LOOP {
+            let need = Need::new("doom_loop", &self.part.tool).with("tool", self.part.tool.clone());
+            needs.insert(0, need.with("input", input.clone()));
+        }
+        needs
+    }
+
+    /// The call is visible as running. It has not begun yet: see [`start`](Self::start).
+    async fn begin(
+        &mut self,
+        input: &Json,
+        started: i64,
+        durable: bool,
+        first: impl FnOnce(&mut Batch),
+    ) -> Result<(), StoreError> {
+        self.part.state = ToolState::Running(ToolRunning {
+            input: input.clone(),
+            title: None,
+            metadata: None,
+            time: ToolTime { start: started, end: None, compacted: None },
+        });
+        let mut batch = self.turn.batch();
+        first(&mut batch);
+        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        let batch = if durable { batch.durable() } else { batch };
+        self.turn.store().commit(batch).await.map(drop)
+    }
+
+    /// The intent: from now on the call may have happened. A call with side effects leaves a durable mark until its
+    /// outcome is known; a crash in between makes it `interrupted`.
+    async fn start(&mut self, input: &Json, started: i64, begun: bool, effect: Effect) -> Result<(), StoreError> {
+        let mark = (effect == Effect::SideEffect).then(|| self.part.head.id.clone());
+        let put = |batch: &mut Batch| {
+            if let Some(part) = &mark {
+                batch.record(STARTED, part.as_str(), Some(&Json::Bool(true)), None);
+            }
+        };
+        if !begun {
+            return self.begin(input, started, mark.is_some(), put).await;
+        }
+        let mut batch = self.turn.batch().durable();
+        put(&mut batch);
+        if batch.is_empty() { Ok(()) } else { self.turn.store().commit(batch).await.map(drop) }
+    }
+
+    /// The outcome's batch: with it the mark of the intent goes.
+    fn outcome(&self) -> Batch {
+        let mut batch = self.turn.batch();
+        batch.record(STARTED, self.part.head.id.as_str(), None, None);
+        batch
+    }
+
+    async fn decide(&mut self, need: &Need, input: &Json, started: i64, begun: &mut bool) -> Result<Decision, Error> {
+        let approved = self.turn.store().approvals(&self.turn.instance.project.id)?;
+        match permission::decide(&self.rules, &approved, need) {
+            Action::Allow => Ok(Decision::Allowed),
+            Action::Deny => Ok(Decision::Denied(denied(&self.rules, need))),
+            Action::Ask => {
+                let id = self.ask(need, input, started, begun).await?;
+                let Some(reply) = self.answer(id.as_str()).await? else { return Ok(Decision::Cancelled) };
+                Ok(judge(serde_json::from_value(reply).ok()))
+            }
+        }
+    }
+
+    /// What this very call asked before a restart, answered or not.
+    fn asked_before<T: serde::de::DeserializeOwned>(&self) -> Result<Vec<T>, StoreError> {
+        let rows = self.turn.store().asks_of(&self.turn.session_id, &self.part.call_id)?;
+        Ok(rows.iter().filter_map(|row| serde_json::from_str(&row.data).ok()).collect())
+    }
+
+    /// Puts a permission request before the human: the one from before a restart, or a new one.
+    async fn ask(
+        &mut self,
+        need: &Need,
+        input: &Json,
+        started: i64,
+        begun: &mut bool,
+    ) -> Result<PermissionId, StoreError> {
+        let same = |ask: &PermissionRequest| ask.permission == need.permission && ask.patterns == need.patterns;
+        if let Some(earlier) = self.asked_before::<PermissionRequest>()?.into_iter().find(same) {
+            *begun = true;
+            return Ok(earlier.id);
+        }
+        let ask = PermissionRequest {
+            id: PermissionId::new(),
+            session_id: self.turn.session_id.clone(),
+            permission: need.permission.clone(),
+            patterns: need.patterns.clone(),
+            metadata: need.metadata.clone(),
+            always: need.always.clone(),
+            tool: Some(self.reference()),
+            extra: Extra::default(),
+        };
+        let id = ask.id.clone();
+        self.put_ask(input, started, begun, |batch| {
+            batch.permission(&ask);
+            batch.event(EventBody::PermissionAsked(Box::new(ask)));
+        })
+        .await?;
+        Ok(id)
+    }
+
+    /// Puts the tool's questions before the human; `None` if the turn was stopped meanwhile.
+    async fn question(
+        &mut self,
+        questions: Vec<api::Question>,
+        input: &Json,
+        started: i64,
+        begun: &mut bool,
+    ) -> Result<Option<Answers>, Error> {
+        let id = match self.asked_before::<QuestionRequest>()?.into_iter().next() {
+            Some(earlier) => earlier.id,
+            None => {
+                let ask = QuestionRequest {
+                    id: QuestionId::new(),
+                    session_id: self.turn.session_id.clone(),
+                    questions,
+                    tool: Some(self.reference()),
+                    extra: Extra::default(),
+                };
+                let id = ask.id.clone();
+                self.put_ask(input, started, begun, |batch| {
+                    batch.question(&ask);
+                    batch.event(EventBody::QuestionAsked(Box::new(ask)));
+                })
+                .await?;
+                id
+            }
+        };
+        *begun = true;
+        let Some(reply) = self.answer(id.as_str()).await? else { return Ok(None) };
+        let given = serde_json::from_value(reply.get("answers").cloned().unwrap_or_default());
+        Ok(Some(given.map_or(Answers::Dismissed, Answers::Given)))
+    }
+
+    /// Stores an ask, durably, and with the first one the intent.
+    async fn put_ask(
+        &mut self,
+        input: &Json,
+        started: i64,
+        begun: &mut bool,
+        put: impl FnOnce(&mut Batch),
+    ) -> Result<(), StoreError> {
+        if std::mem::replace(begun, true) {
+            let mut batch = self.turn.batch().durable();
+            put(&mut batch);
+            return self.turn.store().commit(batch).await.map(drop);
+        }
+        self.begin(input, started, true, put).await
+    }
+
+    async fn answer(&self, ask: &str) -> Result<Option<Json>, Error> {
+        let answer = self.turn.inner.answer(ask);
+        let reply = self.turn.cancel().run_until_cancelled(answer).await.transpose()?;
+        if reply.is_none() && self.turn.run.is_parked() {
+            return Err(Error::Parked);
+        }
+        Ok(reply)
+    }
+
+    fn reference(&self) -> ToolRef {
+        ToolRef { message_id: self.part.head.message_id.clone(), call_id: self.part.call_id.clone() }
+    }
+
+    /// Runs the tool, and writes what it tells meanwhile. A tool that panics is a tool that failed.
+    async fn watch_over(
+        &mut self,
+        tool: &Arc<dyn Tool>,
+        input: Json,
+        ctx: Context,
+        started: i64,
+        mut updates: watch::Receiver<Option<ProgressUpdate>>,
+    ) -> Result<Result<Output, ToolError>, StoreError> {
+        let mut work = AssertUnwindSafe(tool.run(input.clone(), ctx)).catch_unwind();
+        let mut written = Instant::now() - PROGRESS_INTERVAL;
+        loop {
+            let told = async {
+                match updates.changed().await {
+                    Ok(()) => tokio::time::sleep_until(written + PROGRESS_INTERVAL).await,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                outcome = &mut work => {
+                    return Ok(outcome.unwrap_or_else(|_| {
+                        Err(ToolError::failed(format!("The {} tool broke down; try another way", self.part.tool)))
+                    }));
+                }
+                () = told => {}
+            }
+            let update = updates.borrow_and_update().clone();
+            if let Some(ProgressUpdate { title, metadata }) = update {
+                let time = ToolTime { start: started, end: None, compacted: None };
+                self.part.state = ToolState::Running(ToolRunning { input: input.clone(), title, metadata, time });
+                let mut batch = self.turn.batch();
+                put_part(&mut batch, &Part::Tool(self.part.clone()));
+                self.turn.store().commit(batch).await?;
+                written = Instant::now();
+            }
+        }
+    }
+
+    /// An unknown tool or arguments that are not JSON become a call of the `invalid` tool: the model gets a useful error
+    /// and goes on.
+    async fn execute_invalid(mut self, error: String) -> Result<(ToolPart, Ended), Error> {
+        let input = serde_json::json!({ "tool": self.part.tool, "error": error });
+        self.part.tool = INVALID.to_owned();
+        self.execute(input).await
+    }
+
+    /// The answer of a prompt that asked for a shape.
+    async fn hand_in(mut self, schema: &Json, input: Json) -> Result<(ToolPart, Ended), Error> {
+        let started = api::now();
+        self.begin(&input, started, false, |_| {}).await?;
+        match structured::check(schema, &input, "", 0) {
+            Ok(()) => {
+                let output = Output {
+                    title: "Structured output".to_owned(),
+                    output: "The answer was handed in.".to_owned(),
+                    ..Output::default()
+                };
+                self.complete(input, started, output, Ended::Done).await
+            }
+            Err(error) => {
+                let text = tools::invalid_arguments(structured::TOOL, &error);
+                self.end_with(input, started, text, None, Ended::Done).await
+            }
+        }
+    }
+
+    async fn cancelled(self, input: Json, started: i64) -> Result<(ToolPart, Ended), Error> {
+        self.fail(input, started, ToolError::Aborted).await
+    }
+
+    async fn fail(self, input: Json, started: i64, error: ToolError) -> Result<(ToolPart, Ended), Error> {
+        let text = error.to_string();
+        let metadata = match error {
+            ToolError::Failed { metadata, .. } => metadata,
+            _ => None,
+        };
+        self.end_with(input, started, text, metadata, Ended::Done).await
+    }
+
+    /// The outcome of a call without a result.
+    async fn end_with(
+        mut self,
+        input: Json,
+        started: i64,
+        error: String,
+        metadata: Option<JsonMap>,
+        ended: Ended,
+    ) -> Result<(ToolPart, Ended), Error> {
+        let time = ToolTime { start: started, end: Some(api::now()), compacted: None };
+        self.part.state = ToolState::Error(api::ToolError { input, error, metadata, time });
+        let mut batch = self.outcome();
+        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        self.turn.store().commit(batch).await?;
+        Ok((self.part, ended))
+    }
+
+    /// The outcome of a call with a result, and all that it changed, in one commit.
+    async fn complete(
+        mut self,
+        input: Json,
+        started: i64,
+        output: Output,
+        ended: Ended,
+    ) -> Result<(ToolPart, Ended), Error> {
+        let attachments: Vec<Part> = output
+            .attachments
+            .into_iter()
+            .map(|file| {
+                Part::File(FilePart {
+                    head: PartHead::new(&self.part.head.session_id, &self.part.head.message_id),
+                    mime: file.mime,
+                    filename: file.filename,
+                    url: file.url,
+                    source: None,
+                    extra: Extra::default(),
+                })
+            })
+            .collect();
+        self.part.state = ToolState::Completed(ToolCompleted {
+            input,
+            output: output.output,
+            title: output.title,
+            metadata: output.metadata,
+            time: ToolTime { start: started, end: Some(api::now()), compacted: None },
+            attachments: (!attachments.is_empty()).then_some(attachments),
+        });
+        let mut batch = self.outcome();
+        for change in output.changes {
+            self.record(&mut batch, change);
+        }
+        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        self.turn.store().commit(batch).await?;
+        Ok((self.part, ended))
+    }
+
+    fn record(&self, batch: &mut Batch, change: Change) {
+        match change {
+            Change::File { path, kind } => {
+                let file = path.to_string_lossy().into_owned();
+                let event = match kind {
+                    FileChange::Add => "add",
+                    FileChange::Change => "change",
+                    FileChange::Unlink => "unlink",
+                };
+                batch.event(EventBody::FileEdited { file: file.clone() });
+                batch.event(EventBody::FileWatcherUpdated { file, event: event.to_owned() });
+            }
+            Change::Todos(todos) => {
+                batch.todos(&self.turn.session_id, &todos);
+                batch.event(EventBody::TodoUpdated { session_id: self.turn.session_id.clone(), todos });
+            }
+        }
+    }
+}
+
+/// The arguments as the model wrote them; none at all is an empty object.
+fn parse(raw: &str) -> Result<Json, String> {
+    if raw.trim().is_empty() {
+        return Ok(Json::Object(JsonMap::new()));
+    }
+    serde_json::from_str(raw).map_err(|error| format!("not valid JSON: {error}"))
+}
+
+/// What an answer means.
+fn judge(reply: Option<PermissionReply>) -> Decision {
+    const REJECTED: &str = "The user rejected permission to use this specific tool call";
+    match reply {
+        Some(PermissionReply { reply: PermissionReplyKind::Once | PermissionReplyKind::Always, .. }) => {
+            Decision::Allowed
+        }
+        Some(PermissionReply { message: Some(message), .. }) => {
+            Decision::Feedback(format!("{REJECTED} with the following feedback: {message}"))
+        }
+        _ => Decision::Rejected(format!("{REJECTED}.")),
+    }
+}
+
+/// Tells the model which rule is in its way, so that it does not try again blindly.
+fn denied(rules: &[Rule], need: &Need) -> String {
+    let relevant: Vec<&Rule> = rules.iter().filter(|rule| api::wildcard(&rule.permission, &need.permission)).collect();
+    let list = serde_json::to_string(&relevant).unwrap_or_default();
+    format!(
+        "A rule denies this call ({}: {}). Do not try it again or around it; find another way or tell the user. The \
+         rules for it, the last match decides: {list}",
+        need.permission,
+        need.patterns.join(", ")
+    )
+}

@@ -1,0 +1,99 @@
+//! Commands: prompts with a name, and placeholders.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{CommandInput, EventBody, HostError, MessageWithParts, ModelRef, PromptInput, PromptPart, SessionId};
+use exec::Spec;
+use store::Batch;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::stored;
+use crate::input::file_part;
+use crate::instance::Instance;
+use crate::template::{self, Piece};
+use crate::{Inner, sessions};
+
+/// A shell piece of a template takes at most this long,
+const SHELL_TIMEOUT: Duration = Duration::from_secs(30);
+/// and puts in at most this much.
+const SHELL_BYTES: usize = 50 * 1024;
+/// The most files that a template mentions.
+const FILES_MAX: usize = 50;
+
+impl Inner {
+    pub(crate) async fn command(
+        self: &Arc<Self>,
+        id: &SessionId,
+        input: CommandInput,
+    ) -> Result<MessageWithParts, HostError> {
+        let session = self.session(id)?;
+        let instance = self.instance(session.directory.as_ref());
+        let Some(command) = instance.commands.iter().find(|c| c.name == input.command) else {
+            let known = instance.commands.iter().map(|c| c.name.clone()).collect();
+            return Err(HostError::NotFound { what: "command", id: input.command, known });
+        };
+        let model = match &command.model {
+            Some(model) => Some(ModelRef::parse(model).ok_or_else(|| {
+                HostError::Invalid(format!("Command {} names the model {model:?}, not provider/model", command.name))
+            })?),
+            None => input.target.model,
+        };
+        let text = self.expand(&instance, &command.template, &input.arguments).await;
+        let mut parts = vec![PromptPart::text(text.clone())];
+        parts.extend(mentioned(&instance, &text));
+        parts.extend(input.parts);
+        let prompt = PromptInput {
+            parts,
+            message_id: input.target.message_id,
+            model,
+            agent: command.agent.clone().or(input.target.agent),
+            variant: input.target.variant,
+            ..PromptInput::default()
+        };
+        let name = command.name.clone();
+        let message = self.submit(id, prompt).await?;
+        let answer = self.answered(id, &message).await?;
+        let mut batch = Batch::new(&sessions::place(&session));
+        batch.event(EventBody::CommandExecuted {
+            name,
+            session_id: id.clone(),
+            arguments: input.arguments,
+            message_id: answer.info.id().clone(),
+        });
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(answer)
+    }
+
+    async fn expand(&self, instance: &Instance, template: &str, arguments: &str) -> String {
+        let mut text = String::new();
+        for piece in template::expand(template, arguments) {
+            match piece {
+                Piece::Text(piece) => text.push_str(&piece),
+                Piece::Shell(command) => text.push_str(self.output_of(instance, &command).await.trim_end()),
+            }
+        }
+        text.trim().to_owned()
+    }
+
+    /// What a shell piece prints. Only commands that the user wrote or trusted get here.
+    async fn output_of(&self, instance: &Instance, command: &str) -> String {
+        let mut spec = Spec::shell(&instance.options.shell, command, &instance.directory);
+        spec.timeout = Some(SHELL_TIMEOUT);
+        spec.keep_bytes = SHELL_BYTES;
+        match self.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await {
+            Ok(outcome) => outcome.output.text,
+            Err(error) => format!("(`{command}` could not be run: {error})"),
+        }
+    }
+}
+
+/// The files that the text mentions and that exist in the workspace.
+fn mentioned(instance: &Instance, text: &str) -> Vec<PromptPart> {
+    let resolve = |name: String| -> Option<PathBuf> {
+        let path = instance.directory.join(&name).canonicalize().ok()?;
+        path.starts_with(instance.worktree().canonicalize().ok()?).then_some(path)
+    };
+    template::mentions(text).into_iter().filter_map(resolve).take(FILES_MAX).filter_map(|p| file_part(&p)).collect()
+}

@@ -1,0 +1,88 @@
+//! The conversation as the model sees it: rows in, model messages out.
+
+use api::{FilePart, Message, MessageWithParts, Part, ToolPart, ToolState};
+use llm::{AssistantContent, Content, PromptMessage, ToolResult};
+
+/// What stands for a call without an outcome.
+const NO_OUTCOME: &str = "The call was interrupted; its outcome is unknown.";
+
+/// Model messages of a conversation. Messages of the same step stay together: calls first, then their results.
+pub(crate) fn messages(history: &[MessageWithParts]) -> Vec<PromptMessage> {
+    let mut out = Vec::new();
+    for message in history {
+        match &message.info {
+            Message::User(_) => {
+                let content: Vec<Content> = message.parts.iter().filter_map(user_content).collect();
+                if !content.is_empty() {
+                    out.push(PromptMessage::User(content));
+                }
+            }
+            Message::Assistant(_) => {
+                let content: Vec<AssistantContent> = message.parts.iter().filter_map(assistant_content).collect();
+                if !content.is_empty() {
+                    out.push(PromptMessage::Assistant(content));
+                    out.extend(message.parts.iter().filter_map(Part::as_tool).map(tool_result).map(PromptMessage::Tool));
+                }
+            }
+        }
+    }
+    out
+}
+
+fn user_content(part: &Part) -> Option<Content> {
+    match part {
+        Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => Some(Content::Text(text.text.clone())),
+        Part::Subtask(task) => Some(Content::Text(task.prompt.clone())),
+        Part::File(file) => file_content(file),
+        _ => None,
+    }
+}
+
+/// Text files and directories were put in as text when the prompt was accepted; what is left is pictures and the like.
+fn file_content(file: &FilePart) -> Option<Content> {
+    if !file.url.starts_with("data:") || file.mime == "text/plain" || file.mime == "application/x-directory" {
+        return None;
+    }
+    Some(if file.mime.starts_with("image/") {
+        Content::Image { mime: file.mime.clone(), data_url: file.url.clone() }
+    } else {
+        Content::File {
+            mime: file.mime.clone(),
+            filename: file.filename.clone().unwrap_or_else(|| "file".to_owned()),
+            data_url: file.url.clone(),
+        }
+    })
+}
+
+fn assistant_content(part: &Part) -> Option<AssistantContent> {
+    match part {
+        Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
+            Some(AssistantContent::Text(text.text.clone()))
+        }
+        Part::Reasoning(reasoning) if !reasoning.text.is_empty() => {
+            Some(AssistantContent::Reasoning { text: reasoning.text.clone(), metadata: reasoning.metadata.clone() })
+        }
+        Part::Tool(tool) => Some(AssistantContent::ToolCall {
+            id: tool.call_id.clone(),
+            name: tool.tool.clone(),
+            input: tool.state.input().clone(),
+        }),
+        _ => None,
+    }
+}
+
+fn tool_result(tool: &ToolPart) -> ToolResult {
+    let (output, is_error, attachments) = match &tool.state {
+        ToolState::Completed(done) => {
+            let attachments = done.attachments.iter().flatten();
+            let contents = attachments.filter_map(|p| match p {
+                Part::File(file) => file_content(file),
+                _ => None,
+            });
+            (done.output.clone(), false, contents.collect())
+        }
+        ToolState::Error(error) => (error.error.clone(), true, Vec::new()),
+        ToolState::Pending(_) | ToolState::Running(_) => (NO_OUTCOME.to_owned(), true, Vec::new()),
+    };
+    ToolResult { id: tool.call_id.clone(), name: tool.tool.clone(), output, is_error, attachments }
+}

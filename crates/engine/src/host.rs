@@ -1,0 +1,243 @@
+//! The engine as a [`Host`]: each method is one line to where the work is done.
+
+use std::sync::Arc;
+
+use api::{
+    Agent, Command, CommandInput, CreateSession, Cursor, Features, FileContent, FileDiff, FileNode, FindTextMatch, Host,
+    HostError, HostFuture, Json, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId,
+    PermissionId, PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId, QuestionRequest,
+    RevertInput, Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SummarizeInput, Todo, UpdateSession, WatchItem,
+    WatchScope,
+};
+use futures::stream::BoxStream;
+use indexmap::IndexMap;
+use store::AskFilter;
+
+use crate::error::stored;
+use crate::instance::Instance;
+use crate::{Engine, models};
+
+impl Engine {
+    fn at(&self, scope: &Scope) -> Arc<Instance> {
+        self.inner.instance(scope.directory.as_ref())
+    }
+
+    fn asks_of(&self, scope: &Scope) -> AskFilter {
+        AskFilter { project: Some(self.at(scope).project.id.clone()), ..AskFilter::default() }
+    }
+}
+
+impl Host for Engine {
+    fn features(&self) -> Features {
+        Features { cursor: true, steer: false, tree: false, budget: false }
+    }
+
+    fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
+        Box::pin(self.inner.create(scope, input))
+    }
+
+    fn session<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async { self.inner.session(id) })
+    }
+
+    fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>> {
+        Box::pin(async { self.inner.list(scope, query) })
+    }
+
+    fn update_session<'a>(&'a self, _: &'a Scope, id: &'a SessionId, change: UpdateSession) -> HostFuture<'a, Session> {
+        Box::pin(self.inner.update(id, change))
+    }
+
+    fn delete_session<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, ()> {
+        Box::pin(self.inner.delete(id))
+    }
+
+    fn children<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Session>> {
+        Box::pin(async {
+            self.inner.session(id)?;
+            self.inner.store.children(id).map_err(stored)
+        })
+    }
+
+    fn fork_session<'a>(&'a self, _: &'a Scope, id: &'a SessionId, before: Option<MessageId>) -> HostFuture<'a, Session> {
+        Box::pin(self.inner.fork(id, before))
+    }
+
+    fn statuses<'a>(&'a self, _: &'a Scope) -> HostFuture<'a, IndexMap<SessionId, SessionStatus>> {
+        Box::pin(async { Ok(self.inner.store.statuses().map_err(stored)?.into_iter().collect()) })
+    }
+
+    fn messages<'a>(&'a self, _: &'a Scope, id: &'a SessionId, query: ListMessages) -> HostFuture<'a, MessagePage> {
+        Box::pin(async move {
+            self.inner.session(id)?;
+            self.inner.store.messages(id, query.limit, query.before.as_ref()).map_err(stored)
+        })
+    }
+
+    fn message<'a>(&'a self, _: &'a Scope, id: &'a SessionId, message: &'a MessageId) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(async {
+            self.inner.session(id)?;
+            self.inner.message_of(id, message)
+        })
+    }
+
+    fn delete_message<'a>(&'a self, _: &'a Scope, id: &'a SessionId, message: &'a MessageId) -> HostFuture<'a, ()> {
+        Box::pin(self.inner.delete_message(id, message))
+    }
+
+    fn update_part<'a>(&'a self, _: &'a Scope, part: Part) -> HostFuture<'a, Part> {
+        Box::pin(self.inner.put_part(part))
+    }
+
+    fn delete_part<'a>(
+        &'a self,
+        _: &'a Scope,
+        id: &'a SessionId,
+        message: &'a MessageId,
+        part: &'a PartId,
+    ) -> HostFuture<'a, ()> {
+        Box::pin(self.inner.delete_part(id, message, part))
+    }
+
+    fn prompt<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(async {
+            let message = self.inner.submit(id, input).await?;
+            self.inner.answered(id, &message).await
+        })
+    }
+
+    fn prompt_async<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageId> {
+        Box::pin(async {
+            let run = !input.no_reply;
+            let message = self.inner.submit(id, input).await?;
+            if run {
+                self.inner.start(id);
+            }
+            Ok(message)
+        })
+    }
+
+    fn command<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: CommandInput) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(self.inner.command(id, input))
+    }
+
+    fn shell<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: ShellInput) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(self.inner.shell(id, input))
+    }
+
+    fn abort<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, bool> {
+        Box::pin(async {
+            self.inner.session(id)?;
+            self.inner.stop(id).await
+        })
+    }
+
+    fn summarize<'a>(&'a self, _: &'a Scope, _: &'a SessionId, _: SummarizeInput) -> HostFuture<'a, ()> {
+        Box::pin(async { Err(HostError::Unsupported("Compaction")) })
+    }
+
+    fn revert<'a>(&'a self, _: &'a Scope, _: &'a SessionId, _: RevertInput) -> HostFuture<'a, Session> {
+        Box::pin(async { Err(HostError::Unsupported("Undo")) })
+    }
+
+    fn unrevert<'a>(&'a self, _: &'a Scope, _: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async { Err(HostError::Unsupported("Undo")) })
+    }
+
+    fn todo<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Todo>> {
+        Box::pin(async {
+            self.inner.session(id)?;
+            self.inner.store.todos(id).map_err(stored)
+        })
+    }
+
+    fn diff<'a>(&'a self, _: &'a Scope, _: &'a SessionId, _: Option<MessageId>) -> HostFuture<'a, Vec<FileDiff>> {
+        Box::pin(async { Err(HostError::Unsupported("The diff of a session")) })
+    }
+
+    fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize> {
+        Box::pin(async move { Ok(self.inner.resume(session)?) })
+    }
+
+    fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>> {
+        Box::pin(async { self.inner.store.permissions(&self.asks_of(scope)).map_err(stored) })
+    }
+
+    fn reply_permission<'a>(
+        &'a self,
+        _: &'a Scope,
+        id: &'a PermissionId,
+        reply: PermissionReply,
+    ) -> HostFuture<'a, ()> {
+        Box::pin(self.inner.reply_permission(id, reply))
+    }
+
+    fn questions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<QuestionRequest>> {
+        Box::pin(async { self.inner.store.questions(&self.asks_of(scope)).map_err(stored) })
+    }
+
+    fn reply_question<'a>(
+        &'a self,
+        _: &'a Scope,
+        id: &'a QuestionId,
+        answers: Option<Vec<Vec<String>>>,
+    ) -> HostFuture<'a, ()> {
+        Box::pin(self.inner.reply_question(id, answers))
+    }
+
+    fn agents<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Agent>> {
+        Box::pin(async { Ok(self.at(scope).agents.values().cloned().collect()) })
+    }
+
+    fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>> {
+        Box::pin(async { Ok(self.at(scope).commands.clone()) })
+    }
+
+    fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
+        Box::pin(async { Ok(self.at(scope).loaded.skills.clone()) })
+    }
+
+    fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>> {
+        Box::pin(async { Ok(models::providers(&self.at(scope))) })
+    }
+
+    fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
+        Box::pin(async { Ok(self.inner.default_model(&self.at(scope))) })
+    }
+
+    fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {
+        Box::pin(async { Ok(self.at(scope).loaded.raw.clone()) })
+    }
+
+    fn projects<'a>(&'a self) -> HostFuture<'a, Vec<Project>> {
+        Box::pin(async { self.inner.store.projects().map_err(stored) })
+    }
+
+    fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {
+        Box::pin(async {
+            let instance = self.at(scope);
+            let known = self.inner.store.project(&instance.project.id).map_err(stored)?;
+            Ok(known.unwrap_or_else(|| instance.project.clone()))
+        })
+    }
+
+    fn files<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, Vec<FileNode>> {
+        Box::pin(async { crate::files::list(&self.at(scope), path) })
+    }
+
+    fn file<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, FileContent> {
+        Box::pin(async { crate::files::content(&self.at(scope), path) })
+    }
+
+    fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>> {
+        Box::pin(async move { crate::files::find(self.at(scope), query.to_owned(), limit).await })
+    }
+
+    fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>> {
+        Box::pin(async move { crate::files::grep(self.at(scope), pattern.to_owned(), limit).await })
+    }
+
+    fn watch<'a>(&'a self, scope: WatchScope, after: Option<Cursor>) -> HostFuture<'a, BoxStream<'static, WatchItem>> {
+        Box::pin(async { self.inner.store.watch(scope, after).map_err(stored) })
+    }
+}

@@ -1,0 +1,166 @@
+//! What is known about one directory: its configuration, project, agents, commands and tools.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider};
+use config::{Inputs, Loaded, ProviderEntry};
+use indexmap::IndexMap;
+use llm::Timeouts;
+use store::Place;
+use tools::{Registry, RegistryOptions};
+
+use crate::{Inner, agents, models, template};
+
+/// A directory that sessions work in.
+pub(crate) struct Instance {
+    pub(crate) directory: PathBuf,
+    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) project: Project,
+    pub(crate) place: Place,
+    pub(crate) agents: IndexMap<String, Agent>,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) script: Provider,
+    pub(crate) tools: Registry,
+    /// The tools for models that take patches instead of edits.
+    pub(crate) patch_tools: Registry,
+    pub(crate) options: Arc<tools::Options>,
+}
+
+impl Instance {
+    pub(crate) fn load(inner: &Inner, directory: &Path) -> Self {
+        let inputs = Inputs { directory: directory.to_owned(), ..inner.inputs.clone() };
+        let loaded = Arc::new(config::load(&inputs));
+        let output_dir = inputs.dirs.data.join("tool-output");
+        let now = api::now();
+        let project = Project {
+            id: loaded.project.id.clone(),
+            worktree: loaded.project.worktree.to_string_lossy().into_owned(),
+            vcs: loaded.project.vcs.clone(),
+            name: None,
+            icon: None,
+            commands: None,
+            time: ProjectTime { created: now, updated: now, initialized: None },
+            sandboxes: Vec::new(),
+        };
+        let place = Place { directory: directory.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let registry = |apply_patch| {
+            let list = loaded.config.tools.get("list") == Some(&true);
+            Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool })
+        };
+        Self {
+            agents: agents::agents(&loaded, &output_dir.to_string_lossy()),
+            commands: commands(&loaded),
+            script: models::script_provider(inner),
+            tools: registry(false),
+            patch_tools: registry(true),
+            options: Arc::new(options(inner, &loaded, output_dir)),
+            directory: directory.to_owned(),
+            loaded,
+            project,
+            place,
+        }
+    }
+
+    /// An agent by name.
+    pub(crate) fn agent(&self, name: &str) -> Result<&Agent, HostError> {
+        self.agents.get(name).ok_or_else(|| HostError::NotFound {
+            what: "agent",
+            id: name.to_owned(),
+            known: self.agents.values().filter(|a| a.hidden != Some(true)).map(|a| a.name.clone()).collect(),
+        })
+    }
+
+    /// The agent of a prompt that names none.
+    pub(crate) fn default_agent(&self) -> String {
+        agents::default_name(&self.loaded, &self.agents)
+    }
+
+    /// How long the model of a provider may be silent.
+    pub(crate) fn timeouts(&self, entry: &ProviderEntry) -> Timeouts {
+        let defaults = Timeouts::default();
+        Timeouts {
+            header: entry.timeouts.header.unwrap_or(defaults.header),
+            idle: entry.timeouts.chunk.unwrap_or(defaults.idle),
+            ..defaults
+        }
+    }
+
+    /// The tools' settings for one session, whose model knows the instructions of the system prompt.
+    pub(crate) fn options_for_session(&self) -> tools::Options {
+        let known = self.loaded.instructions.iter().map(|i| i.path.clone());
+        tools::Options { loaded_instructions: tools::Loaded::new(known), ..(*self.options).clone() }
+    }
+
+    /// The worktree's root.
+    pub(crate) fn worktree(&self) -> &Path {
+        Path::new(&self.project.worktree)
+    }
+
+    /// The tools that a model gets.
+    pub(crate) fn tools_for(&self, model: &str) -> &Registry {
+        if takes_patches(model) { &self.patch_tools } else { &self.tools }
+    }
+}
+
+/// Whether a model was trained to write patches.
+fn takes_patches(model: &str) -> bool {
+    model.contains("gpt-") && !model.contains("oss") && !model.contains("gpt-4")
+}
+
+fn options(inner: &Inner, loaded: &Loaded, output_dir: PathBuf) -> tools::Options {
+    let defaults = tools::Options { output_dir, ..tools::Options::default() };
+    let limit = |value: Option<u64>, default| value.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
+    let shell = loaded.config.shell.clone().or_else(|| inner.inputs.env.get("SHELL").cloned());
+    tools::Options {
+        max_lines: limit(loaded.config.tool_output.max_lines, defaults.max_lines),
+        max_bytes: limit(loaded.config.tool_output.max_bytes, defaults.max_bytes),
+        shell: shell.filter(|s| speaks_posix(s)).map_or(defaults.shell.clone(), PathBuf::from),
+        skills: loaded.skills.clone(),
+        user_agent: format!("trefoil/{}", inner.version),
+        allow_private_fetch: inner.inputs.env.get("TREFOIL_ALLOW_PRIVATE_FETCH").is_some_and(|v| v == "1"),
+        ..defaults
+    }
+}
+
+/// Rules are judged on POSIX shell syntax, so a shell with another one (fish, nushell) cannot be used for tools.
+fn speaks_posix(shell: &str) -> bool {
+    let name = shell.rsplit('/').next().unwrap_or_default();
+    matches!(name, "bash" | "zsh" | "sh" | "dash" | "ksh") && shell.starts_with('/') && Path::new(shell).exists()
+}
+
+fn commands(loaded: &Loaded) -> Vec<Command> {
+    let builtin = |name: &str, description: &str, text: &str, subtask: Option<bool>| Command {
+        name: name.to_owned(),
+        description: Some(description.to_owned()),
+        agent: None,
+        model: None,
+        source: Some(CommandSource::Command),
+        template: text.to_owned(),
+        subtask,
+        hints: template::hints(text),
+    };
+    let mut all: IndexMap<String, Command> = IndexMap::new();
+    let mut add = |command: Command| {
+        all.insert(command.name.clone(), command);
+    };
+    add(builtin("init", "write or improve AGENTS.md", include_str!("prompts/init.md"), None));
+    let review = include_str!("prompts/review.md");
+    add(builtin("review", "review changes: uncommitted, or a commit, branch or pull request", review, Some(true)));
+    for skill in &loaded.skills {
+        add(Command {
+            name: skill.name.clone(),
+            description: Some(skill.description.clone()),
+            agent: None,
+            model: None,
+            source: Some(CommandSource::Skill),
+            template: skill.content.clone(),
+            subtask: None,
+            hints: Vec::new(),
+        });
+    }
+    for command in &loaded.commands {
+        add(Command { hints: template::hints(&command.template), ..command.clone() });
+    }
+    all.into_values().collect()
+}

@@ -1,0 +1,98 @@
+//! The request of one step: system, conversation, tools, in the order that a prompt cache likes.
+
+use api::{Agent, MessageWithParts, UserMessage};
+use llm::{Content, Prompt, PromptMessage, Settings, ToolSpec};
+use tools::Registry;
+
+use crate::call::INVALID;
+use crate::instance::Instance;
+use crate::models::{self, Target};
+use crate::{history, permission, structured, system};
+
+/// What a step is about.
+pub(crate) struct Request<'a> {
+    pub(crate) instance: &'a Instance,
+    pub(crate) agent: &'a Agent,
+    pub(crate) target: &'a Target,
+    pub(crate) user: &'a UserMessage,
+    pub(crate) history: &'a [MessageWithParts],
+    pub(crate) rules: &'a [api::Rule],
+    /// Which step of the turn it is, from 0.
+    pub(crate) step: u32,
+    /// Whether the model must come to an end now.
+    pub(crate) last: bool,
+    /// The session it belongs to, for the provider's routing.
+    pub(crate) session: &'a str,
+}
+
+/// Builds the request.
+pub(crate) fn build(request: &Request<'_>) -> Prompt {
+    let Request { instance, agent, target, user, .. } = request;
+    let mut messages = history::messages(request.history);
+    remind(&mut messages, request);
+    let tools = if request.last { Vec::new() } else { specs(request) };
+    let mut options = target.model.options.clone();
+    options.extend(models::variant_options(&target.model, user.model.variant.as_deref()));
+    options.extend(agent.options.clone());
+    Prompt {
+        system: system::blocks(instance, agent, &target.model, user.system.as_deref()),
+        messages,
+        tools,
+        settings: Settings {
+            temperature: agent.temperature.filter(|_| target.model.capabilities.temperature),
+            top_p: agent.top_p,
+            max_output: Some(target.model.limit.output).filter(|limit| *limit > 0),
+            options,
+            schema: None,
+            headers: vec![
+                ("x-session-id".to_owned(), request.session.to_owned()),
+                ("x-session-affinity".to_owned(), request.session.to_owned()),
+            ],
+            message_id: Some(user.id.to_string()),
+            model: Some(user.model.to_string()),
+            step: request.step,
+        },
+    }
+}
+
+/// The tools that the rules do not refuse outright, by name.
+pub(crate) fn offered<'a>(registry: &'a Registry, rules: &[api::Rule]) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
+    registry.iter().filter(|tool| !permission::refused(rules, permission::of_tool(tool.name()))).collect()
+}
+
+fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
+    let registry = request.instance.tools_for(&request.target.model.api.id);
+    let mut specs: Vec<ToolSpec> = offered(registry, request.rules)
+        .into_iter()
+        .filter(|tool| tool.name() != INVALID)
+        .map(|tool| ToolSpec { name: tool.name().to_owned(), description: tool.description(), schema: tool.schema() })
+        .collect();
+    specs.extend(structured::spec(request.user));
+    specs
+}
+
+/// Adds what the model must know now, but nobody needs to store.
+fn remind(messages: &mut Vec<PromptMessage>, request: &Request<'_>) {
+    let mut notes = Vec::new();
+    if request.agent.name == "plan" {
+        notes.push(include_str!("prompts/plan.md"));
+    } else if planned_before(request) {
+        notes.push(include_str!("prompts/build_switch.md"));
+    }
+    if request.last {
+        notes.push(include_str!("prompts/last_step.md"));
+    }
+    if let Some(PromptMessage::User(content)) = messages.iter_mut().rfind(|m| matches!(m, PromptMessage::User(_))) {
+        content.extend(notes.into_iter().map(|note| Content::Text(note.to_owned())));
+    }
+}
+
+fn planned_before(request: &Request<'_>) -> bool {
+    request
+        .history
+        .iter()
+        .rev()
+        .filter_map(|m| m.info.as_assistant())
+        .find(|m| m.parent_id != request.user.id)
+        .is_some_and(|m| m.agent == "plan")
+}

@@ -1,0 +1,197 @@
+//! Recovery: what a crash cut off is brought to a truthful state, and the turn goes on.
+//!
+//! Read-only calls run again. A call with side effects leaves a mark before it begins: without the mark it never began
+//! (it waited for a permission), so it runs now; with it the call may have happened, is marked as interrupted and never
+//! repeated silently. Text that was written stays.
+
+use std::sync::Arc;
+
+use api::{
+    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, StepFinishPart, Tokens, ToolError, ToolPart,
+    ToolState, ToolTime, Usd, UserMessage,
+};
+use tools::Effect;
+
+use crate::call::{Call, Ended, STARTED};
+use crate::step::{put_message, put_part};
+use crate::turn::Turn;
+use crate::{Error, Inner, step};
+
+/// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
+const ATTEMPTS_MAX: u32 = 2;
+
+/// What an interrupted call says. Clients and tests look for the word `interrupted`.
+const INTERRUPTED: &str = "interrupted: Trefoil stopped while this call ran, so its outcome is unknown. It may have \
+                           taken effect in part or in full; check the state before you repeat it.";
+const NOT_RUN: &str = "interrupted: Trefoil stopped before this call was complete; it did not run.";
+
+impl Inner {
+    /// Starts the turns that nobody runs any more: of one session, or of all. Returns how many.
+    pub(crate) fn resume(self: &Arc<Self>, only: Option<&api::SessionId>) -> Result<usize, Error> {
+        let mut resumed = 0;
+        for session in self.store.unfinished()? {
+            let wanted = only.is_none_or(|only| *only == session);
+            if wanted && self.runs.get(&session).is_none() && !self.store.holder(&session)?.is_some_and(|h| h.alive) {
+                self.start(&session);
+                resumed += 1;
+            }
+        }
+        Ok(resumed)
+    }
+}
+
+/// Brings what an earlier run left to a truthful state.
+pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool) -> Result<(), Error> {
+    let store = turn.store();
+    let inbox = store.inbox(&turn.session_id)?;
+    if crashed {
+        let mut batch = turn.batch().durable();
+        for row in &inbox {
+            batch.attempt(&row.message_id);
+        }
+        store.commit(batch).await?;
+    }
+    let Some(first) = inbox.iter().map(|row| &row.message_id).min() else { return Ok(()) };
+    for message in store.messages_from(&turn.session_id, first)? {
+        repair_message(turn, message).await?;
+    }
+    let crashes = |attempts: u32| attempts + u32::from(crashed);
+    for row in inbox.iter().filter(|row| crashes(row.attempts) > ATTEMPTS_MAX) {
+        give_up(turn, &row.message_id).await?;
+    }
+    Ok(())
+}
+
+async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts) -> Result<(), Error> {
+    let Message::Assistant(mut info) = message.info else { return Ok(()) };
+    if info.time.completed.is_some() {
+        return Ok(());
+    }
+    let user = turn.store().message(&info.parent_id)?;
+    let user = user.as_ref().and_then(|m| m.info.as_user());
+    let mut batch = turn.batch();
+    let mut again = Vec::new();
+    let mut called = false;
+    for mut part in message.parts {
+        let end = api::now();
+        match &mut part {
+            Part::Text(text) if text.time.as_ref().is_some_and(|t| t.end.is_none()) => {
+                text.time.get_or_insert_default().end = Some(end);
+                put_part(&mut batch, &part);
+            }
+            Part::Reasoning(text) if text.time.end.is_none() => {
+                text.time.end = Some(end);
+                put_part(&mut batch, &part);
+            }
+            Part::Tool(tool) => {
+                called = true;
+                if !tool.state.is_done() {
+                    match (&tool.state, user) {
+                        (ToolState::Running(_), Some(user)) if may_run_again(turn, user, tool)? => {
+                            again.push(tool.clone());
+                        }
+                        _ => {
+                            interrupt(tool);
+                            batch.record(STARTED, tool.head.id.as_str(), None, None);
+                            put_part(&mut batch, &part);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    if !batch.is_empty() {
+        turn.store().commit(batch).await?;
+    }
+    let mut rejected = false;
+    if let Some(user) = user {
+        rejected = run_again(turn, user, again).await?;
+    }
+    let reason = if called { "tool-calls" } else { "unknown" };
+    let mut batch = turn.batch().durable();
+    put_part(
+        &mut batch,
+        &Part::StepFinish(StepFinishPart {
+            head: PartHead::new(&turn.session_id, &info.id),
+            reason: reason.to_owned(),
+            snapshot: None,
+            cost: Usd::default(),
+            tokens: Tokens::default(),
+            extra: Extra::default(),
+        }),
+    );
+    info.finish = Some(if rejected { "stop" } else { reason }.to_owned());
+    info.time.completed = Some(api::now());
+    put_message(&mut batch, &info);
+    turn.store().commit(batch).await?;
+    Ok(())
+}
+
+/// A call may run (again) if it changes nothing, or if it had not begun.
+fn may_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<bool, Error> {
+    let registry = turn.instance.tools_for(&user.model.model_id);
+    if registry.get(&tool.tool).is_some_and(|t| t.effect() == Effect::ReadOnly) {
+        return Ok(true);
+    }
+    Ok(turn.store().record(STARTED, tool.head.id.as_str())?.is_none())
+}
+
+/// Runs calls again, side by side; true if the human rejected one.
+async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -> Result<bool, Error> {
+    let agent = turn.instance.agent(&user.agent).map(|a| a.permission.clone()).unwrap_or_default();
+    let session = turn.store().session(&turn.session_id)?.and_then(|s| s.permission).unwrap_or_default();
+    let rules: Arc<[api::Rule]> = agent.into_iter().chain(session).collect();
+    let running = calls.into_iter().map(|part| {
+        let input = part.state.input().clone();
+        let call = Call {
+            turn: turn.clone(),
+            rules: rules.clone(),
+            model: user.model.model_id.clone(),
+            agent: user.agent.clone(),
+            format: user.format.clone(),
+            repeats: 0,
+            part,
+        };
+        call.execute(input)
+    });
+    let ended = futures::future::try_join_all(running).await?;
+    Ok(ended.iter().any(|(_, ended)| *ended == Ended::Rejected))
+}
+
+fn interrupt(tool: &mut ToolPart) {
+    let now = api::now();
+    let (text, start) = match &tool.state {
+        ToolState::Running(running) => (INTERRUPTED, running.time.start),
+        _ => (NOT_RUN, now),
+    };
+    let mut metadata = api::JsonMap::new();
+    metadata.insert("interrupted".to_owned(), true.into());
+    tool.state = ToolState::Error(ToolError {
+        input: tool.state.input().clone(),
+        error: text.to_owned(),
+        metadata: Some(metadata),
+        time: ToolTime { start, end: Some(now), compacted: None },
+    });
+}
+
+/// Fails a prompt visibly.
+async fn give_up(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), Error> {
+    let found = turn.store().message(message)?;
+    let mut batch = turn.batch().durable();
+    batch.dequeue(message);
+    if let Some(user) = found.as_ref().and_then(|m| m.info.as_user()) {
+        let text = format!(
+            "The turn was interrupted by a crash more than {ATTEMPTS_MAX} times and is given up. Send the message again \
+             to retry it."
+        );
+        let error = MessageError::unknown(text);
+        let mut answer = turn.answer_to(user);
+        answer.error = Some(error.clone());
+        answer.time.completed = Some(api::now());
+        batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
+        step::put_message(&mut batch, &answer);
+    }
+    turn.store().commit(batch).await?;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Which sessions run a turn in this process, and how to start, join and stop them.
+//!
+//! An idle session costs nothing: it has no task and no entry here.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use api::SessionId;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::turn::Ran;
+use crate::{Error, Inner, lock};
+
+/// How a run ended: where it ran, or the text of what went wrong.
+pub(crate) type End = Result<Ran, String>;
+
+/// One running turn.
+pub(crate) struct Run {
+    pub(crate) cancel: CancellationToken,
+    parked: AtomicBool,
+    end: watch::Sender<Option<End>>,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self { cancel: CancellationToken::new(), parked: AtomicBool::new(false), end: watch::Sender::new(None) }
+    }
+
+    /// Whether it was stopped to go on later, rather than for good.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Acquire)
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&self) -> End {
+        let mut end = self.end.subscribe();
+        match end.wait_for(Option::is_some).await {
+            Ok(end) => end.clone().unwrap_or(Ok(Ran::Here)),
+            Err(_) => Ok(Ran::Here),
+        }
+    }
+}
+
+/// The running turns of this process.
+#[derive(Default)]
+pub(crate) struct Runs {
+    map: Mutex<HashMap<SessionId, Arc<Run>>>,
+}
+
+impl Runs {
+    pub(crate) fn get(&self, session: &SessionId) -> Option<Arc<Run>> {
+        lock(&self.map).get(session).cloned()
+    }
+
+    /// Stops a turn for good; `None` if none runs here.
+    pub(crate) fn abort(&self, session: &SessionId) -> Option<Arc<Run>> {
+        let run = self.get(session)?;
+        run.cancel.cancel();
+        Some(run)
+    }
+
+    /// Stops every turn so that it goes on at the next start.
+    pub(crate) fn park_all(&self) {
+        for run in lock(&self.map).values() {
+            run.parked.store(true, Ordering::Release);
+            run.cancel.cancel();
+        }
+    }
+
+    /// The run of a session, and whether it is new.
+    fn enter(&self, session: &SessionId) -> (Arc<Run>, bool) {
+        let mut map = lock(&self.map);
+        if let Some(run) = map.get(session) {
+            return (run.clone(), false);
+        }
+        let run = Arc::new(Run::new());
+        map.insert(session.clone(), run.clone());
+        (run, true)
+    }
+
+    fn leave(&self, session: &SessionId) {
+        lock(&self.map).remove(session);
+    }
+}
+
+impl Inner {
+    /// Starts a turn, or joins the one that runs.
+    pub(crate) fn start(self: &Arc<Self>, session: &SessionId) -> Arc<Run> {
+        let (run, new) = self.runs.enter(session);
+        if new {
+            let (inner, session, run) = (self.clone(), session.clone(), run.clone());
+            self.tasks.spawn(async move { inner.drive(&session, &run).await });
+        }
+        run
+    }
+
+    /// Enters a session for something that is not a turn but must not run beside one; `None` if one runs.
+    pub(crate) fn occupy(self: &Arc<Self>, session: &SessionId) -> Option<Occupied> {
+        let (run, new) = self.runs.enter(session);
+        new.then(|| Occupied { inner: self.clone(), session: session.clone(), run })
+    }
+
+    async fn drive(self: &Arc<Self>, session: &SessionId, run: &Arc<Run>) {
+        let result = if self.closing.is_cancelled() { Err(Error::Parked) } else { self.turn(session, run).await };
+        let end = match result {
+            Ok(ran) => Ok(ran),
+            Err(error) => {
+                tracing::warn!(%session, %error, "the turn stopped");
+                Err(error.to_string())
+            }
+        };
+        self.release(session, run, end);
+    }
+
+    fn release(self: &Arc<Self>, session: &SessionId, run: &Run, end: End) {
+        let here = matches!(end, Ok(Ran::Here));
+        self.runs.leave(session);
+        run.end.send_replace(Some(end));
+        // Whoever accepted a prompt while we were ending found us in the map, and relies on us.
+        if here && !self.closing.is_cancelled() && self.store.inbox(session).is_ok_and(|inbox| !inbox.is_empty()) {
+            self.start(session);
+        }
+    }
+}
+
+/// A session that is held by something other than a turn; free again when this is dropped.
+pub(crate) struct Occupied {
+    inner: Arc<Inner>,
+    session: SessionId,
+    pub(crate) run: Arc<Run>,
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        self.inner.release(&self.session, &self.run, Ok(Ran::Here));
+    }
+}

@@ -1,0 +1,331 @@
+//! Sessions and messages as records: made, changed, copied, deleted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope, Session,
+    SessionId, SessionTime, UpdateSession,
+};
+use store::{Batch, Place, SessionQuery, Signal};
+
+use crate::error::stored;
+use crate::instance::Instance;
+use crate::{Inner, title};
+
+/// How long an abort waits for the turn's end before it names who does not answer.
+const ABORT_WAIT: Duration = Duration::from_secs(10);
+/// How long an abort waits for another process.
+const ABORT_WAIT_FOREIGN: Duration = Duration::from_secs(5);
+/// The deepest tree of sessions that is deleted in one go.
+const DEPTH_MAX: usize = 100;
+/// The default length of a page of sessions.
+const PAGE: usize = 100;
+
+impl Inner {
+    pub(crate) fn session(&self, id: &SessionId) -> Result<Session, HostError> {
+        self.store.session(id).map_err(stored)?.ok_or_else(|| HostError::not_found("session", id.as_str()))
+    }
+
+    pub(crate) async fn create(&self, scope: &Scope, input: CreateSession) -> Result<Session, HostError> {
+        let instance = self.instance(scope.directory.as_ref());
+        if let Some(agent) = &input.agent {
+            instance.agent(agent)?;
+        }
+        let session = self.blank(&instance, input);
+        self.put_new(&instance, &session, &[]).await?;
+        Ok(session)
+    }
+
+    fn blank(&self, instance: &Instance, input: CreateSession) -> Session {
+        let created = api::now();
+        let path = instance.directory.strip_prefix(instance.worktree()).ok();
+        Session {
+            id: SessionId::new(),
+            slug: api::slug(),
+            project_id: instance.project.id.clone(),
+            workspace_id: input.workspace_id,
+            directory: instance.place.directory.to_string(),
+            path: Some(path.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()),
+            title: input.title.unwrap_or_else(|| title::initial(input.parent_id.is_some(), created)),
+            parent_id: input.parent_id,
+            summary: None,
+            cost: Some(api::Usd::default()),
+            tokens: Some(api::SessionTokens::default()),
+            share: None,
+            agent: input.agent,
+            model: input.model,
+            version: self.version.clone(),
+            metadata: input.metadata,
+            time: SessionTime { created, updated: created, compacting: None, archived: None },
+            permission: input.permission,
+            revert: None,
+            extra: api::Extra::default(),
+        }
+    }
+
+    /// Stores a new session, with its project and its messages.
+    async fn put_new(
+        &self,
+        instance: &Instance,
+        session: &Session,
+        messages: &[MessageWithParts],
+    ) -> Result<(), HostError> {
+        let mut batch = Batch::new(&instance.place).durable();
+        if self.store.project(&instance.project.id).map_err(stored)?.is_none() {
+            batch.project(&instance.project);
+        }
+        batch.session(session);
+        batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
+        for message in messages {
+            batch.message(&message.info);
+            batch.event(EventBody::message(message.info.clone()));
+            for part in &message.parts {
+                crate::step::put_part(&mut batch, part);
+            }
+        }
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(())
+    }
+
+    pub(crate) fn list(&self, scope: &Scope, query: ListSessions) -> Result<Vec<Session>, HostError> {
+        self.store.sessions(&self.session_query(scope, query)).map_err(stored)
+    }
+
+    /// The query of a list, for callers that want rows without parsing them.
+    pub(crate) fn session_query(&self, scope: &Scope, query: ListSessions) -> SessionQuery {
+        let instance = (!query.everywhere).then(|| self.instance(scope.directory.as_ref()));
+        SessionQuery {
+            project: instance.as_ref().filter(|_| !query.directory_only).map(|i| i.project.id.clone()),
+            directory: query.directory_only.then(|| scope.directory.clone()),
+            roots: query.roots,
+            search: query.search,
+            start: query.start,
+            before: query.before,
+            limit: query.limit.unwrap_or(PAGE),
+        }
+    }
+
+    pub(crate) async fn update(&self, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
+        let session = self.session(id)?;
+        let mut batch = Batch::new(&place(&session)).durable();
+        batch.change_session(id, move |session| {
+            if let Some(title) = &change.title {
+                session.title.clone_from(title);
+            }
+            if change.metadata.is_some() {
+                session.metadata.clone_from(&change.metadata);
+            }
+            if change.permission.is_some() {
+                session.permission.clone_from(&change.permission);
+            }
+            if let Some(archived) = change.archived {
+                session.time.archived = archived;
+            }
+        });
+        self.store.commit(batch).await.map_err(stored)?;
+        self.session(id)
+    }
+
+    /// Deletes a session and everything below it, deepest first, after stopping them.
+    pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        let mut tree = vec![session];
+        let mut level = 0..1;
+        for _ in 0..DEPTH_MAX {
+            let mut below = Vec::new();
+            for parent in &tree[level.clone()] {
+                below.extend(self.store.children(&parent.id).map_err(stored)?);
+            }
+            if below.is_empty() {
+                break;
+            }
+            level = tree.len()..tree.len() + below.len();
+            tree.extend(below);
+        }
+        for session in &tree {
+            self.stop(&session.id).await?;
+        }
+        for session in tree.iter().rev() {
+            let mut batch = Batch::new(&place(session)).durable();
+            batch.delete_session(&session.id);
+            batch.event(EventBody::SessionDeleted {
+                session_id: session.id.clone(),
+                info: Box::new(session.clone()),
+            });
+            self.store.commit(batch).await.map_err(stored)?;
+        }
+        Ok(())
+    }
+
+    /// Stops the turn of a session, wherever it runs; false if none ran. When it returns, the turn has ended.
+    pub(crate) async fn stop(self: &Arc<Self>, id: &SessionId) -> Result<bool, HostError> {
+        if let Some(run) = self.runs.abort(id) {
+            return match tokio::time::timeout(ABORT_WAIT, run.ended()).await {
+                Ok(_) => Ok(true),
+                Err(_) => Err(HostError::Failed(format!(
+                    "The turn of {id} did not stop within {} s",
+                    ABORT_WAIT.as_secs()
+                ))),
+            };
+        }
+        let Some(holder) = self.store.holder(id).map_err(stored)?.filter(|h| h.alive && !h.own) else { return Ok(false) };
+        if !self.store.signal(id, Signal::Abort).await.map_err(stored)? {
+            return Ok(false);
+        }
+        match tokio::time::timeout(ABORT_WAIT_FOREIGN, self.until_free(id)).await {
+            Ok(result) => result.map(|()| true),
+            Err(_) => Err(HostError::Failed(format!(
+                "Process {} runs {id} and did not stop it within {} s",
+                holder.owner,
+                ABORT_WAIT_FOREIGN.as_secs()
+            ))),
+        }
+    }
+
+    /// Waits until no living process runs the session.
+    pub(crate) async fn until_free(&self, id: &SessionId) -> Result<(), HostError> {
+        use futures::StreamExt;
+        let mut events = self.store.watch(api::WatchScope::Session(id.clone()), None).map_err(stored)?;
+        loop {
+            if !self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive) {
+                return Ok(());
+            }
+            // An owner that dies says nothing, so we look at its lock from time to time as well.
+            let _ = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
+        }
+    }
+
+    /// Copies a session up to a message, which is left out.
+    pub(crate) async fn fork(&self, id: &SessionId, before: Option<MessageId>) -> Result<Session, HostError> {
+        let origin = self.session(id)?;
+        let instance = self.instance(origin.directory.as_ref());
+        let mut messages = self.store.messages(id, None, None).map_err(stored)?.messages;
+        if let Some(before) = before {
+            let at = messages.iter().position(|m| *m.info.id() == before);
+            let at = at.ok_or_else(|| HostError::not_found("message", before.as_str()))?;
+            messages.truncate(at);
+        }
+        // A step that still runs belongs to its own session alone.
+        messages.retain(|m| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some()));
+        let title = fork_title(&origin.title);
+        let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
+        let mut fork = self.blank(&instance, input);
+        fork.agent = origin.agent;
+        fork.model = origin.model;
+        let copies = copy(messages, &fork.id);
+        self.put_new(&instance, &fork, &copies).await?;
+        Ok(fork)
+    }
+
+    pub(crate) async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        self.message_of(id, message)?;
+        self.not_busy(id)?;
+        let mut batch = Batch::new(&place(&session)).durable();
+        batch.delete_message(message);
+        batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(())
+    }
+
+    pub(crate) async fn put_part(&self, part: Part) -> Result<Part, HostError> {
+        let head = part.head().cloned().ok_or_else(|| HostError::Invalid("A part needs a known type".to_owned()))?;
+        let session = self.session(&head.session_id)?;
+        let message = self.message_of(&head.session_id, &head.message_id)?;
+        if !message.parts.iter().any(|p| p.head().is_some_and(|h| h.id == head.id)) {
+            return Err(HostError::not_found("part", head.id.as_str()));
+        }
+        let mut batch = Batch::new(&place(&session)).durable();
+        crate::step::put_part(&mut batch, &part);
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(part)
+    }
+
+    pub(crate) async fn delete_part(&self, id: &SessionId, message: &MessageId, part: &PartId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        let found = self.message_of(id, message)?;
+        if !found.parts.iter().any(|p| p.head().is_some_and(|h| h.id == *part)) {
+            return Err(HostError::not_found("part", part.as_str()));
+        }
+        let mut batch = Batch::new(&place(&session)).durable();
+        batch.delete_part(part);
+        let (session_id, message_id, part_id) = (id.clone(), message.clone(), part.clone());
+        batch.event(EventBody::PartRemoved { session_id, message_id, part_id });
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(())
+    }
+
+    pub(crate) fn message_of(&self, id: &SessionId, message: &MessageId) -> Result<MessageWithParts, HostError> {
+        let found = self.store.message(message).map_err(stored)?;
+        found
+            .filter(|m| m.info.session_id() == id)
+            .ok_or_else(|| HostError::not_found("message", message.as_str()))
+    }
+
+    /// An error if a turn runs, here or elsewhere.
+    pub(crate) fn not_busy(&self, id: &SessionId) -> Result<(), HostError> {
+        let elsewhere = || self.store.holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
+        if self.runs.get(id).is_some() || elsewhere().map_err(stored)? {
+            return Err(HostError::Busy(id.clone()));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn place(session: &Session) -> Place {
+    Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
+}
+
+/// `Title (fork #1)`, then `#2` and so on.
+fn fork_title(title: &str) -> String {
+    let numbered = title.strip_suffix(')').and_then(|t| t.rsplit_once(" (fork #"));
+    match numbered.and_then(|(base, n)| Some((base, n.parse::<u64>().ok()?))) {
+        Some((base, n)) => format!("{base} (fork #{})", n + 1),
+        None => format!("{title} (fork #1)"),
+    }
+}
+
+/// Copies of messages under new ids, pointing at each other as the originals do.
+fn copy(messages: Vec<MessageWithParts>, session: &SessionId) -> Vec<MessageWithParts> {
+    let mut ids: HashMap<MessageId, MessageId> = HashMap::new();
+    messages
+        .into_iter()
+        .map(|mut message| {
+            let id = MessageId::new();
+            ids.insert(message.info.id().clone(), id.clone());
+            match &mut message.info {
+                Message::User(info) => {
+                    info.id = id.clone();
+                    info.session_id = session.clone();
+                }
+                Message::Assistant(info) => {
+                    info.id = id.clone();
+                    info.session_id = session.clone();
+                    if let Some(parent) = ids.get(&info.parent_id) {
+                        info.parent_id = parent.clone();
+                    }
+                }
+            }
+            for head in message.parts.iter_mut().filter_map(Part::head_mut) {
+                head.id = PartId::new();
+                head.session_id = session.clone();
+                head.message_id = id.clone();
+            }
+            message
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fork_title;
+
+    #[test]
+    fn forks_are_numbered() {
+        assert_eq!(fork_title("a"), "a (fork #1)");
+        assert_eq!(fork_title("a (fork #1)"), "a (fork #2)");
+        assert_eq!(fork_title("a (fork #x)"), "a (fork #x) (fork #1)");
+    }
+}

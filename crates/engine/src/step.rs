@@ -1,0 +1,508 @@
+//! One step: a model call, the parts it makes, and the tools it runs. One assistant message per step.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{
+    AssistantMessage, EventBody, Extra, Json, Message, MessageError, Part, PartHead, PartTime, ReasoningPart, Rule,
+    SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, TextPart, ToolError, ToolPart,
+    ToolPending, ToolState, ToolTime, UserMessage,
+};
+use futures::StreamExt;
+use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, Usage, retry};
+use store::{Batch, StoreError};
+use tokio::task::JoinSet;
+
+use crate::call::{Call, Ended};
+use crate::models::{self, Target};
+use crate::prompt::{self, Request};
+use crate::turn::{Conversation, Turn};
+use crate::{Error, structured};
+
+/// A part that is being written reaches its row this often; its text reaches subscribers at once.
+const ROW_INTERVAL: Duration = Duration::from_millis(250);
+/// The most tool calls of one step.
+const CALLS_MAX: usize = 128;
+
+/// What the turn does after a step.
+pub(crate) enum Next {
+    /// Another step: the model has called tools.
+    Continue,
+    /// Another step: the model ended without a reason.
+    Unknown,
+    /// Nothing: this was the last one.
+    Stop,
+}
+
+/// Runs one step.
+pub(crate) async fn run(
+    turn: &Arc<Turn>,
+    conversation: &mut Conversation,
+    user: &UserMessage,
+    number: u32,
+) -> Result<Next, Error> {
+    if turn.cancel().is_cancelled() {
+        if turn.run.is_parked() {
+            return Err(Error::Parked);
+        }
+        fail(turn, conversation, user, MessageError::aborted()).await?;
+        return Ok(Next::Stop);
+    }
+    let found = turn.instance.agent(&user.agent).and_then(|a| Ok((a, turn.inner.resolve(&turn.instance, &user.model)?)));
+    let (agent, target) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            fail(turn, conversation, user, MessageError::unknown(error.to_string())).await?;
+            return Ok(Next::Stop);
+        }
+    };
+    let session_rules = turn.store().session(&turn.session_id)?.and_then(|s| s.permission).unwrap_or_default();
+    let rules: Arc<[Rule]> = agent.permission.iter().chain(&session_rules).cloned().collect();
+    let request = prompt::build(&Request {
+        instance: &turn.instance,
+        agent,
+        target: &target,
+        user,
+        history: &conversation.messages,
+        rules: &rules,
+        step: number,
+        last: agent.steps.is_some_and(|most| number + 1 >= most),
+        session: turn.session_id.as_str(),
+    });
+    let mut step = Step::new(turn, user, rules, recent_calls(conversation, user));
+    step.open().await?;
+    let outcome = step.converse(&target, &request).await?;
+    let next = step.close(&target, outcome).await?;
+    let (message, parts) = step.into_parts();
+    conversation.push(message, parts);
+    Ok(next)
+}
+
+/// Ends a turn with an answer that is an error.
+pub(crate) async fn fail(
+    turn: &Turn,
+    conversation: &mut Conversation,
+    user: &UserMessage,
+    error: MessageError,
+) -> Result<(), StoreError> {
+    let mut message = turn.answer_to(user);
+    message.error = Some(error.clone());
+    message.time.completed = Some(api::now());
+    let mut batch = turn.batch().durable();
+    batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
+    put_message(&mut batch, &message);
+    turn.store().commit(batch).await?;
+    conversation.push(message, Vec::new());
+    Ok(())
+}
+
+/// The calls of this turn's earlier steps, newest last.
+fn recent_calls(conversation: &Conversation, user: &UserMessage) -> Vec<(String, Json)> {
+    let steps = conversation.messages.iter().filter(|m| m.info.as_assistant().is_some_and(|a| a.parent_id == user.id));
+    let tools = steps.flat_map(|m| m.parts.iter().filter_map(Part::as_tool));
+    tools.map(|tool| (tool.tool.clone(), tool.state.input().clone())).collect()
+}
+
+/// How the model's part of a step ended.
+enum Outcome {
+    Finished,
+    Failed(LlmError),
+    Cancelled,
+}
+
+struct Step<'a> {
+    turn: &'a Arc<Turn>,
+    user: &'a UserMessage,
+    rules: Arc<[Rule]>,
+    message: AssistantMessage,
+    /// What is written, in order; tool parts join when their call has ended.
+    parts: Vec<Part>,
+    /// The text or reasoning that is being written.
+    open: Option<Part>,
+    saved: Instant,
+    /// Calls that the model is still writing, by their index.
+    pending: HashMap<usize, ToolPart>,
+    calls: JoinSet<Result<(ToolPart, Ended), Error>>,
+    called: Vec<(String, Json)>,
+    /// Parts of the current attempt begin here.
+    attempt_from: usize,
+    usage: Usage,
+    finish: Option<FinishReason>,
+    rejected: bool,
+}
+
+impl<'a> Step<'a> {
+    fn new(turn: &'a Arc<Turn>, user: &'a UserMessage, rules: Arc<[Rule]>, called: Vec<(String, Json)>) -> Self {
+        Self {
+            turn,
+            user,
+            rules,
+            message: turn.answer_to(user),
+            parts: Vec::new(),
+            open: None,
+            saved: Instant::now(),
+            pending: HashMap::new(),
+            calls: JoinSet::new(),
+            called,
+            attempt_from: 0,
+            usage: Usage::default(),
+            finish: None,
+            rejected: false,
+        }
+    }
+
+    /// The empty answer, so that clients have something to show.
+    async fn open(&mut self) -> Result<(), StoreError> {
+        let mut batch = self.turn.batch();
+        put_message(&mut batch, &self.message);
+        batch.event(EventBody::SessionStatus {
+            session_id: self.turn.session_id.clone(),
+            status: SessionStatus::Busy,
+        });
+        self.commit(batch).await
+    }
+
+    /// Calls the model, again where that may help.
+    async fn converse(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
+        let mut attempt = 0;
+        loop {
+            self.attempt_from = self.parts.len();
+            let error = match self.listen(target, request.clone()).await? {
+                Outcome::Failed(error) => error,
+                other => return Ok(other),
+            };
+            if !self.calls.is_empty() || self.has_tools() {
+                // What was called must not be called twice: the results go into another step instead.
+                tracing::warn!(error = %error.message, "the model broke off after it had called tools");
+                self.finish = Some(FinishReason::ToolCalls);
+                return Ok(Outcome::Finished);
+            }
+            attempt += 1;
+            let delay = match error.class {
+                ErrorClass::Retryable => retry::delay(attempt, &error, fraction()),
+                _ => None,
+            };
+            let Some(delay) = delay else { return Ok(Outcome::Failed(error)) };
+            self.set_aside().await?;
+            let next = api::now() + i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+            let message = error.message.clone();
+            self.turn.status(SessionStatus::Retry { attempt, message, action: None, next }).await?;
+            if self.turn.cancel().run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
+                return Ok(Outcome::Cancelled);
+            }
+            self.turn.status(SessionStatus::Busy).await?;
+        }
+    }
+
+    /// One model call.
+    async fn listen(&mut self, target: &Target, request: Prompt) -> Result<Outcome, Error> {
+        let mut stream = self.turn.inner.llm.stream(&target.endpoint, request);
+        let mut started = false;
+        loop {
+            let event = match self.turn.cancel().run_until_cancelled(stream.next()).await {
+                None => return Ok(Outcome::Cancelled),
+                Some(None) => return Ok(Outcome::Finished),
+                Some(Some(Err(error))) => return Ok(Outcome::Failed(error)),
+                Some(Some(Ok(event))) => event,
+            };
+            if !std::mem::replace(&mut started, true) {
+                let head = self.head();
+                self.put(Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() })).await?;
+            }
+            match event {
+                LlmEvent::Text(delta) => self.write(&delta, false).await?,
+                LlmEvent::Reasoning(delta) => self.write(&delta, true).await?,
+                LlmEvent::ToolStart { index, id, name } => self.announce(index, id, name).await?,
+                LlmEvent::ToolInput { .. } => {}
+                LlmEvent::ToolEnd { index, input } => self.call(index, input),
+                LlmEvent::Usage(usage) => self.usage = usage,
+                LlmEvent::Finish(reason) => self.finish = Some(reason),
+            }
+        }
+    }
+
+    /// Text or reasoning grows.
+    async fn write(&mut self, delta: &str, reasoning: bool) -> Result<(), StoreError> {
+        let fits = |part: &Part| matches!(part, Part::Reasoning(_)) == reasoning;
+        if !self.open.as_ref().is_some_and(fits) {
+            self.end_text(false).await?;
+            let (head, time) = (self.head(), PartTime { start: api::now(), end: None });
+            let part = if reasoning {
+                Part::Reasoning(ReasoningPart {
+                    head,
+                    text: String::new(),
+                    metadata: None,
+                    time,
+                    extra: Extra::default(),
+                })
+            } else {
+                let (synthetic, ignored, metadata) = (None, None, None);
+                let (text, time, extra) = (String::new(), Some(time), Extra::default());
+                Part::Text(TextPart { head, text, synthetic, ignored, time, metadata, extra })
+            };
+            let mut batch = self.turn.batch();
+            put_part(&mut batch, &part);
+            self.commit(batch).await?;
+            self.saved = Instant::now();
+            self.open = Some(part);
+        }
+        let Some(part) = &mut self.open else { return Ok(()) };
+        match part {
+            Part::Text(text) => text.text.push_str(delta),
+            Part::Reasoning(text) => text.text.push_str(delta),
+            _ => {}
+        }
+        self.turn.store().live(&self.turn.instance.place, part, delta);
+        if self.saved.elapsed() >= ROW_INTERVAL {
+            let mut batch = self.turn.batch();
+            batch.progress(part);
+            self.saved = Instant::now();
+            self.commit(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// The text that is being written is complete. `set_aside`: the model shall not see it again.
+    async fn end_text(&mut self, set_aside: bool) -> Result<(), StoreError> {
+        let Some(mut part) = self.open.take() else { return Ok(()) };
+        let end = Some(api::now());
+        match &mut part {
+            Part::Text(text) => {
+                text.ignored = set_aside.then_some(true);
+                text.time.get_or_insert_default().end = end;
+            }
+            Part::Reasoning(text) => text.time.end = end,
+            _ => {}
+        }
+        self.put(part).await
+    }
+
+    /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it.
+    async fn set_aside(&mut self) -> Result<(), StoreError> {
+        self.end_text(true).await?;
+        let mut batch = self.turn.batch();
+        for part in &mut self.parts[self.attempt_from..] {
+            if let Part::Text(text) = part
+                && text.ignored.is_none()
+            {
+                text.ignored = Some(true);
+                put_part(&mut batch, part);
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
+    }
+
+    /// The model begins a call.
+    async fn announce(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
+        if let Some(Part::Reasoning(_)) = self.open {
+            self.end_text(false).await?;
+        }
+        let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
+        let call_id = if id.is_empty() { api::tool_call_id() } else { id };
+        let part =
+            ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
+        let mut batch = self.turn.batch();
+        put_part(&mut batch, &Part::Tool(part.clone()));
+        self.pending.insert(index, part);
+        self.commit(batch).await
+    }
+
+    /// The model has written a call: it runs now, beside whatever else the model still says.
+    fn call(&mut self, index: usize, raw: String) {
+        let Some(part) = self.pending.remove(&index) else { return };
+        let input = serde_json::from_str(&raw).unwrap_or(Json::Null);
+        let same = |earlier: &&(String, Json)| earlier.0 == part.tool && earlier.1 == input;
+        let repeats = self.called.iter().rev().take_while(same).count();
+        self.called.push((part.tool.clone(), input));
+        let call = Call {
+            turn: self.turn.clone(),
+            rules: self.rules.clone(),
+            model: self.user.model.model_id.clone(),
+            agent: self.user.agent.clone(),
+            format: self.user.format.clone(),
+            repeats,
+            part,
+        };
+        let allowed = self.calls.len() < CALLS_MAX;
+        self.calls.spawn(async move {
+            if allowed { call.run(&raw).await } else { call.refuse(format!("A step has at most {CALLS_MAX} calls")).await }
+        });
+    }
+
+    /// Waits for the calls; their parts join the message.
+    async fn join(&mut self) -> Result<(), Error> {
+        while let Some(joined) = self.calls.join_next().await {
+            match joined {
+                Ok(result) => {
+                    let (part, ended) = result?;
+                    self.rejected |= matches!(ended, Ended::Rejected);
+                    self.parts.push(Part::Tool(part));
+                }
+                Err(error) => tracing::error!(%error, "a tool call did not come back"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls that the model never finished writing.
+    async fn drop_pending(&mut self, why: &str) -> Result<(), StoreError> {
+        let mut batch = self.turn.batch();
+        for (_, mut part) in self.pending.drain() {
+            let now = api::now();
+            part.state = ToolState::Error(ToolError {
+                input: part.state.input().clone(),
+                error: why.to_owned(),
+                metadata: None,
+                time: ToolTime { start: now, end: Some(now), compacted: None },
+            });
+            put_part(&mut batch, &Part::Tool(part.clone()));
+            self.parts.push(Part::Tool(part));
+        }
+        if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
+    }
+
+    /// The end of the step: what it used, why it ended, and what comes next.
+    async fn close(&mut self, target: &Target, outcome: Outcome) -> Result<Next, Error> {
+        if matches!(outcome, Outcome::Cancelled) && self.turn.run.is_parked() {
+            self.join().await?;
+            return Err(Error::Parked);
+        }
+        self.end_text(false).await?;
+        self.join().await?;
+        self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;
+        let cancelled = matches!(outcome, Outcome::Cancelled) || self.turn.cancel().is_cancelled();
+        if cancelled && self.turn.run.is_parked() {
+            return Err(Error::Parked);
+        }
+        let mut reason = self.finish.unwrap_or(FinishReason::Unknown);
+        if self.has_tools() && reason == FinishReason::Stop {
+            // Some servers say `stop` beside their calls.
+            reason = FinishReason::ToolCalls;
+        }
+        let error = match outcome {
+            _ if cancelled => Some(MessageError::aborted()),
+            Outcome::Failed(error) => Some(error.into_message_error(&target.model.provider_id)),
+            _ if reason == FinishReason::ContentFilter => Some(MessageError::ContentFilterError(TextData::new(
+                "The provider's content filter blocked the answer",
+            ))),
+            _ => None,
+        };
+        let structured = structured::answer(&self.parts);
+        let error = error.or_else(|| self.unstructured(reason, structured.is_some()));
+        self.message.structured = structured;
+        self.settle(target, reason, error).await?;
+        if self.message.error.is_some() || self.message.structured.is_some() || self.rejected {
+            return Ok(Next::Stop);
+        }
+        Ok(match reason {
+            FinishReason::ToolCalls => Next::Continue,
+            FinishReason::Unknown => Next::Unknown,
+            _ => Next::Stop,
+        })
+    }
+
+    /// A turn that must hand in its answer in a given shape, and did not.
+    fn unstructured(&self, reason: FinishReason, handed_in: bool) -> Option<MessageError> {
+        structured::spec(self.user)?;
+        let tried = self.called.iter().filter(|(tool, _)| tool == structured::TOOL).count();
+        let retries = u32::try_from(tried).unwrap_or(u32::MAX);
+        let out_of_tries = retries > structured::retries(self.user);
+        let stopped = !matches!(reason, FinishReason::ToolCalls | FinishReason::Unknown);
+        (!handed_in && (stopped || out_of_tries)).then(|| {
+            let message = "The model did not hand in an answer of the asked shape".to_owned();
+            MessageError::StructuredOutputError(StructuredOutputData { message, retries })
+        })
+    }
+
+    /// Writes the end of the step: one commit, so that cost and outcome are never apart.
+    async fn settle(&mut self, target: &Target, reason: FinishReason, error: Option<MessageError>) -> Result<(), Error> {
+        let (cost, tokens) = (models::cost(&target.model, &self.usage), models::tokens(&self.usage));
+        let mut batch = self.turn.batch();
+        let ran = error.is_none() || matches!(error, Some(MessageError::ContentFilterError(_)));
+        if ran {
+            let part = Part::StepFinish(StepFinishPart {
+                head: self.head(),
+                reason: reason.as_str().to_owned(),
+                snapshot: None,
+                cost,
+                tokens: tokens.clone(),
+                extra: Extra::default(),
+            });
+            put_part(&mut batch, &part);
+            self.parts.push(part);
+            self.message.finish = Some(reason.as_str().to_owned());
+        }
+        self.message.cost = cost;
+        self.message.tokens = tokens.clone();
+        if ran {
+            put_message(&mut batch, &self.message);
+        }
+        batch.change_session(&self.turn.session_id, move |session| {
+            *session.cost.get_or_insert_default() += cost;
+            let sum = session.tokens.get_or_insert_default();
+            sum.input += tokens.input;
+            sum.output += tokens.output;
+            sum.reasoning += tokens.reasoning;
+            sum.cache.read += tokens.cache.read;
+            sum.cache.write += tokens.cache.write;
+            session.time.updated = api::now();
+        });
+        self.message.time.completed = Some(api::now());
+        if let Some(error) = error {
+            batch.event(EventBody::SessionError {
+                session_id: Some(self.turn.session_id.clone()),
+                error: Some(error.clone()),
+            });
+            self.message.error = Some(error);
+        }
+        put_message(&mut batch, &self.message);
+        Ok(self.commit(batch.durable()).await?)
+    }
+
+    fn has_tools(&self) -> bool {
+        !self.pending.is_empty() || self.parts.iter().any(|part| part.as_tool().is_some())
+    }
+
+    fn head(&self) -> PartHead {
+        PartHead::new(&self.turn.session_id, &self.message.id)
+    }
+
+    async fn put(&mut self, part: Part) -> Result<(), StoreError> {
+        let mut batch = self.turn.batch();
+        put_part(&mut batch, &part);
+        self.commit(batch).await?;
+        self.parts.push(part);
+        Ok(())
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        self.turn.store().commit(batch).await.map(drop)
+    }
+
+    /// The message and its parts, in the order in which they were made.
+    fn into_parts(mut self) -> (AssistantMessage, Vec<Part>) {
+        self.parts.sort_by(|a, b| a.head().map(|h| &h.id).cmp(&b.head().map(|h| &h.id)));
+        (self.message, self.parts)
+    }
+}
+
+/// A part's row and its event.
+pub(crate) fn put_part(batch: &mut Batch, part: &Part) {
+    batch.part(part);
+    if let Some(event) = EventBody::part(part.clone()) {
+        batch.event(event);
+    }
+}
+
+/// A message's row and its event.
+pub(crate) fn put_message(batch: &mut Batch, message: &AssistantMessage) {
+    let message = Message::Assistant(message.clone());
+    batch.message(&message);
+    batch.event(EventBody::message(message));
+}
+
+/// A number from 0 to 1, so that many clients do not try again in step.
+fn fraction() -> f64 {
+    f64::from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().subsec_nanos()) / 1e9
+}

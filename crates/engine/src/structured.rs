@@ -1,0 +1,109 @@
+//! Answers of a given shape: the model hands them in through a tool whose schema is the asked one.
+
+use api::{OutputFormat, Part, ToolState, UserMessage};
+use llm::ToolSpec;
+
+/// The tool through which an answer of a given shape comes.
+pub(crate) const TOOL: &str = "StructuredOutput";
+/// How often the model may hand in something that does not fit, unless the prompt says otherwise.
+const RETRIES: u32 = 2;
+
+/// The tool, if the prompt asks for a shape.
+pub(crate) fn spec(user: &UserMessage) -> Option<ToolSpec> {
+    match &user.format {
+        Some(OutputFormat::JsonSchema { schema, .. }) => Some(ToolSpec {
+            name: TOOL.to_owned(),
+            description: "Hands in the final answer in the shape that was asked for. Call it exactly once, when the \
+                          work is done; text beside it is not read."
+                .to_owned(),
+            schema: schema.clone(),
+        }),
+        _ => None,
+    }
+}
+
+/// How often the model may fail.
+pub(crate) fn retries(user: &UserMessage) -> u32 {
+    match &user.format {
+        Some(OutputFormat::JsonSchema { retry_count, .. }) => retry_count.unwrap_or(RETRIES),
+        _ => 0,
+    }
+}
+
+/// The answer that was handed in.
+pub(crate) fn answer(parts: &[Part]) -> Option<api::Json> {
+    parts.iter().filter_map(Part::as_tool).find_map(|tool| match &tool.state {
+        ToolState::Completed(done) if tool.tool == TOOL => Some(done.input.clone()),
+        _ => None,
+    })
+}
+
+/// What is wrong with an answer: the keys that the schema requires and their plain types are checked, at every depth up
+/// to a bound.
+pub(crate) fn check(schema: &api::Json, value: &api::Json, path: &str, depth: u32) -> Result<(), String> {
+    const DEPTH: u32 = 32;
+    if depth > DEPTH {
+        return Ok(());
+    }
+    let at = if path.is_empty() { "the answer".to_owned() } else { path.to_owned() };
+    if let Some(kind) = schema.get("type").and_then(api::Json::as_str)
+        && !fits(kind, value)
+    {
+        return Err(format!("{at} must be of type {kind}"));
+    }
+    if let Some(allowed) = schema.get("enum").and_then(api::Json::as_array)
+        && !allowed.contains(value)
+    {
+        return Err(format!("{at} must be one of {}", api::Json::Array(allowed.clone())));
+    }
+    for key in schema.get("required").and_then(api::Json::as_array).into_iter().flatten().filter_map(|k| k.as_str()) {
+        if value.get(key).is_none() {
+            return Err(format!("{at} lacks the key {key:?}"));
+        }
+    }
+    if let (Some(properties), Some(object)) = (schema.get("properties").and_then(api::Json::as_object), value.as_object())
+    {
+        for (key, inner) in properties {
+            if let Some(field) = object.get(key) {
+                check(inner, field, &format!("{path}.{key}"), depth + 1)?;
+            }
+        }
+    }
+    if let (Some(items), Some(array)) = (schema.get("items"), value.as_array()) {
+        for (index, item) in array.iter().enumerate() {
+            check(items, item, &format!("{path}[{index}]"), depth + 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn fits(kind: &str, value: &api::Json) -> bool {
+    match kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "number" => value.is_number(),
+        "integer" => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let schema = json!({"type": "object", "required": ["answer"], "properties": {
+            "answer": {"type": "integer"}, "tags": {"type": "array", "items": {"enum": ["a", "b"]}}}});
+        let check = |value| check(&schema, &value, "", 0);
+        assert_eq!(check(json!({"answer": 42, "tags": ["a"]})), Ok(()));
+        assert_eq!(check(json!([])), Err("the answer must be of type object".to_owned()));
+        assert_eq!(check(json!({})), Err("the answer lacks the key \"answer\"".to_owned()));
+        assert_eq!(check(json!({"answer": 1.5})), Err(".answer must be of type integer".to_owned()));
+        assert!(check(json!({"answer": 1, "tags": ["c"]})).unwrap_err().starts_with(".tags[0] must be one of"));
+    }
+}

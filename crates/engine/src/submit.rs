@@ -1,0 +1,116 @@
+//! From a prompt to its answer: accepted durably, then run here or by whoever runs the session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Action, EventBody, HostError, MessageId, MessageWithParts, PromptInput, Rule, SessionId, SessionModel, WatchScope,
+};
+use futures::StreamExt;
+use store::{Batch, StoreError};
+
+use crate::error::stored;
+use crate::input::Accepted;
+use crate::turn::Ran;
+use crate::{Inner, models, step};
+
+/// A prompt that another process answers is looked after this often, in case that process dies.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Inner {
+    /// Accepts a prompt: when this returns, it is durable. The same message id twice is one prompt.
+    pub(crate) async fn submit(&self, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
+        let session = self.session(id)?;
+        if let Some(message) = &input.message_id
+            && let Some(known) = self.store.message(message).map_err(stored)?
+        {
+            return same_prompt(id, &known);
+        }
+        let instance = self.instance(session.directory.as_ref());
+        let no_reply = input.no_reply;
+        let accepted = self.accept(&instance, &session, input).await?;
+        let message = accepted.message.id.clone();
+        let mut batch = Batch::new(&instance.place).durable();
+        for error in &accepted.problems {
+            batch.event(EventBody::SessionError { session_id: Some(id.clone()), error: Some(error.clone()) });
+        }
+        adopt(&mut batch, id, &accepted);
+        let info = accepted.info();
+        batch.insert_message(&info);
+        batch.event(EventBody::message(info));
+        for part in &accepted.parts {
+            step::put_part(&mut batch, part);
+        }
+        batch.change_session(id, |session| session.time.updated = api::now());
+        models::remember(&mut batch, &accepted.message.model);
+        if !no_reply {
+            batch.enqueue(id, &message);
+        }
+        match self.store.commit(batch).await {
+            Ok(_) => Ok(message),
+            // Somebody else sent the same id in this very moment.
+            Err(StoreError::Exists { .. }) => same_prompt(id, &self.message_of(id, &message)?),
+            Err(error) => Err(stored(error)),
+        }
+    }
+
+    /// Waits until a prompt has its answer: the last message of its turn.
+    pub(crate) async fn answered(
+        self: &Arc<Self>,
+        id: &SessionId,
+        message: &MessageId,
+    ) -> Result<MessageWithParts, HostError> {
+        while self.waits(id, message)? {
+            match self.start(id).ended().await {
+                Ok(Ran::Here) => {}
+                Ok(Ran::Elsewhere) => self.answered_elsewhere(id, message).await?,
+                Err(error) => return Err(HostError::Failed(error)),
+            }
+        }
+        let turn = self.store.messages_from(id, message).map_err(stored)?;
+        let last = turn.into_iter().rfind(|m| m.info.as_assistant().is_some());
+        last.map_or_else(|| self.message_of(id, message), Ok)
+    }
+
+    fn waits(&self, id: &SessionId, message: &MessageId) -> Result<bool, HostError> {
+        Ok(self.store.inbox(id).map_err(stored)?.iter().any(|row| row.message_id == *message))
+    }
+
+    async fn answered_elsewhere(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
+        let mut events = self.store.watch(WatchScope::Session(id.clone()), None).map_err(stored)?;
+        while self.waits(id, message)? && self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive) {
+            let _ = tokio::time::timeout(LOOK, events.next()).await;
+        }
+        Ok(())
+    }
+}
+
+fn same_prompt(id: &SessionId, known: &MessageWithParts) -> Result<MessageId, HostError> {
+    if known.info.session_id() == id && known.info.as_user().is_some() {
+        return Ok(known.info.id().clone());
+    }
+    Err(HostError::Conflict(format!("The message id {} is in use for another message", known.info.id())))
+}
+
+/// The session takes over agent, model and tool switches of its newest prompt.
+fn adopt(batch: &mut Batch, id: &SessionId, accepted: &Accepted) {
+    let message = &accepted.message;
+    let agent = message.agent.clone();
+    let model = SessionModel {
+        id: message.model.model_id.clone(),
+        provider_id: message.model.provider_id.clone(),
+        variant: Some(message.model.variant.clone().unwrap_or_else(|| "default".to_owned())),
+    };
+    let switches: Option<Vec<Rule>> = message.tools.as_ref().map(|tools| {
+        let action = |on: bool| if on { Action::Allow } else { Action::Deny };
+        tools.iter().map(|(tool, on)| Rule::new(tool, "*", action(*on))).collect()
+    });
+    batch.change_session(id, move |session| {
+        session.agent = Some(agent.clone());
+        session.model = Some(model.clone());
+        if switches.is_some() {
+            session.permission.clone_from(&switches);
+        }
+        session.time.updated = api::now();
+    });
+}

@@ -1,0 +1,113 @@
+//! Titles: made up at first, then written by the small model beside the first turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ModelRef, SessionId, Timestamp};
+use futures::StreamExt;
+use llm::{Content, LlmEvent, Prompt, PromptMessage, Settings};
+use store::Batch;
+
+use crate::Inner;
+use crate::instance::Instance;
+
+const ROOT: &str = "New session - ";
+const CHILD: &str = "Child session - ";
+/// The longest title.
+const LENGTH: usize = 100;
+/// How much of the prompt the title is made from.
+const CONTEXT: usize = 4_000;
+/// A title that takes longer is not worth waiting for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The title of a session that has no other.
+pub(crate) fn initial(child: bool, created: Timestamp) -> String {
+    let time = chrono::DateTime::from_timestamp_millis(created).unwrap_or_default();
+    format!("{}{}", if child { CHILD } else { ROOT }, time.format("%Y-%m-%dT%H:%M:%S%.3fZ"))
+}
+
+/// Whether nobody has named the session yet.
+pub(crate) fn is_initial(title: &str) -> bool {
+    let time = title.strip_prefix(ROOT).or_else(|| title.strip_prefix(CHILD));
+    time.is_some_and(|time| chrono::DateTime::parse_from_rfc3339(time).is_ok())
+}
+
+/// Asks the small model for a title. Failing is no harm: the next turn tries again.
+pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: SessionId, text: String, used: ModelRef) {
+    let inner = inner.clone();
+    inner.tasks.clone().spawn(async move {
+        let work = async {
+            let model = inner.small_model(&instance, &used);
+            let Some(title) = ask(&inner, &instance, &model, text).await else { return };
+            let mut batch = Batch::new(&instance.place);
+            batch.change_session(&session, move |session| {
+                if is_initial(&session.title) {
+                    session.title.clone_from(&title);
+                }
+            });
+            if let Err(error) = inner.store.commit(batch).await {
+                tracing::debug!(%session, %error, "the title was not stored");
+            }
+        };
+        let _ = inner.closing.run_until_cancelled(tokio::time::timeout(PATIENCE, work)).await;
+    });
+}
+
+async fn ask(inner: &Inner, instance: &Instance, model: &ModelRef, text: String) -> Option<String> {
+    let target = inner.resolve(instance, model).ok()?;
+    let agent = instance.agents.get("title")?;
+    let text: String = text.chars().take(CONTEXT).collect();
+    let prompt = Prompt {
+        system: agent.prompt.iter().cloned().collect(),
+        messages: vec![PromptMessage::User(vec![
+            Content::Text("Write a title for this conversation:".to_owned()),
+            Content::Text(text),
+        ])],
+        tools: Vec::new(),
+        settings: Settings {
+            temperature: agent.temperature.filter(|_| target.model.capabilities.temperature),
+            ..Settings::default()
+        },
+    };
+    let mut stream = inner.llm.stream(&target.endpoint, prompt);
+    let mut answer = String::new();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(LlmEvent::Text(text)) if answer.len() < CONTEXT => answer.push_str(&text),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(error = %error.message, "no title");
+                return None;
+            }
+        }
+    }
+    clean(&answer)
+}
+
+/// The first line of the answer, without thoughts, quotes or control characters.
+fn clean(answer: &str) -> Option<String> {
+    let visible = answer.rsplit("</think>").next().unwrap_or_default();
+    let line = visible.lines().map(str::trim).find(|line| !line.is_empty())?;
+    let line = api::strip_control(line.trim_matches(['"', '\'', '`', '#', '*', ' '])).into_owned();
+    let title: String = line.chars().take(LENGTH).collect();
+    (!title.is_empty()).then_some(title)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initial_titles_are_recognised() {
+        assert_eq!(initial(false, 1_794_725_940_191), "New session - 2026-11-15T06:59:00.191Z");
+        assert!(is_initial(&initial(false, 0)) && is_initial(&initial(true, 1_794_725_940_191)));
+        assert!(!is_initial("New session - about cats") && !is_initial("Fix the parser"));
+    }
+
+    #[test]
+    fn answers_are_cleaned() {
+        assert_eq!(clean("<think>hm\nhm</think>\n\n\"Fix the parser\"\nmore").as_deref(), Some("Fix the parser"));
+        assert_eq!(clean("  \n"), None);
+        assert_eq!(clean(&"x".repeat(500)).map(|t| t.len()), Some(LENGTH));
+    }
+}

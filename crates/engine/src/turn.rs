@@ -1,0 +1,274 @@
+//! The turn loop: from an accepted prompt to its last answer.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use api::{
+    AssistantMessage, AssistantPath, AssistantTime, EventBody, Extra, Message, MessageError, MessageId, MessageWithParts,
+    ModelRef, PermissionReply, PermissionReplyKind, SessionId, SessionStatus, Tokens, Usd, UserMessage,
+};
+use store::{Acquire, AskFilter, Batch, Lease, Signal, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::instance::Instance;
+use crate::runs::Run;
+use crate::step::{self, Next};
+use crate::{Error, Inner, recover, title};
+
+/// The most steps of one turn; an agent may set fewer.
+pub(crate) const STEPS_MAX: u32 = 1_000;
+/// How often in a row a model may end without a reason before the turn is given up.
+const UNKNOWN_MAX: u32 = 3;
+
+/// Where a turn ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ran {
+    /// In this process.
+    Here,
+    /// In another process, which was told about the prompt.
+    Elsewhere,
+}
+
+/// A turn that this process runs, and what its steps share.
+pub(crate) struct Turn {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) session_id: SessionId,
+    pub(crate) lease: Lease,
+    pub(crate) run: Arc<Run>,
+    /// The tools' settings, with the instruction files that this conversation's model knows.
+    pub(crate) options: Arc<tools::Options>,
+}
+
+impl Inner {
+    /// Runs the waiting prompts of a session to their end.
+    pub(crate) async fn turn(self: &Arc<Self>, session_id: &SessionId, run: &Arc<Run>) -> Result<Ran, Error> {
+        let Some(session) = self.store.session(session_id)? else { return Ok(Ran::Here) };
+        let (lease, took_over) = match self.store.acquire(session_id).await? {
+            Acquire::Taken { lease, took_over } => (lease, took_over),
+            Acquire::Held { .. } => {
+                self.store.signal(session_id, Signal::Wake).await?;
+                return Ok(Ran::Elsewhere);
+            }
+        };
+        let instance = self.instance(session.directory.as_ref());
+        let options = Arc::new(instance.options_for_session());
+        let (inner, session_id, run) = (self.clone(), session_id.clone(), run.clone());
+        let turn = Arc::new(Turn { inner, instance, session_id, lease, run, options });
+        match turn.work(took_over).await {
+            Ok(()) => Ok(Ran::Here),
+            Err(error) => {
+                turn.give_back(&error).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Turn {
+    async fn work(self: &Arc<Self>, took_over: bool) -> Result<(), Error> {
+        recover::repair(self, took_over).await?;
+        let mut conversation = Conversation::load(&self.inner.store, &self.session_id)?;
+        self.know(&conversation);
+        let mut unknown = 0;
+        for number in 0.. {
+            self.status(SessionStatus::Busy).await?;
+            let Some(user) = conversation.next(&self.inner.store)? else { break };
+            if number == 0 {
+                self.name(&conversation, &user)?;
+            }
+            if number >= STEPS_MAX {
+                let error = MessageError::unknown(format!("The turn was stopped after {STEPS_MAX} steps"));
+                step::fail(self, &mut conversation, &user, error).await?;
+                break;
+            }
+            match step::run(self, &mut conversation, &user, number).await? {
+                Next::Continue => unknown = 0,
+                Next::Unknown if unknown + 1 < UNKNOWN_MAX => unknown += 1,
+                Next::Unknown => {
+                    let text = format!("The model ended its answer without a reason {UNKNOWN_MAX} times in a row");
+                    step::fail(self, &mut conversation, &user, MessageError::unknown(text)).await?;
+                    break;
+                }
+                Next::Stop => break,
+            }
+        }
+        self.finish(&conversation).await
+    }
+
+    /// The instruction files that earlier reads brought along need not come again.
+    fn know(&self, conversation: &Conversation) {
+        let tools = conversation.messages.iter().flat_map(|m| m.parts.iter().filter_map(api::Part::as_tool));
+        for tool in tools.filter(|tool| tool.tool == "read") {
+            if let api::ToolState::Completed(done) = &tool.state
+                && let Some(files) = done.metadata.get("loaded").and_then(api::Json::as_array)
+            {
+                for file in files.iter().filter_map(api::Json::as_str) {
+                    self.options.loaded_instructions.claim(file.as_ref());
+                }
+            }
+        }
+    }
+
+    /// A batch of this turn: refused once somebody else holds the session.
+    pub(crate) fn batch(&self) -> Batch {
+        Batch::new(&self.instance.place).fence(&self.lease)
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    pub(crate) fn cancel(&self) -> &CancellationToken {
+        &self.run.cancel
+    }
+
+    /// Says what the session does.
+    pub(crate) async fn status(&self, status: SessionStatus) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        batch.event(EventBody::SessionStatus { session_id: self.session_id.clone(), status });
+        self.store().commit(batch).await.map(drop)
+    }
+
+    /// A new assistant message that answers a prompt.
+    pub(crate) fn answer_to(&self, user: &UserMessage) -> AssistantMessage {
+        assistant(&self.instance, &self.session_id, &user.id, &user.agent, &user.model)
+    }
+
+    /// Asks for a title, beside the turn, while the session has none.
+    fn name(&self, conversation: &Conversation, user: &UserMessage) -> Result<(), StoreError> {
+        let Some(session) = self.store().session(&self.session_id)? else { return Ok(()) };
+        if session.parent_id.is_none() && title::is_initial(&session.title) {
+            let text = conversation.text_of(&user.id);
+            let (instance, id) = (self.instance.clone(), self.session_id.clone());
+            title::generate(&self.inner, instance, id, text, user.model.clone());
+        }
+        Ok(())
+    }
+
+    /// The end of the turn, in one durable commit: its prompts are done, its asks are settled, the session is idle and
+    /// free.
+    async fn finish(&self, conversation: &Conversation) -> Result<(), Error> {
+        let mut batch = self.batch().durable();
+        let filter = AskFilter { session: Some(self.session_id.clone()), ..AskFilter::default() };
+        for ask in self.store().permissions(&filter)? {
+            let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
+            crate::asks::settle(&mut batch, &ask, &reply);
+        }
+        for ask in self.store().questions(&filter)? {
+            batch.answer(ask.id.as_str(), &serde_json::json!({ "answers": null }));
+            batch.event(EventBody::QuestionRejected { session_id: ask.session_id, request_id: ask.id });
+        }
+        for message in &conversation.pending {
+            batch.dequeue(message);
+        }
+        self.idle(&mut batch);
+        self.store().commit(batch).await?;
+        Ok(())
+    }
+
+    fn idle(&self, batch: &mut Batch) {
+        let session_id = self.session_id.clone();
+        batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status: SessionStatus::Idle });
+        batch.event(EventBody::SessionIdle { session_id });
+        batch.release(&self.lease);
+    }
+
+    /// Leaves a turn that cannot go on: the session is free again, its prompts stay accepted.
+    async fn give_back(&self, error: &Error) {
+        let mut batch = self.batch();
+        if !matches!(error, Error::Parked) {
+            let error = Some(MessageError::unknown(error.to_string()));
+            batch.event(EventBody::SessionError { session_id: Some(self.session_id.clone()), error });
+        }
+        self.idle(&mut batch);
+        if let Err(error) = self.store().commit(batch).await {
+            tracing::warn!(session = %self.session_id, %error, "the session could not be given back");
+        }
+    }
+}
+
+/// A new assistant message.
+pub(crate) fn assistant(
+    instance: &Instance,
+    session: &SessionId,
+    parent: &MessageId,
+    agent: &str,
+    model: &ModelRef,
+) -> AssistantMessage {
+    AssistantMessage {
+        id: MessageId::new(),
+        session_id: session.clone(),
+        parent_id: parent.clone(),
+        mode: agent.to_owned(),
+        agent: agent.to_owned(),
+        path: AssistantPath {
+            cwd: instance.place.directory.to_string(),
+            root: instance.project.worktree.clone(),
+        },
+        cost: Usd::default(),
+        tokens: Tokens::default(),
+        model_id: model.model_id.clone(),
+        provider_id: model.provider_id.clone(),
+        time: AssistantTime { created: api::now(), completed: None },
+        error: None,
+        summary: None,
+        structured: None,
+        variant: model.variant.clone(),
+        finish: None,
+        extra: Extra::default(),
+    }
+}
+
+/// The messages of a session, and which of them wait for an answer.
+pub(crate) struct Conversation {
+    session: SessionId,
+    pub(crate) messages: Vec<MessageWithParts>,
+    /// The accepted prompts that this turn has seen.
+    pub(crate) pending: HashSet<MessageId>,
+}
+
+impl Conversation {
+    fn load(store: &Store, session: &SessionId) -> Result<Self, StoreError> {
+        let messages = store.messages(session, None, None)?.messages;
+        Ok(Self { session: session.clone(), messages, pending: HashSet::new() })
+    }
+
+    /// The prompt to answer next: the newest that waits, unless it has its final answer. Prompts that came in meanwhile
+    /// join the conversation here.
+    fn next(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
+        for row in store.inbox(&self.session)? {
+            if self.pending.insert(row.message_id.clone())
+                && !self.messages.iter().any(|m| *m.info.id() == row.message_id)
+                && let Some(message) = store.message(&row.message_id)?
+            {
+                self.messages.push(message);
+            }
+        }
+        self.messages.sort_by(|a, b| (a.info.created(), a.info.id()).cmp(&(b.info.created(), b.info.id())));
+        let newest = self.messages.iter().rposition(|m| self.pending.contains(m.info.id()));
+        let Some(newest) = newest else { return Ok(None) };
+        let answered = self.messages[newest + 1..].iter().filter_map(|m| m.info.as_assistant()).any(is_final);
+        Ok(self.messages[newest].info.as_user().filter(|_| !answered).cloned())
+    }
+
+    /// What the human wrote in a message.
+    fn text_of(&self, id: &MessageId) -> String {
+        let message = self.messages.iter().find(|m| m.info.id() == id);
+        let parts = message.map(|m| m.parts.as_slice()).unwrap_or_default();
+        let typed = parts.iter().filter_map(api::Part::as_text).filter(|t| t.synthetic != Some(true));
+        typed.map(|t| t.text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Adds a finished step.
+    pub(crate) fn push(&mut self, message: AssistantMessage, parts: Vec<api::Part>) {
+        self.messages.push(MessageWithParts { info: Message::Assistant(message), parts });
+    }
+}
+
+/// Whether an answer ends its turn.
+pub(crate) fn is_final(message: &AssistantMessage) -> bool {
+    message.error.is_some()
+        || message.structured.is_some()
+        || message.finish.as_deref().is_some_and(|finish| finish != "tool-calls" && finish != "unknown")
+}

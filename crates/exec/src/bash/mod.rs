@@ -1,0 +1,122 @@
+//! What a bash command line would do, so that rules can judge each part of it.
+//!
+//! Only shapes that we know are accepted; whatever else the grammar, or our own checks of what the grammar made of the
+//! source, find is reported as opaque. Reading is best effort, reporting is not: a command is either among `commands`
+//! or inside an `opaque` piece.
+
+mod check;
+mod names;
+mod walk;
+mod word;
+mod wrap;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use tree_sitter::{ParseOptions, Parser, Tree};
+
+/// The longest source that is read, in bytes: no more than the system takes as one argument.
+pub const MAX_BYTES: usize = 128 << 10;
+
+/// How many simple commands are told apart; the rest is opaque.
+pub const MAX_COMMANDS: usize = 512;
+
+/// How many opaque pieces are kept: one would do to be asked.
+pub const MAX_OPAQUE: usize = 64;
+
+/// How deep the source may be nested.
+const MAX_DEPTH: usize = 128;
+
+/// How many scripts may be inside each other, as in `sh -c "sh -c …"`.
+const MAX_NESTED: usize = 8;
+
+/// How long the grammar may take: some sources cost it the square of their length.
+const MAX_TIME: Duration = Duration::from_millis(500);
+
+/// How many pipe characters are read: a broken pipeline costs the grammar their square, in one step that has no end in
+/// time.
+const MAX_PIPES: usize = 1024;
+
+/// The longest opaque piece that is kept, in bytes.
+const MAX_SNIPPET: usize = 4 << 10;
+
+/// What a command line would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// Every simple command in it, those inside of substitutions, wrappers and scripts for `sh -c` too.
+    pub commands: Vec<Simple>,
+    /// Redirect targets that are written; `~` stands for the home directory.
+    pub writes: Vec<String>,
+    /// Redirect targets that are read.
+    pub reads: Vec<String>,
+    /// Pieces of the source that were not understood, or whose effect cannot be told from the source.
+    pub opaque: Vec<String>,
+}
+
+/// A simple command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Simple {
+    /// The command as a rule would be written against it: its words without quotes, assignments and redirects.
+    pub text: String,
+    /// What an `always` answer allows, with ` *` after it.
+    pub prefix: String,
+    /// Its words, if all of them are literal; else empty.
+    pub argv: Vec<String>,
+    /// Arguments that are paths, if they are known; `~` stands for the home directory, and `*` may be among them.
+    pub paths: Vec<String>,
+}
+
+/// Reads a command line. Total: there is no input that it does not answer.
+pub fn parse(command: &str) -> Parsed {
+    let mut parsed = Parsed::default();
+    read(command, 0, &mut parsed);
+    parsed
+}
+
+/// Reads bytes as a command line, and checks what always holds. For the fuzz runner.
+pub fn fuzz_bash(data: &[u8]) {
+    let source = String::from_utf8_lossy(data);
+    let parsed = parse(&source);
+    assert!(parsed.commands.len() <= MAX_COMMANDS + 1 && parsed.opaque.len() <= MAX_OPAQUE);
+    for command in &parsed.commands {
+        assert!(command.text.starts_with(&command.prefix) && !command.prefix.is_empty());
+    }
+}
+
+impl Parsed {
+    fn add_opaque(&mut self, snippet: &str) {
+        let cut = &snippet[..snippet.floor_char_boundary(MAX_SNIPPET)];
+        if self.opaque.len() < MAX_OPAQUE && !self.opaque.iter().any(|known| known == cut) {
+            self.opaque.push(cut.to_owned());
+        }
+    }
+}
+
+/// Reads a source that is `nested` scripts deep.
+fn read(source: &str, nested: usize, out: &mut Parsed) {
+    // Bash drops NUL and takes carriage returns for text, which the grammar does not.
+    let strange = source.contains(['\0', '\r']) || source.matches('|').count() > MAX_PIPES;
+    if source.len() > MAX_BYTES || nested > MAX_NESTED || strange {
+        out.add_opaque(source);
+        return;
+    }
+    match tree(source).filter(|tree| check::cuts_no_character(tree, source)) {
+        Some(tree) => walk::walk(source, &tree, nested, out),
+        None => out.add_opaque(source),
+    }
+}
+
+fn tree(source: &str) -> Option<Tree> {
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+    let start = Instant::now();
+    let mut watch = |_: &_| if start.elapsed() > MAX_TIME { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let options = ParseOptions::new().progress_callback(&mut watch);
+    // To bash every byte beyond ASCII is a letter. To the grammar some are blanks, and others make its scanner read
+    // outside of its tables, which would end this process; so it gets letters, and the places stay the same.
+    let bytes: Vec<u8> = source.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect();
+    parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options))
+}

@@ -1,0 +1,208 @@
+//! A command on its way: under a supervisor, or directly below us.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep_until};
+
+use crate::wire::{LEN, Message, TERMINATE};
+use crate::{End, ExecError, GRACE, SUPERVISE_ARG, Spec};
+
+/// What a job reports.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The command ended.
+    Ended(End),
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// A started command. Dropping it kills it.
+pub(crate) enum Job {
+    Supervised(Supervised),
+    Direct(Direct),
+}
+
+impl Job {
+    /// The next report; it can be dropped and asked for again.
+    pub(crate) async fn next(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+        match self {
+            Self::Supervised(job) => job.next(spec).await,
+            Self::Direct(job) => job.next(spec).await,
+        }
+    }
+
+    /// Ends the command: SIGTERM, and SIGKILL after [`GRACE`].
+    pub(crate) fn terminate(&mut self) {
+        match self {
+            // The socket's buffer is empty, so one byte fits; if nobody is there to read it, `next` will find out.
+            Self::Supervised(job) => drop(job.control.try_write(&[TERMINATE])),
+            Self::Direct(job) => {
+                job.signal(Signal::TERM);
+                job.kill_at = Some(Instant::now() + GRACE);
+            }
+        }
+    }
+}
+
+/// A command below a supervisor, which kills everything when `control` is dropped.
+pub(crate) struct Supervised {
+    supervisor: Child,
+    control: UnixStream,
+    message: [u8; LEN],
+    filled: usize,
+    session: Option<Pid>,
+    clean: bool,
+}
+
+impl Supervised {
+    pub(crate) fn start(
+        program: &Path,
+        lock: Option<&OwnedFd>,
+        spec: &Spec,
+        output: OwnedFd,
+    ) -> Result<Supervised, ExecError> {
+        let start = || -> io::Result<Supervised> {
+            let (ours, theirs) = StdUnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            let control = UnixStream::from_std(ours)?;
+            let lock = match lock {
+                Some(fd) => Stdio::from(fd.try_clone()?),
+                None => Stdio::null(),
+            };
+            let supervisor = Command::new(program)
+                .arg(SUPERVISE_ARG)
+                .arg(&spec.program)
+                .args(&spec.args)
+                .current_dir(&spec.cwd)
+                .envs(spec.env.iter().map(|(name, value)| (name, value)))
+                .stdin(OwnedFd::from(theirs))
+                .stdout(output)
+                .stderr(lock)
+                // A group of its own: Ctrl-C at the terminal must not kill it before it has cleaned up.
+                .process_group(0)
+                .spawn()?;
+            Ok(Supervised { supervisor, control, message: [0; LEN], filled: 0, session: None, clean: false })
+        };
+        start().map_err(|source| ExecError::Supervisor { program: program.into(), source })
+    }
+
+    async fn next(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+        loop {
+            match self.control.read(&mut self.message[self.filled..]).await {
+                Ok(0) | Err(_) => return self.gone(spec).await,
+                Ok(count) => self.filled += count,
+            }
+            if self.filled < LEN {
+                continue;
+            }
+            self.filled = 0;
+            match Message::decode(self.message) {
+                Some(Message::Started(pid)) => self.session = Pid::from_raw(pid),
+                Some(Message::Failed(errno)) => {
+                    let source = io::Error::from_raw_os_error(errno);
+                    return Err(ExecError::Spawn { program: spec.program.clone(), source });
+                }
+                Some(Message::Exited(code)) => return Ok(Event::Ended(End::Exited(code))),
+                Some(Message::Signalled(signal)) => return Ok(Event::Ended(End::Signalled(signal))),
+                Some(Message::Clean) => self.clean = true,
+                None => {
+                    let source = io::ErrorKind::InvalidData.into();
+                    return Err(ExecError::Io { program: spec.program.clone(), source });
+                }
+            }
+        }
+    }
+
+    async fn gone(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+        let status =
+            self.supervisor.wait().await.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
+        if self.clean {
+            return Ok(Event::Gone);
+        }
+        // The kernel killed the command together with its supervisor; the rest of its group is ours to kill.
+        if let Some(session) = self.session {
+            let _ = kill_process_group(session, Signal::KILL);
+        }
+        Err(ExecError::SupervisorDied { status })
+    }
+}
+
+/// A command in a process group of its own, without a supervisor.
+pub(crate) struct Direct {
+    child: Child,
+    group: Option<Pid>,
+    kill_at: Option<Instant>,
+    ended: bool,
+}
+
+impl Direct {
+    pub(crate) fn start(spec: &Spec, output: OwnedFd) -> Result<Direct, ExecError> {
+        let start = || -> io::Result<Direct> {
+            let child = Command::new(&spec.program)
+                .args(&spec.args)
+                .current_dir(&spec.cwd)
+                .envs(spec.env.iter().map(|(name, value)| (name, value)))
+                .stdin(Stdio::null())
+                .stdout(output.try_clone()?)
+                .stderr(output)
+                .process_group(0)
+                .spawn()?;
+            let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+            Ok(Direct { child, group, kill_at: None, ended: false })
+        };
+        start().map_err(|source| ExecError::Spawn { program: spec.program.clone(), source })
+    }
+
+    async fn next(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+        if self.ended {
+            return Ok(Event::Gone);
+        }
+        let status = loop {
+            tokio::select! {
+                status = self.child.wait() => break status,
+                () = until(self.kill_at) => {
+                    self.kill_at = None;
+                    self.signal(Signal::KILL);
+                }
+            }
+        };
+        let status = status.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
+        self.signal(Signal::KILL);
+        self.ended = true;
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        Ok(Event::Ended(match signal {
+            Some(signal) => End::Signalled(signal),
+            None => End::Exited(status.code().unwrap_or(-1)),
+        }))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Direct {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.signal(Signal::KILL);
+        }
+    }
+}
+
+/// Waits until then, or for ever.
+pub(crate) async fn until(then: Option<Instant>) {
+    match then {
+        Some(then) => sleep_until(then).await,
+        None => std::future::pending().await,
+    }
+}

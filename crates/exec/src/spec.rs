@@ -1,0 +1,66 @@
+//! What to run, and how it ended.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::output::Output;
+
+/// A command to run. Its stdin is empty; stdout and stderr go to one pipe, so their order is kept.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The program, looked up in PATH unless it contains a slash.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// The directory that it runs in.
+    pub cwd: PathBuf,
+    /// Added to our own environment, or replacing it. Names that start with `TREFOIL_` never reach a supervised command.
+    pub env: Vec<(OsString, OsString)>,
+    /// When it is ended.
+    pub timeout: Option<Duration>,
+    /// How much of its output is kept in memory, in bytes.
+    pub keep_bytes: usize,
+    /// The file that gets all of its output once that is more than is kept.
+    pub spill: Option<PathBuf>,
+}
+
+impl Spec {
+    /// What [`Spec::shell`] keeps of the output: 1 MiB.
+    pub const KEEP_BYTES: usize = 1 << 20;
+
+    /// A command line for a shell, without a timeout.
+    pub fn shell(shell: &Path, command: &str, cwd: &Path) -> Spec {
+        Spec {
+            program: shell.into(),
+            args: vec!["-c".into(), command.into()],
+            cwd: cwd.into(),
+            env: Vec::new(),
+            timeout: None,
+            keep_bytes: Self::KEEP_BYTES,
+            spill: None,
+        }
+    }
+}
+
+/// How a command ended and what it wrote.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// What it wrote.
+    pub output: Output,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this exit code.
+    Exited(i32),
+    /// By this signal, which was not ours.
+    Signalled(i32),
+    /// We ended it: its time was over.
+    TimedOut,
+    /// We ended it: it was cancelled.
+    Cancelled,
+}

@@ -1,0 +1,238 @@
+//! The supervisor: the small process between Trefoil and a command.
+//!
+//! It is started with the control socket as stdin, the output pipe as stdout and the owner's lock file as stderr, which
+//! needs no tricks with inherited descriptors on Trefoil's side. It adopts every orphan below it (child subreaper), and
+//! ends only when nothing below it is left: after the command's end, on request, or when the socket closes, which the
+//! kernel does for us however Trefoil dies. Until then it keeps the lock.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpgid, getpid, getppid, pidfd_open, set_child_subreaper,
+    set_parent_process_death_signal, setpgid, setsid, wait,
+};
+use rustix::stdio;
+
+use crate::GRACE;
+use crate::tree::signal_below;
+use crate::wire::{Message, TERMINATE};
+
+/// How long we go on killing what does not die, before we give up and let go of the lock.
+const PERSIST: Duration = Duration::from_secs(60);
+
+/// How often dead orphans are collected while the command runs.
+const COLLECT: Duration = Duration::from_secs(2);
+
+/// How often we look for the command's end where the kernel has no pidfd.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The shortest and the longest pause between two looks at dying processes.
+const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(50));
+
+/// Variables of Trefoil itself: a command is not to inherit its trust or its configuration.
+const OWN_VARIABLES: &str = "TREFOIL_";
+
+/// The main function of a supervisor: `args` are the command and its arguments, what follows [`crate::SUPERVISE_ARG`].
+///
+/// Call it first in `main`, before any thread or runtime is started.
+pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
+    leave_terminal();
+    let Ok((mut control, output, _lock)) = take_descriptors() else { return ExitCode::FAILURE };
+    if orders(&control, None, Duration::ZERO) == Order::Abandon {
+        return ExitCode::SUCCESS;
+    }
+    match spawn(args, output, &control) {
+        Ok(command) => {
+            Supervisor { control, command, status: None }.run();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            say(&mut control, Message::Failed(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error())));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Goes to a session of its own, where no signal of a terminal reaches us, nor the SIGHUP that the kernel sends to a
+/// stopped group when its parent dies. We are started as the leader of a group, so that Ctrl-C spares us from the first
+/// moment on; but a leader cannot start a session, so we go back to our parent's group for a moment. Where that fails
+/// the parent is gone, which the control socket tells us next.
+fn leave_terminal() {
+    if let Ok(group) = getpgid(getppid()) {
+        let _ = setpgid(None, Some(group));
+    }
+    let _ = setsid();
+}
+
+/// Moves the three descriptors out of the way of the command, and leaves /dev/null in their places: nothing that this
+/// process might write, such as a panic, may end up in the output or in the lock file.
+fn take_descriptors() -> io::Result<(UnixStream, OwnedFd, OwnedFd)> {
+    let control = fcntl_dupfd_cloexec(stdio::stdin(), 3)?;
+    let output = fcntl_dupfd_cloexec(stdio::stdout(), 3)?;
+    let lock = fcntl_dupfd_cloexec(stdio::stderr(), 3)?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    stdio::dup2_stdin(&null)?;
+    stdio::dup2_stdout(&null)?;
+    stdio::dup2_stderr(&null)?;
+    Ok((UnixStream::from(control), output, lock))
+}
+
+fn spawn(mut args: impl Iterator<Item = OsString>, output: OwnedFd, control: &UnixStream) -> io::Result<Pid> {
+    set_child_subreaper(Some(getpid()))?;
+    let program = args.next().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    // Invariant: below `cli` nothing reads the environment. This is the process's main, and it only forgets names.
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()))
+    {
+        command.env_remove(name);
+    }
+    own_session(&mut command, control.try_clone()?);
+    let child = command.spawn()?;
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A session of its own: no terminal whose signals or password prompts could reach the command, and a process group
+/// that we are not in. If we are killed, the kernel kills the command. The session is told to Trefoil before the command
+/// can do anything: should it kill us, Trefoil knows what else to kill.
+#[expect(
+    unsafe_code,
+    reason = "std starts no sessions; what is done between fork and exec must be, and is, fit for it"
+)]
+fn own_session(command: &mut Command, control: UnixStream) {
+    // SAFETY: the closure allocates nothing, takes no lock and makes async-signal-safe system calls only.
+    unsafe {
+        command.pre_exec(move || {
+            let session = setsid()?;
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            rustix::io::write(&control, &Message::Started(session.as_raw_nonzero().get()).encode())?;
+            Ok(())
+        });
+    }
+}
+
+/// What Trefoil wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Nothing,
+    /// End the command, with its grace.
+    Terminate,
+    /// Trefoil is gone: kill everything.
+    Abandon,
+}
+
+/// Waits for an order, for the end of `command` or for `limit`.
+fn orders(mut control: &UnixStream, command: Option<&OwnedFd>, limit: Duration) -> Order {
+    let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+    let mut fds = vec![PollFd::new(control, PollFlags::IN)];
+    fds.extend(command.map(|fd| PollFd::new(fd, PollFlags::IN)));
+    match poll(&mut fds, Some(&limit)) {
+        Ok(_) if fds[0].revents().is_empty() => Order::Nothing,
+        Ok(_) => {
+            let mut byte = [0];
+            match control.read(&mut byte) {
+                Ok(1) if byte == [TERMINATE] => Order::Terminate,
+                _ => Order::Abandon,
+            }
+        }
+        Err(Errno::INTR) => Order::Nothing,
+        Err(_) => Order::Abandon,
+    }
+}
+
+/// A message that cannot be delivered has no reader any more, and the next order will be to abandon.
+fn say(control: &mut UnixStream, message: Message) {
+    let _ = control.write_all(&message.encode());
+}
+
+struct Supervisor {
+    control: UnixStream,
+    command: Pid,
+    status: Option<WaitStatus>,
+}
+
+impl Supervisor {
+    fn run(&mut self) {
+        let end = pidfd_open(self.command, PidfdFlags::empty()).ok();
+        let pause = if end.is_some() { COLLECT } else { LOOK };
+        let order = loop {
+            self.collect();
+            if self.status.is_some() {
+                break Order::Nothing;
+            }
+            match orders(&self.control, end.as_ref(), pause) {
+                Order::Nothing => {}
+                order => break order,
+            }
+        };
+        match order {
+            // The end is told at once, so that it does not depend on what the command left behind.
+            Order::Nothing => self.tell_end(),
+            Order::Terminate => self.terminate(),
+            Order::Abandon => {}
+        }
+        if self.kill() {
+            if order == Order::Terminate {
+                self.tell_end();
+            }
+            say(&mut self.control, Message::Clean);
+        }
+    }
+
+    /// Collects dead children, and says whether any child is left, dead or alive.
+    fn collect(&mut self) -> bool {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.command => self.status = Some(status),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn tell_end(&mut self) {
+        let Some(status) = self.status else { return };
+        let message = match status.terminating_signal() {
+            Some(signal) => Message::Signalled(signal),
+            None => Message::Exited(status.exit_status().unwrap_or(-1)),
+        };
+        say(&mut self.control, message);
+    }
+
+    /// Asks everything below us to end, and waits until it has or its grace is over.
+    fn terminate(&mut self) {
+        signal_below(getpid(), Signal::TERM);
+        let deadline = Instant::now() + GRACE;
+        while self.collect() && Instant::now() < deadline {
+            if orders(&self.control, None, LOOK) == Order::Abandon {
+                return;
+            }
+        }
+    }
+
+    /// Kills until nothing is left: whatever is forked or orphaned meanwhile is ours by the next round.
+    fn kill(&mut self) -> bool {
+        let deadline = Instant::now() + PERSIST;
+        let mut pause = PAUSE.0;
+        while self.collect() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            signal_below(getpid(), Signal::KILL);
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE.1);
+        }
+        true
+    }
+}

@@ -1,0 +1,106 @@
+//! The processes below one: found in /proc, signalled by group.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
+
+/// A process as `/proc/<pid>/stat` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    pid: i32,
+    parent: i32,
+    group: i32,
+}
+
+/// Sends a signal to every process below `root`, which itself is spared.
+///
+/// Whole groups are signalled: the kernel does that at once, so a group that forks all the time cannot run away. No
+/// stranger is in them, since a process can only join a group of its own session, and ours begin below `root`.
+pub(crate) fn signal_below(root: Pid, signal: Signal) {
+    let own = getpgrp();
+    let mut groups = HashSet::new();
+    for entry in below(root.as_raw_nonzero().get(), &list()) {
+        match Pid::from_raw(entry.group) {
+            Some(group) if group != own && group != Pid::INIT => {
+                if groups.insert(entry.group) {
+                    // A group that is gone by now is what we want; one of another user is found by our caller's bound.
+                    let _ = kill_process_group(group, signal);
+                }
+            }
+            _ => {
+                if let Some(pid) = Pid::from_raw(entry.pid) {
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        }
+    }
+}
+
+/// All processes that we may see. What ends while we read is left out.
+fn list() -> Vec<Entry> {
+    let Ok(dir) = fs::read_dir("/proc") else { return Vec::new() };
+    dir.flatten()
+        .filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit))
+        .filter_map(|entry| parse(&fs::read(entry.path().join("stat")).ok()?))
+        .collect()
+}
+
+/// `pid (name) state parent group …`; the name may contain anything, so fields count from the last parenthesis.
+fn parse(stat: &[u8]) -> Option<Entry> {
+    let name_start = stat.iter().position(|&b| b == b'(')?;
+    let name_end = stat.iter().rposition(|&b| b == b')')?;
+    let pid = std::str::from_utf8(&stat[..name_start]).ok()?.trim().parse().ok()?;
+    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?.split_ascii_whitespace().skip(1);
+    Some(Entry { pid, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
+}
+
+fn below(root: i32, all: &[Entry]) -> Vec<Entry> {
+    let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
+    for entry in all {
+        children.entry(entry.parent).or_default().push(*entry);
+    }
+    let mut found = Vec::new();
+    let mut next = vec![root];
+    // Each list is taken out once, so this ends even if the snapshot contained a circle.
+    while let Some(pid) = next.pop() {
+        for entry in children.remove(&pid).unwrap_or_default() {
+            next.push(entry.pid);
+            found.push(entry);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_contain_anything() {
+        let want = Entry { pid: 12, parent: 3, group: 9 };
+        assert_eq!(parse(b"12 (a) b) (c) S 3 9 9 0 -1"), Some(want));
+        assert_eq!(parse(b"12 (\xff\n) R 3 9"), Some(want));
+        for broken in [&b""[..], b"12", b"12 (x", b"12 )x( S 1 1", b"x (y) S 1 1", b"12 (y) S 1", b")("] {
+            assert_eq!(parse(broken), None, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn grandchildren_count_and_strangers_do_not() {
+        let entry = |pid, parent| Entry { pid, parent, group: pid };
+        let all = [entry(1, 0), entry(5, 1), entry(9, 7), entry(7, 5), entry(8, 1), entry(20, 21), entry(21, 20)];
+        let mut pids: Vec<i32> = below(5, &all).iter().map(|e| e.pid).collect();
+        pids.sort_unstable();
+        assert_eq!(pids, [7, 9]);
+        assert_eq!(below(20, &all).len(), 2);
+        assert!(below(99, &all).is_empty());
+    }
+
+    #[test]
+    fn we_are_below_our_parent() {
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(below(parent, &list()).iter().any(|e| e.pid == own));
+    }
+}

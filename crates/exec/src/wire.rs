@@ -1,0 +1,64 @@
+//! What a supervisor and Trefoil say to each other over the control socket. Its end is a message too: to the
+//! supervisor it means that Trefoil is gone or no longer cares, to Trefoil that the supervisor is gone.
+
+/// The one byte that Trefoil sends: end the command with [`crate::GRACE`].
+pub(crate) const TERMINATE: u8 = b'T';
+
+/// The length of a message of the supervisor.
+pub(crate) const LEN: usize = 5;
+
+/// What the supervisor says: `Started`, then `Exited` or `Signalled`, then `Clean`; or `Failed` in their place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The command is about to run, as the leader of the session with this id.
+    Started(i32),
+    /// The command could not be started: an errno.
+    Failed(i32),
+    /// The command exited with a code.
+    Exited(i32),
+    /// The command was ended by a signal.
+    Signalled(i32),
+    /// Nothing that the command started is left.
+    Clean,
+}
+
+impl Message {
+    pub(crate) fn encode(self) -> [u8; LEN] {
+        let (tag, value) = match self {
+            Self::Started(pid) => (b'P', pid),
+            Self::Failed(errno) => (b'E', errno),
+            Self::Exited(code) => (b'X', code),
+            Self::Signalled(signal) => (b'S', signal),
+            Self::Clean => (b'C', 0),
+        };
+        let [a, b, c, d] = value.to_le_bytes();
+        [tag, a, b, c, d]
+    }
+
+    pub(crate) fn decode([tag, a, b, c, d]: [u8; LEN]) -> Option<Self> {
+        let value = i32::from_le_bytes([a, b, c, d]);
+        Some(match tag {
+            b'P' => Self::Started(value),
+            b'E' => Self::Failed(value),
+            b'X' => Self::Exited(value),
+            b'S' => Self::Signalled(value),
+            b'C' => Self::Clean,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire() {
+        for message in
+            [Message::Started(7), Message::Failed(2), Message::Exited(-1), Message::Signalled(9), Message::Clean]
+        {
+            assert_eq!(Message::decode(message.encode()), Some(message));
+        }
+        assert_eq!(Message::decode(*b"?0000"), None);
+    }
+}

@@ -1,0 +1,377 @@
+//! Commands under a real supervisor, which is this very binary: hence no libtest harness.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test without libtest")]
+
+use std::fs::File;
+use std::future::Future;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::pin::Pin;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
+use tokio_util::sync::CancellationToken;
+use trefoil_exec::{End, Exec, ExecError, Outcome, SUPERVISE_ARG, Spec, supervise};
+
+/// How long an event may take before its test fails.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The first argument that makes this binary a Trefoil that is about to be killed: `OWN lock-file command`.
+const OWN: &str = "own";
+
+type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), || Box::pin($name()))),*] };
+}
+
+const TESTS: &[(&str, Test)] = tests![
+    exit_codes_and_signals,
+    stdout_and_stderr_keep_their_order,
+    programs_and_directories_that_are_missing,
+    environment_and_descriptors,
+    invalid_utf8_and_long_lines,
+    endless_output_is_bounded,
+    background_children_do_not_hang_and_do_not_stay,
+    daemons_do_not_stay,
+    a_timeout_kills_everything,
+    a_command_may_say_goodbye,
+    an_abort_kills_everything,
+    a_cancelled_command_is_not_started,
+    a_dropped_run_kills_everything,
+    a_killed_supervisor_is_an_error,
+    a_killed_owner_leaves_nothing,
+    the_lock_is_held_until_all_are_dead,
+    a_hundred_at_once,
+    without_a_supervisor,
+];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    match args.next() {
+        Some(first) if first == SUPERVISE_ARG => return supervise(args),
+        Some(first) if first == OWN => {
+            let lock = File::options().read(true).write(true).open(args.next().unwrap()).unwrap();
+            return own(lock, args.next().unwrap().to_str().unwrap());
+        }
+        // What `cargo test` passes on, a name to look for among them.
+        _ => {}
+    }
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let (mut passed, mut failed) = (0, 0);
+    for (name, test) in TESTS.iter().filter(|(name, _)| wanted.iter().all(|part| name.contains(part.as_str()))) {
+        let start = Instant::now();
+        let result = catch_unwind(AssertUnwindSafe(|| runtime().block_on(async { bounded(test()).await })));
+        println!("{name} ... {} ({} ms)", if result.is_ok() { "ok" } else { "FAILED" }, start.elapsed().as_millis());
+        if result.is_ok() { passed += 1 } else { failed += 1 }
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
+}
+
+fn exec(lock: Option<OwnedFd>) -> Exec {
+    Exec::supervised(std::env::current_exe().unwrap(), lock)
+}
+
+fn shell(command: &str) -> Spec {
+    Spec::shell(Path::new("/bin/bash"), command, Path::new("/"))
+}
+
+async fn run(spec: Spec) -> Result<Outcome, ExecError> {
+    bounded(exec(None).run(spec, CancellationToken::new(), &mut |_| {})).await
+}
+
+async fn ok(command: &str) -> Outcome {
+    run(shell(command)).await.unwrap()
+}
+
+fn pids(text: &str) -> Vec<Pid> {
+    text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
+}
+
+fn is_gone(pid: Pid) -> bool {
+    test_kill_process(pid).is_err()
+}
+
+fn assert_gone(outcome: &Outcome, count: usize) {
+    let pids = pids(&outcome.output.text);
+    assert_eq!(pids.len(), count, "{outcome:?}");
+    for pid in pids {
+        assert!(is_gone(pid), "{pid} is still there");
+    }
+}
+
+/// Waits until a process has ended, which a stranger may have to collect.
+fn wait_dead(pid: Pid) {
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let ended = loop {
+        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)) {
+            Err(Errno::INTR) => {}
+            result => break result.unwrap(),
+        }
+    };
+    assert_eq!(ended, 1, "{pid} does not end");
+}
+
+/// A process that ignores SIGTERM, and tells its pid; `prefix` may detach it.
+fn stubborn(prefix: &str) -> String {
+    format!("{prefix} bash -c 'trap \"\" TERM; echo $$; exec sleep 1000' &")
+}
+
+/// A child, a grandchild, and a daemon in a session of its own whose parent is gone.
+fn family() -> String {
+    format!("{} ({}); ( (setsid -f bash -c 'echo $$; exec sleep 1000') & ); ", stubborn(""), stubborn("nohup"))
+}
+
+async fn exit_codes_and_signals() {
+    for (command, end) in [
+        ("true", End::Exited(0)),
+        ("exit 7", End::Exited(7)),
+        ("exit 255", End::Exited(255)),
+        ("kill -9 $$", End::Signalled(9)),
+        ("kill -TERM 0; sleep 1000", End::Signalled(15)),
+    ] {
+        assert_eq!(ok(command).await.end, end, "{command}");
+    }
+}
+
+async fn stdout_and_stderr_keep_their_order() {
+    let outcome = ok("for i in {1..200}; do echo out $i; echo err $i >&2; done; read x || echo no stdin").await;
+    let want: String = (1..=200).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    assert_eq!(outcome.output.text, want + "no stdin\n");
+    assert_eq!(outcome.output.total_lines, 401);
+}
+
+async fn programs_and_directories_that_are_missing() {
+    let missing = Spec { program: "no-such-program".into(), ..shell("") };
+    let error = run(missing).await.unwrap_err();
+    assert!(matches!(&error, ExecError::Spawn { .. }) && error.to_string().contains("no-such-program"), "{error}");
+    let error = run(Spec { cwd: "/no/such/place".into(), ..shell("true") }).await.unwrap_err();
+    assert!(matches!(error, ExecError::Directory(_)), "{error}");
+    let nobody = Exec::supervised("/no/such/trefoil".into(), None);
+    let error = nobody.run(shell("true"), CancellationToken::new(), &mut |_| {}).await.unwrap_err();
+    assert!(matches!(error, ExecError::Supervisor { .. }), "{error}");
+    let long = run(shell(&"x".repeat(200_000))).await.unwrap_err();
+    assert!(long.to_string().contains("too long"), "{long}");
+}
+
+async fn environment_and_descriptors() {
+    let lock = tempfile::NamedTempFile::new().unwrap();
+    let file = File::open(lock.path()).unwrap();
+    let mut spec = shell("echo \"$A-$TREFOIL_SECRET-${PATH:+path}\"; readlink /proc/self/fd/*; pwd");
+    spec.env = vec![("A".into(), "b c".into()), ("TREFOIL_SECRET".into(), "x".into())];
+    spec.cwd = "/usr".into();
+    let run = exec(Some(file.into())).run(spec, CancellationToken::new(), &mut |_| {}).await.unwrap();
+    let text = run.output.text;
+    assert!(text.starts_with("b c--path\n/dev/null\npipe:") && text.ends_with("/usr\n"), "{text}");
+    let name = lock.path().to_str().unwrap();
+    assert!(!text.contains("socket:") && !text.contains(name), "{text}");
+}
+
+async fn invalid_utf8_and_long_lines() {
+    let mut live = String::new();
+    let spec = Spec { keep_bytes: 20 << 20, ..shell("printf 'a\\377b\\303'; head -c 10000000 /dev/zero | tr '\\0' x") };
+    let outcome = exec(None).run(spec, CancellationToken::new(), &mut |text| live.push_str(text)).await.unwrap();
+    assert!(outcome.output.text.starts_with("a\u{fffd}b\u{fffd}xxx"));
+    assert_eq!((outcome.output.total_bytes, outcome.output.total_lines), (10_000_004, 1));
+    assert!(live == outcome.output.text, "what was handed over is what was kept");
+}
+
+async fn endless_output_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let spill = dir.path().join("all");
+    let spec = Spec {
+        keep_bytes: 1000,
+        spill: Some(spill.clone()),
+        timeout: Some(Duration::from_millis(100)),
+        ..shell("yes")
+    };
+    let outcome = run(spec).await.unwrap();
+    assert_eq!((outcome.end, outcome.output.text.len()), (End::TimedOut, 1000));
+    assert_eq!(std::fs::metadata(&spill).unwrap().len(), outcome.output.total_bytes);
+}
+
+async fn background_children_do_not_hang_and_do_not_stay() {
+    let outcome = ok("sleep 1000 & echo $!; (sleep 1001 & echo $!)").await;
+    assert_eq!(outcome.end, End::Exited(0));
+    assert_gone(&outcome, 2);
+}
+
+async fn daemons_do_not_stay() {
+    // Each one has told its pid when the command ends.
+    let outcome = ok(&format!("exec 3< <({}); for i in 1 2 3; do read -r -u 3 pid; echo $pid; done", family())).await;
+    assert_eq!(outcome.end, End::Exited(0));
+    assert_gone(&outcome, 3);
+}
+
+async fn a_timeout_kills_everything() {
+    let spec = Spec { timeout: Some(Duration::from_millis(300)), ..shell(&(family() + " wait; sleep 1000")) };
+    let outcome = run(spec).await.unwrap();
+    assert_eq!(outcome.end, End::TimedOut);
+    assert_gone(&outcome, 3);
+}
+
+async fn a_command_may_say_goodbye() {
+    let spec = Spec {
+        timeout: Some(Duration::from_millis(100)),
+        ..shell("trap 'echo bye; exit 3' TERM; while :; do read -t 0.01 < <(:); done")
+    };
+    let outcome = run(spec).await.unwrap();
+    assert_eq!((outcome.end, outcome.output.text.as_str()), (End::TimedOut, "bye\n"));
+}
+
+/// Runs until three pids were told, then does `then`.
+async fn after_three_pids(exec: &Exec, cancel: CancellationToken, mut then: impl FnMut(&[Pid]) + Send) -> Outcome {
+    let mut text = String::new();
+    let mut seen = false;
+    let mut listen = |new: &str| {
+        text.push_str(new);
+        if !seen && text.lines().count() == 3 && text.ends_with('\n') {
+            seen = true;
+            then(&pids(&text));
+        }
+    };
+    exec.run(shell(&(family() + " wait; sleep 1000")), cancel, &mut listen).await.unwrap()
+}
+
+async fn an_abort_kills_everything() {
+    let cancel = CancellationToken::new();
+    let outcome = after_three_pids(&exec(None), cancel.clone(), |_| cancel.cancel()).await;
+    assert_eq!(outcome.end, End::Cancelled);
+    assert_gone(&outcome, 3);
+}
+
+async fn a_cancelled_command_is_not_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let spec = Spec { cwd: dir.path().into(), ..shell("touch started") };
+    let outcome = exec(None).run(spec, cancel, &mut |_| {}).await.unwrap();
+    assert_eq!((outcome.end, dir.path().join("started").exists()), (End::Cancelled, false));
+}
+
+async fn a_dropped_run_kills_everything() {
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let task = tokio::spawn(async move {
+        after_three_pids(&exec(None), CancellationToken::new(), |pids| send.send(pids.to_vec()).unwrap()).await
+    });
+    let pids = receive.recv().await.unwrap();
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    pids.into_iter().for_each(wait_dead);
+}
+
+async fn a_killed_supervisor_is_an_error() {
+    let mut text = String::new();
+    let spec = shell("sleep 1000 & echo $! $$; kill -9 $PPID; sleep 1000");
+    let error = exec(None).run(spec, CancellationToken::new(), &mut |new| text.push_str(new)).await.unwrap_err();
+    assert!(matches!(error, ExecError::SupervisorDied { .. }), "{error}");
+    assert_eq!(pids(&text).len(), 2);
+    pids(&text).into_iter().for_each(wait_dead);
+}
+
+/// A Trefoil: holds the lock, runs a command, and passes its output on.
+fn own(lock: File, command: &str) -> ExitCode {
+    use std::io::Write;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    runtime().block_on(async {
+        let mut pass = |text: &str| std::io::stdout().write_all(text.as_bytes()).unwrap();
+        let _ = exec(Some(lock.into())).run(shell(command), CancellationToken::new(), &mut pass).await;
+    });
+    ExitCode::FAILURE
+}
+
+struct Owner {
+    process: std::process::Child,
+    lock: tempfile::NamedTempFile,
+    family: Vec<Pid>,
+}
+
+/// A Trefoil whose command has started its family and told all pids; the first one is that of its supervisor.
+fn owner() -> Owner {
+    let lock = tempfile::NamedTempFile::new().unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .arg(OWN)
+        .arg(lock.path())
+        .arg(format!("echo $PPID; {} wait; sleep 1000", family()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines().take(4);
+    let family = lines.flat_map(|line| pids(&line.unwrap())).collect::<Vec<_>>();
+    assert_eq!(family.len(), 4);
+    Owner { process, lock, family }
+}
+
+async fn a_killed_owner_leaves_nothing() {
+    let mut owner = owner();
+    owner.process.kill().unwrap();
+    owner.process.wait().unwrap();
+    owner.family.into_iter().for_each(wait_dead);
+}
+
+async fn the_lock_is_held_until_all_are_dead() {
+    let mut owner = owner();
+    let supervisor = owner.family[0];
+    let file = File::open(owner.lock.path()).unwrap();
+    assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(), "its owner lives");
+    kill_process(supervisor, Signal::STOP).unwrap();
+    owner.process.kill().unwrap();
+    owner.process.wait().unwrap();
+    assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(), "its supervisor lives");
+    kill_process(supervisor, Signal::CONT).unwrap();
+    let locked = tokio::task::spawn_blocking(move || flock(&file, FlockOperation::LockExclusive));
+    bounded(locked).await.unwrap().unwrap();
+    for pid in &owner.family[1..] {
+        assert!(is_gone(*pid), "{pid} outlived the lock");
+    }
+}
+
+async fn a_hundred_at_once() {
+    let exec = exec(None);
+    let mut all = tokio::task::JoinSet::new();
+    for i in 0..100 {
+        let exec = exec.clone();
+        all.spawn(async move {
+            let outcome = exec
+                .run(shell(&format!("sleep 1000 & echo {i}; exit {i}")), CancellationToken::new(), &mut |_| {})
+                .await
+                .unwrap();
+            assert_eq!((outcome.end, outcome.output.text), (End::Exited(i), format!("{i}\n")));
+        });
+    }
+    while let Some(result) = all.join_next().await {
+        result.unwrap();
+    }
+}
+
+async fn without_a_supervisor() {
+    let exec = Exec::direct();
+    let run = |spec: Spec| exec.run(spec, CancellationToken::new(), Box::leak(Box::new(|_: &str| {})));
+    let outcome = run(shell("sleep 1000 & echo $!; exit 3")).await.unwrap();
+    assert_eq!(outcome.end, End::Exited(3));
+    pids(&outcome.output.text).into_iter().for_each(wait_dead);
+    let outcome = run(Spec {
+        timeout: Some(Duration::from_millis(100)),
+        ..shell("trap '' TERM; echo $$; while :; do sleep 1000; done")
+    });
+    let outcome = outcome.await.unwrap();
+    assert_eq!(outcome.end, End::TimedOut);
+    assert_gone(&outcome, 1);
+    assert!(matches!(run(Spec { program: "no-such".into(), ..shell("") }).await, Err(ExecError::Spawn { .. })));
+}

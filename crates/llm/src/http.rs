@@ -1,0 +1,354 @@
+//! HTTP towards model servers: one POST, and its event stream.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use futures::stream::{self, Stream};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use reqwest::{Client, Response, redirect};
+use tokio::time::timeout;
+use url::{Host, Url};
+
+use crate::classify::{http_error, redact};
+use crate::error::MAX_BODY;
+use crate::openai::Decoder;
+use crate::sse::{MAX_EVENT, Reader, not_a_stream};
+use crate::{LlmError, LlmEvent, Timeouts};
+
+/// How many kinds of client are kept (with or without TLS and proxy, by time to connect).
+const MAX_CLIENTS: usize = 8;
+/// Keep-alives without a single event are endured for this many watchdog periods.
+const KEEPALIVE_PERIODS: u32 = 10;
+/// How long the end of a connection is waited for after the end of the answer.
+const DRAIN: Duration = Duration::from_millis(20);
+/// A value that is shorter is no credential, and cutting it out would only garble an error.
+const MIN_SECRET: usize = 6;
+
+/// The HTTP clients, built at their first use.
+#[derive(Debug)]
+pub struct Clients {
+    user_agent: String,
+    built: Mutex<Vec<(Kind, Client)>>,
+}
+
+/// What clients differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    /// Needs TLS roots, which take milliseconds to load: a local server does not pay for them.
+    tls: bool,
+    /// A server on this machine is never reached through a proxy.
+    local: bool,
+    connect: Duration,
+}
+
+impl Clients {
+    pub fn new(user_agent: &str) -> Self {
+        Self { user_agent: user_agent.to_owned(), built: Mutex::default() }
+    }
+
+    fn get(&self, kind: Kind) -> Result<Client, LlmError> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = built.iter().find(|(other, _)| *other == kind) {
+            return Ok(client.clone());
+        }
+        let client = build(kind).map_err(|error| {
+            LlmError::invalid(format!(
+                "The HTTP client cannot be built: {error}; are the system's root certificates installed?"
+            ))
+        })?;
+        if built.len() >= MAX_CLIENTS {
+            built.remove(0);
+        }
+        built.push((kind, client.clone()));
+        Ok(client)
+    }
+}
+
+fn build(kind: Kind) -> Result<Client, Box<dyn std::error::Error>> {
+    let provider = rustls::crypto::ring::default_provider();
+    let mut builder = Client::builder().redirect(redirect::Policy::none()).connect_timeout(kind.connect);
+    if kind.tls {
+        // reqwest verifies with the platform's roots, and finds the provider only here. Whoever was first is as good.
+        drop(provider.install_default());
+    } else {
+        let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        builder = builder.tls_backend_preconfigured(config);
+    }
+    if kind.local {
+        builder = builder.no_proxy();
+    }
+    Ok(builder.build()?)
+}
+
+/// One request, checked.
+#[derive(Debug)]
+pub struct Call {
+    url: Url,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    timeouts: Timeouts,
+    secrets: Vec<String>,
+}
+
+impl Call {
+    /// A request to `base_url` + `path`.
+    pub fn new(
+        base_url: &str,
+        path: &str,
+        headers: Vec<(String, String)>,
+        body: Vec<u8>,
+        timeouts: Timeouts,
+    ) -> Result<Self, LlmError> {
+        let url = address(base_url, path)?;
+        let mut map = HeaderMap::new();
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let mut secrets: Vec<String> = url.password().map(str::to_owned).into_iter().collect();
+        for (name, value) in headers {
+            let illegal = || LlmError::invalid(format!("The header {name:?} has characters that HTTP does not allow"));
+            let key: HeaderName = name.trim().parse().map_err(|_| illegal())?;
+            let mut header = HeaderValue::from_str(value.trim()).map_err(|_| illegal())?;
+            if is_secret(key.as_str()) {
+                header.set_sensitive(true);
+                let value = value.trim();
+                secrets.push(value.strip_prefix("Bearer ").unwrap_or(value).to_owned());
+            }
+            map.insert(key, header);
+        }
+        secrets.retain(|secret| secret.len() >= MIN_SECRET);
+        Ok(Self { url, headers: map, body, timeouts, secrets })
+    }
+
+    /// The address as errors show it.
+    fn shown(&self) -> String {
+        let mut url = self.url.clone();
+        // Both fail only for addresses without a host, which `address` refuses.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_query(None);
+        url.to_string()
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    ["auth", "key", "token", "secret", "cookie"].iter().any(|word| name.contains(word))
+}
+
+fn address(base_url: &str, path: &str) -> Result<Url, LlmError> {
+    let wrong = |why: &str| {
+        // A key may stand before the host or in the query.
+        let shown = base_url.split('?').next().and_then(|url| url.rsplit('@').next()).unwrap_or_default();
+        LlmError::invalid(format!("The provider's baseURL {shown:?} cannot be used: {why}"))
+    };
+    let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(wrong("only http and https are spoken"));
+    }
+    let base = url.path().trim_end_matches('/').to_owned();
+    if !base.ends_with(path) {
+        url.set_path(&format!("{base}/{path}"));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// Sends a request and decodes its answer. Dropping the stream closes the connection.
+pub fn stream(clients: Arc<Clients>, call: Call) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
+    let (shown, secrets) = (call.shown(), call.secrets.clone());
+    let phase = Phase::Begin(clients, Box::new(call));
+    stream::unfold((phase, VecDeque::new(), shown, secrets), async |(mut phase, mut events, shown, secrets)| {
+        loop {
+            if let Some(event) = events.pop_front() {
+                return Some((Ok(event), (phase, events, shown, secrets)));
+            }
+            phase = match phase.advance(&mut events).await {
+                Ok(Phase::End) if events.is_empty() => return None,
+                Ok(next) => next,
+                Err(mut error) => {
+                    redact(&mut error, &secrets);
+                    // What was decoded before the error is still true, and comes first.
+                    let error = error.at(&shown);
+                    if let Some(event) = events.pop_front() {
+                        return Some((Ok(event), (Phase::Failed(Box::new(error)), events, shown, secrets)));
+                    }
+                    return Some((Err(error), (Phase::End, events, shown, secrets)));
+                }
+            };
+        }
+    })
+}
+
+enum Phase {
+    Begin(Arc<Clients>, Box<Call>),
+    Body(Box<Body>),
+    /// The answer is complete; its last bytes are read so that the connection can be used again.
+    Drain(Box<Response>),
+    Failed(Box<LlmError>),
+    End,
+}
+
+struct Body {
+    response: Response,
+    reader: Reader,
+    decoder: Decoder,
+    idle: Duration,
+    seen_event: bool,
+    last_event: Instant,
+}
+
+impl Phase {
+    async fn advance(self, events: &mut VecDeque<LlmEvent>) -> Result<Self, LlmError> {
+        match self {
+            Self::Begin(clients, call) => begin(&clients, *call, events).await,
+            Self::Body(body) => body.advance(events).await,
+            Self::Drain(mut response) => {
+                drop(timeout(DRAIN, response.chunk()).await);
+                Ok(Self::End)
+            }
+            Self::Failed(error) => Err(*error),
+            Self::End => Ok(Self::End),
+        }
+    }
+}
+
+async fn begin(clients: &Clients, call: Call, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
+    let Call { url, mut headers, body, timeouts, .. } = call;
+    let kind = Kind { tls: url.scheme() == "https", local: is_local(&url), connect: timeouts.connect };
+    let client = clients.get(kind)?;
+    if !headers.contains_key(USER_AGENT)
+        && let Ok(agent) = HeaderValue::from_str(&clients.user_agent)
+    {
+        headers.insert(USER_AGENT, agent);
+    }
+    let sent = timeout(timeouts.header, client.post(url).headers(headers).body(body).send()).await;
+    let response = sent
+        .map_err(|_| LlmError::retryable(format!("The model's server did not answer within {:?}", timeouts.header)))?
+        .map_err(|error| network("The model's server cannot be reached", error))?;
+    let status = response.status();
+    if !status.is_success() {
+        return Err(refused(response, timeouts.idle).await);
+    }
+    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if content_type.starts_with("application/json") {
+        // Not a stream: an error with status 200, or a server that answers all at once.
+        let text = read_text(response, MAX_EVENT, timeouts.idle).await?;
+        let mut decoder = Decoder::default();
+        let decoded = decoder.push(&text)?;
+        if decoded.is_empty() {
+            return Err(not_a_stream(&text));
+        }
+        events.extend(decoded);
+        events.extend(decoder.finish()?);
+        return Ok(Phase::End);
+    }
+    if content_type.starts_with("text/html") {
+        return Err(not_a_stream("<html"));
+    }
+    Ok(Phase::Body(Box::new(Body {
+        response,
+        reader: Reader::default(),
+        decoder: Decoder::default(),
+        idle: timeouts.idle,
+        seen_event: false,
+        last_event: Instant::now(),
+    })))
+}
+
+impl Body {
+    async fn advance(mut self: Box<Self>, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
+        match next_bytes(&mut self.response, self.idle).await? {
+            Some(bytes) => self.read(Some(&bytes), events)?,
+            None => {
+                self.read(None, events)?;
+                if !self.seen_event {
+                    return Err(not_a_stream(&self.reader.stray()));
+                }
+                events.extend(self.decoder.finish()?);
+                return Ok(Phase::End);
+            }
+        }
+        if self.decoder.is_done() {
+            events.extend(self.decoder.finish()?);
+            return Ok(Phase::Drain(Box::new(self.response)));
+        }
+        if self.last_event.elapsed() > self.idle.saturating_mul(KEEPALIVE_PERIODS) {
+            return Err(LlmError::retryable(
+                "The model's server sends keep-alives, but no answer; the stream was closed",
+            ));
+        }
+        Ok(Phase::Body(self))
+    }
+
+    /// Decodes the next bytes, or the end of the stream.
+    fn read(&mut self, bytes: Option<&Bytes>, events: &mut VecDeque<LlmEvent>) -> Result<(), LlmError> {
+        let Self { reader, decoder, seen_event, last_event, .. } = self;
+        let mut sink = |payload: &str| {
+            *seen_event = true;
+            *last_event = Instant::now();
+            events.extend(decoder.push(payload)?);
+            Ok(())
+        };
+        match bytes {
+            Some(bytes) => reader.push(bytes, &mut sink),
+            None => reader.finish(&mut sink),
+        }
+    }
+}
+
+/// The next bytes, or the watchdog's error.
+async fn next_bytes(response: &mut Response, idle: Duration) -> Result<Option<Bytes>, LlmError> {
+    timeout(idle, response.chunk())
+        .await
+        .map_err(|_| {
+            LlmError::retryable(format!("The model's server sent nothing for {idle:?}; the stream was closed"))
+        })?
+        .map_err(|error| network("The connection to the model's server broke", error))
+}
+
+/// The beginning of an answer, up to `limit` bytes.
+async fn read_text(mut response: Response, limit: usize, idle: Duration) -> Result<String, LlmError> {
+    let mut text = Vec::new();
+    while text.len() < limit
+        && let Some(bytes) = next_bytes(&mut response, idle).await?
+    {
+        text.extend_from_slice(&bytes[..bytes.len().min(limit - text.len())]);
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+async fn refused(response: Response, idle: Duration) -> LlmError {
+    let status = response.status();
+    let value = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let headers: Vec<_> =
+        response.headers().iter().map(|(name, header)| (name.as_str().to_owned(), value(header))).collect();
+    // The status says enough if the body does not come.
+    let body = read_text(response, MAX_BODY, idle).await.unwrap_or_default();
+    http_error(status.as_u16(), status.canonical_reason().unwrap_or_default(), headers, &body, SystemTime::now())
+}
+
+/// A failure below HTTP, with its innermost cause and without the address, which may hold a key.
+fn network(what: &str, error: reqwest::Error) -> LlmError {
+    let error = error.without_url();
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    LlmError::retryable(format!("{what}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! The handle that the engine holds.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use crate::http::{Call, Clients};
+use crate::{Endpoint, LlmError, LlmEvent, OpenAiChat, Prompt, openai};
+
+/// Asks models. Cheap to clone; the clones share their connections. Nothing is built before the first request, as TLS
+/// roots must not cost start-up time.
+#[derive(Debug, Clone)]
+pub struct Llm {
+    clients: Arc<Clients>,
+}
+
+impl Llm {
+    /// A handle whose requests carry this `user-agent`.
+    pub fn new(user_agent: &str) -> Self {
+        Self { clients: Arc::new(Clients::new(user_agent)) }
+    }
+
+    /// Asks the model. The request begins when the stream is polled, and dropping the stream closes it; one that is
+    /// polled to its end leaves the connection for the next request. The first error ends the stream.
+    pub fn stream(&self, endpoint: &Endpoint, prompt: Prompt) -> BoxStream<'static, Result<LlmEvent, LlmError>> {
+        match endpoint {
+            Endpoint::Script(script) => script.stream(&prompt).boxed(),
+            Endpoint::OpenAiChat(chat) => match chat_call(chat, prompt) {
+                Ok(call) => crate::http::stream(self.clients.clone(), call).boxed(),
+                Err(error) => stream::iter([Err(error)]).boxed(),
+            },
+        }
+    }
+}
+
+/// The HTTP request of a chat completion.
+fn chat_call(chat: &OpenAiChat, mut prompt: Prompt) -> Result<Call, LlmError> {
+    let mut headers = chat.headers.clone();
+    headers.append(&mut prompt.settings.headers);
+    let has_authorization = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    if let Some(key) = chat.api_key.as_deref().filter(|key| !key.is_empty() && !has_authorization) {
+        headers.insert(0, ("authorization".to_owned(), format!("Bearer {key}")));
+    }
+    let body = serde_json::to_vec(&openai::request(prompt, &chat.model))
+        .map_err(|error| LlmError::invalid(format!("The request cannot be written as JSON: {error}")))?;
+    Call::new(&chat.base_url, "chat/completions", headers, body, chat.timeouts)
+}

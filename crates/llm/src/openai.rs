@@ -1,0 +1,10 @@
+//! OpenAI's chat completions, as OpenAI and everybody else speaks them.
+
+mod chunk;
+mod decode;
+mod request;
+
+pub(crate) use chunk::usage;
+pub use decode::Decoder;
+pub(crate) use decode::finish_reason;
+pub use request::request;

@@ -1,0 +1,223 @@
+//! The answer's decoder: one payload in, events out. Pure.
+
+use crate::error::bounded;
+use crate::openai::chunk::{CallDelta, Choice, Chunk, Delta, Text, usage};
+use crate::{FinishReason, LlmError, LlmEvent, Usage, classify};
+
+/// The most calls in one answer.
+const MAX_CALLS: usize = 256;
+/// The longest tool name that is kept, in bytes; a longer one is cut, and then no tool's name.
+const MAX_NAME: usize = 256;
+/// The longest id of a call, in bytes. Some gateways hide whole signatures in it.
+const MAX_ID: usize = 64 * 1024;
+/// The arguments of all calls of one answer, in bytes.
+const MAX_ARGUMENTS: usize = 16 * 1024 * 1024;
+
+/// Decodes one answer. Feed it each payload, then call [`Decoder::finish`] once.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    calls: Vec<Call>,
+    argument_bytes: usize,
+    usage: Option<Usage>,
+    finish: Option<FinishReason>,
+    done: bool,
+    /// The calls' ends were reported.
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    /// The server's own number of it.
+    number: Option<u64>,
+    /// The server's own id of it; ours may differ if it is not unique.
+    wire_id: String,
+    id: String,
+    name: Option<String>,
+    arguments: String,
+}
+
+impl Decoder {
+    /// Takes one `data` payload of the stream.
+    pub fn push(&mut self, data: &str) -> Result<Vec<LlmEvent>, LlmError> {
+        let data = data.trim();
+        let mut events = Vec::new();
+        if self.done || data.is_empty() {
+            return Ok(events);
+        }
+        if data == "[DONE]" {
+            self.done = true;
+            return Ok(events);
+        }
+        let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
+            LlmError::retryable(format!(
+                "The model's server sent a chunk that is not valid ({error}): {}",
+                bounded(data.to_owned(), 200)
+            ))
+        })?;
+        if chunk.error.is_some() || chunk.object.as_ref().is_some_and(|object| object.0 == "error") {
+            // Rare, so the payload is read a second time instead of keeping every chunk as a tree.
+            return Err(classify::stream_error(&serde_json::from_str(data).unwrap_or_default()));
+        }
+        if let Some(wire) = &chunk.usage {
+            self.usage = Some(usage(wire));
+        }
+        // Only one choice was asked for.
+        let choice = chunk.choices.into_iter().flatten().find(|choice| choice.index.is_none_or(|index| index.0 == 0));
+        if let Some(Choice { delta, message, finish_reason: reason, .. }) = choice {
+            if let Some(delta) = delta.or(message) {
+                self.delta(delta, &mut events)?;
+            }
+            if let Some(Text(reason)) = reason
+                && !reason.is_empty()
+            {
+                self.finish = Some(finish_reason(&reason));
+                self.end_calls(&mut events);
+            }
+        }
+        Ok(events)
+    }
+
+    /// Whether the server said that nothing follows.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The stream ended: what is left to say. A call that was cut in the middle of its arguments is an error, since
+    /// the model did not say what is to be done; text that was cut ends with [`FinishReason::Unknown`].
+    pub fn finish(&mut self) -> Result<Vec<LlmEvent>, LlmError> {
+        let cut = |call: &Call| !call.arguments.is_empty() && !is_json(&call.arguments);
+        if self.finish.is_none() && !self.done && self.calls.iter().any(cut) {
+            return Err(LlmError::retryable("The model's stream was cut in the middle of a tool call"));
+        }
+        self.done = true;
+        let mut events = Vec::new();
+        self.end_calls(&mut events);
+        events.extend(self.usage.take().map(LlmEvent::Usage));
+        events.push(LlmEvent::Finish(match self.finish {
+            // Some servers say "stop" although they called tools; the loop must go on all the same.
+            Some(FinishReason::Stop | FinishReason::Unknown) if !self.calls.is_empty() => FinishReason::ToolCalls,
+            Some(reason) => reason,
+            None => FinishReason::Unknown,
+        }));
+        Ok(events)
+    }
+
+    fn delta(&mut self, delta: Delta, events: &mut Vec<LlmEvent>) -> Result<(), LlmError> {
+        let text = |text: Option<Text>| text.map(|text| text.0).filter(|text| !text.is_empty());
+        // Servers in the middle of renaming the field send both, with the same text.
+        if let Some(reasoning) = text(delta.reasoning_content).or_else(|| text(delta.reasoning)) {
+            events.push(LlmEvent::Reasoning(reasoning));
+        }
+        events.extend([delta.content, delta.refusal].into_iter().filter_map(text).map(LlmEvent::Text));
+        for call in delta.tool_calls.into_iter().flatten() {
+            self.call(call, events)?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, delta: CallDelta, events: &mut Vec<LlmEvent>) -> Result<(), LlmError> {
+        if self.ended {
+            return Ok(());
+        }
+        let number = delta.index.map(|index| index.0);
+        let id = delta.id.map(|id| id.0).unwrap_or_default();
+        let function = delta.function.unwrap_or_default();
+        let name = function.name.map(|name| name.0).filter(|name| !name.is_empty());
+        let arguments = function.arguments.map(|arguments| arguments.0).unwrap_or_default();
+        let index = match self.find(number, &id, name.is_some(), &arguments) {
+            Some(index) => index,
+            None => self.open(number, id)?,
+        };
+        self.argument_bytes += arguments.len();
+        if self.argument_bytes > MAX_ARGUMENTS {
+            return Err(LlmError::retryable(format!(
+                "The model sent more than {MAX_ARGUMENTS} bytes of tool arguments; the stream was closed"
+            )));
+        }
+        let Some(call) = self.calls.get_mut(index) else { return Ok(()) };
+        call.arguments.push_str(&arguments);
+        match (&call.name, name) {
+            (None, Some(name)) => {
+                let name = bounded(name, MAX_NAME);
+                events.push(LlmEvent::ToolStart { index, id: call.id.clone(), name: name.clone() });
+                call.name = Some(name);
+                // What came before the name.
+                if !call.arguments.is_empty() {
+                    events.push(LlmEvent::ToolInput { index, delta: call.arguments.clone() });
+                }
+            }
+            (Some(_), _) if !arguments.is_empty() => events.push(LlmEvent::ToolInput { index, delta: arguments }),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The call that a piece belongs to; `None` if it begins a new one. By number where there is one, else by id, else
+    /// the last one. Servers that give every call the same number or id are told by a second complete call.
+    fn find(&self, number: Option<u64>, id: &str, named: bool, arguments: &str) -> Option<usize> {
+        let index = match number {
+            Some(number) => self.calls.iter().rposition(|call| call.number == Some(number))?,
+            None if !id.is_empty() => self.calls.iter().rposition(|call| call.wire_id == id)?,
+            None if named && self.calls.last().is_some_and(|call| call.name.is_some()) => return None,
+            None => self.calls.len().checked_sub(1)?,
+        };
+        let call = &self.calls[index];
+        let other_id = named && !id.is_empty() && !call.wire_id.is_empty() && id != call.wire_id;
+        let second = named
+            && arguments.trim_start().starts_with('{')
+            && call.arguments.trim_end().ends_with('}')
+            && is_json(&call.arguments);
+        (!other_id && !second).then_some(index)
+    }
+
+    fn open(&mut self, number: Option<u64>, wire_id: String) -> Result<usize, LlmError> {
+        let index = self.calls.len();
+        if index >= MAX_CALLS || wire_id.len() > MAX_ID {
+            return Err(LlmError::retryable(format!(
+                "The model's server sent more than {MAX_CALLS} tool calls or an id of more than {MAX_ID} bytes; \
+                 the stream was closed"
+            )));
+        }
+        let mut id = if wire_id.is_empty() { format!("call_{index}") } else { wire_id.clone() };
+        // The new id ends in this call's index, so a few rounds at most find a free one.
+        while self.calls.iter().any(|call| call.id == id) {
+            id = format!("{id}_{index}");
+        }
+        self.calls.push(Call { number, wire_id, id, ..Call::default() });
+        Ok(index)
+    }
+
+    fn end_calls(&mut self, events: &mut Vec<LlmEvent>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        for (index, call) in self.calls.iter_mut().enumerate() {
+            if call.name.is_none() {
+                events.push(LlmEvent::ToolStart { index, id: call.id.clone(), name: String::new() });
+                if !call.arguments.is_empty() {
+                    events.push(LlmEvent::ToolInput { index, delta: call.arguments.clone() });
+                }
+            }
+            events.push(LlmEvent::ToolEnd { index, input: std::mem::take(&mut call.arguments) });
+        }
+    }
+}
+
+/// The vendor's word for why an answer ended.
+pub fn finish_reason(word: &str) -> FinishReason {
+    match word {
+        "stop" | "eos" | "end_turn" | "stop_sequence" => FinishReason::Stop,
+        "tool_calls" | "function_call" | "tool-calls" | "tool_use" => FinishReason::ToolCalls,
+        "length" | "max_tokens" | "model_length" => FinishReason::Length,
+        "content_filter" | "content-filter" | "safety" => FinishReason::ContentFilter,
+        "error" => FinishReason::Error,
+        _ => FinishReason::Unknown,
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! A step as a list of actions, and the stream that performs them.
+
+use std::time::{Duration, SystemTime};
+
+use api::{Json, JsonMap};
+use futures::stream::{self, Stream};
+use serde_json::json;
+
+use super::Step;
+use crate::openai::{Decoder, finish_reason, usage};
+use crate::{FinishReason, LlmError, LlmEvent, classify};
+
+/// Characters per piece of text.
+const PIECE: usize = 12;
+/// Into how many pieces arguments are cut.
+const ARGUMENT_PIECES: usize = 3;
+/// A chunk that is no JSON.
+const BROKEN_CHUNK: &str = r#"{"choices":[{"delta":{"content":"cut"#;
+
+/// What happens next.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    Wait(Duration),
+    Event(LlmEvent),
+    Fail(Box<LlmError>),
+}
+
+/// What a step does. Errors are made by the code that makes the real ones. Pure.
+pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
+    let mut plan = Plan { pause: Duration::from_millis(step.chunk_delay_ms), actions: Vec::new() };
+    if step.delay_ms > 0 {
+        plan.actions.push(Action::Wait(Duration::from_millis(step.delay_ms)));
+    }
+    if failing {
+        plan.fail(first_error(step));
+        return plan.actions;
+    }
+    let size = step.size.unwrap_or(PIECE);
+    for piece in pieces(&step.reasoning, size) {
+        plan.event(LlmEvent::Reasoning(piece));
+    }
+    for number in 0..step.chunks {
+        plan.event(LlmEvent::Text(format!("w{number} ")));
+    }
+    for piece in pieces(&step.text, size) {
+        plan.event(LlmEvent::Text(piece));
+    }
+    let broken =
+        if step.malformed { Some(BROKEN_CHUNK.to_owned()) } else { step.error_chunk.as_ref().map(Json::to_string) };
+    if let Some(Err(error)) = broken.map(|chunk| Decoder::default().push(&chunk)) {
+        plan.fail(error);
+        return plan.actions;
+    }
+    if let Some(silence) = step.silence_ms {
+        plan.actions.push(Action::Wait(Duration::from_millis(silence)));
+        plan.fail(LlmError::retryable(format!("The script sent nothing for {silence} ms; the stream was closed")));
+        return plan.actions;
+    }
+    if step.drop {
+        plan.actions.push(Action::Event(LlmEvent::Finish(FinishReason::Unknown)));
+        return plan.actions;
+    }
+    calls(step, call_prefix, &mut plan);
+    end(step, &mut plan);
+    plan.actions
+}
+
+fn calls(step: &Step, prefix: &str, plan: &mut Plan) {
+    let mut inputs = Vec::new();
+    for (index, call) in step.tools.iter().enumerate() {
+        let input = step.raw_args.clone().unwrap_or_else(|| call.arguments());
+        plan.event(LlmEvent::ToolStart { index, id: format!("{prefix}_{index}"), name: call.name().to_owned() });
+        for delta in pieces(&input, input.chars().count().div_ceil(ARGUMENT_PIECES)) {
+            plan.event(LlmEvent::ToolInput { index, delta });
+        }
+        inputs.push(input);
+    }
+    let ends = inputs.into_iter().enumerate().map(|(index, input)| LlmEvent::ToolEnd { index, input });
+    plan.actions.extend(ends.map(Action::Event));
+}
+
+fn end(step: &Step, plan: &mut Plan) {
+    let thought = if step.reasoning.is_empty() { 0 } else { 5 };
+    let mut tokens = json!({
+        "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 10}, "completion_tokens_details": {"reasoning_tokens": thought},
+    });
+    if let Some(tokens) = tokens.as_object_mut() {
+        tokens.extend(step.usage.clone());
+    }
+    let tokens = serde_json::from_value(tokens).map(|wire| usage(&wire)).unwrap_or_default();
+    plan.actions.push(Action::Event(LlmEvent::Usage(tokens)));
+    let reason = match &step.finish {
+        Some(word) => finish_reason(word),
+        None if step.tools.is_empty() => FinishReason::Stop,
+        None => FinishReason::ToolCalls,
+    };
+    plan.actions.push(Action::Event(LlmEvent::Finish(reason)));
+}
+
+fn first_error(step: &Step) -> LlmError {
+    let Some(status) = step.http_error else {
+        let text = step.network_error.as_deref().unwrap_or_default();
+        return LlmError::retryable(format!("The script cannot be reached: {text}"));
+    };
+    let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut headers: JsonMap = step.headers.clone();
+    headers.extend(step.retry_after.clone().map(|seconds| ("retry-after".to_owned(), seconds)));
+    headers.extend(step.retry_after_ms.map(|ms| ("retry-after-ms".to_owned(), ms.into())));
+    let headers = headers.iter().map(|(name, value)| (name.to_lowercase(), text(value)));
+    let body = match &step.error_body {
+        Some(body) => text(body),
+        None => json!({"error": {"message": format!("scripted error {status}"), "type": "script"}}).to_string(),
+    };
+    classify::http_error(status, "", headers, &body, SystemTime::now()).at("script:")
+}
+
+/// The actions so far; each piece of an answer is preceded by the pause.
+struct Plan {
+    pause: Duration,
+    actions: Vec<Action>,
+}
+
+impl Plan {
+    fn event(&mut self, event: LlmEvent) {
+        if !self.pause.is_zero() {
+            self.actions.push(Action::Wait(self.pause));
+        }
+        self.actions.push(Action::Event(event));
+    }
+
+    fn fail(&mut self, error: LlmError) {
+        self.actions.push(Action::Fail(Box::new(error)));
+    }
+}
+
+fn pieces(text: &str, size: usize) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.char_indices().nth(size.max(1)).map_or(rest.len(), |(at, _)| at);
+        let (piece, tail) = rest.split_at(end);
+        pieces.push(piece.to_owned());
+        rest = tail;
+    }
+    pieces
+}
+
+/// Performs the actions.
+pub fn play(actions: Vec<Action>) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
+    stream::unfold(actions.into_iter(), async |mut actions| {
+        loop {
+            match actions.next()? {
+                Action::Wait(time) => tokio::time::sleep(time).await,
+                Action::Event(event) => return Some((Ok(event), actions)),
+                Action::Fail(error) => return Some((Err(*error), actions)),
+            }
+        }
+    })
+}

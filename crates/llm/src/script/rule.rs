@@ -1,0 +1,164 @@
+//! Which step a prompt calls for. Pure.
+
+use serde::Deserialize;
+
+use super::{INLINE, Step, Turn};
+use crate::Prompt;
+
+/// How far into the system prompt a title or summary request is looked for.
+const MARKER_WINDOW: usize = 600;
+/// The longest title, in characters.
+const MAX_TITLE: usize = 50;
+
+/// A script's rules.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rules {
+    #[serde(default)]
+    rules: Vec<Rule>,
+    #[serde(default)]
+    default: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    #[serde(default)]
+    when: When,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct When {
+    text: Option<String>,
+    glob: Option<String>,
+    step: Option<usize>,
+    message: Option<String>,
+    model: Option<String>,
+    system: Option<String>,
+    tools: Option<bool>,
+}
+
+impl Rules {
+    /// The step of the first rule that matches; for a chore only rules that look at the system prompt count.
+    pub fn pick(&self, prompt: &Prompt, turn: &Turn<'_>, chore: bool) -> Option<Step> {
+        let rule =
+            self.rules.iter().find(|rule| (!chore || rule.when.system.is_some()) && rule.when.holds(prompt, turn))?;
+        // A rule for one step has its own list, so it is counted from there.
+        Some(Step::nth(&rule.steps, turn.step - rule.when.step.unwrap_or(0)))
+    }
+
+    /// The step if no rule matches.
+    pub fn fallback(&self, turn: &Turn<'_>) -> Step {
+        if self.default.is_empty() {
+            return Step::say("No rule of the script matches this prompt.");
+        }
+        Step::nth(&self.default, turn.step)
+    }
+
+    /// All steps.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.rules.iter().flat_map(|rule| &rule.steps).chain(&self.default)
+    }
+}
+
+impl When {
+    fn holds(&self, prompt: &Prompt, turn: &Turn<'_>) -> bool {
+        let texts = || turn.texts.iter().map(|text| text.to_lowercase());
+        let system = || prompt.system.iter().map(|text| text.to_lowercase());
+        self.text.as_ref().is_none_or(|part| texts().any(|text| text.contains(&part.to_lowercase())))
+            && self.glob.as_ref().is_none_or(|glob| texts().any(|text| matches(&glob.to_lowercase(), &text)))
+            && self.step.is_none_or(|step| step == turn.step)
+            && self.message.as_ref().is_none_or(|id| turn.message_id == Some(id))
+            && self.model.as_ref().is_none_or(|glob| {
+                prompt.settings.model.as_ref().is_some_and(|model| matches(&glob.to_lowercase(), &model.to_lowercase()))
+            })
+            && self.system.as_ref().is_none_or(|part| system().any(|text| text.contains(&part.to_lowercase())))
+            && self.tools.is_none_or(|tools| tools != prompt.tools.is_empty())
+    }
+}
+
+/// Whether a glob (`*`, `?`) matches the whole text. Backtracks to the last star only, so it is never slow.
+fn matches(glob: &str, text: &str) -> bool {
+    let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
+    let (mut g, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match glob.get(g) {
+            Some('*') => {
+                star = Some((g, t));
+                g += 1;
+            }
+            Some(c) if *c == '?' || *c == text[t] => {
+                g += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    g = at + 1;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    glob[g..].iter().all(|c| *c == '*')
+}
+
+/// The answer to an engine's side request: a prompt without tools whose system prompt asks for a title or a summary.
+pub fn chore(prompt: &Prompt, turn: &Turn<'_>) -> Option<String> {
+    if !prompt.tools.is_empty() {
+        return None;
+    }
+    let system: String = prompt.system.join("\n").to_lowercase().chars().take(MARKER_WINDOW).collect();
+    if system.contains("title") {
+        return Some(title(turn));
+    }
+    let asks = system.contains("summar") || system.contains("compact");
+    asks.then(|| format!("A conversation of {} messages, summarised by a script.", prompt.messages.len()))
+}
+
+/// The first words of what the user said.
+fn title(turn: &Turn<'_>) -> String {
+    let text = turn.texts.iter().rev().find(|text| !text.trim().is_empty()).copied().unwrap_or_default();
+    // A request line of the engine stands before the user's words.
+    let text = match text.trim().split_once('\n') {
+        Some((first, rest)) if first.trim_end().ends_with(':') => rest,
+        _ => text,
+    };
+    if text.trim_start().starts_with(INLINE) {
+        return "Scripted session".to_owned();
+    }
+    let mut title = String::new();
+    for word in text.split_whitespace() {
+        if !title.is_empty() && title.chars().count() + 1 + word.chars().count() > MAX_TITLE {
+            break;
+        }
+        title.push_str(if title.is_empty() { "" } else { " " });
+        title.extend(word.chars().take(MAX_TITLE));
+    }
+    if title.is_empty() { "Empty prompt".to_owned() } else { title }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        for (glob, text, expected) in [
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a*b?d", "aXXbcd", true),
+            ("a*b", "a", false),
+            ("*bug*", "fix the bug now", true),
+            ("*a*b*c", "abcabd", false),
+            ("fast-*", "fast-1", true),
+        ] {
+            assert_eq!(matches(glob, text), expected, "{glob} {text}");
+        }
+    }
+}

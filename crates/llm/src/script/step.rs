@@ -1,0 +1,107 @@
+//! One step of a script: what the model does in one answer.
+
+use std::time::Duration;
+
+use api::{Json, JsonMap};
+use serde::Deserialize;
+
+use super::ScriptError;
+
+/// The longest wait of a script, so that a typing error does not hang a test for days.
+const MAX_DELAY: Duration = Duration::from_secs(600);
+/// The most pieces that `chunks` may ask for.
+const MAX_CHUNKS: u32 = 1_000_000;
+
+/// One answer; the keys are explained in the module's documentation.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Step {
+    pub delay_ms: u64,
+    pub http_error: Option<u16>,
+    pub error_body: Option<Json>,
+    pub headers: JsonMap,
+    pub retry_after: Option<Json>,
+    pub retry_after_ms: Option<u64>,
+    pub network_error: Option<String>,
+    pub fail_times: Option<u32>,
+    pub reasoning: String,
+    pub chunks: u32,
+    pub text: String,
+    pub size: Option<usize>,
+    pub chunk_delay_ms: u64,
+    #[serde(deserialize_with = "truthy")]
+    pub malformed: bool,
+    pub error_chunk: Option<Json>,
+    pub silence_ms: Option<u64>,
+    #[serde(deserialize_with = "truthy")]
+    pub drop: bool,
+    pub tools: Vec<Call>,
+    pub raw_args: Option<String>,
+    pub usage: JsonMap,
+    pub finish: Option<String>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "a call is [name, input] or {\"name\": …, \"input\": …, \"raw\": …}")]
+pub enum Call {
+    Pair(String, Json),
+    Named {
+        name: String,
+        #[serde(default)]
+        input: Json,
+        raw: Option<String>,
+    },
+}
+
+impl Call {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Pair(name, _) | Self::Named { name, .. } => name,
+        }
+    }
+
+    /// The text of the arguments.
+    pub fn arguments(&self) -> String {
+        match self {
+            Self::Named { raw: Some(raw), .. } => raw.clone(),
+            Self::Pair(_, Json::Null) | Self::Named { input: Json::Null, .. } => "{}".to_owned(),
+            Self::Pair(_, input) | Self::Named { input, .. } => input.to_string(),
+        }
+    }
+}
+
+impl Step {
+    /// An answer that is only text.
+    pub fn say(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// The step with that number; past the end there is nothing left to do.
+    pub fn nth(steps: &[Self], step: usize) -> Self {
+        steps.get(step).cloned().unwrap_or_else(|| Self::say("done"))
+    }
+
+    /// Whether it begins with an error.
+    pub fn fails(&self) -> bool {
+        self.http_error.is_some() || self.network_error.is_some()
+    }
+
+    /// Refuses what would run for ever.
+    pub fn check(&self) -> Result<(), ScriptError> {
+        let delay = self.delay_ms.max(self.chunk_delay_ms).max(self.silence_ms.unwrap_or(0));
+        if Duration::from_millis(delay) > MAX_DELAY {
+            return Err(ScriptError::Bound(format!("a delay of {delay} ms is longer than {MAX_DELAY:?}")));
+        }
+        if self.chunks > MAX_CHUNKS {
+            return Err(ScriptError::Bound(format!("{} chunks are more than {MAX_CHUNKS}", self.chunks)));
+        }
+        Ok(())
+    }
+}
+
+/// `true`, `1` and the like.
+fn truthy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let value = Json::deserialize(deserializer)?;
+    Ok(value.as_bool().unwrap_or_else(|| value.as_f64() != Some(0.0) && !value.is_null()))
+}

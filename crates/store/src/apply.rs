@@ -1,0 +1,290 @@
+//! Writes one batch. Runs on the writer thread, inside a transaction and a savepoint of its own.
+
+use std::sync::Arc;
+
+use api::{Event, EventBody, MessageId, Session, SessionId};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::batch::{Batch, Change, Op, Place, SessionRow};
+use crate::error::StoreError;
+use crate::lease;
+use crate::row::{self, int, uint};
+
+/// What a batch wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// Its events with their sequence numbers, in order; progress rows are not among them.
+    pub events: Vec<(u64, Arc<Event>, Bytes)>,
+    /// The greatest sequence number it used, progress rows included.
+    pub last: u64,
+    /// The versions of the records it wrote.
+    pub versions: Vec<u64>,
+    /// Rows it added to the log.
+    pub logged: u64,
+}
+
+pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreError> {
+    if let Some(why) = &batch.invalid {
+        return Err(StoreError::Invalid(why.clone()));
+    }
+    if let Some(lease) = &batch.fence {
+        let held = lease::row(conn, &lease.session)?;
+        if held.is_none_or(|(owner, epoch)| owner != lease.owner || epoch != lease.epoch) {
+            return Err(StoreError::Stale { session: lease.session.clone() });
+        }
+    }
+    let mut applied = Applied::default();
+    for op in &batch.ops {
+        apply(conn, &batch.place, op, &mut applied)?;
+    }
+    Ok(applied)
+}
+
+fn run(conn: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<usize, StoreError> {
+    Ok(conn.prepare_cached(sql)?.execute(params)?)
+}
+
+fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Result<(), StoreError> {
+    match op {
+        Op::Event { event, json, part } => {
+            let (id, length) = part.as_ref().map_or((None, None), |(id, length)| (Some(id.as_str()), *length));
+            log_event(conn, place, event, json, (id, length), applied)?;
+        }
+        Op::Progress { id, session, length } => {
+            log(conn, place, "", Some(session.as_str()), (Some(id.as_str()), Some(*length)), None, applied)?;
+        }
+        Op::Status { session, status: Some(json) } => {
+            run(
+                conn,
+                "INSERT OR REPLACE INTO status (session, json) VALUES (?1, ?2)",
+                params![session.as_str(), json],
+            )?;
+        }
+        Op::Status { session, status: None } => {
+            run(conn, "DELETE FROM status WHERE session = ?1", [session.as_str()])?;
+        }
+        Op::Session(row) => put_session(conn, row)?,
+        Op::ChangeSession { id, change } => change_session(conn, place, id, change, applied)?,
+        Op::DeleteSession(id) => delete_session(conn, id)?,
+        Op::Message { id, session, created, json, insert } => {
+            message(conn, id, session, *created, json, *insert)?;
+        }
+        Op::DeleteMessage(id) => {
+            run(conn, "DELETE FROM part WHERE message = ?1", [id.as_str()])?;
+            run(conn, "DELETE FROM inbox WHERE message = ?1", [id.as_str()])?;
+            run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
+        }
+        Op::Part { id, session, message, open, json } => {
+            run(
+                conn,
+                "INSERT INTO part (id, session, message, open, json) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (id) DO UPDATE SET session = ?2, message = ?3, open = ?4, json = ?5",
+                params![id.as_str(), session.as_str(), message.as_str(), open, json],
+            )?;
+        }
+        Op::DeletePart(id) => {
+            run(conn, "DELETE FROM part WHERE id = ?1", [id.as_str()])?;
+        }
+        Op::Enqueue { session, message } => {
+            run(
+                conn,
+                "INSERT INTO inbox (message, session, attempts, accepted) VALUES (?1, ?2, 0, ?3)
+                 ON CONFLICT (message) DO NOTHING",
+                params![message.as_str(), session.as_str(), api::now()],
+            )?;
+        }
+        Op::Dequeue(message) => {
+            run(conn, "DELETE FROM inbox WHERE message = ?1", [message.as_str()])?;
+        }
+        Op::Attempt(message) => {
+            run(conn, "UPDATE inbox SET attempts = attempts + 1 WHERE message = ?1", [message.as_str()])?;
+        }
+        Op::Ask { id, session, kind, json } => {
+            run(
+                conn,
+                "INSERT INTO ask (id, session, project, directory, kind, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (id) DO NOTHING",
+                params![id, session.as_str(), &*place.project, &*place.directory, kind.name(), json],
+            )?;
+        }
+        Op::Answer { id, reply } => answer(conn, id, reply)?,
+        Op::DropAsks(session) => {
+            run(conn, "DELETE FROM ask WHERE session = ?1 AND reply IS NULL", [session.as_str()])?;
+        }
+        Op::Approve { project, permission, pattern } => {
+            run(
+                conn,
+                "INSERT INTO approval (project, permission, pattern) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+                params![project, permission, pattern],
+            )?;
+        }
+        Op::Todos { session, json } => {
+            run(conn, "INSERT OR REPLACE INTO todo (session, json) VALUES (?1, ?2)", params![session.as_str(), json])?;
+        }
+        Op::Project { id, json } => {
+            run(
+                conn,
+                "INSERT INTO project (id, json) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET json = ?2",
+                params![id, json],
+            )?;
+        }
+        Op::Record { namespace, key, value, expect } => {
+            record(conn, (namespace, key), value.as_deref(), *expect, applied)?;
+        }
+        Op::Release(lease) => {
+            run(
+                conn,
+                "DELETE FROM lease WHERE session = ?1 AND owner = ?2 AND epoch = ?3",
+                params![lease.session.as_str(), lease.owner, int(lease.epoch)],
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn put_session(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
+    let SessionRow { id, project, directory, parent, updated, title, json } = row;
+    run(
+        conn,
+        "INSERT INTO session (id, project, directory, parent, updated, title, json)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+         ON CONFLICT (id) DO UPDATE SET project = ?2, directory = ?3, parent = ?4, updated = ?5, title = ?6, json = ?7",
+        params![id.as_str(), project, directory, parent.as_ref().map(SessionId::as_str), updated, title, json],
+    )?;
+    Ok(())
+}
+
+fn change_session(
+    conn: &Connection,
+    place: &Place,
+    id: &SessionId,
+    change: &Change,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached("SELECT json FROM session WHERE id = ?1")?;
+    let found: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
+    let found = found.ok_or_else(|| StoreError::NoSession { id: id.clone() })?;
+    let mut session: Session = row::json("session", id.as_str(), &found)?;
+    (change.0)(&mut session);
+    let invalid = |error: serde_json::Error| StoreError::Invalid(error.to_string());
+    put_session(conn, &SessionRow::new(&session, serde_json::to_string(&session).map_err(invalid)?))?;
+    let event = Arc::new(Event::new(EventBody::session(session)));
+    let json = Bytes::from(serde_json::to_string(&event).map_err(invalid)?);
+    log_event(conn, place, &event, &json, (None, None), applied)
+}
+
+fn log_event(
+    conn: &Connection,
+    place: &Place,
+    event: &Arc<Event>,
+    json: &Bytes,
+    part: (Option<&str>, Option<usize>),
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let session = event.body.session_id().map(SessionId::as_str);
+    // JSON is UTF-8 by construction; as text it can be read with any SQLite tool.
+    let text = std::str::from_utf8(json).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    log(conn, place, event.id.as_str(), session, part, Some(text), applied)?;
+    applied.events.push((applied.last, event.clone(), json.clone()));
+    Ok(())
+}
+
+fn log(
+    conn: &Connection,
+    place: &Place,
+    id: &str,
+    session: Option<&str>,
+    (part, length): (Option<&str>, Option<usize>),
+    json: Option<&str>,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let length = length.map(|length| i64::try_from(length).unwrap_or(i64::MAX));
+    run(
+        conn,
+        "INSERT INTO event (id, session, directory, project, part, length, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![id, session, &*place.directory, &*place.project, part, length, json],
+    )?;
+    applied.last = uint(conn.last_insert_rowid());
+    applied.logged += 1;
+    Ok(())
+}
+
+fn message(
+    conn: &Connection,
+    id: &MessageId,
+    session: &SessionId,
+    created: i64,
+    json: &str,
+    insert: bool,
+) -> Result<(), StoreError> {
+    let row = params![id.as_str(), session.as_str(), created, json];
+    if insert {
+        let sql = "INSERT INTO message (id, session, created, json) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+        if run(conn, sql, row)? == 0 {
+            return Err(StoreError::Exists { id: id.clone() });
+        }
+        return Ok(());
+    }
+    run(
+        conn,
+        "INSERT INTO message (id, session, created, json) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (id) DO UPDATE SET session = ?2, created = ?3, json = ?4",
+        row,
+    )?;
+    Ok(())
+}
+
+fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
+    for sql in [
+        "DELETE FROM part WHERE session = ?1",
+        "DELETE FROM message WHERE session = ?1",
+        "DELETE FROM inbox WHERE session = ?1",
+        "DELETE FROM ask WHERE session = ?1",
+        "DELETE FROM todo WHERE session = ?1",
+        "DELETE FROM status WHERE session = ?1",
+        "DELETE FROM lease WHERE session = ?1",
+        "DELETE FROM session WHERE id = ?1",
+    ] {
+        run(conn, sql, [id.as_str()])?;
+    }
+    Ok(())
+}
+
+fn answer(conn: &Connection, id: &str, reply: &str) -> Result<(), StoreError> {
+    if run(conn, "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL", params![id, reply])? == 0 {
+        let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM ask WHERE id = ?1)")?;
+        let answered = statement.query_row([id], |row| row.get(0))?;
+        return Err(StoreError::NotOpen { id: id.to_owned(), answered });
+    }
+    Ok(())
+}
+
+fn record(
+    conn: &Connection,
+    (namespace, key): (&str, &str),
+    value: Option<&str>,
+    expect: Option<u64>,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    if let Some(expected) = expect {
+        let mut statement = conn.prepare_cached("SELECT version FROM record WHERE namespace = ?1 AND key = ?2")?;
+        let found = statement.query_row([namespace, key], |row| row.get(0)).optional()?.map_or(0, uint);
+        if found != expected {
+            let (namespace, key) = (namespace.to_owned(), key.to_owned());
+            return Err(StoreError::Conflict { namespace, key, found, expected });
+        }
+    }
+    let Some(json) = value else {
+        run(conn, "DELETE FROM record WHERE namespace = ?1 AND key = ?2", [namespace, key])?;
+        return Ok(());
+    };
+    let version = lease::next(conn, "record")?;
+    run(
+        conn,
+        "INSERT OR REPLACE INTO record (namespace, key, version, json) VALUES (?1, ?2, ?3, ?4)",
+        params![namespace, key, int(version), json],
+    )?;
+    applied.versions.push(version);
+    Ok(())
+}

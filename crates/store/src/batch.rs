@@ -1,0 +1,385 @@
+//! The builder of one transaction: rows and events that are written together or not at all.
+
+use std::sync::Arc;
+
+use api::{
+    Cursor, Event, EventBody, Json, Message, MessageId, Part, PartId, PermissionRequest, Project, QuestionRequest,
+    Session, SessionId, SessionStatus, Todo,
+};
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::lease::Lease;
+use crate::text;
+
+/// Where events happen. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory, absolute; empty for what is everywhere.
+    pub directory: Arc<str>,
+    /// The project.
+    pub project: Arc<str>,
+}
+
+impl Place {
+    /// A place.
+    pub fn new(directory: impl Into<Arc<str>>, project: impl Into<Arc<str>>) -> Self {
+        Self { directory: directory.into(), project: project.into() }
+    }
+}
+
+/// What a commit tells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Committed {
+    /// The batch's last event in the log.
+    pub last: Option<Cursor>,
+    /// The new version of each record that was written (not of those removed), in order.
+    pub versions: Vec<u64>,
+}
+
+/// Which kind of ask a row is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskKind {
+    /// A permission request.
+    Permission,
+    /// A question of the agent.
+    Question,
+}
+
+impl AskKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Permission => "permission",
+            Self::Question => "question",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        [Self::Permission, Self::Question].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// A session's row: its JSON, and the columns that are searched.
+#[derive(Debug)]
+pub(crate) struct SessionRow {
+    pub id: SessionId,
+    pub project: String,
+    pub directory: String,
+    pub parent: Option<SessionId>,
+    pub updated: i64,
+    pub title: String,
+    pub json: String,
+}
+
+impl SessionRow {
+    pub(crate) fn new(session: &Session, json: String) -> Self {
+        Self {
+            id: session.id.clone(),
+            project: session.project_id.clone(),
+            directory: session.directory.clone(),
+            parent: session.parent_id.clone(),
+            updated: session.time.updated,
+            title: session.title.to_lowercase(),
+            json,
+        }
+    }
+}
+
+/// A change of a session's row, applied inside the transaction.
+pub(crate) struct Change(pub Box<dyn Fn(&mut Session) + Send + Sync>);
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Change")
+    }
+}
+
+/// One change of a batch. JSON is made by the caller's thread, so that the writer only writes.
+#[derive(Debug)]
+pub(crate) enum Op {
+    Event {
+        event: Arc<Event>,
+        json: Bytes,
+        part: Option<(PartId, Option<usize>)>,
+    },
+    Status {
+        session: SessionId,
+        status: Option<String>,
+    },
+    Session(SessionRow),
+    ChangeSession { id: SessionId, change: Change },
+    DeleteSession(SessionId),
+    Message {
+        id: MessageId,
+        session: SessionId,
+        created: i64,
+        json: String,
+        insert: bool,
+    },
+    DeleteMessage(MessageId),
+    Part {
+        id: PartId,
+        session: SessionId,
+        message: MessageId,
+        open: bool,
+        json: String,
+    },
+    DeletePart(PartId),
+    Progress {
+        id: PartId,
+        session: SessionId,
+        length: usize,
+    },
+    Enqueue {
+        session: SessionId,
+        message: MessageId,
+    },
+    Dequeue(MessageId),
+    Attempt(MessageId),
+    Ask {
+        id: String,
+        session: SessionId,
+        kind: AskKind,
+        json: String,
+    },
+    Answer {
+        id: String,
+        reply: String,
+    },
+    DropAsks(SessionId),
+    Approve {
+        project: String,
+        permission: String,
+        pattern: String,
+    },
+    Todos {
+        session: SessionId,
+        json: String,
+    },
+    Project {
+        id: String,
+        json: String,
+    },
+    Record {
+        namespace: String,
+        key: String,
+        value: Option<String>,
+        expect: Option<u64>,
+    },
+    Release(Lease),
+}
+
+/// Rows and events of one transaction.
+#[derive(Debug)]
+pub struct Batch {
+    pub(crate) place: Place,
+    pub(crate) fence: Option<Lease>,
+    pub(crate) durable: bool,
+    pub(crate) ops: Vec<Op>,
+    /// The first thing that could not be stored; it fails the whole batch.
+    pub(crate) invalid: Option<String>,
+}
+
+impl Batch {
+    /// An empty batch whose events happen at `place`.
+    pub fn new(place: &Place) -> Self {
+        Self { place: place.clone(), fence: None, durable: false, ops: Vec::new(), invalid: None }
+    }
+
+    /// Refuses the whole batch with [`StoreError::Stale`](crate::StoreError::Stale) unless the lease is still held.
+    #[must_use]
+    pub fn fence(mut self, lease: &Lease) -> Self {
+        self.fence = Some(lease.clone());
+        self
+    }
+
+    /// The commit returns only after the disk has it.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.invalid.is_none()
+    }
+
+    /// Appends to the log, in order. A `session.status` also sets what [`Store::statuses`](crate::Store::statuses)
+    /// tells. Text deltas do not belong here, but to [`Store::live`](crate::Store::live).
+    pub fn event(&mut self, body: EventBody) {
+        if let EventBody::SessionStatus { session_id, status } = &body {
+            let status = match status {
+                SessionStatus::Idle => None,
+                other => self.json(other),
+            };
+            self.ops.push(Op::Status { session: session_id.clone(), status });
+        }
+        let part = match &body {
+            EventBody::PartUpdated { part, .. } => part
+                .head()
+                .zip(text::text(part))
+                .map(|(head, text)| (head.id.clone(), text::is_open(part).then_some(text.len()))),
+            _ => None,
+        };
+        let event = Arc::new(Event::new(body));
+        if let Some(json) = self.json(&event) {
+            self.ops.push(Op::Event { event, json: Bytes::from(json), part });
+        }
+    }
+
+    /// Writes a session's row.
+    pub fn session(&mut self, session: &Session) {
+        if let Some(json) = self.json(session) {
+            self.ops.push(Op::Session(SessionRow::new(session, json)));
+        }
+    }
+
+    /// Changes a session's row as it is at that moment, and appends `session.updated`. Title, cost and a client's rename
+    /// come from different tasks and processes: whoever writes whole rows would undo the others. It may run twice, when a
+    /// transaction of several batches is lost and each is tried alone. The whole batch fails
+    /// with [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone.
+    pub fn change_session(&mut self, id: &SessionId, change: impl Fn(&mut Session) + Send + Sync + 'static) {
+        self.ops.push(Op::ChangeSession { id: id.clone(), change: Change(Box::new(change)) });
+    }
+
+    /// Removes a session with its messages, parts, asks, inbox, todo list, status and lease. Its children stay.
+    pub fn delete_session(&mut self, id: &SessionId) {
+        self.ops.push(Op::DeleteSession(id.clone()));
+    }
+
+    /// Writes a message's row.
+    pub fn message(&mut self, message: &Message) {
+        self.put_message(message, false);
+    }
+
+    /// Writes a new message's row; the whole batch fails with [`StoreError::Exists`](crate::StoreError::Exists) if it
+    /// is there.
+    pub fn insert_message(&mut self, message: &Message) {
+        self.put_message(message, true);
+    }
+
+    fn put_message(&mut self, message: &Message, insert: bool) {
+        if let Some(json) = self.json(message) {
+            let (id, session) = (message.id().clone(), message.session_id().clone());
+            self.ops.push(Op::Message { id, session, created: message.created(), json, insert });
+        }
+    }
+
+    /// Removes a message with its parts.
+    pub fn delete_message(&mut self, id: &MessageId) {
+        self.ops.push(Op::DeleteMessage(id.clone()));
+    }
+
+    /// Writes a part's row.
+    pub fn part(&mut self, part: &Part) {
+        let Some((id, session, message)) = text::ids(part) else {
+            self.refuse("a part without id, sessionID and messageID".to_owned());
+            return;
+        };
+        if let Some(json) = self.json(part) {
+            self.ops.push(Op::Part { id, session, message, open: text::is_open(part), json });
+        }
+    }
+
+    /// Removes a part.
+    pub fn delete_part(&mut self, id: &PartId) {
+        self.ops.push(Op::DeletePart(id.clone()));
+    }
+
+    /// Writes the row of a part whose text is still growing. The log gets its id and length only: watchers in this
+    /// process had the text by [`Store::live`](crate::Store::live), those in others read the row.
+    pub fn progress(&mut self, part: &Part) {
+        self.part(part);
+        if let (Some((id, session, _)), Some(text)) = (text::ids(part), text::text(part)) {
+            self.ops.push(Op::Progress { id, session, length: text.len() });
+        }
+    }
+
+    /// Puts a message into its session's inbox; again does nothing.
+    pub fn enqueue(&mut self, session: &SessionId, message: &MessageId) {
+        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone() });
+    }
+
+    /// Takes a message out of the inbox.
+    pub fn dequeue(&mut self, message: &MessageId) {
+        self.ops.push(Op::Dequeue(message.clone()));
+    }
+
+    /// Counts one more try at a message of the inbox.
+    pub fn attempt(&mut self, message: &MessageId) {
+        self.ops.push(Op::Attempt(message.clone()));
+    }
+
+    /// Writes a permission request that waits for its answer.
+    pub fn permission(&mut self, ask: &PermissionRequest) {
+        if let Some(json) = self.json(ask) {
+            let (id, session) = (ask.id.to_string(), ask.session_id.clone());
+            self.ops.push(Op::Ask { id, session, kind: AskKind::Permission, json });
+        }
+    }
+
+    /// Writes a question that waits for its answer.
+    pub fn question(&mut self, ask: &QuestionRequest) {
+        if let Some(json) = self.json(ask) {
+            let (id, session) = (ask.id.to_string(), ask.session_id.clone());
+            self.ops.push(Op::Ask { id, session, kind: AskKind::Question, json });
+        }
+    }
+
+    /// Answers an ask; the whole batch fails with [`StoreError::NotOpen`](crate::StoreError::NotOpen) if none waits.
+    pub fn answer(&mut self, id: &str, reply: &Json) {
+        self.ops.push(Op::Answer { id: id.to_owned(), reply: reply.to_string() });
+    }
+
+    /// Forgets a session's asks that still wait. Answered ones stay until the session goes.
+    pub fn drop_asks(&mut self, session: &SessionId) {
+        self.ops.push(Op::DropAsks(session.clone()));
+    }
+
+    /// Allows a permission for a pattern in a project from now on.
+    pub fn approve(&mut self, project: &str, permission: &str, pattern: &str) {
+        let (project, permission, pattern) = (project.to_owned(), permission.to_owned(), pattern.to_owned());
+        self.ops.push(Op::Approve { project, permission, pattern });
+    }
+
+    /// Replaces a session's todo list.
+    pub fn todos(&mut self, session: &SessionId, todos: &[Todo]) {
+        if let Some(json) = self.json(todos) {
+            self.ops.push(Op::Todos { session: session.clone(), json });
+        }
+    }
+
+    /// Writes a project's row.
+    pub fn project(&mut self, project: &Project) {
+        if let Some(json) = self.json(project) {
+            self.ops.push(Op::Project { id: project.id.clone(), json });
+        }
+    }
+
+    /// Writes or removes a record. With `expect`, the whole batch fails with
+    /// [`StoreError::Conflict`](crate::StoreError::Conflict) if its version is another; 0 means that there is none.
+    pub fn record(&mut self, namespace: &str, key: &str, value: Option<&Json>, expect: Option<u64>) {
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect });
+    }
+
+    /// Gives a lease back. Does nothing if it was lost.
+    pub fn release(&mut self, lease: &Lease) {
+        self.ops.push(Op::Release(lease.clone()));
+    }
+
+    fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {
+        match serde_json::to_string(value) {
+            Ok(json) => Some(json),
+            Err(error) => {
+                self.refuse(error.to_string());
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, why: String) {
+        self.invalid.get_or_insert(why);
+    }
+}

@@ -1,0 +1,160 @@
+//! What can go wrong in the store.
+
+use std::path::{Path, PathBuf};
+
+use api::{MessageId, SessionId};
+
+/// What is wrong with the database as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// The file is not a database, or no longer a sound one.
+    #[error("the database is damaged; it was left as it is. Restore a copy, or move it away to start afresh")]
+    Damaged,
+    /// The file is a database of another program.
+    #[error("this is a database of another program; it was left as it is. Choose another path")]
+    Foreign,
+    /// No space is left.
+    #[error("the disk is full, nothing was written. Free some space and try again")]
+    Full,
+    /// The file or its directory cannot be written.
+    #[error("the database cannot be written. Check the permissions of the file and of its directory")]
+    ReadOnly,
+    /// Another process did not let go of the database in time.
+    #[error("another process kept the database locked, nothing was written. Try again")]
+    Busy,
+    /// The operating system or SQLite failed in another way.
+    #[error("the database failed")]
+    Failed,
+}
+
+/// Why the store refused or failed. A batch that fails has written nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The database as a whole is in trouble.
+    #[error("{}: {trouble} ({detail})", path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        trouble: Trouble,
+        /// What SQLite or the operating system said.
+        detail: String,
+    },
+    /// A newer version of the program has changed the database.
+    #[error("{}: the database has schema {found}, this program knows {known}; it was left as it is. Update the program", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The file's schema.
+        found: i64,
+        /// The newest schema that this program knows.
+        known: i64,
+    },
+    /// The lease that fences the batch is no longer ours.
+    #[error("session {session}: its lease was lost, so nothing was written. Acquire it again")]
+    Stale {
+        /// The session.
+        session: SessionId,
+    },
+    /// A message with that id is there already.
+    #[error("message {id} exists already")]
+    Exists {
+        /// The message.
+        id: MessageId,
+    },
+    /// The ask cannot be answered.
+    #[error("{id}: {}", if *answered { "it was answered already" } else { "no such request waits for an answer" })]
+    NotOpen {
+        /// The ask.
+        id: String,
+        /// Whether it was answered before; otherwise it is unknown.
+        answered: bool,
+    },
+    /// The record has another version than expected.
+    #[error("record {namespace}/{key}: it has version {found}, expected was {expected}. Read it again")]
+    Conflict {
+        /// Its namespace.
+        namespace: String,
+        /// Its key.
+        key: String,
+        /// Its version; 0 if it does not exist.
+        found: u64,
+        /// The version that the caller expected.
+        expected: u64,
+    },
+    /// There is no such session.
+    #[error("There is no session {id}; it may have been deleted")]
+    NoSession {
+        /// Its id.
+        id: SessionId,
+    },
+    /// There is no such message to page from.
+    #[error("there is no message {id}: use the cursor of a page that was listed before")]
+    NoMessage {
+        /// The message.
+        id: MessageId,
+    },
+    /// A stored row cannot be read.
+    #[error("row {id} of table {table} cannot be read: {detail}")]
+    Row {
+        /// Its table.
+        table: &'static str,
+        /// Its key.
+        id: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The batch holds something that cannot be stored.
+    #[error("cannot be stored: {0}")]
+    Invalid(String),
+    /// A bounded queue is full.
+    #[error("too many {0} wait; try again later")]
+    Overloaded(&'static str),
+    /// The store was closed, or its writer ended.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    pub(crate) fn trouble(path: &Path, trouble: Trouble, detail: impl ToString) -> Self {
+        Self::Database { path: path.to_owned(), trouble, detail: detail.to_string() }
+    }
+
+    pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind as Kind;
+        let trouble = match error.kind() {
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Trouble::ReadOnly,
+            Kind::StorageFull | Kind::QuotaExceeded => Trouble::Full,
+            _ => Trouble::Failed,
+        };
+        Self::trouble(path, trouble, error)
+    }
+
+    /// Names the file, where the place of the failure did not know it.
+    pub(crate) fn at(mut self, file: &Path) -> Self {
+        if let Self::Database { path, .. } | Self::Newer { path, .. } = &mut self
+            && path.as_os_str().is_empty()
+        {
+            *path = file.to_owned();
+        }
+        self
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Self::Database { trouble: Trouble::Busy, .. })
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Code;
+        let trouble = match error.sqlite_error_code() {
+            Some(Code::DatabaseCorrupt | Code::NotADatabase) => Trouble::Damaged,
+            Some(Code::DiskFull) => Trouble::Full,
+            Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => Trouble::ReadOnly,
+            Some(Code::DatabaseBusy | Code::DatabaseLocked) => Trouble::Busy,
+            _ => Trouble::Failed,
+        };
+        Self::trouble(Path::new(""), trouble, error)
+    }
+}

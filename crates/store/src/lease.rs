@@ -1,0 +1,261 @@
+//! Who runs a session: leases with an epoch, and the lock files that tell whether their owner lives.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use api::SessionId;
+use rusqlite::{Connection, OptionalExtension, params};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::StoreError;
+use crate::row::{int, uint};
+
+/// How often a fresh name is tried for this process's lock file.
+const NAME_TRIES: u32 = 16;
+
+/// The most lock files of dead processes that one open removes.
+const SWEEP: usize = 1000;
+
+/// The right to run a session's turn. Its epoch is greater than that of every lease before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub(crate) session: SessionId,
+    pub(crate) owner: String,
+    pub(crate) epoch: u64,
+}
+
+impl Lease {
+    /// The session.
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// The process that holds it.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Its place in the order of all leases.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+/// What became of the wish to run a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acquire {
+    /// It is ours now.
+    Taken {
+        /// The lease.
+        lease: Lease,
+        /// Whether a dead process held it before: its turn was cut off.
+        took_over: bool,
+    },
+    /// A live process holds it.
+    Held {
+        /// That process.
+        owner: String,
+        /// Whether that is this very store.
+        own: bool,
+    },
+}
+
+/// Who holds a session's lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The process.
+    pub owner: String,
+    /// Whether it lives.
+    pub alive: bool,
+    /// Whether it is this very store.
+    pub own: bool,
+}
+
+/// The folder of lock files next to the database, and the name of this process in it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Owners {
+    folder: PathBuf,
+    name: String,
+}
+
+/// This process's lock, held as long as this lives (and as long as a child holds the same file).
+#[derive(Debug)]
+pub(crate) struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A supervisor that inherited the file may still run: then the name must stay, or the owner would look dead.
+        // An explicit unlock would release it for the supervisor too, so only a second handle can tell.
+        if let Ok(probe) = File::open(&self.path) {
+            let own = std::mem::replace(&mut self.file, probe);
+            drop(own);
+            if flock(&self.file, FlockOperation::NonBlockingLockShared).is_ok() {
+                let _ = fs::remove_file(&self.path);
+            }
+        }
+    }
+}
+
+impl Lock {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Owners {
+    /// Takes a lock file of our own in the folder next to the database, and removes those of dead processes.
+    pub(crate) fn enter(database: &Path) -> Result<(Self, Lock), StoreError> {
+        let folder = database.parent().unwrap_or(Path::new("")).join("locks");
+        let fail = |error: std::io::Error| StoreError::io(&folder, &error);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(fail)?;
+        for _ in 0..NAME_TRIES {
+            let name = format!("{}-{:016x}", std::process::id(), fastrand::u64(..));
+            let owners = Self { folder: folder.clone(), name };
+            let path = owners.path(&owners.name);
+            let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                done => done.map_err(fail)?,
+            };
+            // Another process may have found the file before it was locked, and removed it as that of a dead one.
+            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            let ours = file.metadata().map_err(fail)?.ino();
+            if locked && fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
+                owners.sweep();
+                return Ok((owners, Lock { path, file }));
+            }
+        }
+        Err(StoreError::io(&folder, &std::io::Error::other("no lock file could be taken")))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn path(&self, owner: &str) -> PathBuf {
+        self.folder.join(format!("{owner}.lock"))
+    }
+
+    /// Whether a process lives: it does as long as its lock cannot be taken.
+    pub(crate) fn alive(&self, owner: &str) -> bool {
+        if owner == self.name {
+            return true;
+        }
+        // The name comes from a row: it must not lead out of the folder.
+        if !owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return false;
+        }
+        match File::open(self.path(owner)) {
+            // Shared, so that two processes that look at the same moment do not take each other for the owner.
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }
+    }
+
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten().take(SWEEP) {
+            let name = entry.file_name();
+            let Some(owner) = name.to_str().and_then(|name| name.strip_suffix(".lock")) else { continue };
+            if owner == self.name {
+                continue;
+            }
+            // Removed while the lock is held, so that a process that is about to lock the file notices.
+            if let Ok(file) = File::open(entry.path())
+                && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+            {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// Owner and epoch of a session's lease.
+pub(crate) fn row(conn: &Connection, session: &SessionId) -> Result<Option<(String, u64)>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT owner, epoch FROM lease WHERE session = ?1")?;
+    let found = statement.query_row([session.as_str()], |row| Ok((row.get(0)?, uint(row.get(1)?)))).optional()?;
+    Ok(found)
+}
+
+/// Takes the lease if it is free or its owner is dead. Must run in a transaction.
+pub(crate) fn acquire(conn: &Connection, owners: &Owners, session: &SessionId) -> Result<Acquire, StoreError> {
+    let before = row(conn, session)?;
+    if let Some((owner, _)) = &before
+        && owners.alive(owner)
+    {
+        return Ok(Acquire::Held { owner: owner.clone(), own: *owner == owners.name });
+    }
+    if let Some((owner, _)) = &before {
+        conn.prepare_cached("DELETE FROM signal WHERE owner = ?1")?.execute([owner])?;
+    }
+    let epoch = next(conn, "epoch")?;
+    conn.prepare_cached("INSERT OR REPLACE INTO lease (session, owner, epoch) VALUES (?1, ?2, ?3)")?
+        .execute(params![session.as_str(), owners.name, int(epoch)])?;
+    let lease = Lease { session: session.clone(), owner: owners.name.clone(), epoch };
+    Ok(Acquire::Taken { lease, took_over: before.is_some() })
+}
+
+/// The next number of a counter that never goes back.
+pub(crate) fn next(conn: &Connection, counter: &str) -> Result<u64, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "INSERT INTO counter (name, value) VALUES (?1, 1)
+         ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value",
+    )?;
+    Ok(uint(statement.query_row([counter], |row| row.get(0))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_lives_as_long_as_its_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("t.db");
+        let (first, lock) = Owners::enter(&database).unwrap();
+        let (second, _other) = Owners::enter(&database).unwrap();
+        assert!(second.alive(first.name()));
+        assert!(first.alive(first.name()));
+        drop(lock);
+        assert!(!second.alive(first.name()));
+        assert!(!second.path(first.name()).exists());
+    }
+
+    #[test]
+    fn an_inherited_lock_keeps_the_owner_alive() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("t.db");
+        let (first, lock) = Owners::enter(&database).unwrap();
+        let supervisor = lock.file.try_clone().unwrap();
+        drop(lock);
+        let (second, _other) = Owners::enter(&database).unwrap();
+        assert!(second.alive(first.name()));
+        drop(supervisor);
+        assert!(!second.alive(first.name()));
+    }
+
+    #[test]
+    fn locks_of_the_dead_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("t.db");
+        let (first, lock) = Owners::enter(&database).unwrap();
+        let dead = first.path("1-dead");
+        fs::write(&dead, "").unwrap();
+        let _second = Owners::enter(&database).unwrap();
+        assert!(!dead.exists());
+        assert!(first.path(first.name()).exists());
+        drop(lock);
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_is_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let (owners, _lock) = Owners::enter(&folder.path().join("t.db")).unwrap();
+        assert!(!owners.alive("../../etc/passwd"));
+    }
+}

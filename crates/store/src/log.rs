@@ -1,0 +1,167 @@
+//! Reads the log: for replay, and to follow what other processes committed.
+
+use std::sync::Arc;
+
+use api::{Cursor, EventId, Frame, Part, PartId};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::batch::Place;
+use crate::error::StoreError;
+use crate::row::{self, int, uint};
+use crate::text;
+
+/// The most rows of the log that are read at once.
+pub(crate) const CHUNK: u64 = 256;
+
+/// One row of the log, as another process wrote it.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// An event; perhaps one that says how a growing part is.
+    Frame { seq: u64, frame: Frame, part: Option<PartId>, open: bool },
+    /// A part's text grew; here it is as its row has it now.
+    Grown { seq: u64, place: Place, part: Box<Part> },
+    /// A part's text grew, but there is nothing new to tell.
+    Silent { seq: u64 },
+}
+
+impl Entry {
+    pub(crate) fn seq(&self) -> u64 {
+        match self {
+            Self::Frame { seq, .. } | Self::Grown { seq, .. } | Self::Silent { seq } => *seq,
+        }
+    }
+}
+
+/// The greatest sequence number so far.
+pub(crate) fn tip(conn: &Connection) -> Result<u64, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT max(seq) FROM event")?;
+    Ok(uint(statement.query_row([], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)))
+}
+
+/// The smallest sequence number that is still there.
+pub(crate) fn first(conn: &Connection) -> Result<u64, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT min(seq) FROM event")?;
+    Ok(uint(statement.query_row([], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)))
+}
+
+/// Why a cursor does not point to an event of this log, if it does not.
+pub(crate) fn unknown(conn: &Connection, cursor: &Cursor) -> Result<Option<String>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT id FROM event WHERE seq = ?1")?;
+    let found: Option<String> = statement.query_row([int(cursor.seq)], |row| row.get(0)).optional()?;
+    Ok(match found {
+        Some(id) if id == cursor.id.as_str() => None,
+        Some(_) => Some(format!("the cursor {cursor} is of another log")),
+        None if cursor.seq < first(conn)? => Some(format!("the log no longer reaches back to the cursor {cursor}")),
+        None => Some(format!("the cursor {cursor} is unknown here")),
+    })
+}
+
+/// What `SELECT`s of frames begin with.
+const COLUMNS: &str = "SELECT seq, id, session, directory, project, json, part, length FROM event";
+
+/// Consecutive rows mostly share their place; it is allocated once for them.
+#[derive(Default)]
+struct Places(Option<Place>);
+
+impl Places {
+    fn of(&mut self, row: &Row<'_>) -> Result<Place, StoreError> {
+        let directory = row.get_ref(3)?.as_str().map_err(rusqlite::Error::from)?;
+        let project = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
+        match &self.0 {
+            Some(place) if *place.directory == *directory && *place.project == *project => Ok(place.clone()),
+            _ => Ok(self.0.insert(Place { directory: Arc::from(directory), project: Arc::from(project) }).clone()),
+        }
+    }
+}
+
+fn frame(row: &Row<'_>, seq: u64, json: String, places: &mut Places) -> Result<Frame, StoreError> {
+    let id: EventId = row::id("event", row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?;
+    let session: Option<String> = row.get(2)?;
+    let session = session.map(|session| row::id("event", &session)).transpose()?;
+    let place = places.of(row)?;
+    Ok(Frame::stored(Cursor { seq, id }, place.directory, place.project, session, Bytes::from(json)))
+}
+
+/// The frames after one sequence number up to another, both at most [`CHUNK`] apart.
+pub(crate) fn replay(conn: &Connection, after: u64, to: u64) -> Result<Vec<Frame>, StoreError> {
+    let mut statement = conn.prepare_cached(&format!("{COLUMNS} WHERE seq > ?1 AND seq <= ?2 AND json IS NOT NULL"))?;
+    let mut rows = statement.query(params![int(after), int(to)])?;
+    let mut places = Places::default();
+    let mut frames = Vec::new();
+    while let Some(row) = rows.next()? {
+        frames.push(frame(row, uint(row.get(0)?), row.get(5)?, &mut places)?);
+    }
+    Ok(frames)
+}
+
+/// The next rows after one sequence number, up to another, at most [`CHUNK`]. `sent` tells how much of a part is known.
+pub(crate) fn follow(
+    conn: &Connection,
+    after: u64,
+    to: u64,
+    sent: impl Fn(&PartId) -> usize,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut statement =
+        conn.prepare_cached(&format!("{COLUMNS} WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3"))?;
+    let mut rows = statement.query(params![int(after), int(to), int(CHUNK)])?;
+    let mut places = Places::default();
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        let seq = uint(row.get(0)?);
+        let part: Option<String> = row.get(6)?;
+        let part: Option<PartId> = part.map(|part| row::id("event", &part)).transpose()?;
+        let length: Option<i64> = row.get(7)?;
+        entries.push(match (row.get::<_, Option<String>>(5)?, part) {
+            (Some(json), part) => {
+                Entry::Frame { seq, frame: frame(row, seq, json, &mut places)?, part, open: length.is_some() }
+            }
+            (None, Some(id)) if uint(length.unwrap_or(0)) > sent(&id) as u64 => match self::part(conn, &id)? {
+                Some(part) if text::is_open(&part) => {
+                    Entry::Grown { seq, place: places.of(row)?, part: Box::new(part) }
+                }
+                _ => Entry::Silent { seq },
+            },
+            (None, _) => Entry::Silent { seq },
+        });
+    }
+    Ok(entries)
+}
+
+/// A part's row.
+pub(crate) fn part(conn: &Connection, id: &PartId) -> Result<Option<Part>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT json FROM part WHERE id = ?1")?;
+    let json: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
+    json.map(|json| row::json("part", id.as_str(), &json)).transpose()
+}
+
+/// Whether a part is there and did not end.
+pub(crate) fn is_growing(conn: &Connection, id: &PartId) -> Result<bool, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT open FROM part WHERE id = ?1")?;
+    Ok(statement.query_row([id.as_str()], |row| row.get(0)).optional()?.unwrap_or(false))
+}
+
+/// A part that is growing in a session that somebody runs.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    pub owner: String,
+    pub place: Place,
+    pub part: Part,
+}
+
+/// The growing parts of all sessions that somebody runs.
+pub(crate) fn growing(conn: &Connection, most: usize) -> Result<Vec<Growing>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT part.id, part.json, session.directory, session.project, lease.owner
+         FROM lease JOIN part ON part.session = lease.session AND part.open = 1
+         JOIN session ON session.id = lease.session LIMIT ?1",
+    )?;
+    let mut rows = statement.query([int(most as u64)])?;
+    let mut parts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, json): (String, String) = (row.get(0)?, row.get(1)?);
+        let place = Place::new(row.get::<_, String>(2)?, row.get::<_, String>(3)?);
+        parts.push(Growing { owner: row.get(4)?, place, part: row::json("part", &id, &json)? });
+    }
+    Ok(parts)
+}

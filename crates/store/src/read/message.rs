@@ -1,0 +1,139 @@
+//! Messages and parts, with the text that this process's model is writing right now.
+
+use std::collections::HashMap;
+
+use api::{Message, MessageId, MessagePage, MessageWithParts, Part, PartId, SessionId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::Store;
+use crate::error::StoreError;
+use crate::row::{self, int};
+use crate::{log, text};
+
+/// Texts that are newer than their rows. They are taken before the rows are read: a row that ended meanwhile wins.
+type Texts = HashMap<PartId, String>;
+
+fn overlay(part: &mut Part, texts: &mut Texts) {
+    if !text::is_open(part) {
+        return;
+    }
+    let newer = part.head().and_then(|head| texts.remove(&head.id));
+    if let (Some(newer), Some(text)) = (newer, text::text_mut(part))
+        && newer.len() > text.len()
+    {
+        *text = newer;
+    }
+}
+
+/// A message of which the parts are still to be read.
+fn bare(row: &Row<'_>) -> Result<Message, StoreError> {
+    let (id, json): (String, String) = (row.get(0)?, row.get(1)?);
+    row::json("message", &id, &json)
+}
+
+fn with_parts(conn: &Connection, info: Message, texts: &mut Texts) -> Result<MessageWithParts, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT id, json FROM part WHERE message = ?1 ORDER BY id")?;
+    let mut rows = statement.query([info.id().as_str()])?;
+    let mut parts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, json): (String, String) = (row.get(0)?, row.get(1)?);
+        let mut part = row::json("part", &id, &json)?;
+        overlay(&mut part, texts);
+        parts.push(part);
+    }
+    Ok(MessageWithParts { info, parts })
+}
+
+/// Where a message stands in its session.
+fn place(conn: &Connection, session: &SessionId, id: &MessageId) -> Result<Option<(i64, i64)>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT created, rowid FROM message WHERE id = ?1 AND session = ?2")?;
+    Ok(statement.query_row([id.as_str(), session.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+}
+
+fn page(
+    conn: &Connection,
+    session: &SessionId,
+    limit: Option<usize>,
+    before: Option<&MessageId>,
+    texts: &mut Texts,
+) -> Result<MessagePage, StoreError> {
+    let (created, rowid) = match before {
+        Some(id) => place(conn, session, id)?.ok_or_else(|| StoreError::NoMessage { id: id.clone() })?,
+        None => (i64::MAX, i64::MAX),
+    };
+    // One more than wanted tells whether there is an older page; a negative limit means all.
+    let most = limit.map_or(-1, |limit| int(limit as u64).saturating_add(1));
+    let mut statement = conn.prepare_cached(
+        "SELECT id, json FROM message WHERE session = ?1 AND (created, rowid) < (?2, ?3)
+         ORDER BY created DESC, rowid DESC LIMIT ?4",
+    )?;
+    let mut rows = statement.query(params![session.as_str(), created, rowid, most])?;
+    let mut newest_first = Vec::new();
+    while let Some(row) = rows.next()? {
+        newest_first.push(bare(row)?);
+    }
+    let mut older = None;
+    if let Some(limit) = limit
+        && newest_first.len() > limit
+    {
+        newest_first.truncate(limit);
+        older = newest_first.last().map(|message| message.id().clone());
+    }
+    let messages = newest_first.into_iter().rev().map(|message| with_parts(conn, message, texts));
+    Ok(MessagePage { messages: messages.collect::<Result<_, _>>()?, older })
+}
+
+impl Store {
+    /// Messages of a session with their parts, oldest first: all, or the newest `limit` of those before one.
+    pub fn messages(
+        &self,
+        session: &SessionId,
+        limit: Option<usize>,
+        before: Option<&MessageId>,
+    ) -> Result<MessagePage, StoreError> {
+        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
+        self.read(|conn| page(&*conn.unchecked_transaction()?, session, limit, before, &mut texts))
+    }
+
+    /// That message and all later ones of its session.
+    pub fn messages_from(&self, session: &SessionId, from: &MessageId) -> Result<Vec<MessageWithParts>, StoreError> {
+        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
+        self.read(|conn| {
+            let conn = conn.unchecked_transaction()?;
+            let (created, rowid) =
+                place(&conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
+            let mut statement = conn.prepare_cached(
+                "SELECT id, json FROM message WHERE session = ?1 AND (created, rowid) >= (?2, ?3)
+                 ORDER BY created, rowid",
+            )?;
+            let mut rows = statement.query(params![session.as_str(), created, rowid])?;
+            let mut messages = Vec::new();
+            while let Some(row) = rows.next()? {
+                messages.push(with_parts(&conn, bare(row)?, &mut texts)?);
+            }
+            Ok(messages)
+        })
+    }
+
+    /// A message with its parts.
+    pub fn message(&self, id: &MessageId) -> Result<Option<MessageWithParts>, StoreError> {
+        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.message_id == *id));
+        self.read(|conn| {
+            let conn = conn.unchecked_transaction()?;
+            let mut statement = conn.prepare_cached("SELECT id, json FROM message WHERE id = ?1")?;
+            let mut rows = statement.query([id.as_str()])?;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            with_parts(&conn, bare(row)?, &mut texts).map(Some)
+        })
+    }
+
+    /// A part.
+    pub fn part(&self, id: &PartId) -> Result<Option<Part>, StoreError> {
+        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.id == *id));
+        let mut part = self.read(|conn| log::part(conn, id))?;
+        if let Some(part) = &mut part {
+            overlay(part, &mut texts);
+        }
+        Ok(part)
+    }
+}

@@ -1,0 +1,203 @@
+//! Sessions: one, or a page of them.
+
+use api::{Session, SessionId, SessionStatus, Timestamp};
+use rusqlite::types::{ToSql, ToSqlOutput, Value};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
+
+use crate::Store;
+use crate::error::StoreError;
+use crate::lease::{self, Holder};
+use crate::row::{self, int};
+
+/// Sessions of a page, if the query does not say.
+const PAGE: usize = 100;
+
+/// Which sessions to list: newest change first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionQuery {
+    /// Only those of this project.
+    pub project: Option<String>,
+    /// Only those of this very directory.
+    pub directory: Option<String>,
+    /// Only those without a parent.
+    pub roots: bool,
+    /// Only those whose title contains it, whatever the case.
+    pub search: Option<String>,
+    /// Only those that changed at or after.
+    pub start: Option<Timestamp>,
+    /// Only those that changed before: a page's cursor.
+    pub before: Option<Timestamp>,
+    /// The most; 100 by default.
+    pub limit: usize,
+}
+
+impl Default for SessionQuery {
+    fn default() -> Self {
+        Self { project: None, directory: None, roots: false, search: None, start: None, before: None, limit: PAGE }
+    }
+}
+
+impl SessionQuery {
+    /// The statement, and what it binds. It has few shapes, so that each is prepared once.
+    fn sql(&self) -> (String, Vec<Value>) {
+        let mut sql = String::from("SELECT json, id FROM session WHERE 1");
+        let mut values = Vec::new();
+        let mut and = |condition: &str, value: Option<Value>| {
+            sql.push_str(" AND ");
+            sql.push_str(condition);
+            values.extend(value);
+        };
+        if let Some(directory) = &self.directory {
+            and("directory = ?", Some(directory.clone().into()));
+            if let Some(project) = &self.project {
+                // With a `+` it is a filter only, so that the index of directories is used.
+                and("+project = ?", Some(project.clone().into()));
+            }
+        } else if let Some(project) = &self.project {
+            and("project = ?", Some(project.clone().into()));
+        }
+        if self.roots {
+            and("parent IS NULL", None);
+        }
+        if let Some(start) = self.start {
+            and("updated >= ?", Some(start.into()));
+        }
+        if let Some(before) = self.before {
+            and("updated < ?", Some(before.into()));
+        }
+        if let Some(search) = self.search.as_ref().filter(|search| !search.is_empty()) {
+            and("instr(title, ?) > 0", Some(search.to_lowercase().into()));
+        }
+        sql.push_str(" ORDER BY updated DESC, id LIMIT ?");
+        values.push(int(self.limit as u64).into());
+        (sql, values)
+    }
+}
+
+/// Session row's JSON and id.
+fn page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, String)>, StoreError> {
+    let (sql, values) = query.sql();
+    let mut statement = conn.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(values.iter().map(Bound)), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A bound value by reference.
+struct Bound<'a>(&'a Value);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl Store {
+    /// A session.
+    pub fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached("SELECT json FROM session WHERE id = ?1")?;
+            let json: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
+            json.map(|json| row::json("session", id.as_str(), &json)).transpose()
+        })
+    }
+
+    /// Sessions, newest change first.
+    pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
+        let rows = self.read(|conn| page(conn, query))?;
+        rows.iter().map(|(json, id)| row::json("session", id, json)).collect()
+    }
+
+    /// The same as JSON texts, just as they are stored.
+    pub fn sessions_json(&self, query: &SessionQuery) -> Result<Vec<String>, StoreError> {
+        Ok(self.read(|conn| page(conn, query))?.into_iter().map(|(json, _)| json).collect())
+    }
+
+    /// The sessions that a session spawned, oldest first.
+    pub fn children(&self, id: &SessionId) -> Result<Vec<Session>, StoreError> {
+        self.read(|conn| {
+            // Session ids sort newest first.
+            let mut statement =
+                conn.prepare_cached("SELECT json, id FROM session WHERE parent = ?1 ORDER BY id DESC")?;
+            let mut rows = statement.query([id.as_str()])?;
+            let mut children = Vec::new();
+            while let Some(row) = rows.next()? {
+                let (json, id): (String, String) = (row.get(0)?, row.get(1)?);
+                children.push(row::json("session", &id, &json)?);
+            }
+            Ok(children)
+        })
+    }
+
+    /// What every session does that is not idle. Only a live owner of its lease makes a session busy.
+    pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
+        let rows = self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT status.session, status.json, lease.owner FROM status JOIN lease ON lease.session = status.session
+                 ORDER BY status.session",
+            )?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            Ok(rows.collect::<Result<Vec<(String, String, String)>, _>>()?)
+        })?;
+        let living = rows.into_iter().filter(|(_, _, owner)| self.alive(owner));
+        living.map(|(id, json, _)| Ok((row::id("status", &id)?, row::json("status", &id, &json)?))).collect()
+    }
+
+    /// Who runs a session.
+    pub fn holder(&self, session: &SessionId) -> Result<Option<Holder>, StoreError> {
+        let found = self.read(|conn| lease::row(conn, session))?;
+        Ok(found.map(|(owner, _)| Holder { alive: self.alive(&owner), own: owner == self.owner(), owner }))
+    }
+
+    /// Sessions with something to do that perhaps nobody does: those with prompts in the inbox, and those whose
+    /// lease has a dead owner.
+    pub fn unfinished(&self) -> Result<Vec<SessionId>, StoreError> {
+        let rows = self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT DISTINCT session, NULL FROM inbox UNION
+                 SELECT session, owner FROM lease WHERE session NOT IN (SELECT session FROM inbox) ORDER BY 1",
+            )?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<Vec<(String, Option<String>)>, _>>()?)
+        })?;
+        let open = rows.into_iter().filter(|(_, owner)| owner.as_ref().is_none_or(|owner| !self.alive(owner)));
+        open.map(|(id, _)| row::id("lease", &id)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page must come straight out of an index in its order, or 100,000 sessions would be sorted for each.
+    #[test]
+    fn every_page_is_read_from_an_index() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../schema/1.sql")).unwrap();
+        for bits in 0..64u8 {
+            let bit = |n: u8| bits & (1 << n) != 0;
+            let query = SessionQuery {
+                project: bit(0).then(|| "p".to_owned()),
+                directory: bit(1).then(|| "d".to_owned()),
+                roots: bit(2),
+                search: bit(3).then(|| "s".to_owned()),
+                start: bit(4).then_some(1),
+                before: bit(5).then_some(2),
+                limit: 1,
+            };
+            let (sql, values) = query.sql();
+            let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let plan = statement.query_map(params_from_iter(values.iter().map(Bound)), |row| row.get::<_, String>(3));
+            let plan: Vec<String> = plan.unwrap().map(Result::unwrap).collect();
+            let wanted = match (query.roots, &query.directory, &query.project) {
+                (false, Some(_), _) => "session_directory",
+                (false, None, Some(_)) => "session_project",
+                (false, None, None) => "session_updated",
+                (true, Some(_), _) => "root_directory",
+                (true, None, Some(_)) => "root_project",
+                (true, None, None) => "root_updated",
+            };
+            assert_eq!(plan.len(), 1, "{sql}: {plan:?}");
+            assert!(plan[0].contains(wanted), "{sql}: {plan:?}");
+        }
+    }
+}

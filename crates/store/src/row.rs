@@ -1,0 +1,31 @@
+//! Between SQLite's columns and our types.
+
+use serde::de::value::{Error, StrDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer};
+
+use crate::error::StoreError;
+
+/// A number of ours as SQLite takes it.
+pub(crate) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number of SQLite as we take it; there are no negative ones.
+pub(crate) fn uint(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// The value of a JSON column.
+pub(crate) fn json<T: DeserializeOwned>(table: &'static str, id: &str, json: &str) -> Result<T, StoreError> {
+    serde_json::from_str(json).map_err(|error| StoreError::Row { table, id: id.to_owned(), detail: error.to_string() })
+}
+
+/// An id column. Read as JSON reads it, so that whatever could be written can be read.
+pub(crate) fn id<T: DeserializeOwned>(table: &'static str, text: &str) -> Result<T, StoreError> {
+    let deserializer: StrDeserializer<'_, Error> = text.into_deserializer();
+    T::deserialize(deserializer).map_err(|error| StoreError::Row {
+        table,
+        id: text.to_owned(),
+        detail: error.to_string(),
+    })
+}

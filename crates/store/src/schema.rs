@@ -1,0 +1,162 @@
+//! The tables, their migrations, and how a database file is opened without harming one that is not ours.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{StoreError, Trouble};
+
+/// Marks a file as ours ("Tref"), so that another program's database is never migrated.
+const APPLICATION: i64 = 0x5472_6566;
+
+/// The WAL file is cut to this size after a checkpoint.
+const WAL_BYTES: i64 = 16 << 20;
+
+/// How often a step of opening is tried while another process opens the same file; each try waits 20 ms.
+const OPEN_TRIES: u32 = 150;
+
+/// Each migration brings the schema from its index to the next number.
+const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql")];
+
+/// The schema that this program writes.
+pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Opens the file for writing, makes it if it is missing, and brings it to the newest schema.
+pub(crate) fn open(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+    prepare(path)?;
+    let mut tries = 0;
+    loop {
+        match connect(path, busy) {
+            // Switching to WAL takes an exclusive lock and does not wait for it, so a process that opens at the same
+            // moment can make it fail.
+            Err(error) if error.is_busy() && tries < OPEN_TRIES => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done.map_err(|error| error.at(path)),
+        }
+    }
+}
+
+/// Makes directory and file with tight permissions.
+///
+/// The file must never be opened here: closing it would drop the locks that SQLite holds on it for another connection
+/// of this process.
+fn prepare(path: &Path) -> Result<(), StoreError> {
+    let fail = |error: std::io::Error| StoreError::io(path, &error);
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(fail)?;
+    }
+    if !fs::exists(path).map_err(fail)? {
+        let fresh = path.with_extension(format!("{:016x}.new", fastrand::u64(..)));
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(fail)?;
+        let linked = fs::hard_link(&fresh, path);
+        fs::remove_file(&fresh).map_err(fail)?;
+        match linked {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(fail(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn connect(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+    let mut conn = Connection::open_with_flags(path, flags())?;
+    conn.busy_timeout(busy)?;
+    // Until the file is known to be ours, closing it must not move pages from the WAL into it.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    identify(path, &conn)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    tighten(path).map_err(|error| StoreError::io(path, &error))?;
+    conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    conn.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(()))?;
+    conn.pragma_update(None, "synchronous", "normal")?;
+    conn.pragma_update(None, "temp_store", "memory")?;
+    conn.set_prepared_statement_cache_capacity(128);
+    migrate(&mut conn)?;
+    Ok(conn)
+}
+
+/// Refuses a file that is damaged, newer or another program's, by reading alone.
+fn identify(path: &Path, conn: &Connection) -> Result<(), StoreError> {
+    // One snapshot: another process may be making the tables at this moment.
+    let snapshot = conn.unchecked_transaction()?;
+    let tables: i64 = snapshot.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let application: i64 = snapshot.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if application != APPLICATION && tables > 0 {
+        return Err(StoreError::trouble(path, Trouble::Foreign, format!("application id {application:#x}")));
+    }
+    refuse_newer(version(&snapshot)?)
+}
+
+/// Takes a file from others that could read it.
+fn tighten(path: &Path) -> std::io::Result<()> {
+    let mut permissions = fs::metadata(path)?.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        permissions.set_mode(0o600);
+        fs::set_permissions(path, permissions)?;
+    }
+    Ok(())
+}
+
+fn migrate(conn: &mut Connection) -> Result<(), StoreError> {
+    if version(conn)? == VERSION {
+        return Ok(());
+    }
+    let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    // Another process may have migrated while this one waited for the lock.
+    let from = version(&transaction)?;
+    refuse_newer(from)?;
+    for migration in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(0)) {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    Ok(transaction.commit()?)
+}
+
+/// The file's schema, as this connection sees it now.
+pub(crate) fn version(conn: &Connection) -> Result<i64, StoreError> {
+    Ok(conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?)
+}
+
+/// Stops a program that is older than the file.
+pub(crate) fn refuse_newer(found: i64) -> Result<(), StoreError> {
+    if found > VERSION {
+        return Err(StoreError::Newer { path: Default::default(), found, known: VERSION });
+    }
+    Ok(())
+}
+
+fn flags() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
+/// A connection that only reads. It is opened writable, as WAL readers share an index file that they may have to make.
+pub(crate) fn reader(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+    let conn = Connection::open_with_flags(path, flags())?;
+    conn.busy_timeout(busy)?;
+    conn.pragma_update(None, "query_only", true)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// Looks through the whole file for damage, without changing it.
+pub(crate) fn check(path: &Path, busy: Duration) -> Result<(), StoreError> {
+    fs::metadata(path).map_err(|error| StoreError::io(path, &error))?;
+    let found = || -> Result<String, StoreError> {
+        let conn = reader(path, busy)?;
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        identify(path, &conn)?;
+        Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)
+    };
+    match found().map_err(|error| error.at(path))? {
+        text if text == "ok" => Ok(()),
+        text => Err(StoreError::trouble(path, Trouble::Damaged, text)),
+    }
+}

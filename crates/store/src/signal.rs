@@ -1,0 +1,77 @@
+//! Signals to the process that runs a session: rows that its follower picks up.
+
+use api::{MessageId, SessionId};
+use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+use crate::row;
+
+/// The most signals that wait in a process for its engine.
+pub(crate) const QUEUE: usize = 256;
+
+/// The most signals that wait in the database for one process.
+const WAITING: i64 = 1024;
+
+/// What the owner of a session's lease is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Signal {
+    /// Stop the turn.
+    Abort,
+    /// Look at the rows again.
+    Wake,
+    /// An ask was answered.
+    Reply {
+        /// The ask.
+        ask: String,
+    },
+    /// A message came for the running turn.
+    Steer {
+        /// The message.
+        message: MessageId,
+    },
+}
+
+/// Leaves a signal for another process. Must run in a transaction.
+pub(crate) fn send(conn: &Connection, owner: &str, session: &SessionId, signal: &Signal) -> Result<(), StoreError> {
+    let json = serde_json::to_string(signal).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    let mut statement = conn.prepare_cached("SELECT count(*) FROM signal WHERE owner = ?1")?;
+    if statement.query_row([owner], |row| row.get::<_, i64>(0))? >= WAITING {
+        return Err(StoreError::Overloaded("signals"));
+    }
+    conn.prepare_cached("INSERT INTO signal (owner, session, json) VALUES (?1, ?2, ?3)")?.execute(params![
+        owner,
+        session.as_str(),
+        json
+    ])?;
+    Ok(())
+}
+
+/// Whether signals wait for a process.
+pub(crate) fn waiting(conn: &Connection, owner: &str) -> Result<bool, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM signal WHERE owner = ?1)")?;
+    Ok(statement.query_row([owner], |row| row.get(0))?)
+}
+
+/// Takes the oldest signals of a process out of the database, so that none is delivered twice.
+pub(crate) fn take(conn: &Connection, owner: &str, most: usize) -> Result<Vec<(SessionId, Signal)>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "DELETE FROM signal WHERE id IN (SELECT id FROM signal WHERE owner = ?1 ORDER BY id LIMIT ?2)
+         RETURNING id, session, json",
+    )?;
+    let rows = statement.query_map(params![owner, i64::try_from(most).unwrap_or(i64::MAX)], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+    })?;
+    let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
+    rows.sort_by_key(|(id, ..)| *id);
+    let mut signals = Vec::with_capacity(rows.len());
+    for (id, session, json) in rows {
+        // One that a newer version sent is left out: this one could not act on it.
+        match row::json("signal", &id.to_string(), &json) {
+            Ok(signal) => signals.push((row::id("signal", &session)?, signal)),
+            Err(error) => tracing::warn!(%error, "a signal was not understood"),
+        }
+    }
+    Ok(signals)
+}

@@ -1,0 +1,76 @@
+//! Parts whose text grows while the model writes.
+
+use std::sync::Arc;
+
+use api::{Event, EventBody, Frame, MessageId, Part, PartId, PartTime, SessionId};
+use bytes::Bytes;
+
+use crate::batch::Place;
+
+/// The text of a part that can grow.
+pub(crate) fn text(part: &Part) -> Option<&str> {
+    match part {
+        Part::Text(part) => Some(&part.text),
+        Part::Reasoning(part) => Some(&part.text),
+        _ => None,
+    }
+}
+
+/// The same, to change it.
+pub(crate) fn text_mut(part: &mut Part) -> Option<&mut String> {
+    match part {
+        Part::Text(part) => Some(&mut part.text),
+        Part::Reasoning(part) => Some(&mut part.text),
+        _ => None,
+    }
+}
+
+/// Whether the part's text may still grow: it began and did not end. What the human wrote has no time at all.
+pub(crate) fn is_open(part: &Part) -> bool {
+    let time = match part {
+        Part::Text(part) => part.time.as_ref(),
+        Part::Reasoning(part) => Some(&part.time),
+        _ => None,
+    };
+    matches!(time, Some(PartTime { end: None, .. }))
+}
+
+/// Id, session and message of a part, also of one whose kind is unknown.
+pub(crate) fn ids(part: &Part) -> Option<(PartId, SessionId, MessageId)> {
+    if let Part::Other(map) = part {
+        let field = |name: &str| map.get(name).and_then(|value| value.as_str());
+        return Some((
+            PartId::parse(field("id")?).ok()?,
+            SessionId::parse(field("sessionID")?).ok()?,
+            MessageId::parse(field("messageID")?).ok()?,
+        ));
+    }
+    let head = part.head()?;
+    Some((head.id.clone(), head.session_id.clone(), head.message_id.clone()))
+}
+
+/// A frame that is not in the log: the text grew by `delta`.
+pub(crate) fn delta_frame(place: &Place, part: &Part, delta: &str) -> Option<Frame> {
+    let head = part.head()?;
+    live_frame(
+        place,
+        EventBody::PartDelta {
+            session_id: head.session_id.clone(),
+            message_id: head.message_id.clone(),
+            part_id: head.id.clone(),
+            field: "text".to_owned(),
+            delta: delta.to_owned(),
+        },
+    )
+}
+
+/// A frame that is not in the log: the part with its text so far.
+pub(crate) fn part_frame(place: &Place, part: &Part) -> Option<Frame> {
+    live_frame(place, EventBody::part(part.clone())?)
+}
+
+fn live_frame(place: &Place, body: EventBody) -> Option<Frame> {
+    let event = Event::new(body);
+    let json = Bytes::from(serde_json::to_vec(&event).ok()?);
+    Some(Frame::new(None, place.directory.clone(), place.project.clone(), Arc::new(event), json))
+}

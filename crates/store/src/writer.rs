@@ -1,0 +1,374 @@
+//! The one thread that writes: it takes all batches that wait into one transaction, and follows other processes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use api::{Cursor, Frame, SessionId};
+use rusqlite::{Connection, params};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use crate::apply::{self, Applied};
+use crate::batch::{Batch, Committed, Op};
+use crate::error::StoreError;
+use crate::feed::Feed;
+use crate::lease::{self, Acquire, Owners};
+use crate::row::int;
+use crate::signal::Signal;
+use crate::{log, schema, signal};
+
+/// The most jobs that wait for the writer; further callers wait for room.
+pub(crate) const QUEUE: usize = 1024;
+
+/// The most jobs of one transaction.
+const GROUP: usize = 128;
+
+/// How often other processes' commits are looked for. Half of the 50 ms within which they must be seen.
+const POLL: Duration = Duration::from_millis(25);
+
+/// The log is pruned whenever it grew by this many rows.
+const PRUNE_EVERY: u64 = 256;
+
+/// The most rows that are pruned in one transaction, so that nobody waits long for it.
+const PRUNE_STEP: u64 = 2048;
+
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Commit(Batch),
+    Acquire(SessionId),
+    Signal(SessionId, Signal),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Commit(Committed),
+    Acquire(Acquire),
+    Signal(bool),
+}
+
+/// Work with its way back.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub work: Work,
+    pub reply: oneshot::Sender<Result<Done, StoreError>>,
+    pub _room: OwnedSemaphorePermit,
+}
+
+/// What reaches the writer's queue.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Job(Box<Job>),
+    /// Somebody watches now.
+    Follow,
+}
+
+/// The outcome of one job inside a transaction that is not committed yet.
+enum Outcome {
+    Applied(Applied),
+    Acquire(Acquire),
+    Sent(bool),
+    /// The owner is this process: no row is needed.
+    Deliver,
+}
+
+/// Why a whole group failed.
+enum Failure {
+    /// The transaction could not begin: nothing was tried.
+    Begin(StoreError),
+    /// The transaction was lost: a smaller one may still work.
+    Lost(StoreError),
+}
+
+pub(crate) struct Writer {
+    pub conn: Connection,
+    pub path: PathBuf,
+    pub owners: Owners,
+    pub feed: Arc<Feed>,
+    pub signals: mpsc::Sender<(SessionId, Signal)>,
+    pub calls: Receiver<Call>,
+    /// The log keeps this many of its newest rows.
+    pub keep: u64,
+    /// Commits until this process kills itself, for crash tests.
+    pub crash_after: Option<u64>,
+    pub state: State,
+}
+
+/// What the writer remembers between transactions.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Whether commits are fsynced at the moment.
+    full: bool,
+    /// Changes when another process has committed.
+    data_version: i64,
+    /// Leases that this process holds.
+    leases: i64,
+    /// Signals wait that did not fit into the queue.
+    signals_left: bool,
+    /// Rows added to the log since it was last found short enough.
+    grown: u64,
+}
+
+impl Writer {
+    /// Works until the store is dropped.
+    pub(crate) fn run(mut self) {
+        loop {
+            let call = if self.following() {
+                match self.calls.recv_timeout(POLL) {
+                    Ok(call) => Some(call),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            } else {
+                match self.calls.recv() {
+                    Ok(call) => Some(call),
+                    Err(_) => return,
+                }
+            };
+            let more = std::iter::from_fn(|| self.calls.try_recv().ok());
+            let group: Vec<Job> = call
+                .into_iter()
+                .chain(more)
+                .take(GROUP)
+                .filter_map(|call| match call {
+                    Call::Job(job) => Some(*job),
+                    Call::Follow => None,
+                })
+                .collect();
+            if !group.is_empty() {
+                self.process(group);
+            }
+            if self.following()
+                && let Err(error) = self.poll()
+            {
+                tracing::warn!(error = %error.at(&self.path), "other processes cannot be followed");
+            }
+        }
+    }
+
+    fn following(&self) -> bool {
+        self.state.leases > 0 || self.state.signals_left || self.feed.watched()
+    }
+
+    /// Runs a group of jobs in one transaction; alone, each in its own, if that was lost.
+    fn process(&mut self, group: Vec<Job>) {
+        match self.transact(&group) {
+            Ok(outcomes) => self.finish(group, outcomes),
+            Err(Failure::Lost(_)) if group.len() > 1 => {
+                for job in group {
+                    self.process(vec![job]);
+                }
+            }
+            Err(Failure::Begin(error) | Failure::Lost(error)) => {
+                let error = error.at(&self.path);
+                for job in group {
+                    let _ = job.reply.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    fn transact(&mut self, group: &[Job]) -> Result<Vec<Result<Outcome, StoreError>>, Failure> {
+        let durable = group.iter().any(|job| matches!(&job.work, Work::Commit(batch) if batch.durable));
+        self.begin(durable).map_err(Failure::Begin)?;
+        match self.apply(group) {
+            Ok(outcomes) => Ok(outcomes),
+            Err(error) => {
+                // After some errors SQLite has rolled back already.
+                if !self.conn.is_autocommit()
+                    && let Err(error) = self.conn.execute_batch("ROLLBACK")
+                {
+                    tracing::error!(%error, "a failed transaction cannot be rolled back");
+                }
+                Err(Failure::Lost(error))
+            }
+        }
+    }
+
+    fn begin(&mut self, durable: bool) -> Result<(), StoreError> {
+        if durable != self.state.full {
+            self.conn.execute_batch(if durable {
+                "PRAGMA synchronous = FULL"
+            } else {
+                "PRAGMA synchronous = NORMAL"
+            })?;
+            self.state.full = durable;
+        }
+        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        if let Err(error) = schema::version(&self.conn).and_then(schema::refuse_newer) {
+            self.conn.execute_batch("ROLLBACK")?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Applies each job under its own savepoint and commits. An error means that the transaction is of no use.
+    fn apply(&mut self, group: &[Job]) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        let mut outcomes = Vec::with_capacity(group.len());
+        let mut logged = 0;
+        for job in group {
+            self.conn.prepare_cached("SAVEPOINT job")?.execute([])?;
+            let outcome = self.one(&job.work);
+            match &outcome {
+                Ok(Outcome::Applied(applied)) => logged += applied.logged,
+                Ok(_) => {}
+                Err(error) if self.conn.is_autocommit() => return Err(error.clone()),
+                Err(_) => {
+                    self.conn.prepare_cached("ROLLBACK TO job")?.execute([])?;
+                }
+            }
+            self.conn.prepare_cached("RELEASE job")?.execute([])?;
+            outcomes.push(outcome);
+        }
+        let grown = self.prune(self.state.grown + logged)?;
+        self.conn.prepare_cached("COMMIT")?.execute([])?;
+        self.maybe_crash();
+        self.state.grown = grown;
+        Ok(outcomes)
+    }
+
+    fn maybe_crash(&mut self) {
+        if let Some(left) = &mut self.crash_after {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            }
+        }
+    }
+
+    fn one(&self, work: &Work) -> Result<Outcome, StoreError> {
+        match work {
+            Work::Commit(batch) => apply::batch(&self.conn, batch).map(Outcome::Applied),
+            Work::Acquire(session) => lease::acquire(&self.conn, &self.owners, session).map(Outcome::Acquire),
+            Work::Signal(session, signal) => match lease::row(&self.conn, session)? {
+                Some((owner, _)) if owner == self.owners.name() => Ok(Outcome::Deliver),
+                Some((owner, _)) if self.owners.alive(&owner) => {
+                    signal::send(&self.conn, &owner, session, signal)?;
+                    Ok(Outcome::Sent(true))
+                }
+                _ => Ok(Outcome::Sent(false)),
+            },
+        }
+    }
+
+    /// Cuts the log to its bound, a piece at a time. Gives back how much growth is still to be looked at.
+    fn prune(&self, grown: u64) -> Result<u64, StoreError> {
+        if grown < PRUNE_EVERY {
+            return Ok(grown);
+        }
+        let (first, last) = (log::first(&self.conn)?, log::tip(&self.conn)?);
+        let excess = (last + 1).saturating_sub(first).saturating_sub(self.keep);
+        if excess > 0 {
+            let to = first + excess.min(PRUNE_STEP);
+            self.conn.prepare_cached("DELETE FROM event WHERE seq < ?1")?.execute(params![int(to)])?;
+        }
+        Ok(if excess > PRUNE_STEP { grown } else { 0 })
+    }
+
+    /// Sends the frames of a committed group, then answers.
+    fn finish(&mut self, group: Vec<Job>, outcomes: Vec<Result<Outcome, StoreError>>) {
+        let mut leases = false;
+        for (job, outcome) in group.into_iter().zip(outcomes) {
+            let Job { work, reply, .. } = job;
+            let done = match (outcome, work) {
+                (Ok(Outcome::Applied(applied)), Work::Commit(batch)) => {
+                    leases |= batch.ops.iter().any(|op| matches!(op, Op::Release(_) | Op::DeleteSession(_)));
+                    Ok(Done::Commit(self.publish(&batch, applied)))
+                }
+                (Ok(Outcome::Acquire(acquire)), _) => {
+                    leases = true;
+                    Ok(Done::Acquire(acquire))
+                }
+                (Ok(Outcome::Deliver), Work::Signal(session, signal)) => match self.signals.try_send((session, signal))
+                {
+                    Ok(()) => Ok(Done::Signal(true)),
+                    Err(_) => Err(StoreError::Overloaded("signals")),
+                },
+                (Ok(Outcome::Sent(sent)), _) => Ok(Done::Signal(sent)),
+                (Ok(_), _) => Err(StoreError::Closed),
+                (Err(error), _) => Err(error.at(&self.path)),
+            };
+            // The caller may have stopped waiting; what it asked for is done all the same.
+            let _ = reply.send(done);
+        }
+        if leases {
+            self.count_leases();
+        }
+    }
+
+    fn publish(&mut self, batch: &Batch, applied: Applied) -> Committed {
+        let Applied { events, last, versions, logged } = applied;
+        let cursor = events.last().map(|(seq, event, _)| Cursor { seq: *seq, id: event.id.clone() });
+        if logged > 0 {
+            // What others committed before this batch must go out before it.
+            self.catch_up(last - logged);
+        }
+        let place = &batch.place;
+        let frames = events.into_iter().map(|(seq, event, json)| {
+            let cursor = Cursor { seq, id: event.id.clone() };
+            let (directory, project) = (place.directory.clone(), place.project.clone());
+            (seq, Frame::new(Some(cursor), directory, project, event, json))
+        });
+        self.feed.publish_own(batch, frames, last);
+        Committed { last: cursor, versions }
+    }
+
+    /// Sends what other processes committed, up to a sequence number.
+    fn catch_up(&self, to: u64) {
+        loop {
+            let published = self.feed.published();
+            if published >= to {
+                return;
+            }
+            if !self.feed.watched() {
+                self.feed.skip(to);
+                continue;
+            }
+            match log::follow(&self.conn, published, to, |part| self.feed.sent(part)) {
+                // Sequence numbers have no holes, so a missing one was pruned before it could be sent.
+                Ok(entries) if entries.first().is_none_or(|entry| entry.seq() > published + 1) => {
+                    return self.feed.cut(to);
+                }
+                Ok(entries) => self.feed.publish_foreign(entries),
+                Err(error) => {
+                    tracing::error!(error = %error.at(&self.path), "the log cannot be followed; watchers are cut");
+                    return self.feed.cut(to);
+                }
+            }
+        }
+    }
+
+    /// Looks for what other processes committed.
+    fn poll(&mut self) -> Result<(), StoreError> {
+        let version: i64 = self.conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if version != self.state.data_version {
+            self.catch_up(log::tip(&self.conn)?);
+            self.count_leases();
+            self.state.signals_left = signal::waiting(&self.conn, self.owners.name())?;
+            self.state.data_version = version;
+        }
+        let room = self.signals.capacity();
+        if self.state.signals_left && room > 0 {
+            for signal in signal::take(&self.conn, self.owners.name(), room)? {
+                // Only this thread fills the queue, so the room is still there.
+                let _ = self.signals.try_send(signal);
+            }
+            self.state.signals_left = signal::waiting(&self.conn, self.owners.name())?;
+        }
+        Ok(())
+    }
+
+    fn count_leases(&mut self) {
+        let count = || -> Result<i64, StoreError> {
+            let mut statement = self.conn.prepare_cached("SELECT count(*) FROM lease WHERE owner = ?1")?;
+            Ok(statement.query_row([self.owners.name()], |row| row.get(0))?)
+        };
+        match count() {
+            Ok(count) => self.state.leases = count,
+            // Rather follow for nothing than miss a signal.
+            Err(error) => tracing::warn!(error = %error.at(&self.path), "the own leases cannot be counted"),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A project that exists for one test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A temporary git repository beside an empty home of its own; gone when dropped.
+pub struct TempProject {
+    root: TempDir,
+    directory: PathBuf,
+}
+
+impl Default for TempProject {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TempProject {
+    /// A repository with one commit (`README.md`).
+    pub fn new() -> Self {
+        let project = Self::without_git();
+        project.git(&["init", "--quiet", "--initial-branch=main"]);
+        project.write("README.md", "# A project\n");
+        project.commit("start");
+        project
+    }
+
+    /// An empty directory that is no repository.
+    pub fn without_git() -> Self {
+        let root = tempfile::Builder::new().prefix("trefoil-test-").tempdir().expect("a temporary directory");
+        // Resolved, because the programs under test resolve symbolic links (macOS has one on the way to /tmp).
+        let base = root.path().canonicalize().expect("the temporary directory exists");
+        let directory = base.join("project");
+        for folder in [&directory, &base.join("home"), &base.join("tmp")] {
+            std::fs::create_dir(folder).expect("a folder in the temporary directory");
+        }
+        Self { root, directory }
+    }
+
+    /// The project's directory, absolute and without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The project's directory as text.
+    pub fn directory(&self) -> String {
+        self.directory.to_str().expect("temporary paths are UTF-8").to_owned()
+    }
+
+    /// The empty home beside it.
+    pub fn home(&self) -> PathBuf {
+        self.directory.with_file_name("home")
+    }
+
+    /// The whole temporary directory, which holds project and home.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Writes a file of the project, with its folders; gives its absolute path.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        put(self.directory.join(path), content.as_ref())
+    }
+
+    /// Writes a file in the home, for example `.config/opencode/opencode.json`.
+    pub fn write_home(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        put(self.home().join(path), content.as_ref())
+    }
+
+    /// A file of the project.
+    pub fn read(&self, path: impl AsRef<Path>) -> String {
+        let path = self.directory.join(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Commits everything.
+    pub fn commit(&self, message: &str) {
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--allow-empty", "-m", message]);
+    }
+
+    /// Runs git in the project; gives its output.
+    pub fn git(&self, arguments: &[&str]) -> String {
+        let output = self.command("git").args(arguments).output().expect("git is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "git {}: {errors}", arguments.join(" "));
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// The whole environment of a child process: nothing of the real home or configuration is in it.
+    pub fn env(&self) -> Vec<(String, String)> {
+        let home = self.home();
+        let text = |path: &Path| path.to_str().expect("temporary paths are UTF-8").to_owned();
+        let mut env = vec![
+            ("HOME", text(&home)),
+            ("XDG_CONFIG_HOME", text(&home.join(".config"))),
+            ("XDG_DATA_HOME", text(&home.join(".local/share"))),
+            ("XDG_STATE_HOME", text(&home.join(".local/state"))),
+            ("XDG_CACHE_HOME", text(&home.join(".cache"))),
+            ("TMPDIR", text(&self.directory.with_file_name("tmp"))),
+            ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
+            ("GIT_TERMINAL_PROMPT", "0".to_owned()),
+            ("LANG", "C.UTF-8".to_owned()),
+            ("NO_COLOR", "1".to_owned()),
+        ];
+        for name in ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"] {
+            env.push((name, "Test".to_owned()));
+        }
+        for name in ["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"] {
+            env.push((name, "test@example.org".to_owned()));
+        }
+        env.push(("PATH", std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned())));
+        env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// A child process in the project, with [`env`](Self::env) and nothing else.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.directory).env_clear().envs(self.env()).stdin(std::process::Stdio::null());
+        command
+    }
+}
+
+fn put(path: PathBuf, content: &[u8]) -> PathBuf {
+    let written = std::fs::create_dir_all(path.parent().expect("a file has a folder"))
+        .and_then(|()| std::fs::write(&path, content));
+    written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_a_clean_repository_with_its_own_home() {
+        let project = TempProject::new();
+        assert_eq!(project.git(&["status", "--porcelain"]), "");
+        project.write("src/deep/a.txt", "one\n");
+        assert_eq!(project.git(&["status", "--porcelain"]), "?? src/");
+        assert_eq!(project.read("src/deep/a.txt"), "one\n");
+        let output = project.command("sh").args(["-c", "echo $HOME; pwd"]).output().unwrap();
+        let want = format!("{}\n{}\n", project.home().display(), project.path().display());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), want);
+        let root = project.root().to_owned();
+        drop(project);
+        assert!(!root.exists());
+    }
+}

@@ -1,0 +1,224 @@
+//! The `bash` tool: runs a command line.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use exec::bash::Parsed;
+use exec::{End, Spec};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::context::{Context, Options, ProgressUpdate};
+use crate::path;
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
+use crate::truncate::{self, Total, truncate};
+use crate::write::object;
+
+/// The longest time that a call can ask for.
+const MAX_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+/// How much of the output a client sees while the command runs: its end.
+const LIVE_BYTES: usize = 32 * 1024;
+/// Files outside every workspace that harm nobody.
+const DEVICES: [&str; 8] =
+    ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"];
+
+/// Runs a command line in a shell and gives its output, stdout and stderr together.
+///
+/// There is no terminal and no input, so use options that need none (`--yes`, `--no-pager`). Everything that the command
+/// started is ended with it: nothing keeps running in the background. Long output is shortened in its middle, and the whole
+/// of it is kept in a file that you are told of. To read, find or change files, the other tools are better.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Input {
+    /// The command line.
+    command: String,
+    /// How long it may take, in milliseconds; 120000 if left out.
+    timeout: Option<u64>,
+    /// The folder to run in; the working directory if left out. Better than `cd`.
+    workdir: Option<String>,
+}
+
+pub(crate) struct Bash;
+
+impl TypedTool for Bash {
+    type Input = Input;
+    const NAME: &'static str = "bash";
+    const EFFECT: Effect = Effect::SideEffect;
+
+    async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
+        let parsed = exec::bash::parse(&input.command);
+        let mut needs = Vec::new();
+        let understood = leaving(ctx, input, &parsed, &mut needs)?;
+        needs.push(command_need(&input.command, parsed, understood));
+        Ok(needs)
+    }
+
+    async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
+        let timeout = match input.timeout {
+            None => ctx.options.bash_timeout,
+            Some(0) => return Err(ToolError::failed("timeout is 0, so the command could not run. Give milliseconds.")),
+            Some(millis) => Duration::from_millis(millis).min(MAX_TIMEOUT),
+        };
+        let workdir = path::locate(&ctx, input.workdir.as_deref().unwrap_or("."))?;
+        path::confirm(&ctx, &Vec::from_iter(workdir.leave_for_folder()))?;
+        let mut spec = Spec::shell(&ctx.options.shell, &input.command, &workdir.real);
+        spec.env = ctx.options.shell_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        spec.timeout = Some(timeout);
+        spec.keep_bytes = ctx.options.max_bytes;
+        let folder = ctx.options.output_dir.clone();
+        let made = tokio::task::spawn_blocking(move || truncate::make_output_dir(&folder)).await;
+        spec.spill = matches!(made, Ok(Ok(()))).then(|| truncate::output_path(&ctx.options));
+
+        let mut live = Live { text: String::new(), ctx: &ctx };
+        live.send();
+        let mut on_output = |text: &str| live.push(text);
+        let outcome = ctx.exec.run(spec, ctx.cancel.clone(), &mut on_output).await;
+        let outcome = outcome.map_err(|error| ToolError::failed(format!("The command did not run: {error}")))?;
+
+        let (text, truncated) = shorten(outcome.output, &ctx.options).await;
+        let exit = match outcome.end {
+            End::Exited(code) => Some(code),
+            _ => None,
+        };
+        let mut output = if text.is_empty() { "(no output)".to_owned() } else { text.clone() };
+        if let Some(note) = note(outcome.end, timeout) {
+            output.push_str(&format!("\n\n<shell_metadata>\n{note}\n</shell_metadata>"));
+        }
+        let metadata = object(json!({"output": text, "exit": exit, "truncated": truncated}));
+        Ok(Output { title: input.command, output, metadata, ..Output::default() })
+    }
+}
+
+/// The needs for folders outside the workspace: the working directory, the paths of known commands, redirects. False if a
+/// path could not be judged.
+fn leaving(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>) -> Result<bool, ToolError> {
+    let workdir = path::locate(ctx, input.workdir.as_deref().unwrap_or("."))?;
+    needs.extend(workdir.leave_for_folder());
+    let mut understood = true;
+    let arguments = parsed.commands.iter().flat_map(|command| &command.paths);
+    for path in arguments.chain(&parsed.writes).chain(&parsed.reads) {
+        if DEVICES.contains(&path.as_str()) {
+            continue;
+        }
+        let need = match home(path, &ctx.options) {
+            Some(Home::Unknown) => Some(path::external(path, path.rsplit_once('/').map_or(path, |(parent, _)| parent))),
+            Some(Home::Known(path)) => judge(ctx, &workdir.shown, &path, &mut understood),
+            None => judge(ctx, &workdir.shown, path, &mut understood),
+        };
+        needs.extend(need.filter(|need| needs.iter().all(|other| other.patterns != need.patterns)));
+    }
+    Ok(understood)
+}
+
+fn judge(ctx: &Context, workdir: &Path, path: &str, understood: &mut bool) -> Option<Need> {
+    match path::locate_from(ctx, workdir, path) {
+        Ok(target) if target.real.is_dir() => target.leave_for_folder(),
+        Ok(target) => target.leave_for_file(),
+        Err(_) => {
+            *understood = false;
+            None
+        }
+    }
+}
+
+enum Home {
+    Known(String),
+    Unknown,
+}
+
+/// A path in somebody's home. Where that is, only the command's environment tells.
+fn home(path: &str, options: &Options) -> Option<Home> {
+    let rest = path.strip_prefix('~')?;
+    let home = options.shell_env.iter().find(|(name, _)| name == "HOME");
+    match home {
+        Some((_, home)) if rest.is_empty() || rest.starts_with('/') => Some(Home::Known(format!("{home}{rest}"))),
+        _ => Some(Home::Unknown),
+    }
+}
+
+fn command_need(command: &str, parsed: Parsed, understood: bool) -> Need {
+    let mut patterns: Vec<String> = Vec::new();
+    let mut always: Vec<String> = Vec::new();
+    let add = |list: &mut Vec<String>, text: String| {
+        if !list.contains(&text) {
+            list.push(text);
+        }
+    };
+    let opaque = !parsed.opaque.is_empty() || !understood;
+    for simple in parsed.commands {
+        add(&mut patterns, simple.text);
+        add(&mut always, format!("{} *", simple.prefix));
+    }
+    parsed.opaque.into_iter().for_each(|source| add(&mut patterns, source));
+    if patterns.is_empty() {
+        patterns.push(command.to_owned());
+    }
+    let need = Need::new("bash", "").with("command", command);
+    Need { patterns, always, opaque, ..need }
+}
+
+/// The end of the output so far, for those who watch.
+struct Live<'a> {
+    text: String,
+    ctx: &'a Context,
+}
+
+impl Live<'_> {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        if self.text.len() > LIVE_BYTES {
+            let start = self.text.ceil_char_boundary(self.text.len() - LIVE_BYTES);
+            self.text.drain(..start);
+        }
+        self.send();
+    }
+
+    fn send(&self) {
+        let metadata = Some(object(json!({"output": self.text})));
+        self.ctx.progress.send(ProgressUpdate { title: None, metadata });
+    }
+}
+
+/// The output within its limits, and whether it was shortened.
+async fn shorten(output: exec::Output, options: &Options) -> (String, bool) {
+    if !output.truncated {
+        let cut = truncate(output.text, options).await;
+        return (cut.text, cut.path.is_some());
+    }
+    let total = Total { lines: output.total_lines, bytes: output.total_bytes };
+    let (spilled, bytes) = (output.spilled.clone(), options.max_bytes as u64);
+    let tail = tokio::task::spawn_blocking(move || tail(&spilled?, bytes)).await.ok().flatten().unwrap_or_default();
+    let mut text = truncate::join(&output.text, &tail, total, output.spilled.as_deref(), options);
+    if let Some(error) = output.spill_error {
+        text.push_str(&format!("\n[The file with the whole output is not complete: {error}]"));
+    }
+    (text, true)
+}
+
+/// The end of a file.
+fn tail(path: &Path, bytes: u64) -> Option<String> {
+    let mut file = std::fs::File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes))).ok()?;
+    let mut content = Vec::new();
+    file.take(bytes).read_to_end(&mut content).ok()?;
+    Some(String::from_utf8_lossy(&content).into_owned())
+}
+
+/// What the model is told of an end that was not the command's own.
+fn note(end: End, timeout: Duration) -> Option<String> {
+    match end {
+        End::Exited(_) => None,
+        End::Signalled(signal) => Some(format!("The command was ended by signal {signal}.")),
+        End::TimedOut => Some(format!(
+            "The command was ended because it took longer than its timeout of {} ms. \
+             If it needs more time and does not wait for input, run it again with a larger timeout.",
+            timeout.as_millis()
+        )),
+        End::Cancelled => Some("User aborted the command".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Files on the local disk, touched without ever following a symbolic link that the caller did not resolve.
+//!
+//! [`resolve`] follows links once and gives a path without any; the functions here then walk that path handle by handle
+//! (`O_NOFOLLOW`), so a link that is put in its place afterwards is an error, not an escape.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use api::{Environment, EnvironmentError};
+use futures::future::BoxFuture;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// The largest file that is read whole.
+pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+/// How many symbolic links one path may take, as in the Linux kernel.
+const MAX_LINKS: usize = 40;
+
+#[cfg(target_os = "linux")]
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+#[cfg(not(target_os = "linux"))]
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The disk. Its paths must be absolute and free of symbolic links (see [`resolve`]).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalEnvironment;
+
+impl Environment for LocalEnvironment {
+    fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>> {
+        Box::pin(blocking(path, read))
+    }
+
+    fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>> {
+        let content = content.to_vec();
+        Box::pin(blocking(path, move |path| write(path, &content)))
+    }
+}
+
+/// Deletes a file. An editor has no say in this, so it is not part of [`Environment`].
+pub(crate) async fn delete(path: &Path) -> Result<(), EnvironmentError> {
+    blocking(path, |path| {
+        let (parent, name) = open_parent(path, false)?;
+        Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?)
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> Result<T, EnvironmentError> {
+    let owned = path.to_owned();
+    let result = tokio::task::spawn_blocking(move || work(&owned)).await;
+    result
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+        .map_err(|source| EnvironmentError::Io { path: path.to_owned(), source })
+}
+
+/// The place that an absolute path means once all symbolic links are followed. What does not exist yet is kept as it is,
+/// also behind a link that points to nothing.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut pending: Vec<OsString> = path.components().rev().map(|c| c.as_os_str().to_owned()).collect();
+    let mut place = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(name) = pending.pop() {
+        match Path::new(&name).components().next() {
+            Some(Component::Normal(_)) => {}
+            Some(Component::ParentDir) => {
+                place.pop();
+                continue;
+            }
+            _ => continue,
+        }
+        place.push(&name);
+        match std::fs::symlink_metadata(&place) {
+            Ok(found) if found.is_symlink() => {}
+            Ok(_) => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
+            Err(error) => return Err(error),
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(io::Error::other("too many symbolic links (a loop?)"));
+        }
+        let target = std::fs::read_link(&place)?;
+        place.pop();
+        if target.is_absolute() {
+            place = PathBuf::from("/");
+        }
+        pending.extend(target.components().rev().map(|c| c.as_os_str().to_owned()));
+    }
+    Ok(place)
+}
+
+/// Opens the folder of a file step by step, following no link, and gives the file's name in it.
+fn open_parent(path: &Path, create: bool) -> io::Result<(OwnedFd, &OsStr)> {
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let mut folder = rustix::fs::open("/", DIRECTORY, Mode::empty())?;
+    for component in path.parent().into_iter().flat_map(Path::components) {
+        let Component::Normal(step) = component else { continue };
+        folder = match rustix::fs::openat(&folder, step, DIRECTORY, Mode::empty()) {
+            Ok(next) => next,
+            Err(Errno::NOENT) if create => {
+                match rustix::fs::mkdirat(&folder, step, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                rustix::fs::openat(&folder, step, DIRECTORY, Mode::empty())?
+            }
+            Err(error) => return Err(error.into()),
+        };
+    }
+    Ok((folder, name))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let (parent, name) = open_parent(path, false)?;
+    // Without NONBLOCK the open of a named pipe would wait for a writer for ever.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(&parent, name, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
+    }
+    let mut content = Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES) as usize);
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE_BYTES {
+        let bound = MAX_FILE_BYTES / 1024 / 1024;
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("is larger than {bound} MB")));
+    }
+    Ok(content)
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (parent, name) = open_parent(path, true)?;
+    let existing = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Some(check_writable(stat)?),
+        Err(Errno::NOENT) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // A new inode would cut hard links and change the owner.
+    let keep_inode =
+        existing.as_ref().is_some_and(|s| s.st_nlink > 1 || s.st_uid != rustix::process::geteuid().as_raw());
+    if !keep_inode {
+        match replace(&parent, name, content, existing.as_ref()) {
+            // A folder may be closed to us while the file is open.
+            Err(error) if existing.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {}
+            result => return result,
+        }
+    }
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::TRUNC | OFlags::CLOEXEC;
+    File::from(rustix::fs::openat(&parent, name, flags, Mode::empty())?).write_all(content)
+}
+
+fn check_writable(stat: Stat) -> io::Result<Stat> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
+    }
+    // A rename would replace it all the same, and root may write to anything; yet somebody meant it to stay as it is.
+    if !Mode::from_raw_mode(stat.st_mode).intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "is read-only (no write permission is set)"));
+    }
+    Ok(stat)
+}
+
+/// Writes beside the file and renames, so that a reader or a crash sees the old content or the new, nothing between.
+fn replace(parent: &OwnedFd, name: &OsStr, content: &[u8], existing: Option<&Stat>) -> io::Result<()> {
+    let temporary = format!(".{}.tmp", api::tool_call_id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(if existing.is_some() { 0o600 } else { 0o666 });
+    let mut file = File::from(rustix::fs::openat(parent, &temporary, flags, mode)?);
+    let written = file.write_all(content).and_then(|()| {
+        if let Some(stat) = existing {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode))?;
+        }
+        Ok(rustix::fs::renameat(parent, &temporary, parent, name)?)
+    });
+    if written.is_err() {
+        // The first error is the one to tell; what is left behind is only a hidden file.
+        let _ = rustix::fs::unlinkat(parent, &temporary, AtFlags::empty());
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The `glob` tool: finds files by name.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use ignore::WalkState;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::path::{self, Target};
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
+use crate::walk::{self, MAX_FILES, MAX_RESULTS, Stop};
+use crate::write::object;
+
+/// Finds files whose path fits a glob such as `**/*.rs` or `src/**/*.{ts,tsx}`.
+///
+/// A pattern without a slash fits at any depth. Ignored files (`.gitignore`) are left out, hidden ones too unless the
+/// pattern names them. Gives up to 100 absolute paths, the most recently changed first.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Input {
+    /// The glob.
+    pattern: String,
+    /// The folder to search; the working directory if left out.
+    path: Option<String>,
+}
+
+pub(crate) struct Glob;
+
+impl TypedTool for Glob {
+    type Input = Input;
+    const NAME: &'static str = "glob";
+    const EFFECT: Effect = Effect::ReadOnly;
+
+    async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
+        let target = path::locate(ctx, input.path.as_deref().unwrap_or("."))?;
+        Ok(needs(&target, input))
+    }
+
+    async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
+        let target = path::locate(&ctx, input.path.as_deref().unwrap_or("."))?;
+        path::confirm(&ctx, &needs(&target, &input))?;
+        if !target.real.is_dir() {
+            return Err(ToolError::failed(format!("{} is not a folder that can be searched.", target.shown.display())));
+        }
+        let stop = Stop::new(ctx.cancel.clone());
+        let work = tokio::task::spawn_blocking(move || search(&target, &input.pattern, &stop));
+        let found = work.await.map_err(|error| ToolError::failed(format!("The search failed: {error}")))??;
+        Ok(render(found))
+    }
+}
+
+fn needs(target: &Target, input: &Input) -> Vec<Need> {
+    let mut glob = Need::new("glob", input.pattern.clone()).with("pattern", input.pattern.clone());
+    if let Some(path) = &input.path {
+        glob = glob.with("path", path.clone());
+    }
+    target.leave_for_folder().into_iter().chain([glob]).collect()
+}
+
+struct Found {
+    paths: Vec<PathBuf>,
+    more: bool,
+    late: bool,
+}
+
+fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolError> {
+    // An absolute pattern below the folder is taken as relative to it.
+    let shown = target.shown.to_string_lossy();
+    let pattern = pattern.strip_prefix(&*shown).map_or(pattern, |rest| rest.trim_start_matches('/'));
+    let matcher = walk::glob(pattern)?;
+    let found: Mutex<Vec<(SystemTime, PathBuf)>> = Mutex::default();
+    walk::files(&target.real, walk::names_hidden(pattern), stop, || {
+        |entry: ignore::DirEntry| {
+            let relative = entry.path().strip_prefix(&target.real).unwrap_or(entry.path());
+            if !matcher.is_match(relative) {
+                return WalkState::Continue;
+            }
+            let hit = (walk::modified(&entry), target.shown.join(relative));
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.push(hit);
+            if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
+        }
+    });
+    stop.check()?;
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let more = found.len() > MAX_RESULTS;
+    Ok(Found { paths: found.into_iter().take(MAX_RESULTS).map(|(_, path)| path).collect(), more, late: stop.late() })
+}
+
+fn render(found: Found) -> Output {
+    let mut lines: Vec<String> = found.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    if lines.is_empty() {
+        lines.push("No files found".into());
+    }
+    if found.more {
+        lines.push(format!(
+            "\n(More than {MAX_RESULTS} files fit; these changed last. Use a narrower pattern or path.)"
+        ));
+    }
+    if found.late {
+        lines.push("\n(The search ran out of time, so files may be missing. Use a narrower path.)".into());
+    }
+    let truncated = found.more || found.late;
+    Output {
+        output: lines.join("\n"),
+        metadata: object(json!({"count": found.paths.len(), "truncated": truncated})),
+        ..Output::default()
+    }
+}

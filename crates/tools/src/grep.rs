@@ -1,0 +1,203 @@
+//! The `grep` tool: ripgrep's engine, in this process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use ignore::WalkState;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::path::{self, Target};
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
+use crate::walk::{self, MAX_FILES, MAX_RESULTS, Stop};
+use crate::write::object;
+
+/// Longer lines are cut in the results.
+const MAX_LINE_BYTES: usize = 2000;
+/// Memory for one line; a file with a longer one is not searched.
+const MAX_HEAP: usize = 64 * 1024 * 1024;
+
+/// Searches the contents of files with a regular expression (Rust syntax, as in ripgrep).
+///
+/// Ignored files (`.gitignore`) and binary files are left out, hidden ones too unless `include` or `path` names them. Gives
+/// up to 100 lines with their numbers, files that changed last first. Escape `(`, `{` and the like to find them as they are.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Input {
+    /// The regular expression.
+    pattern: String,
+    /// The file or folder to search; the working directory if left out.
+    path: Option<String>,
+    /// Search only files whose path fits this glob, for example `*.rs` or `*.{ts,tsx}`.
+    include: Option<String>,
+}
+
+pub(crate) struct Grep;
+
+impl TypedTool for Grep {
+    type Input = Input;
+    const NAME: &'static str = "grep";
+    const EFFECT: Effect = Effect::ReadOnly;
+
+    async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
+        let target = path::locate(ctx, input.path.as_deref().unwrap_or("."))?;
+        Ok(needs(&target, input))
+    }
+
+    async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
+        let target = path::locate(&ctx, input.path.as_deref().unwrap_or("."))?;
+        path::confirm(&ctx, &needs(&target, &input))?;
+        if !target.real.exists() {
+            return Err(crate::read::not_found(&target));
+        }
+        let stop = Stop::new(ctx.cancel.clone());
+        let title = input.pattern.clone();
+        let work = tokio::task::spawn_blocking(move || search(&target, &input, &stop));
+        let found = work.await.map_err(|error| ToolError::failed(format!("The search failed: {error}")))??;
+        Ok(render(title, found))
+    }
+}
+
+fn needs(target: &Target, input: &Input) -> Vec<Need> {
+    let mut grep = Need::new("grep", input.pattern.clone()).with("pattern", input.pattern.clone());
+    for (key, value) in [("path", &input.path), ("include", &input.include)] {
+        if let Some(value) = value {
+            grep = grep.with(key, value.clone());
+        }
+    }
+    let leave = if target.real.is_dir() { target.leave_for_folder() } else { target.leave_for_file() };
+    leave.into_iter().chain([grep]).collect()
+}
+
+/// The matching lines of one file.
+struct Hits {
+    modified: SystemTime,
+    path: PathBuf,
+    /// At most as many as can be shown.
+    lines: Vec<(u64, String)>,
+    count: usize,
+}
+
+struct Found {
+    files: Vec<Hits>,
+    late: bool,
+}
+
+fn search(target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolError> {
+    let matcher = matcher(&input.pattern)?;
+    let include = input.include.as_deref().map(walk::glob).transpose()?;
+    let hidden = input.include.as_deref().is_some_and(walk::names_hidden);
+    let found: Mutex<Vec<Hits>> = Mutex::default();
+    walk::files(&target.real, hidden, stop, || {
+        let mut searcher = searcher();
+        let (include, found, matcher) = (&include, &found, matcher.clone());
+        move |entry: ignore::DirEntry| {
+            let relative = entry.path().strip_prefix(&target.real).unwrap_or(entry.path());
+            if include.as_ref().is_some_and(|glob| entry.depth() > 0 && !glob.is_match(relative)) {
+                return WalkState::Continue;
+            }
+            let mut lines = Lines { lines: Vec::new(), count: 0, stop };
+            // A file that cannot be read, or has a line beyond the bound, is passed over.
+            if searcher.search_path(&matcher, entry.path(), &mut lines).is_err() || lines.count == 0 {
+                return WalkState::Continue;
+            }
+            let path = if relative == Path::new("") { target.shown.clone() } else { target.shown.join(relative) };
+            let hits = Hits { modified: walk::modified(&entry), path, lines: lines.lines, count: lines.count };
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.push(hits);
+            if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
+        }
+    });
+    stop.check()?;
+    let mut files = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    files.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.path.cmp(&b.path)));
+    Ok(Found { files, late: stop.late() })
+}
+
+pub(crate) fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.line_terminator(Some(b'\n')).multi_line(true);
+    builder.build(pattern).map_err(|error| {
+        ToolError::failed(format!(
+            "{pattern:?} is not a regular expression that can be searched: {error}. \
+             Escape special characters with a backslash to find them as they are; a match cannot span lines."
+        ))
+    })
+}
+
+pub(crate) fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(0))
+        .line_number(true)
+        .heap_limit(Some(MAX_HEAP))
+        .build()
+}
+
+/// Collects the lines of one file.
+struct Lines<'a> {
+    lines: Vec<(u64, String)>,
+    count: usize,
+    stop: &'a Stop,
+}
+
+impl Sink for Lines<'_> {
+    type Error = std::io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
+        self.count += 1;
+        if self.lines.len() < MAX_RESULTS {
+            let bytes = found.bytes();
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(2 * MAX_LINE_BYTES)]);
+            let text = text.trim_end_matches(['\n', '\r']);
+            let end = text.floor_char_boundary(MAX_LINE_BYTES);
+            let mark = if end < text.len() || bytes.len() > 2 * MAX_LINE_BYTES { "..." } else { "" };
+            self.lines.push((found.line_number().unwrap_or(0), format!("{}{mark}", &text[..end])));
+        }
+        // Asking the clock for each line would cost more than the search.
+        Ok(!self.count.is_multiple_of(1024) || !self.stop.reached())
+    }
+}
+
+fn render(title: String, found: Found) -> Output {
+    let total: usize = found.files.iter().map(|file| file.count).sum();
+    if total == 0 && !found.late {
+        let metadata = object(json!({"matches": 0, "truncated": false}));
+        return Output { title, output: "No files found".into(), metadata, ..Output::default() };
+    }
+    let mut left = MAX_RESULTS;
+    let mut body = String::new();
+    for file in &found.files {
+        if left == 0 {
+            break;
+        }
+        if !body.is_empty() {
+            body.push('\n');
+        }
+        body.push_str(&format!("{}:\n", file.path.display()));
+        for (number, line) in file.lines.iter().take(left) {
+            body.push_str(&format!("  Line {number}: {line}\n"));
+        }
+        left -= file.lines.len().min(left);
+    }
+    let cut = total > MAX_RESULTS;
+    let shown = if cut { format!(" (showing first {MAX_RESULTS})") } else { String::new() };
+    let mut output = format!("Found {total} matches{shown}\n{body}");
+    if cut {
+        output.push_str(&format!(
+            "\n({} matches are not shown. Use a narrower pattern, path or include.)",
+            total - MAX_RESULTS
+        ));
+    }
+    if found.late {
+        output.push_str("\n(The search ran out of time, so matches may be missing. Use a narrower path.)");
+    }
+    let metadata = object(json!({"matches": total, "truncated": cut || found.late}));
+    Output { title, output, metadata, ..Output::default() }
+}
+
+#[cfg(test)]
+mod tests;

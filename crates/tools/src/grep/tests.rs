@@ -1,0 +1,116 @@
+use super::*;
+use crate::registry::testing::Workspace;
+use std::os::unix::fs::symlink;
+
+fn set_age(path: &Path, seconds: u64) {
+    let time = SystemTime::now() - std::time::Duration::from_secs(seconds);
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+#[tokio::test]
+async fn the_recorded_shapes() {
+    let ws = Workspace::new();
+    let main = ws.file("src/main.rs", "fn main() {\n    println!(\"hi\");\n}\n");
+    ws.file("notes.md", "hi there\n");
+    let input = json!({"pattern": "hi", "include": "*.rs"});
+    let needs = ws.needs("grep", input.clone()).await.unwrap();
+    assert_eq!((needs.len(), needs[0].permission.as_str(), needs[0].patterns[0].as_str()), (1, "grep", "hi"));
+    let output = ws.run("grep", input).await.unwrap();
+    assert_eq!(output.output, format!("Found 1 matches\n{}:\n  Line 2:     println!(\"hi\");\n", main.display()));
+    assert_eq!((output.title.as_str(), output.metadata), ("hi", object(json!({"matches": 1, "truncated": false}))));
+    let glob = ws.run("glob", json!({"pattern": "**/*.rs"})).await.unwrap();
+    assert_eq!((glob.title.as_str(), glob.output.as_str()), ("", main.to_str().unwrap()));
+    assert_eq!(glob.metadata, object(json!({"count": 1, "truncated": false})));
+    let none = ws.run("glob", json!({"pattern": "*.py"})).await.unwrap();
+    assert_eq!((none.output.as_str(), &none.metadata["count"]), ("No files found", &json!(0)));
+    assert_eq!(ws.run("grep", json!({"pattern": "zebra"})).await.unwrap().output, "No files found");
+}
+
+#[tokio::test]
+async fn the_newest_file_comes_first() {
+    let ws = Workspace::new();
+    let (a, b, c) = (ws.file("a.txt", "x"), ws.file("b.txt", "x"), ws.file("c.txt", "x"));
+    set_age(&a, 50);
+    set_age(&b, 10);
+    set_age(&c, 90);
+    let glob = ws.run("glob", json!({"pattern": "*.txt"})).await.unwrap().output;
+    assert_eq!(glob, format!("{}\n{}\n{}", b.display(), a.display(), c.display()));
+    let grep = ws.run("grep", json!({"pattern": "x"})).await.unwrap().output;
+    let places: Vec<usize> = [&b, &a, &c].map(|p| grep.find(p.to_str().unwrap()).unwrap()).into();
+    assert!(places.is_sorted(), "{grep}");
+}
+
+#[tokio::test]
+async fn ignored_hidden_and_binary_files_are_left_out() {
+    let ws = Workspace::new();
+    std::fs::create_dir(ws.path(".git")).unwrap();
+    ws.file(".git/config", "needle");
+    ws.file(".gitignore", "target/\n");
+    ws.file("target/out.txt", "needle");
+    ws.file(".github/ci.yml", "needle");
+    ws.file("binary", b"needle\0needle");
+    ws.file("seen.txt", "needle");
+    let found = |output: Output| output.metadata["matches"].as_u64().unwrap();
+    assert_eq!(found(ws.run("grep", json!({"pattern": "needle"})).await.unwrap()), 1);
+    assert_eq!(found(ws.run("grep", json!({"pattern": "needle", "path": ".github"})).await.unwrap()), 1);
+    assert_eq!(found(ws.run("grep", json!({"pattern": "needle", "include": ".github/**"})).await.unwrap()), 1);
+    assert_eq!(found(ws.run("grep", json!({"pattern": "needle", "path": "seen.txt"})).await.unwrap()), 1);
+    let glob = ws.run("glob", json!({"pattern": ".github/*.yml"})).await.unwrap().output;
+    assert_eq!(glob, ws.path(".github/ci.yml").to_str().unwrap());
+}
+
+#[tokio::test]
+async fn results_are_bounded_and_say_so() {
+    let ws = Workspace::new();
+    for n in 0..5 {
+        ws.file(&format!("f{n}.txt"), "needle\n".repeat(70));
+    }
+    ws.file("long.txt", format!("start{}", "y".repeat(10_000_000)));
+    let output = ws.run("grep", json!({"pattern": "needle"})).await.unwrap();
+    assert!(output.output.starts_with("Found 350 matches (showing first 100)\n"), "{}", &output.output[..60]);
+    assert_eq!(output.output.matches("  Line ").count(), 100);
+    assert_eq!(output.metadata["truncated"], true);
+    let long = ws.run("grep", json!({"pattern": "start"})).await.unwrap();
+    assert!(long.output.len() < 2500 && long.output.trim_end().ends_with("..."));
+    for n in 0..150 {
+        ws.file(&format!("many/{n}.md"), "");
+    }
+    let glob = ws.run("glob", json!({"pattern": "*.md"})).await.unwrap();
+    assert_eq!((glob.metadata["count"].clone(), glob.metadata["truncated"].clone()), (json!(100), json!(true)));
+}
+
+#[tokio::test]
+async fn bad_patterns_and_places() {
+    let ws = Workspace::new();
+    assert!(ws.fail("grep", json!({"pattern": "(unclosed"})).await.contains("not a regular expression"));
+    assert!(ws.fail("grep", json!({"pattern": "a\nb"})).await.contains("cannot span lines"));
+    assert!(ws.fail("grep", json!({"pattern": "a", "path": "missing"})).await.contains("File not found"));
+    assert!(ws.fail("glob", json!({"pattern": "a[", "path": "."})).await.contains("not a glob"));
+    ws.file("plain.txt", "");
+    assert!(ws.fail("glob", json!({"pattern": "*", "path": "plain.txt"})).await.contains("not a folder"));
+}
+
+#[tokio::test]
+async fn links_are_not_followed_and_loops_do_no_harm() {
+    let ws = Workspace::new();
+    std::fs::write(ws.outside().join("secret.txt"), "needle").unwrap();
+    symlink(ws.outside(), ws.path("out")).unwrap();
+    symlink(".", ws.path("loop")).unwrap();
+    ws.file("a.txt", "needle");
+    let output = ws.run("grep", json!({"pattern": "needle"})).await.unwrap();
+    assert_eq!(output.metadata["matches"], 1);
+    let needs = ws.needs("grep", json!({"pattern": "x", "path": "out"})).await.unwrap();
+    assert_eq!(needs[0].permission, "external_directory");
+    assert_eq!(needs[0].patterns, [format!("{}/*", ws.outside().display())]);
+    let list = ws.run("list", json!({})).await.unwrap();
+    assert_eq!(list.output, format!("{}/\n  a.txt\n", ws.root().display()));
+}
+
+#[tokio::test]
+async fn a_cancelled_search_ends() {
+    let ws = Workspace::new();
+    ws.file("a.txt", "x");
+    let ctx = ws.context();
+    ctx.cancel.cancel();
+    assert_eq!(ws.run_in(ctx, "grep", json!({"pattern": "x"})).await, Err(ToolError::Aborted));
+}

@@ -1,0 +1,115 @@
+//! The `list` tool: the tree of files in a folder. Off unless configured.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use globset::GlobMatcher;
+use ignore::WalkState;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::path::{self, Target};
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
+use crate::walk::{self, MAX_FILES, MAX_RESULTS, Stop};
+use crate::write::object;
+
+/// Shows the files below a folder as a tree, up to 100 of them. Ignored and hidden files are left out.
+///
+/// If you know what you look for, `glob` and `grep` are better.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Input {
+    /// The folder; the working directory if left out.
+    path: Option<String>,
+    /// Globs of files to leave out.
+    #[serde(default)]
+    ignore: Vec<String>,
+}
+
+pub(crate) struct List;
+
+impl TypedTool for List {
+    type Input = Input;
+    const NAME: &'static str = "list";
+    const EFFECT: Effect = Effect::ReadOnly;
+
+    async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
+        Ok(needs(&path::locate(ctx, input.path.as_deref().unwrap_or("."))?))
+    }
+
+    async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
+        let target = path::locate(&ctx, input.path.as_deref().unwrap_or("."))?;
+        path::confirm(&ctx, &needs(&target))?;
+        if !target.real.is_dir() {
+            return Err(ToolError::failed(format!("{} is not a folder.", target.shown.display())));
+        }
+        let ignore = input.ignore.iter().map(|glob| walk::glob(glob)).collect::<Result<Vec<_>, _>>()?;
+        let stop = Stop::new(ctx.cancel.clone());
+        let (root, title) = (target.shown.display().to_string(), target.title(&ctx));
+        let work = tokio::task::spawn_blocking(move || search(&target.real, &ignore, &stop));
+        let files = work.await.map_err(|error| ToolError::failed(format!("The search failed: {error}")))??;
+        let truncated = files.len() > MAX_RESULTS;
+        let shown: Vec<&PathBuf> = files.iter().take(MAX_RESULTS).collect();
+        let mut output = format!("{root}/\n{}", tree(&shown));
+        if truncated {
+            output
+                .push_str(&format!("\n({} more files are not shown. List a folder below.)", files.len() - MAX_RESULTS));
+        }
+        let metadata = object(json!({"count": shown.len(), "truncated": truncated}));
+        Ok(Output { title, output, metadata, ..Output::default() })
+    }
+}
+
+fn needs(target: &Target) -> Vec<Need> {
+    let list = Need::new("list", target.pattern()).with("path", target.shown.to_string_lossy().into_owned());
+    target.leave_for_folder().into_iter().chain([list]).collect()
+}
+
+fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> Result<BTreeSet<PathBuf>, ToolError> {
+    let found: Mutex<BTreeSet<PathBuf>> = Mutex::default();
+    walk::files(root, false, stop, || {
+        |entry: ignore::DirEntry| {
+            let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
+            if ignore.iter().any(|glob| glob.is_match(relative)) {
+                return WalkState::Continue;
+            }
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.insert(relative.to_owned());
+            if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
+        }
+    });
+    stop.check()?;
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Sorted paths as an indented tree.
+fn tree(paths: &[&PathBuf]) -> String {
+    let mut out = String::new();
+    let mut open: Vec<String> = Vec::new();
+    for path in paths {
+        let mut parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let Some(name) = parts.pop() else { continue };
+        let shared = open.iter().zip(&parts).take_while(|(a, b)| a == b).count();
+        open.truncate(shared);
+        for folder in parts.drain(shared..) {
+            out.push_str(&format!("{}{folder}/\n", "  ".repeat(open.len() + 1)));
+            open.push(folder);
+        }
+        out.push_str(&format!("{}{name}\n", "  ".repeat(open.len() + 1)));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree() {
+        let paths: Vec<PathBuf> = ["a.txt", "src/lib.rs", "src/x/y.rs", "src/x/z.rs"].map(PathBuf::from).into();
+        let want = "  a.txt\n  src/\n    lib.rs\n    x/\n      y.rs\n      z.rs\n";
+        assert_eq!(tree(&paths.iter().collect::<Vec<_>>()), want);
+    }
+}

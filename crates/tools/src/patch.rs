@@ -1,0 +1,299 @@
+//! The `apply_patch` tool: changes several files at once, all or none.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use api::{EnvironmentError, Json};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::lock::FileLocks;
+use crate::path::{self, Target};
+use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
+use crate::write::{object, read_bytes};
+use crate::{diff, disk};
+
+mod apply;
+mod parse;
+
+use parse::{Hunk, Section};
+
+/// Changes files with a patch. Either the whole patch is applied, or nothing is changed.
+///
+/// ```text
+/// *** Begin Patch
+/// *** Add File: notes/new.md
+/// +every line of a new file starts with a plus
+/// *** Update File: src/main.rs
+/// *** Move to: src/start.rs
+/// @@ fn main() {
+///      a line that stays, after one space
+/// -    a line that goes
+/// +    a line that comes
+/// *** Delete File: old.txt
+/// *** End Patch
+/// ```
+///
+/// `Move to` is optional. `@@` starts each group of changes; the text behind it names a line above, to find the place. Show
+/// about three unchanged lines before and after a change. Paths are relative to the working directory.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    /// The whole patch, from `*** Begin Patch` to `*** End Patch`.
+    patch_text: String,
+}
+
+pub(crate) struct ApplyPatch {
+    pub locks: FileLocks,
+}
+
+impl TypedTool for ApplyPatch {
+    type Input = Input;
+    const NAME: &'static str = "apply_patch";
+    const EFFECT: Effect = Effect::SideEffect;
+
+    async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
+        Ok(plan(input, ctx).await?.needs())
+    }
+
+    async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
+        // The files are known only after a first look; the plan that counts is made once they are locked.
+        let paths = plan(&input, &ctx).await?.files.into_keys();
+        let _guards = self.locks.lock_all(paths).await;
+        let plan = plan(&input, &ctx).await?;
+        path::confirm(&ctx, &plan.needs())?;
+        plan.write(&ctx).await?;
+        Ok(plan.output())
+    }
+}
+
+/// A file before and after the patch.
+struct State {
+    target: Target,
+    before: Option<Vec<u8>>,
+    after: Option<Vec<u8>>,
+}
+
+/// What the patch does to one file, as it is told.
+struct Entry {
+    letter: char,
+    path: String,
+    diff: String,
+    file: Json,
+}
+
+#[derive(Default)]
+struct Plan {
+    files: BTreeMap<PathBuf, State>,
+    entries: Vec<Entry>,
+}
+
+async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
+    let sections = parse::parse(&input.patch_text).map_err(ToolError::failed)?;
+    let mut plan = Plan::default();
+    for section in sections {
+        plan.add(section, ctx).await?;
+    }
+    Ok(plan)
+}
+
+impl Plan {
+    async fn add(&mut self, section: Section, ctx: &Context) -> Result<(), ToolError> {
+        match section {
+            Section::Add { path, content } => {
+                let (target, before) = self.load(&path, ctx).await?;
+                if before.is_some() {
+                    return Err(fail(&path, "exists already; use \"*** Update File:\""));
+                }
+                self.enter('A', "add", &target, None, "", &content);
+                self.set(&target, Some(content.into_bytes()));
+            }
+            Section::Delete { path } => {
+                let (target, before) = self.load(&path, ctx).await?;
+                let before = before.ok_or_else(|| crate::read::not_found(&target))?;
+                self.enter('D', "delete", &target, None, &String::from_utf8_lossy(&before), "");
+                self.set(&target, None);
+            }
+            Section::Update { path, to, hunks } => self.update(&path, to, hunks, ctx).await?,
+        }
+        Ok(())
+    }
+
+    async fn update(
+        &mut self,
+        path: &str,
+        to: Option<String>,
+        hunks: Vec<Hunk>,
+        ctx: &Context,
+    ) -> Result<(), ToolError> {
+        let (target, before) = self.load(path, ctx).await?;
+        let before = before.ok_or_else(|| crate::read::not_found(&target))?;
+        let before = String::from_utf8(before).map_err(|_| fail(path, "is not UTF-8 text, so it is left as it is"))?;
+        let work = tokio::task::spawn_blocking(move || apply::apply(&before, &hunks).map(|after| (before, after)));
+        let (before, after) = match work.await {
+            Ok(result) => result.map_err(|message| fail(path, &message))?,
+            Err(error) => return Err(fail(path, &error.to_string())),
+        };
+        let Some(to) = to else {
+            self.enter('M', "update", &target, None, &before, &after);
+            self.set(&target, Some(after.into_bytes()));
+            return Ok(());
+        };
+        let (moved, existing) = self.load(&to, ctx).await?;
+        if existing.is_some() && moved.real != target.real {
+            return Err(fail(path, &format!("cannot be moved to {to}, which exists already")));
+        }
+        self.enter('M', "move", &target, Some(&moved), &before, &after);
+        self.set(&target, None);
+        self.set(&moved, Some(after.into_bytes()));
+        Ok(())
+    }
+
+    /// A file as the sections so far have left it.
+    async fn load(&mut self, path: &str, ctx: &Context) -> Result<(Target, Option<Vec<u8>>), ToolError> {
+        let target = path::locate(ctx, path)?;
+        if let Some(state) = self.files.get(&target.real) {
+            return Ok((target, state.after.clone()));
+        }
+        let before = read_bytes(ctx, &target).await?;
+        let state = State { target: target.clone(), before: before.clone(), after: before.clone() };
+        self.files.insert(target.real.clone(), state);
+        Ok((target, before))
+    }
+
+    fn set(&mut self, target: &Target, content: Option<Vec<u8>>) {
+        if let Some(state) = self.files.get_mut(&target.real) {
+            state.after = content;
+        }
+    }
+
+    fn enter(&mut self, letter: char, kind: &str, target: &Target, moved: Option<&Target>, before: &str, after: &str) {
+        let shown = target.shown.to_string_lossy();
+        let diff = diff::unified(&shown, before, after);
+        let path = moved.unwrap_or(target).pattern();
+        let mut file = json!({
+            "filePath": shown, "relativePath": path, "type": kind, "patch": diff.text,
+            "additions": diff.additions, "deletions": diff.deletions,
+        });
+        if let Some(moved) = moved {
+            file["movePath"] = moved.shown.to_string_lossy().into();
+        }
+        self.entries.push(Entry { letter, path, diff: diff.text, file });
+    }
+
+    fn diff(&self) -> String {
+        self.entries.iter().map(|entry| format!("{}\n", entry.diff)).collect()
+    }
+
+    fn file_list(&self) -> Vec<Json> {
+        self.entries.iter().map(|entry| entry.file.clone()).collect()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let mut needs: Vec<Need> = Vec::new();
+        for need in self.files.values().filter_map(|state| state.target.leave_for_file()) {
+            if needs.iter().all(|other| other.patterns != need.patterns) {
+                needs.push(need);
+            }
+        }
+        let paths: Vec<String> = self.files.values().map(|state| state.target.pattern()).collect();
+        let edit = Need::new("edit", "")
+            .with("filepath", paths.join(", "))
+            .with("diff", self.diff())
+            .with("files", self.file_list());
+        needs.push(Need { patterns: paths, ..edit });
+        needs
+    }
+
+    /// Writes everything; if something fails, what was written is taken back.
+    async fn write(&self, ctx: &Context) -> Result<(), ToolError> {
+        let changed: Vec<&State> = self.files.values().filter(|state| state.before != state.after).collect();
+        // New content first: a failing disk then never leaves a moved file nowhere.
+        let (writes, deletes): (Vec<&State>, Vec<&State>) = changed.into_iter().partition(|s| s.after.is_some());
+        let mut done: Vec<&State> = Vec::new();
+        for state in writes.into_iter().chain(deletes) {
+            if let Err(error) = put(ctx, &state.target, state.after.as_deref()).await {
+                let mut message = format!("The patch was not applied: {error}");
+                for state in done.into_iter().rev() {
+                    if let Err(error) = put(ctx, &state.target, state.before.as_deref()).await {
+                        message.push_str(&format!("\nThis could not be taken back: {error}"));
+                    }
+                }
+                return Err(ToolError::failed(message));
+            }
+            done.push(state);
+        }
+        Ok(())
+    }
+
+    fn output(&self) -> Output {
+        let mut text = String::from("Success. Updated the following files:");
+        for entry in &self.entries {
+            text.push_str(&format!("\n{} {}", entry.letter, entry.path));
+        }
+        let metadata = json!({"diff": self.diff(), "files": self.file_list(), "diagnostics": {}, "truncated": false});
+        let changes = self.files.values().filter_map(|state| {
+            let kind = match (&state.before, &state.after) {
+                (None, Some(_)) => FileChange::Add,
+                (Some(_), None) => FileChange::Unlink,
+                (before, after) if before != after => FileChange::Change,
+                _ => return None,
+            };
+            Some(Change::File { path: state.target.shown.clone(), kind })
+        });
+        Output {
+            title: text.clone(),
+            output: text,
+            metadata: object(metadata),
+            changes: changes.collect(),
+            ..Output::default()
+        }
+    }
+}
+
+async fn put(ctx: &Context, target: &Target, content: Option<&[u8]>) -> Result<(), EnvironmentError> {
+    match content {
+        Some(content) => ctx.env.write(&target.real, content).await,
+        None => disk::delete(&target.real).await,
+    }
+}
+
+fn fail(path: &str, message: &str) -> ToolError {
+    ToolError::failed(format!("The patch was not applied: {path} {message}."))
+}
+
+/// For a fuzzer: takes a text and a patch out of the bytes, applies one to the other, and checks that text outside the
+/// changed lines stays. Never panics unless that is broken.
+pub fn fuzz_patch(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (content, patch) = text.split_once('\u{1}').unwrap_or(("", &text));
+    let Ok(sections) = parse::parse(patch) else { return };
+    for section in sections {
+        if let Section::Update { hunks, .. } = section {
+            check_hunks(content, &hunks);
+        }
+    }
+}
+
+fn check_hunks(content: &str, hunks: &[Hunk]) {
+    let lines = apply::split(content);
+    let Ok(splices) = apply::place(&lines, hunks) else { return };
+    let result = apply::join(content, &lines, &splices);
+    let start_of = |line: usize| lines.iter().take(line).map(|line| line.len() + 1).sum::<usize>().min(content.len());
+    let (mut old_at, mut new_at) = (0, 0);
+    for (range, new) in &splices {
+        assert!(old_at <= range.start && range.end <= lines.len(), "splices are in order and inside");
+        let gap = content.get(start_of(old_at)..start_of(range.start)).unwrap_or_default();
+        assert!(result.get(new_at..).is_some_and(|rest| rest.starts_with(gap)), "text before a splice");
+        let line_feed_added = !gap.is_empty() && !gap.ends_with('\n');
+        new_at += gap.len() + usize::from(line_feed_added) + new.iter().map(|line| line.len() + 1).sum::<usize>();
+        old_at = range.end;
+    }
+    let rest = result.get(new_at.min(result.len())..);
+    assert_eq!(rest, content.get(start_of(old_at)..), "text behind the last splice");
+}
+
+#[cfg(test)]
+mod tests;

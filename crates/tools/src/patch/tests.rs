@@ -1,0 +1,176 @@
+use super::*;
+use crate::registry::testing::Workspace;
+use proptest::prelude::*;
+use std::os::unix::fs::PermissionsExt;
+
+fn wrap(body: &str) -> String {
+    format!("*** Begin Patch\n{body}\n*** End Patch")
+}
+
+async fn run(ws: &Workspace, body: &str) -> Result<Output, String> {
+    ws.run("apply_patch", json!({"patchText": wrap(body)})).await.map_err(|error| error.to_string())
+}
+
+/// Applies the hunks of one update to a text.
+fn update(content: &str, hunks: &str) -> Result<String, String> {
+    let sections = parse::parse(&wrap(&format!("*** Update File: f\n{hunks}")))?;
+    let [Section::Update { hunks, .. }] = sections.as_slice() else { panic!("{sections:?}") };
+    check_hunks(content, hunks);
+    apply::apply(content, hunks)
+}
+
+#[tokio::test]
+async fn the_recorded_shape() {
+    let ws = Workspace::new();
+    ws.file("extra.md", "OLD\n");
+    let body = "*** Add File: added.txt\n+one\n+two\n*** Update File: extra.md\n@@\n-OLD\n+NEW";
+    let needs = ws.needs("apply_patch", json!({"patchText": wrap(body)})).await.unwrap();
+    assert_eq!((needs.len(), needs[0].permission.as_str()), (1, "edit"));
+    assert_eq!(needs[0].patterns, ["added.txt", "extra.md"]);
+    assert_eq!(needs[0].metadata["filepath"], "added.txt, extra.md");
+    let output = run(&ws, body).await.unwrap();
+    let text = "Success. Updated the following files:\nA added.txt\nM extra.md";
+    assert_eq!((output.title.as_str(), output.output.as_str()), (text, text));
+    let added = ws.path("added.txt").to_str().unwrap().to_owned();
+    let file = &output.metadata["files"][0];
+    let patch = format!(
+        "Index: {added}\n===================================================================\n--- {added}\n+++ {added}\n\
+         @@ -0,0 +1,2 @@\n+one\n+two\n"
+    );
+    let want = json!({"filePath": added, "relativePath": "added.txt", "type": "add", "patch": patch, "additions": 2, "deletions": 0});
+    assert_eq!(file, &want);
+    assert!(output.metadata["diff"].as_str().unwrap().starts_with(&format!("{patch}\nIndex: ")));
+    assert_eq!((ws.content("added.txt").as_str(), ws.content("extra.md").as_str()), ("one\ntwo\n", "NEW\n"));
+    let deleted = run(&ws, "*** Delete File: added.txt").await.unwrap();
+    assert_eq!(deleted.output, "Success. Updated the following files:\nD added.txt");
+    assert_eq!(deleted.changes, [Change::File { path: ws.path("added.txt"), kind: FileChange::Unlink }]);
+    assert!(!ws.path("added.txt").exists());
+}
+
+#[tokio::test]
+async fn a_file_moves() {
+    let ws = Workspace::new();
+    ws.file("a.txt", "one\ntwo\n");
+    let output = run(&ws, "*** Update File: a.txt\n*** Move to: sub/b.txt\n@@\n one\n-two\n+2").await.unwrap();
+    assert_eq!(output.output, "Success. Updated the following files:\nM sub/b.txt");
+    assert_eq!(output.metadata["files"][0]["type"], "move");
+    assert_eq!(output.metadata["files"][0]["movePath"], ws.path("sub/b.txt").to_str().unwrap());
+    assert_eq!(ws.content("sub/b.txt"), "one\n2\n");
+    assert!(!ws.path("a.txt").exists());
+    ws.file("c.txt", "x");
+    assert!(run(&ws, "*** Update File: sub/b.txt\n*** Move to: c.txt").await.unwrap_err().contains("exists already"));
+}
+
+#[tokio::test]
+async fn nothing_is_written_unless_everything_fits() {
+    let ws = Workspace::new();
+    ws.file("a.txt", "one\n");
+    let parts = ["*** Update File: a.txt\n@@\n-one\n+1", "*** Add File: new.txt\n+x"].join("\n");
+    let failing = [
+        "*** Update File: a.txt\n@@\n-absent\n+y",
+        "*** Delete File: missing.txt",
+        "*** Add File: a.txt\n+x",
+        "*** Update File: missing.txt\n@@\n-a\n+b",
+    ];
+    for broken in failing {
+        assert!(run(&ws, &format!("{parts}\n{broken}")).await.is_err(), "{broken}");
+        assert_eq!(ws.content("a.txt"), "one\n", "{broken}");
+        assert!(!ws.path("new.txt").exists(), "{broken}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_is_taken_back_when_a_write_fails() {
+    let ws = Workspace::new();
+    ws.file("a.txt", "one\n");
+    let locked = ws.file("z.txt", "one\n");
+    std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let error =
+        run(&ws, "*** Update File: a.txt\n@@\n-one\n+1\n*** Add File: b.txt\n+x\n*** Update File: z.txt\n@@\n-one\n+1")
+            .await;
+    assert!(error.unwrap_err().contains("read-only"));
+    assert_eq!(ws.content("a.txt"), "one\n");
+    assert!(!ws.path("b.txt").exists());
+}
+
+#[tokio::test]
+async fn sections_of_one_file_build_on_each_other() {
+    let ws = Workspace::new();
+    ws.file("a.txt", "one\n");
+    run(&ws, "*** Update File: a.txt\n@@\n-one\n+two\n*** Update File: a.txt\n@@\n-two\n+three").await.unwrap();
+    assert_eq!(ws.content("a.txt"), "three\n");
+}
+
+#[tokio::test]
+async fn places_outside_are_asked_for() {
+    let ws = Workspace::new();
+    let needs = ws.needs("apply_patch", json!({"patchText": wrap("*** Add File: ../x.txt\n+x")})).await.unwrap();
+    assert_eq!((needs[0].permission.as_str(), needs[1].permission.as_str()), ("external_directory", "edit"));
+}
+
+#[test]
+fn hunks_find_their_place() {
+    let code = "fn a() {\n    x();\n}\n\nfn b() {\n    x();\n}\n";
+    assert_eq!(
+        update(code, "@@ fn b() {\n-    x();\n+    y();").unwrap(),
+        "fn a() {\n    x();\n}\n\nfn b() {\n    y();\n}\n"
+    );
+    assert_eq!(update(code, "-    x();\n+    y();").unwrap(), "fn a() {\n    y();\n}\n\nfn b() {\n    x();\n}\n");
+    let at_end = update(code, "@@\n-    x();\n+    y();\n }\n*** End of File").unwrap();
+    assert_eq!(at_end, "fn a() {\n    x();\n}\n\nfn b() {\n    y();\n}\n");
+    assert_eq!(update("a\nb\n", "@@\n+c").unwrap(), "a\nb\nc\n");
+    assert_eq!(update("a\nb\n", "@@ a\n+c").unwrap(), "a\nc\nb\n");
+    assert_eq!(update("a\nb\nc\n", "@@ -1,3 +1,3 @@\n a\n-b\n+B\n c").unwrap(), "a\nB\nc\n");
+    assert_eq!(update("a\nb\n", "@@\n-b\n+c\n \n").unwrap(), "a\nc\n", "an empty line that stands for the end");
+    assert!(update("a\n", "@@ nowhere\n+c").unwrap_err().contains("no line \"nowhere\""));
+    assert!(update("a\nb\n", "@@\n-x\n+y").unwrap_err().contains("no lines like these"));
+}
+
+#[test]
+fn bytes_that_are_only_shown_stay() {
+    assert_eq!(update("a\r\nb\r\nc\r\n", "@@\n a\n-b\n+x\n c").unwrap(), "a\r\nx\r\nc\r\n");
+    assert_eq!(update("  keep  \nb\n", "@@\n keep\n-b\n+x").unwrap(), "  keep  \nx\n");
+    assert_eq!(update("a\nb", "@@\n-b\n+c").unwrap(), "a\nc", "no line ending is added");
+    assert_eq!(update("a\nb", "@@\n a\n-b").unwrap(), "a\n", "nor is that of another line taken");
+    assert_eq!(update("a\nb", "@@\n b\n+c").unwrap(), "a\nb\nc");
+    assert_eq!(update("\u{201c}q\u{201d}\nb\n", "@@\n \"q\"\n-b\n+c").unwrap(), "\u{201c}q\u{201d}\nc\n");
+}
+
+#[test]
+fn broken_patches_name_the_line() {
+    let error = |text: &str| parse::parse(text).unwrap_err();
+    assert!(error("").contains("no line \"*** Begin Patch\""));
+    assert!(error("*** Begin Patch\n*** Add File: a\n+x").contains("incomplete"));
+    assert!(error(&wrap("*** Rename File: a")).contains("Line 2"));
+    assert!(error(&wrap("*** Add File: a\nno plus")).contains("starts with +"));
+    assert!(error(&wrap("*** Update File: a\n@@\n?x")).contains("Line 4"));
+    assert!(error(&wrap("*** Update File: a")).contains("changes nothing"));
+    assert!(error(&wrap("*** Delete File: ")).contains("path is missing"));
+    assert!(error(&wrap("")).contains("names no file"));
+    let fenced = format!("```\n{}\n```", wrap("*** Delete File: a"));
+    assert_eq!(parse::parse(&fenced).unwrap(), [Section::Delete { path: "a".into() }]);
+}
+
+proptest! {
+    #[test]
+    fn the_fuzz_target_holds(data in prop::collection::vec(any::<u8>(), 0..300)) {
+        fuzz_patch(&data);
+    }
+
+    #[test]
+    fn the_fuzz_target_holds_for_likely_patches(
+        content in "([ab]{0,2} ?\r?\n?){0,10}", hunks in "((@@( [ab])?|[ +-][ab]{0,2}|\\*\\*\\* End of File)\n){1,8}"
+    ) {
+        fuzz_patch(format!("{content}\u{1}{}", wrap(&format!("*** Update File: f\n{hunks}"))).as_bytes());
+    }
+
+    #[test]
+    fn a_patch_made_from_a_change_makes_that_change(
+        before in prop::collection::vec("[a-z]{1,4}", 0..6), old in "[A-Z]{1,6}", after in prop::collection::vec("[a-z]{1,4}", 0..6)
+    ) {
+        let text = |middle: &str| -> String {
+            before.iter().map(String::as_str).chain([middle]).chain(after.iter().map(String::as_str)).map(|l| format!("{l}\n")).collect()
+        };
+        prop_assert_eq!(update(&text(&old), &format!("@@\n-{old}\n+new")).unwrap(), text("new"));
+    }
+}

@@ -1,0 +1,178 @@
+//! Where a path of the model leads, whether that is inside the workspace, and what has to be allowed for it.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+use api::EnvironmentError;
+
+use crate::context::Context;
+use crate::disk;
+use crate::tool::{Need, ToolError};
+
+/// A place on disk that a call names.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// The absolute path as asked; for titles and texts.
+    pub shown: PathBuf,
+    /// The path without symbolic links; what is judged and what is touched.
+    pub real: PathBuf,
+    /// Whether `real` lies outside directory and worktree.
+    pub external: bool,
+    /// `real` relative to the real worktree.
+    relative: String,
+}
+
+/// Finds out what `path` means for this call.
+pub(crate) fn locate(ctx: &Context, path: &str) -> Result<Target, ToolError> {
+    locate_from(ctx, &ctx.directory, path)
+}
+
+/// The same for a path that is relative to `base`.
+pub(crate) fn locate_from(ctx: &Context, base: &Path, path: &str) -> Result<Target, ToolError> {
+    if path.contains('\0') {
+        return Err(ToolError::failed(format!("{path:?} is not a path: it contains a NUL byte")));
+    }
+    let shown = normalise(&base.join(path));
+    let resolve = |path: &Path| disk::resolve(path).map_err(|e| ToolError::failed(format!("{}: {e}", path.display())));
+    let real = resolve(&shown)?;
+    let directory = resolve(&ctx.directory)?;
+    let worktree = resolve(&ctx.worktree)?;
+    // Outside a repository the worktree is `/`, and that must not make everything inside.
+    let rooted = worktree.parent().is_some();
+    let inside = real.starts_with(&directory) || (rooted && real.starts_with(&worktree));
+    let relative = relative(&real, if rooted { &worktree } else { &directory });
+    Ok(Target { shown, real, external: !inside, relative })
+}
+
+impl Target {
+    /// The pattern that rules are matched with: relative to the worktree.
+    pub fn pattern(&self) -> String {
+        self.relative.clone()
+    }
+
+    /// What a client shows.
+    pub fn title(&self, ctx: &Context) -> String {
+        relative(&self.shown, if ctx.worktree.parent().is_some() { &ctx.worktree } else { &ctx.directory })
+    }
+
+    /// The need to leave the workspace for a file, if it does.
+    pub fn leave_for_file(&self) -> Option<Need> {
+        self.leave(self.real.parent().unwrap_or(&self.real))
+    }
+
+    /// The need to leave the workspace for a folder, if it does.
+    pub fn leave_for_folder(&self) -> Option<Need> {
+        self.leave(&self.real)
+    }
+
+    fn leave(&self, folder: &Path) -> Option<Need> {
+        self.external.then(|| external(&self.real.to_string_lossy(), &folder.to_string_lossy()))
+    }
+}
+
+/// The need to use a folder outside the workspace.
+pub(crate) fn external(filepath: &str, folder: &str) -> Need {
+    let pattern = format!("{}/*", folder.trim_end_matches('/'));
+    let need = Need::new("external_directory", pattern.clone()).with("filepath", filepath).with("parentDir", folder);
+    Need { always: vec![pattern], ..need }
+}
+
+/// Refuses what the engine did not allow for this call: the path may have become something else since it was judged.
+pub(crate) fn confirm(ctx: &Context, needs: &[Need]) -> Result<(), ToolError> {
+    match needs.iter().find(|need| !ctx.grants(need)) {
+        None => Ok(()),
+        Some(need) => Err(ToolError::failed(format!(
+            "Permission {} for {} was not granted: the path means something else now than when it was judged. \
+             Call the tool again.",
+            need.permission,
+            need.patterns.join(", ")
+        ))),
+    }
+}
+
+/// The error of an environment, as the model reads it.
+pub(crate) fn explain(action: &str, error: EnvironmentError) -> ToolError {
+    ToolError::failed(format!("Could not {action} {error}"))
+}
+
+/// Removes `.` and `..` by their names, as editors and shells do when they show a path.
+pub(crate) fn normalise(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// The way from `base` to `path`, both absolute and normal.
+fn relative(path: &Path, base: &Path) -> String {
+    let shared = path.components().zip(base.components()).take_while(|(a, b)| a == b).count();
+    let up = base.components().skip(shared).map(|_| OsString::from(".."));
+    let down = path.components().skip(shared).map(|c| c.as_os_str().to_owned());
+    up.chain(down).collect::<PathBuf>().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::testing::Workspace;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn relative_paths() {
+        let cases = [
+            ("/p/a/b.txt", "/p", "a/b.txt"),
+            ("/p", "/p", ""),
+            ("/etc/hostname", "/home/proj", "../../etc/hostname"),
+            ("/pq/a", "/p", "../pq/a"),
+        ];
+        for (path, base, want) in cases {
+            assert_eq!(relative(Path::new(path), Path::new(base)), want);
+        }
+        assert_eq!(normalise(Path::new("/a/./b/../c")), Path::new("/a/c"));
+        assert_eq!(normalise(Path::new("/../../x")), Path::new("/x"));
+    }
+
+    #[test]
+    fn inside_and_outside() {
+        let ws = Workspace::new();
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), ws.path("out")).unwrap();
+        symlink(ws.path("real.txt"), ws.path("in")).unwrap();
+        let ctx = ws.context();
+        for (path, external) in
+            [("a", false), ("in", false), ("out/a", true), ("../a", true), ("/etc/x", true), (".", false)]
+        {
+            assert_eq!(locate(&ctx, path).unwrap().external, external, "{path}");
+        }
+        assert_eq!(locate(&ctx, "in").unwrap().pattern(), "real.txt");
+        assert!(locate(&ctx, "a\0b").is_err());
+    }
+
+    #[test]
+    fn the_whole_disk_is_not_inside_without_a_repository() {
+        let ws = Workspace::new();
+        let mut ctx = ws.context();
+        ctx.worktree = PathBuf::from("/");
+        let need = locate(&ctx, "/etc/hostname").unwrap().leave_for_file().unwrap();
+        assert_eq!(need.patterns, ["/etc/*"]);
+        assert_eq!(need.metadata["parentDir"], "/etc");
+        assert!(!locate(&ctx, "x").unwrap().external);
+    }
+
+    #[test]
+    fn a_path_that_changed_is_refused() {
+        let ws = Workspace::new();
+        let mut ctx = ws.context();
+        let need = locate(&ctx, "/etc/x").unwrap().leave_for_file().unwrap();
+        assert!(confirm(&ctx, std::slice::from_ref(&need)).unwrap_err().to_string().contains("not granted"));
+        ctx.granted = vec![need.clone()].into();
+        confirm(&ctx, &[need]).unwrap();
+    }
+}

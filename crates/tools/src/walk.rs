@@ -1,0 +1,110 @@
+//! Walks a folder tree as ripgrep does: in parallel, `.gitignore` and the like obeyed, symbolic links not followed.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use globset::{Glob, GlobBuilder, GlobMatcher};
+use ignore::{DirEntry, WalkBuilder, WalkState};
+use tokio_util::sync::CancellationToken;
+
+use crate::tool::ToolError;
+
+/// After this a search gives what it has found.
+pub(crate) const SEARCH_TIME: Duration = Duration::from_secs(60);
+/// Files that a search remembers before it stops; the best of them are shown.
+pub(crate) const MAX_FILES: usize = 50_000;
+/// Results that are shown.
+pub(crate) const MAX_RESULTS: usize = 100;
+
+/// When a search has to end.
+#[derive(Clone)]
+pub(crate) struct Stop {
+    cancel: CancellationToken,
+    deadline: Instant,
+}
+
+impl Stop {
+    pub fn new(cancel: CancellationToken) -> Self {
+        Self { cancel, deadline: Instant::now() + SEARCH_TIME }
+    }
+
+    pub fn reached(&self) -> bool {
+        self.cancel.is_cancelled() || self.late()
+    }
+
+    pub fn late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// The error of a cancelled search.
+    pub fn check(&self) -> Result<(), ToolError> {
+        if self.cancel.is_cancelled() { Err(ToolError::Aborted) } else { Ok(()) }
+    }
+}
+
+/// Hands every file below `root` to a visitor; each thread has its own. Hidden files are left out unless `hidden`; the
+/// data of git always is.
+pub(crate) fn files<V>(root: &Path, hidden: bool, stop: &Stop, visitor: impl Fn() -> V + Sync)
+where
+    V: FnMut(DirEntry) -> WalkState + Send,
+{
+    let walk = WalkBuilder::new(root)
+        .hidden(!hidden)
+        .add_custom_ignore_filename(".rgignore")
+        .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
+        .build_parallel();
+    walk.run(|| {
+        let mut visit = visitor();
+        Box::new(move |entry| {
+            if stop.reached() {
+                return WalkState::Quit;
+            }
+            match entry {
+                Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => visit(entry),
+                // What cannot be read is passed over, as ripgrep does it.
+                _ => WalkState::Continue,
+            }
+        })
+    });
+}
+
+/// When a file was last changed, for the order of results.
+pub(crate) fn modified(entry: &DirEntry) -> SystemTime {
+    entry.metadata().ok().and_then(|m| m.modified().ok()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// A glob as in `.gitignore`: without a slash it fits at any depth.
+pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
+    let build = |pattern: &str| -> Result<Glob, globset::Error> {
+        GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build()
+    };
+    let trimmed = pattern.strip_prefix("./").unwrap_or(pattern);
+    let anywhere = if trimmed.contains('/') { trimmed.to_owned() } else { format!("**/{trimmed}") };
+    let glob = build(anywhere.strip_prefix('/').unwrap_or(&anywhere));
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| {
+        ToolError::failed(format!(
+            "{pattern:?} is not a glob: {}. Examples: **/*.rs, src/**/*.{{ts,tsx}}",
+            error.kind()
+        ))
+    })
+}
+
+/// Whether a glob names something hidden, so that hidden files must be looked at.
+pub(crate) fn names_hidden(pattern: &str) -> bool {
+    pattern.split(['/', ',', '{']).any(|part| part.starts_with('.') && part != "." && part != "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        let fits = |pattern, path| glob(pattern).unwrap().is_match(path);
+        assert!(fits("*.rs", "a.rs") && fits("*.rs", "x/y/a.rs") && fits("src/*.rs", "src/a.rs"));
+        assert!(!fits("src/*.rs", "src/x/a.rs") && fits("src/**/*.{ts,tsx}", "src/x/a.tsx") && fits("./a/*", "a/b"));
+        assert!(glob("a[").unwrap_err().to_string().contains("not a glob"));
+        assert!(names_hidden(".github/**") && names_hidden("**/.env") && names_hidden("*.{.a,b}"));
+        assert!(!names_hidden("**/*.rs") && !names_hidden("./src/*"));
+    }
+}

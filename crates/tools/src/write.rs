@@ -1,0 +1,106 @@
+//! The `write` tool, and what all tools that change files share.
+
+use std::io;
+
+use api::{EnvironmentError, Json, JsonMap};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::diff;
+use crate::lock::FileLocks;
+use crate::path::{self, Target};
+use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
+
+/// Writes a whole file, with the folders above it. What the file held before is replaced.
+///
+/// To change a part of a file, `edit` is safer and shorter.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Input {
+    /// The whole new content.
+    content: String,
+    /// The file, absolute or relative to the working directory.
+    file_path: String,
+}
+
+pub(crate) struct Write {
+    pub locks: FileLocks,
+}
+
+impl TypedTool for Write {
+    type Input = Input;
+    const NAME: &'static str = "write";
+    const EFFECT: Effect = Effect::SideEffect;
+
+    async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
+        let target = path::locate(ctx, &input.file_path)?;
+        let before = read_bytes(ctx, &target).await?.unwrap_or_default();
+        let before = String::from_utf8_lossy(&before);
+        let diff = diff::unified(&target.shown.to_string_lossy(), &before, &input.content);
+        Ok(edit_needs(&target, &diff.text))
+    }
+
+    async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
+        let target = path::locate(&ctx, &input.file_path)?;
+        path::confirm(&ctx, &edit_needs(&target, ""))?;
+        let _guard = self.locks.lock(&target.real).await;
+        let exists = read_bytes(&ctx, &target).await?.is_some();
+        ctx.env.write(&target.real, input.content.as_bytes()).await.map_err(|e| path::explain("write", e))?;
+        let filepath = target.shown.to_string_lossy();
+        Ok(Output {
+            title: target.title(&ctx),
+            output: "Wrote file successfully.".into(),
+            metadata: object(json!({"diagnostics": {}, "filepath": filepath, "exists": exists, "truncated": false})),
+            changes: vec![Change::File {
+                path: target.shown.clone(),
+                kind: if exists { FileChange::Change } else { FileChange::Add },
+            }],
+            ..Output::default()
+        })
+    }
+}
+
+/// What changing a file needs: to leave the workspace, if it does, and to edit.
+pub(crate) fn edit_needs(target: &Target, diff: &str) -> Vec<Need> {
+    let edit = Need::new("edit", target.pattern())
+        .with("filepath", target.shown.to_string_lossy().into_owned())
+        .with("diff", diff);
+    target.leave_for_file().into_iter().chain([edit]).collect()
+}
+
+/// The content of a file, or nothing if there is none.
+pub(crate) async fn read_bytes(ctx: &Context, target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
+    match ctx.env.read(&target.real).await {
+        Ok(content) => Ok(Some(content)),
+        Err(EnvironmentError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(EnvironmentError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {
+            Err(ToolError::failed(format!("{} is a directory, not a file.", target.shown.display())))
+        }
+        Err(error) => Err(path::explain("read", error)),
+    }
+}
+
+/// The same as text. What is not UTF-8 would be damaged by an edit, so it is refused.
+pub(crate) async fn read_text(ctx: &Context, target: &Target) -> Result<Option<String>, ToolError> {
+    let Some(bytes) = read_bytes(ctx, target).await? else { return Ok(None) };
+    String::from_utf8(bytes).map(Some).map_err(|error| {
+        ToolError::failed(format!(
+            "{} is not UTF-8 text (byte {}), so it is left as it is. Change it with a command in bash.",
+            target.shown.display(),
+            error.utf8_error().valid_up_to()
+        ))
+    })
+}
+
+/// The object in a `json!` value.
+pub(crate) fn object(value: Json) -> JsonMap {
+    match value {
+        Json::Object(map) => map,
+        _ => JsonMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+use super::*;
+use crate::registry::testing::Workspace;
+use api::Environment;
+use futures::future::BoxFuture;
+use std::path::Path;
+use std::sync::Arc;
+
+#[tokio::test]
+async fn the_recorded_shape() {
+    let ws = Workspace::new();
+    let input = json!({"filePath": "new_dir/new.txt", "content": "fresh\ncontent\n"});
+    let needs = ws.needs("write", input.clone()).await.unwrap();
+    assert_eq!((needs[0].permission.as_str(), needs[0].patterns[0].as_str()), ("edit", "new_dir/new.txt"));
+    assert!(needs[0].metadata["diff"].as_str().unwrap().ends_with("@@ -0,0 +1,2 @@\n+fresh\n+content\n"));
+    assert!(!ws.path("new_dir").exists(), "judging changes nothing");
+    let output = ws.run("write", input.clone()).await.unwrap();
+    assert_eq!((output.title.as_str(), output.output.as_str()), ("new_dir/new.txt", "Wrote file successfully."));
+    let path = ws.path("new_dir/new.txt");
+    let metadata = json!({"diagnostics": {}, "filepath": path, "exists": false, "truncated": false});
+    assert_eq!(output.metadata, object(metadata));
+    assert_eq!(output.changes, [Change::File { path, kind: FileChange::Add }]);
+    assert_eq!(ws.content("new_dir/new.txt"), "fresh\ncontent\n");
+    let again = ws.run("write", input).await.unwrap();
+    assert_eq!(again.metadata["exists"], true);
+}
+
+#[tokio::test]
+async fn a_folder_and_a_place_outside() {
+    let ws = Workspace::new();
+    assert!(ws.fail("write", json!({"filePath": ".", "content": "x"})).await.contains("is a directory"));
+    ws.file("plain", "x");
+    let below_file = ws.fail("write", json!({"filePath": "plain/x", "content": "x"})).await;
+    assert!(below_file.contains("Not a directory"), "{below_file}");
+    let needs = ws.needs("write", json!({"filePath": "../up.txt", "content": "x"})).await.unwrap();
+    assert_eq!(needs[0].permission, "external_directory");
+    assert_eq!(needs[0].metadata["filepath"], ws.outside().join("up.txt").to_str().unwrap());
+    assert_eq!(needs[1].patterns, ["../up.txt"]);
+    // Without the grant nothing is written.
+    let tool = crate::tool::erase(Write { locks: FileLocks::default() });
+    let error = tool.run(json!({"filePath": "../up.txt", "content": "x"}), ws.context()).await.unwrap_err();
+    assert!(error.to_string().contains("not granted"));
+    assert!(!ws.outside().join("up.txt").exists());
+}
+
+/// A disk that is full.
+struct Full;
+
+impl Environment for Full {
+    fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>> {
+        let source = io::Error::from(io::ErrorKind::NotFound);
+        Box::pin(async move { Err(EnvironmentError::Io { path: path.to_owned(), source }) })
+    }
+
+    fn write<'a>(&'a self, path: &'a Path, _: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>> {
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        Box::pin(async move { Err(EnvironmentError::Io { path: path.to_owned(), source }) })
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_as_it_is() {
+    let ws = Workspace::new();
+    let mut ctx = ws.context();
+    ctx.env = Arc::new(Full);
+    let error = ws.run_in(ctx, "write", json!({"filePath": "a.txt", "content": "x"})).await.unwrap_err();
+    assert!(error.to_string().contains("Could not write") && error.to_string().contains("no storage space"), "{error}");
+}

@@ -1,0 +1,122 @@
+//! A model server that answers at once: the least that a benchmarked program has to wait for.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+/// A prompt `<this> N` is answered in N small pieces.
+pub const DELTAS: &str = "deltas:";
+/// The largest request body.
+const BODY: u64 = 64 * 1024 * 1024;
+
+/// Serves on a port of its own until the process ends.
+pub struct FakeModel {
+    address: SocketAddr,
+}
+
+impl FakeModel {
+    /// Starts it.
+    pub fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that hangs up is not a failure of the benchmark; the program's own exit code is.
+                std::thread::spawn(move || serve(stream).ok());
+            }
+        });
+        Ok(Self { address })
+    }
+
+    /// What goes into `baseURL`.
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+}
+
+fn serve(mut stream: TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let body = read(&mut BufReader::new(stream.try_clone()?))?;
+    let request: Value = serde_json::from_slice(&body)?;
+    let mut answer = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
+    for piece in pieces(&request) {
+        push(&mut answer, json!([{"index": 0, "delta": {"content": piece}, "finish_reason": null}]), None);
+    }
+    push(&mut answer, json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]), None);
+    let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
+    push(&mut answer, json!([]), Some(usage));
+    answer.push_str("data: [DONE]\n\n");
+    stream.write_all(answer.as_bytes())?;
+    Ok(())
+}
+
+fn push(answer: &mut String, choices: Value, usage: Option<Value>) {
+    let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "fake-model",
+        "choices": choices, "usage": usage});
+    answer.push_str(&format!("data: {chunk}\n\n"));
+}
+
+/// What to say, from the last user message.
+fn pieces(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    let last =
+        messages.iter().rev().find(|message| message["role"] == "user").map(|message| message["content"].to_string());
+    let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+    let count = last
+        .as_deref()
+        .and_then(|text| text.split_once(DELTAS))
+        .and_then(|(_, rest)| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok());
+    match count {
+        // Titles are asked for without tools, with the same text.
+        Some(count) if has_tools => (0..count).map(|index| format!("w{index} ")).collect(),
+        _ => vec!["Hello from the fake model".to_owned()],
+    }
+}
+
+/// Reads a request; gives its body.
+fn read(reader: &mut impl BufRead) -> Result<Vec<u8>> {
+    let mut length = None;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            bail!("the connection ended before the request");
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = Some(value.trim().parse::<u64>()?);
+        }
+    }
+    let length = length.context("a request without content-length")?;
+    let mut body = Vec::new();
+    reader.take(length.min(BODY)).read_to_end(&mut body)?;
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_prompt_decides_the_answer() {
+        let ask = |text: &str| json!({"messages": [{"role": "user", "content": text}], "tools": [{}]});
+        assert_eq!(pieces(&ask("deltas: 3")), ["w0 ", "w1 ", "w2 "]);
+        assert_eq!(pieces(&ask("hello")).len(), 1);
+        assert_eq!(pieces(&json!({"messages": [{"role": "user", "content": "deltas: 3"}]})).len(), 1);
+    }
+
+    #[test]
+    fn an_answer_is_a_stream() {
+        let model = FakeModel::start().unwrap();
+        let mut stream = TcpStream::connect(model.address).unwrap();
+        let body = r#"{"messages": []}"#;
+        write!(stream, "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("data: [DONE]\n\n"), "{answer}");
+    }
+}

@@ -1,0 +1,38 @@
+//! Cargo, as the xtask calls it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The repository's root.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// A cargo command in the root.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+/// Where cargo builds to.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+}
+
+/// Builds a package in release mode; gives the path of its program.
+pub fn release(package: &str) -> Result<PathBuf> {
+    if !cargo(&["build", "--quiet", "--release", "--package", package]).status()?.success() {
+        bail!("building {package} failed");
+    }
+    let program = target().join("release").join(format!("{package}{}", std::env::consts::EXE_SUFFIX));
+    program.canonicalize().with_context(|| format!("{} is not there after the build", program.display()))
+}
+
+/// The value of a `--name value` pair.
+pub fn option<'a>(arguments: &'a [String], name: &str) -> Result<Option<&'a str>> {
+    let Some(place) = arguments.iter().position(|argument| argument == name) else { return Ok(None) };
+    arguments.get(place + 1).map(|value| Some(value.as_str())).with_context(|| format!("{name} needs a value"))
+}
