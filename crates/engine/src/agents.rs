@@ -35,13 +35,7 @@ pub(crate) fn agents(loaded: &Loaded, output_dir: &str) -> IndexMap<String, Agen
 /// The name of the agent that a prompt without one gets.
 pub(crate) fn default_name(loaded: &Loaded, agents: &IndexMap<String, Agent>) -> String {
     let usable = |name: &&String| agents.get(*name).is_some_and(|a| a.mode != AgentMode::Subagent);
-    loaded
-        .config
-        .default_agent
-        .as_ref()
-        .filter(usable)
-        .cloned()
-        .unwrap_or_else(|| DEFAULT_AGENT.to_owned())
+    loaded.config.default_agent.as_ref().filter(usable).cloned().unwrap_or_else(|| DEFAULT_AGENT.to_owned())
 }
 
 fn defaults(output_dir: &str) -> Ruleset {

@@ -138,11 +138,8 @@ impl Inner {
 
     /// The waiting requests of the project that an answer `always` to this one allows as well.
     fn now_allowed(&self, asked: &PermissionRequest, project: &str) -> Result<Vec<PermissionRequest>, HostError> {
-        let approved: Vec<api::Rule> = asked
-            .always
-            .iter()
-            .map(|pattern| api::Rule::new(&asked.permission, pattern, api::Action::Allow))
-            .collect();
+        let approved: Vec<api::Rule> =
+            asked.always.iter().map(|pattern| api::Rule::new(&asked.permission, pattern, api::Action::Allow)).collect();
         let filter = AskFilter { project: Some(project.to_owned()), ..AskFilter::default() };
         let mut open = self.store.permissions(&filter).map_err(stored)?;
         open.retain(|other| {

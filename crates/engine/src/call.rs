@@ -12,7 +12,7 @@ use api::{
 };
 use futures::FutureExt;
 use store::{Batch, StoreError};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress, ProgressUpdate, Tool, ToolError};
 
@@ -53,6 +53,8 @@ pub(crate) struct Call {
     /// How many equal calls came just before it.
     pub(crate) repeats: usize,
     pub(crate) part: ToolPart,
+    /// Told when the call is visible as running.
+    pub(crate) begun: Option<oneshot::Sender<()>>,
 }
 
 /// What a decision came to.
@@ -205,7 +207,11 @@ impl Call {
         first(&mut batch);
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         let batch = if durable { batch.durable() } else { batch };
-        self.turn.store().commit(batch).await.map(drop)
+        self.turn.store().commit(batch).await?;
+        if let Some(begun) = self.begun.take() {
+            let _ = begun.send(());
+        }
+        Ok(())
     }
 
     /// The intent: from now on the call may have happened. A call with side effects leaves a durable mark until its
@@ -275,6 +281,10 @@ impl Call {
             extra: Extra::default(),
         };
         let id = ask.id.clone();
+        if need.permission == "edit" && !std::mem::replace(begun, true) {
+            // Clients know an edit as running before they are asked about its diff; any other call the other way round.
+            self.begin(input, started, false, |_| {}).await?;
+        }
         self.put_ask(input, started, begun, |batch| {
             batch.permission(&ask);
             batch.event(EventBody::PermissionAsked(Box::new(ask)));

@@ -21,7 +21,9 @@ pub(crate) fn messages(history: &[MessageWithParts]) -> Vec<PromptMessage> {
                 let content: Vec<AssistantContent> = message.parts.iter().filter_map(assistant_content).collect();
                 if !content.is_empty() {
                     out.push(PromptMessage::Assistant(content));
-                    out.extend(message.parts.iter().filter_map(Part::as_tool).map(tool_result).map(PromptMessage::Tool));
+                    out.extend(
+                        message.parts.iter().filter_map(Part::as_tool).map(tool_result).map(PromptMessage::Tool),
+                    );
                 }
             }
         }
@@ -31,7 +33,9 @@ pub(crate) fn messages(history: &[MessageWithParts]) -> Vec<PromptMessage> {
 
 fn user_content(part: &Part) -> Option<Content> {
     match part {
-        Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => Some(Content::Text(text.text.clone())),
+        Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
+            Some(Content::Text(text.text.clone()))
+        }
         Part::Subtask(task) => Some(Content::Text(task.prompt.clone())),
         Part::File(file) => file_content(file),
         _ => None,

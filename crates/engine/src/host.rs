@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use api::{
-    Agent, Command, CommandInput, CreateSession, Cursor, Features, FileContent, FileDiff, FileNode, FindTextMatch, Host,
-    HostError, HostFuture, Json, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId,
-    PermissionId, PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId, QuestionRequest,
-    RevertInput, Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SummarizeInput, Todo, UpdateSession, WatchItem,
-    WatchScope,
+    Agent, Command, CommandInput, CreateSession, Cursor, Features, FileContent, FileDiff, FileNode, FindTextMatch,
+    Host, HostError, HostFuture, Json, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts, ModelRef,
+    Part, PartId, PermissionId, PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId,
+    QuestionRequest, RevertInput, Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SummarizeInput, Todo,
+    UpdateSession, WatchItem, WatchScope,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -59,7 +59,12 @@ impl Host for Engine {
         })
     }
 
-    fn fork_session<'a>(&'a self, _: &'a Scope, id: &'a SessionId, before: Option<MessageId>) -> HostFuture<'a, Session> {
+    fn fork_session<'a>(
+        &'a self,
+        _: &'a Scope,
+        id: &'a SessionId,
+        before: Option<MessageId>,
+    ) -> HostFuture<'a, Session> {
         Box::pin(self.inner.fork(id, before))
     }
 
@@ -74,7 +79,12 @@ impl Host for Engine {
         })
     }
 
-    fn message<'a>(&'a self, _: &'a Scope, id: &'a SessionId, message: &'a MessageId) -> HostFuture<'a, MessageWithParts> {
+    fn message<'a>(
+        &'a self,
+        _: &'a Scope,
+        id: &'a SessionId,
+        message: &'a MessageId,
+    ) -> HostFuture<'a, MessageWithParts> {
         Box::pin(async {
             self.inner.session(id)?;
             self.inner.message_of(id, message)

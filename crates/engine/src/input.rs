@@ -40,7 +40,10 @@ impl Inner {
         input: PromptInput,
     ) -> Result<Accepted, HostError> {
         if input.parts.len() > PARTS_MAX {
-            return Err(HostError::Invalid(format!("A prompt has at most {PARTS_MAX} parts, got {}", input.parts.len())));
+            return Err(HostError::Invalid(format!(
+                "A prompt has at most {PARTS_MAX} parts, got {}",
+                input.parts.len()
+            )));
         }
         let agent_name = input.agent.or_else(|| session.agent.clone()).unwrap_or_else(|| instance.default_agent());
         let agent = instance.agent(&agent_name)?;
@@ -135,7 +138,15 @@ impl Reader<'_> {
                 self.instance.agent(&agent)?;
                 let head = head(id, accepted);
                 let extra = Extra::default();
-                accepted.parts.push(Part::Subtask(SubtaskPart { head, prompt, description, agent, model, command, extra }));
+                accepted.parts.push(Part::Subtask(SubtaskPart {
+                    head,
+                    prompt,
+                    description,
+                    agent,
+                    model,
+                    command,
+                    extra,
+                }));
             }
         }
         Ok(())
@@ -281,9 +292,8 @@ fn file_url(url: &str) -> Result<(PathBuf, Option<LineRange>), HostError> {
     let bad = || HostError::Invalid(format!("Not a usable file: address: {url:?}"));
     let parsed = url::Url::parse(url).map_err(|_| bad())?;
     let path = parsed.to_file_path().map_err(|()| bad())?;
-    let number = |key: &str| {
-        parsed.query_pairs().find(|(k, _)| k == key).and_then(|(_, value)| value.parse::<u64>().ok())
-    };
+    let number =
+        |key: &str| parsed.query_pairs().find(|(k, _)| k == key).and_then(|(_, value)| value.parse::<u64>().ok());
     let range = number("start").map(|start| {
         let start = start.max(1);
         (start, number("end").map(|end| end.max(start) - start + 1))

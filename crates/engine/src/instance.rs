@@ -43,7 +43,8 @@ impl Instance {
             time: ProjectTime { created: now, updated: now, initialized: None },
             sandboxes: Vec::new(),
         };
-        let place = Place { directory: directory.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let place =
+            Place { directory: directory.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
             Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool })

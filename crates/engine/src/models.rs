@@ -1,6 +1,8 @@
 //! Which model a prompt gets, and how it is reached.
 
-use api::{Capabilities, HostError, Limit, Modalities, Model, ModelApi, ModelRef, Provider, ProviderSource, Tokens, Usd};
+use api::{
+    Capabilities, HostError, Limit, Modalities, Model, ModelApi, ModelRef, Provider, ProviderSource, Tokens, Usd,
+};
 use config::Wire;
 use indexmap::IndexMap;
 use llm::{Endpoint, OpenAiChat, Usage};

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use api::{
-    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, StepFinishPart, Tokens, ToolError, ToolPart,
-    ToolState, ToolTime, Usd, UserMessage,
+    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, StepFinishPart, Tokens, ToolError,
+    ToolPart, ToolState, ToolTime, Usd, UserMessage,
 };
 use tools::Effect;
 
@@ -152,6 +152,7 @@ async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -
             format: user.format.clone(),
             repeats: 0,
             part,
+            begun: None,
         };
         call.execute(input)
     });

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope, Session,
-    SessionId, SessionTime, UpdateSession,
+    CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope,
+    Session, SessionId, SessionTime, UpdateSession,
 };
 use store::{Batch, Place, SessionQuery, Signal};
 
@@ -150,10 +150,7 @@ impl Inner {
         for session in tree.iter().rev() {
             let mut batch = Batch::new(&place(session)).durable();
             batch.delete_session(&session.id);
-            batch.event(EventBody::SessionDeleted {
-                session_id: session.id.clone(),
-                info: Box::new(session.clone()),
-            });
+            batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
             self.store.commit(batch).await.map_err(stored)?;
         }
         Ok(())
@@ -164,13 +161,14 @@ impl Inner {
         if let Some(run) = self.runs.abort(id) {
             return match tokio::time::timeout(ABORT_WAIT, run.ended()).await {
                 Ok(_) => Ok(true),
-                Err(_) => Err(HostError::Failed(format!(
-                    "The turn of {id} did not stop within {} s",
-                    ABORT_WAIT.as_secs()
-                ))),
+                Err(_) => {
+                    Err(HostError::Failed(format!("The turn of {id} did not stop within {} s", ABORT_WAIT.as_secs())))
+                }
             };
         }
-        let Some(holder) = self.store.holder(id).map_err(stored)?.filter(|h| h.alive && !h.own) else { return Ok(false) };
+        let Some(holder) = self.store.holder(id).map_err(stored)?.filter(|h| h.alive && !h.own) else {
+            return Ok(false);
+        };
         if !self.store.signal(id, Signal::Abort).await.map_err(stored)? {
             return Ok(false);
         }
@@ -243,7 +241,12 @@ impl Inner {
         Ok(part)
     }
 
-    pub(crate) async fn delete_part(&self, id: &SessionId, message: &MessageId, part: &PartId) -> Result<(), HostError> {
+    pub(crate) async fn delete_part(
+        &self,
+        id: &SessionId,
+        message: &MessageId,
+        part: &PartId,
+    ) -> Result<(), HostError> {
         let session = self.session(id)?;
         let found = self.message_of(id, message)?;
         if !found.parts.iter().any(|p| p.head().is_some_and(|h| h.id == *part)) {
@@ -259,9 +262,7 @@ impl Inner {
 
     pub(crate) fn message_of(&self, id: &SessionId, message: &MessageId) -> Result<MessageWithParts, HostError> {
         let found = self.store.message(message).map_err(stored)?;
-        found
-            .filter(|m| m.info.session_id() == id)
-            .ok_or_else(|| HostError::not_found("message", message.as_str()))
+        found.filter(|m| m.info.session_id() == id).ok_or_else(|| HostError::not_found("message", message.as_str()))
     }
 
     /// An error if a turn runs, here or elsewhere.

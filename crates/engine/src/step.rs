@@ -12,6 +12,7 @@ use api::{
 use futures::StreamExt;
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, Usage, retry};
 use store::{Batch, StoreError};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::call::{Call, Ended};
@@ -27,11 +28,11 @@ const CALLS_MAX: usize = 128;
 
 /// What the turn does after a step.
 pub(crate) enum Next {
-    /// Another step: the model has called tools.
+    /// Another step, if the model has called tools or another prompt waits.
     Continue,
     /// Another step: the model ended without a reason.
     Unknown,
-    /// Nothing: this was the last one.
+    /// Nothing, whatever waits: it failed, was stopped, or may not go on.
     Stop,
 }
 
@@ -49,7 +50,8 @@ pub(crate) async fn run(
         fail(turn, conversation, user, MessageError::aborted()).await?;
         return Ok(Next::Stop);
     }
-    let found = turn.instance.agent(&user.agent).and_then(|a| Ok((a, turn.inner.resolve(&turn.instance, &user.model)?)));
+    let found =
+        turn.instance.agent(&user.agent).and_then(|a| Ok((a, turn.inner.resolve(&turn.instance, &user.model)?)));
     let (agent, target) = match found {
         Ok(found) => found,
         Err(error) => {
@@ -59,6 +61,7 @@ pub(crate) async fn run(
     };
     let session_rules = turn.store().session(&turn.session_id)?.and_then(|s| s.permission).unwrap_or_default();
     let rules: Arc<[Rule]> = agent.permission.iter().chain(&session_rules).cloned().collect();
+    let last = agent.steps.is_some_and(|most| number + 1 >= most);
     let request = prompt::build(&Request {
         instance: &turn.instance,
         agent,
@@ -67,10 +70,11 @@ pub(crate) async fn run(
         history: &conversation.messages,
         rules: &rules,
         step: number,
-        last: agent.steps.is_some_and(|most| number + 1 >= most),
+        last,
         session: turn.session_id.as_str(),
     });
     let mut step = Step::new(turn, user, rules, recent_calls(conversation, user));
+    step.last = last;
     step.open().await?;
     let outcome = step.converse(&target, &request).await?;
     let next = step.close(&target, outcome).await?;
@@ -130,6 +134,8 @@ struct Step<'a> {
     usage: Usage,
     finish: Option<FinishReason>,
     rejected: bool,
+    /// No further step may follow.
+    last: bool,
 }
 
 impl<'a> Step<'a> {
@@ -149,6 +155,7 @@ impl<'a> Step<'a> {
             usage: Usage::default(),
             finish: None,
             rejected: false,
+            last: false,
         }
     }
 
@@ -156,10 +163,7 @@ impl<'a> Step<'a> {
     async fn open(&mut self) -> Result<(), StoreError> {
         let mut batch = self.turn.batch();
         put_message(&mut batch, &self.message);
-        batch.event(EventBody::SessionStatus {
-            session_id: self.turn.session_id.clone(),
-            status: SessionStatus::Busy,
-        });
+        batch.event(EventBody::SessionStatus { session_id: self.turn.session_id.clone(), status: SessionStatus::Busy });
         self.commit(batch).await
     }
 
@@ -215,7 +219,7 @@ impl<'a> Step<'a> {
                 LlmEvent::Reasoning(delta) => self.write(&delta, true).await?,
                 LlmEvent::ToolStart { index, id, name } => self.announce(index, id, name).await?,
                 LlmEvent::ToolInput { .. } => {}
-                LlmEvent::ToolEnd { index, input } => self.call(index, input),
+                LlmEvent::ToolEnd { index, input } => self.call(index, input).await,
                 LlmEvent::Usage(usage) => self.usage = usage,
                 LlmEvent::Finish(reason) => self.finish = Some(reason),
             }
@@ -300,21 +304,22 @@ impl<'a> Step<'a> {
         }
         let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
         let call_id = if id.is_empty() { api::tool_call_id() } else { id };
-        let part =
-            ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
+        let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
         let mut batch = self.turn.batch();
         put_part(&mut batch, &Part::Tool(part.clone()));
         self.pending.insert(index, part);
         self.commit(batch).await
     }
 
-    /// The model has written a call: it runs now, beside whatever else the model still says.
-    fn call(&mut self, index: usize, raw: String) {
+    /// The model has written a call: it runs now, beside whatever else the model still says. Returns once it is visible as
+    /// running, so that everybody sees the parts of a step in one order.
+    async fn call(&mut self, index: usize, raw: String) {
         let Some(part) = self.pending.remove(&index) else { return };
         let input = serde_json::from_str(&raw).unwrap_or(Json::Null);
         let same = |earlier: &&(String, Json)| earlier.0 == part.tool && earlier.1 == input;
         let repeats = self.called.iter().rev().take_while(same).count();
         self.called.push((part.tool.clone(), input));
+        let (begun, visible) = oneshot::channel();
         let call = Call {
             turn: self.turn.clone(),
             rules: self.rules.clone(),
@@ -323,11 +328,23 @@ impl<'a> Step<'a> {
             format: self.user.format.clone(),
             repeats,
             part,
+            begun: Some(begun),
         };
-        let allowed = self.calls.len() < CALLS_MAX;
+        let refusal = if self.last {
+            Some("No tools are available in the last step of a turn".to_owned())
+        } else if self.calls.len() >= CALLS_MAX {
+            Some(format!("A step has at most {CALLS_MAX} calls"))
+        } else {
+            None
+        };
         self.calls.spawn(async move {
-            if allowed { call.run(&raw).await } else { call.refuse(format!("A step has at most {CALLS_MAX} calls")).await }
+            match refusal {
+                Some(refusal) => call.refuse(refusal).await,
+                None => call.run(&raw).await,
+            }
         });
+        // An error means that the call has ended before it began; that is told when the calls are joined.
+        let _ = visible.await;
     }
 
     /// Waits for the calls; their parts join the message.
@@ -392,14 +409,11 @@ impl<'a> Step<'a> {
         let error = error.or_else(|| self.unstructured(reason, structured.is_some()));
         self.message.structured = structured;
         self.settle(target, reason, error).await?;
-        if self.message.error.is_some() || self.message.structured.is_some() || self.rejected {
+        let over = self.last && reason == FinishReason::ToolCalls;
+        if self.message.error.is_some() || self.message.structured.is_some() || self.rejected || over {
             return Ok(Next::Stop);
         }
-        Ok(match reason {
-            FinishReason::ToolCalls => Next::Continue,
-            FinishReason::Unknown => Next::Unknown,
-            _ => Next::Stop,
-        })
+        Ok(if reason == FinishReason::Unknown { Next::Unknown } else { Next::Continue })
     }
 
     /// A turn that must hand in its answer in a given shape, and did not.
@@ -416,7 +430,12 @@ impl<'a> Step<'a> {
     }
 
     /// Writes the end of the step: one commit, so that cost and outcome are never apart.
-    async fn settle(&mut self, target: &Target, reason: FinishReason, error: Option<MessageError>) -> Result<(), Error> {
+    async fn settle(
+        &mut self,
+        target: &Target,
+        reason: FinishReason,
+        error: Option<MessageError>,
+    ) -> Result<(), Error> {
         let (cost, tokens) = (models::cost(&target.model, &self.usage), models::tokens(&self.usage));
         let mut batch = self.turn.batch();
         let ran = error.is_none() || matches!(error, Some(MessageError::ContentFilterError(_)));
@@ -504,5 +523,6 @@ pub(crate) fn put_message(batch: &mut Batch, message: &AssistantMessage) {
 
 /// A number from 0 to 1, so that many clients do not try again in step.
 fn fraction() -> f64 {
-    f64::from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().subsec_nanos()) / 1e9
+    f64::from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().subsec_nanos())
+        / 1e9
 }

@@ -61,7 +61,8 @@ pub(crate) fn check(schema: &api::Json, value: &api::Json, path: &str, depth: u3
             return Err(format!("{at} lacks the key {key:?}"));
         }
     }
-    if let (Some(properties), Some(object)) = (schema.get("properties").and_then(api::Json::as_object), value.as_object())
+    if let (Some(properties), Some(object)) =
+        (schema.get("properties").and_then(api::Json::as_object), value.as_object())
     {
         for (key, inner) in properties {
             if let Some(field) = object.get(key) {

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, AssistantPath, AssistantTime, EventBody, Extra, Message, MessageError, MessageId, MessageWithParts,
-    ModelRef, PermissionReply, PermissionReplyKind, SessionId, SessionStatus, Tokens, Usd, UserMessage,
+    AssistantMessage, AssistantPath, AssistantTime, EventBody, Extra, Message, MessageError, MessageId,
+    MessageWithParts, ModelRef, PermissionReply, PermissionReplyKind, SessionId, SessionStatus, Tokens, Usd,
+    UserMessage,
 };
 use store::{Acquire, AskFilter, Batch, Lease, Signal, Store, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -202,10 +203,7 @@ pub(crate) fn assistant(
         parent_id: parent.clone(),
         mode: agent.to_owned(),
         agent: agent.to_owned(),
-        path: AssistantPath {
-            cwd: instance.place.directory.to_string(),
-            root: instance.project.worktree.clone(),
-        },
+        path: AssistantPath { cwd: instance.place.directory.to_string(), root: instance.project.worktree.clone() },
         cost: Usd::default(),
         tokens: Tokens::default(),
         model_id: model.model_id.clone(),

@@ -4,7 +4,9 @@ mod common;
 
 use std::sync::Arc;
 
-use api::{EventBody, Host, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, ToolState};
+use api::{
+    EventBody, Host, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, ToolState,
+};
 use common::{Lab, prompt, script};
 use serde_json::json;
 use testkit::Recorder;

@@ -5,7 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use api::{
-    EventBody, Host, HostError, MessageError, MessageId, OutputFormat, Part, PromptInput, PromptPart, SessionStatus, ToolState,
+    EventBody, Host, HostError, MessageError, MessageId, OutputFormat, Part, PromptInput, PromptPart, SessionStatus,
+    ToolState,
 };
 use common::{Lab, prompt, script, text};
 use serde_json::json;
@@ -16,7 +17,12 @@ async fn a_text_turn_ends_with_its_answer_and_one_idle() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let answer = lab.say(&session, &script(json!([{"text": "Hello there", "usage": {"prompt_tokens": 7, "completion_tokens": 3}}]))).await;
+    let answer = lab
+        .say(
+            &session,
+            &script(json!([{"text": "Hello there", "usage": {"prompt_tokens": 17, "completion_tokens": 3}}])),
+        )
+        .await;
     assert_eq!(text(&answer), "Hello there");
     let info = answer.info.as_assistant().unwrap();
     assert_eq!(info.finish.as_deref(), Some("stop"));
@@ -77,7 +83,13 @@ async fn bad_input_changes_nothing_and_says_what_exists() {
     let error = lab.engine.prompt_async(&lab.scope, &session, agent).await.unwrap_err().to_string();
     assert!(error.contains("Agent not found: nope") && error.contains("build") && error.contains("plan"), "{error}");
     let file = PromptInput {
-        parts: vec![PromptPart::File { id: None, mime: "text/plain".into(), filename: None, url: "http://x".into(), source: None }],
+        parts: vec![PromptPart::File {
+            id: None,
+            mime: "text/plain".into(),
+            filename: None,
+            url: "http://x".into(),
+            source: None,
+        }],
         ..PromptInput::default()
     };
     assert!(matches!(lab.engine.prompt(&lab.scope, &session, file).await, Err(HostError::Invalid(_))));
@@ -215,7 +227,10 @@ async fn equal_calls_in_a_row_need_a_permission() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let read = json!({"tools": [["read", {"filePath": "README.md"}]]});
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(json!([read, read, read, {"text": "x"}])))).await.unwrap();
+    lab.engine
+        .prompt_async(&lab.scope, &session, prompt(&script(json!([read, read, read, {"text": "x"}]))))
+        .await
+        .unwrap();
     let event = events.wait_for(|b| matches!(b, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     assert_eq!((ask.permission.as_str(), ask.patterns.as_slice()), ("doom_loop", ["read".to_owned()].as_slice()));
@@ -232,7 +247,8 @@ async fn an_answer_of_a_given_shape() {
     let schema = json!({"type": "object", "properties": {"answer": {"type": "number"}}, "required": ["answer"]});
     let format = Some(OutputFormat::JsonSchema { schema, retry_count: Some(1) });
     let ask = |steps| PromptInput { format: format.clone(), ..prompt(&script(steps)) };
-    let good = json!([{"tools": [["StructuredOutput", {"wrong": 1}]]}, {"tools": [["StructuredOutput", {"answer": 42}]]}]);
+    let good =
+        json!([{"tools": [["StructuredOutput", {"wrong": 1}]]}, {"tools": [["StructuredOutput", {"answer": 42}]]}]);
     let answer = lab.engine.prompt(&lab.scope, &session, ask(good)).await.unwrap();
     assert_eq!(answer.info.as_assistant().unwrap().structured, Some(json!({"answer": 42})));
     let never = lab.engine.prompt(&lab.scope, &session, ask(json!([{"text": "no"}]))).await.unwrap();
@@ -311,7 +327,10 @@ async fn deleting_a_session_stops_it_and_its_children() {
     let child = lab.engine.create_session(&lab.scope, child).await.unwrap();
     assert_eq!(lab.engine.children(&lab.scope, &parent).await.unwrap().len(), 1);
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, &child.id, prompt(&script(json!([{"chunks": 1000, "chunk_delay_ms": 20}])))).await.unwrap();
+    lab.engine
+        .prompt_async(&lab.scope, &child.id, prompt(&script(json!([{"chunks": 1000, "chunk_delay_ms": 20}]))))
+        .await
+        .unwrap();
     events.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     lab.engine.delete_session(&lab.scope, &parent).await.unwrap();
     for id in [&parent, &child.id] {
@@ -325,7 +344,8 @@ async fn a_tool_list_is_cut_by_rules_and_switches() {
     let lab = Lab::new();
     let session = lab.session().await;
     let tools = Some([("bash".to_owned(), false)].into_iter().collect());
-    let input = PromptInput { tools, ..prompt(&script(json!([{"tools": [["bash", {"command": "echo x"}]]}, {"text": "x"}]))) };
+    let input =
+        PromptInput { tools, ..prompt(&script(json!([{"tools": [["bash", {"command": "echo x"}]]}, {"text": "x"}]))) };
     lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
     let tools = lab.tools(&session).await;
     assert_eq!(tools[0].tool, "invalid");
@@ -339,7 +359,10 @@ async fn two_engines_on_one_database_share_a_session() {
     let second = lab.second();
     let mut here = lab.recorder().await;
     let mut there = Recorder::new(Arc::new(second.clone())).await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(json!([{"chunks": 1000, "chunk_delay_ms": 20}])))).await.unwrap();
+    lab.engine
+        .prompt_async(&lab.scope, &session, prompt(&script(json!([{"chunks": 1000, "chunk_delay_ms": 20}]))))
+        .await
+        .unwrap();
     here.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     there.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     assert_eq!(second.statuses(&lab.scope).await.unwrap().len(), 1);
@@ -353,6 +376,9 @@ async fn two_engines_on_one_database_share_a_session() {
     let answer = joined.await.unwrap();
     assert!(answer.info.as_assistant().is_some());
     there.wait_idle(&session).await;
-    assert_eq!(text(&second.prompt(&lab.scope, &session, prompt(&script(json!([{"text": "mine now"}])))).await.unwrap()), "mine now");
+    assert_eq!(
+        text(&second.prompt(&lab.scope, &session, prompt(&script(json!([{"text": "mine now"}])))).await.unwrap()),
+        "mine now"
+    );
     second.shutdown().await;
 }

@@ -27,12 +27,12 @@
 //! | `delay_ms` | waits before anything else |
 //! | `http_error` | fails with this status; with `error_body` (any JSON), `headers` (an object), `retry_after` (seconds), `retry_after_ms` |
 //! | `network_error` | fails without an answer, with this text |
-//! | `fail_times` | the two above only this often per user message, then the step plays on. Counted in memory |
+//! | `fail_times` | fails in these ways only this often per user message, then plays the step without the failure. Counted in memory |
 //! | `reasoning` | thinks |
 //! | `chunks` | says `w0 w1 …`, this many pieces |
 //! | `text` | says this; `size` characters per piece (12) |
 //! | `chunk_delay_ms` | waits before each piece |
-//! | `malformed` | breaks the stream with a chunk that is no JSON |
+//! | `malformed` | breaks the stream with a chunk that is no JSON; `retry_after_ms` holds for this and the next two as well |
 //! | `error_chunk` | breaks the stream with this error object |
 //! | `silence_ms` | says nothing for so long, then fails as the watchdog does |
 //! | `drop` | the stream ends here, without a reason |

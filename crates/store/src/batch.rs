@@ -97,75 +97,26 @@ impl std::fmt::Debug for Change {
 /// One change of a batch. JSON is made by the caller's thread, so that the writer only writes.
 #[derive(Debug)]
 pub(crate) enum Op {
-    Event {
-        event: Arc<Event>,
-        json: Bytes,
-        part: Option<(PartId, Option<usize>)>,
-    },
-    Status {
-        session: SessionId,
-        status: Option<String>,
-    },
+    Event { event: Arc<Event>, json: Bytes, part: Option<(PartId, Option<usize>)> },
+    Status { session: SessionId, status: Option<String> },
     Session(SessionRow),
     ChangeSession { id: SessionId, change: Change },
     DeleteSession(SessionId),
-    Message {
-        id: MessageId,
-        session: SessionId,
-        created: i64,
-        json: String,
-        insert: bool,
-    },
+    Message { id: MessageId, session: SessionId, created: i64, json: String, insert: bool },
     DeleteMessage(MessageId),
-    Part {
-        id: PartId,
-        session: SessionId,
-        message: MessageId,
-        open: bool,
-        json: String,
-    },
+    Part { id: PartId, session: SessionId, message: MessageId, open: bool, json: String },
     DeletePart(PartId),
-    Progress {
-        id: PartId,
-        session: SessionId,
-        length: usize,
-    },
-    Enqueue {
-        session: SessionId,
-        message: MessageId,
-    },
+    Progress { id: PartId, session: SessionId, length: usize },
+    Enqueue { session: SessionId, message: MessageId },
     Dequeue(MessageId),
     Attempt(MessageId),
-    Ask {
-        id: String,
-        session: SessionId,
-        kind: AskKind,
-        json: String,
-    },
-    Answer {
-        id: String,
-        reply: String,
-    },
+    Ask { id: String, session: SessionId, kind: AskKind, json: String },
+    Answer { id: String, reply: String },
     DropAsks(SessionId),
-    Approve {
-        project: String,
-        permission: String,
-        pattern: String,
-    },
-    Todos {
-        session: SessionId,
-        json: String,
-    },
-    Project {
-        id: String,
-        json: String,
-    },
-    Record {
-        namespace: String,
-        key: String,
-        value: Option<String>,
-        expect: Option<u64>,
-    },
+    Approve { project: String, permission: String, pattern: String },
+    Todos { session: SessionId, json: String },
+    Project { id: String, json: String },
+    Record { namespace: String, key: String, value: Option<String>, expect: Option<u64> },
     Release(Lease),
 }
 

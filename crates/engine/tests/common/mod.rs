@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use api::{CreateSession, Host, MessageWithParts, Part, PromptInput, PromptPart, Scope, SessionId, ToolPart};
 use config::{Dirs, Inputs, Trust};
-use trefoil_engine::{Engine, Options};
 use testkit::{Recorder, TempProject};
+use trefoil_engine::{Engine, Options};
 
 pub struct Lab {
     pub project: TempProject,

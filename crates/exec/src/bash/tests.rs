@@ -33,7 +33,7 @@ const MATRIX: &[Case] = &[
     ("! ! ls", &["! ls"], OPAQUE),
     ("ls\r\nrm x", &[], OPAQUE),
     ("x=1 -2>&1 y", &["y"], OPAQUE),
-    ("echo \"a\"2>f", &["echo a"], OPAQUE),
+    ("echo \"a\"2>f", &["echo a2"], CLEAR),
     ("$';'\\a'$'", &["; a$"], OPAQUE),
     ("cat <<E\n$\\\n(rm x)\nE", &["cat"], OPAQUE),
     ("echo `echo \\`rm x\\``", &[], OPAQUE),

@@ -34,6 +34,39 @@ struct Call {
     id: String,
     name: Option<String>,
     arguments: String,
+    scan: Scan,
+    /// Its end was reported.
+    ended: bool,
+}
+
+/// Follows the arguments as they come, to see when the object is whole. Each character is looked at once.
+#[derive(Debug, Default)]
+struct Scan {
+    depth: u32,
+    begun: bool,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Scan {
+    /// Takes a piece; true once the object that the arguments began with is closed.
+    fn push(&mut self, piece: &str) -> bool {
+        for byte in piece.bytes() {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => {
+                    self.begun = true;
+                    self.depth += 1;
+                }
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        self.begun && self.depth == 0 && !self.in_string
+    }
 }
 
 impl Decoder {
@@ -146,8 +179,16 @@ impl Decoder {
                     events.push(LlmEvent::ToolInput { index, delta: call.arguments.clone() });
                 }
             }
-            (Some(_), _) if !arguments.is_empty() => events.push(LlmEvent::ToolInput { index, delta: arguments }),
+            (Some(_), _) if !arguments.is_empty() && !call.ended => {
+                events.push(LlmEvent::ToolInput { index, delta: arguments.clone() });
+            }
             _ => {}
+        }
+        // A call can run while the model writes the next one.
+        let whole = call.scan.push(&arguments);
+        if whole && !call.ended && call.name.is_some() && is_json(&call.arguments) {
+            call.ended = true;
+            events.push(LlmEvent::ToolEnd { index, input: call.arguments.clone() });
         }
         Ok(())
     }
@@ -191,7 +232,7 @@ impl Decoder {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        for (index, call) in self.calls.iter_mut().enumerate() {
+        for (index, call) in self.calls.iter_mut().enumerate().filter(|(_, call)| !call.ended) {
             if call.name.is_none() {
                 events.push(LlmEvent::ToolStart { index, id: call.id.clone(), name: String::new() });
                 if !call.arguments.is_empty() {

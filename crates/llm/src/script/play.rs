@@ -31,7 +31,7 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
     if step.delay_ms > 0 {
         plan.actions.push(Action::Wait(Duration::from_millis(step.delay_ms)));
     }
-    if failing {
+    if failing && step.fails_first() {
         plan.fail(first_error(step));
         return plan.actions;
     }
@@ -47,11 +47,12 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
     }
     let broken =
         if step.malformed { Some(BROKEN_CHUNK.to_owned()) } else { step.error_chunk.as_ref().map(Json::to_string) };
-    if let Some(Err(error)) = broken.map(|chunk| Decoder::default().push(&chunk)) {
+    if failing && let Some(Err(mut error)) = broken.map(|chunk| Decoder::default().push(&chunk)) {
+        error.retry_after = step.retry_after_ms.map(Duration::from_millis);
         plan.fail(error);
         return plan.actions;
     }
-    if let Some(silence) = step.silence_ms {
+    if let Some(silence) = step.silence_ms.filter(|_| failing) {
         plan.actions.push(Action::Wait(Duration::from_millis(silence)));
         plan.fail(LlmError::retryable(format!("The script sent nothing for {silence} ms; the stream was closed")));
         return plan.actions;
@@ -66,17 +67,14 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
 }
 
 fn calls(step: &Step, prefix: &str, plan: &mut Plan) {
-    let mut inputs = Vec::new();
     for (index, call) in step.tools.iter().enumerate() {
         let input = step.raw_args.clone().unwrap_or_else(|| call.arguments());
         plan.event(LlmEvent::ToolStart { index, id: format!("{prefix}_{index}"), name: call.name().to_owned() });
         for delta in pieces(&input, input.chars().count().div_ceil(ARGUMENT_PIECES)) {
             plan.event(LlmEvent::ToolInput { index, delta });
         }
-        inputs.push(input);
+        plan.actions.push(Action::Event(LlmEvent::ToolEnd { index, input }));
     }
-    let ends = inputs.into_iter().enumerate().map(|(index, input)| LlmEvent::ToolEnd { index, input });
-    plan.actions.extend(ends.map(Action::Event));
 }
 
 fn end(step: &Step, plan: &mut Plan) {

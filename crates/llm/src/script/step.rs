@@ -83,8 +83,13 @@ impl Step {
     }
 
     /// Whether it begins with an error.
-    pub fn fails(&self) -> bool {
+    pub fn fails_first(&self) -> bool {
         self.http_error.is_some() || self.network_error.is_some()
+    }
+
+    /// Whether it fails at all, at once or in the middle of its answer.
+    pub fn fails(&self) -> bool {
+        self.fails_first() || self.malformed || self.error_chunk.is_some() || self.silence_ms.is_some()
     }
 
     /// Refuses what would run for ever.

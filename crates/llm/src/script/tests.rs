@@ -122,11 +122,11 @@ fn an_inline_script_plays_text_reasoning_and_calls() {
             input(0, "{\"comm"),
             input(0, "and\":\""),
             input(0, "ls\"}"),
+            LlmEvent::ToolEnd { index: 0, input: "{\"command\":\"ls\"}".into() },
             start(1, "x"),
             input(1, "{"),
             input(1, "n"),
             input(1, "o"),
-            LlmEvent::ToolEnd { index: 0, input: "{\"command\":\"ls\"}".into() },
             LlmEvent::ToolEnd { index: 1, input: "{no".into() },
             LlmEvent::Usage(Usage {
                 input: 90,

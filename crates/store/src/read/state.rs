@@ -111,7 +111,8 @@ impl Store {
             let mut statement = conn.prepare_cached(
                 "SELECT id FROM ask WHERE session = ?1 AND json_extract(json, '$.tool.callID') = ?2 ORDER BY id",
             )?;
-            let ids: Vec<String> = statement.query_map([session.as_str(), call], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            let ids: Vec<String> =
+                statement.query_map([session.as_str(), call], |row| row.get(0))?.collect::<Result<_, _>>()?;
             ids.iter().filter_map(|id| ask_row(conn, id).transpose()).collect()
         })
     }
