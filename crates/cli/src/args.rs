@@ -27,6 +27,11 @@ pub enum Command {
     /// Give the agent a task and watch it work.
     #[command(after_help = crate::exit::HELP)]
     Run(Box<Run>),
+    /// Make a small repository with a bug, and let the agent fix it.
+    Demo {
+        /// Where to make it; a folder that does not exist yet.
+        folder: Option<PathBuf>,
+    },
     /// List, show, export, import or delete sessions.
     #[command(subcommand)]
     Session(Session),
@@ -80,10 +85,10 @@ pub struct Run {
     /// How to print.
     #[arg(long, value_enum, default_value = "default")]
     pub format: Format,
-    /// Go on with the last session of this directory.
+    /// Go on with the last session of this directory; without a message, with its turn that a crash cut off.
     #[arg(long = "continue", short = 'c', conflicts_with = "session")]
     pub last: bool,
-    /// Go on with this session.
+    /// Go on with this session; without a message, with its turn that a crash cut off.
     #[arg(long, short, value_name = "ID")]
     pub session: Option<String>,
     /// The agent that does it.

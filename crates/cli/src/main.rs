@@ -3,6 +3,7 @@
 
 mod args;
 mod config_cmd;
+mod demo;
 mod doctor;
 mod exit;
 mod import;
@@ -88,6 +89,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
 async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => return perform_run(args, world).await,
+        Command::Demo { folder } => {
+            let (args, world) = demo::prepare(folder.as_deref(), world)?;
+            return perform_run(&args, &world).await;
+        }
         Command::Trust(args) => return trust::command(args, world, interrupt::token()?).await,
         _ => {}
     }
@@ -114,6 +119,7 @@ async fn query(command: &Command, local: &wire::Local, scope: &Scope, world: &Wo
         Command::Models { provider, json } => models::models(host, scope, provider.as_deref(), *json).await,
         Command::Agents { json } => models::agents(host, scope, *json).await,
         Command::Run(_)
+        | Command::Demo { .. }
         | Command::Trust(_)
         | Command::Config(_)
         | Command::Doctor { .. }

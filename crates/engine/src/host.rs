@@ -165,6 +165,14 @@ impl Host for Engine {
         Box::pin(async { Err(HostError::Unsupported("The diff of a session")) })
     }
 
+    fn waiting<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<MessageId>> {
+        Box::pin(async {
+            self.inner.session(id)?;
+            let inbox = self.inner.store.inbox(id).map_err(stored)?;
+            Ok(inbox.into_iter().map(|row| row.message_id).collect())
+        })
+    }
+
     fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize> {
         Box::pin(async move { Ok(self.inner.resume(session)?) })
     }

@@ -72,7 +72,7 @@ fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
 }
 
 /// Adds what the model must know now, but nobody needs to store.
-fn remind(messages: &mut Vec<PromptMessage>, request: &Request<'_>) {
+fn remind(messages: &mut [PromptMessage], request: &Request<'_>) {
     let mut notes = Vec::new();
     if request.agent.name == "plan" {
         notes.push(include_str!("prompts/plan.md"));

@@ -20,6 +20,9 @@ use crate::{Error, Inner, step};
 /// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
 const ATTEMPTS_MAX: u32 = 2;
 
+/// What was cut off is among so many of a session's newest messages: one step runs at a time, prompts join behind it.
+const TAIL: usize = 200;
+
 /// What an interrupted call says. Clients and tests look for the word `interrupted`.
 const INTERRUPTED: &str = "interrupted: Trefoil stopped while this call ran, so its outcome is unknown. It may have \
                            taken effect in part or in full; check the state before you repeat it.";
@@ -51,9 +54,10 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool) -> Result<(), Error>
         }
         store.commit(batch).await?;
     }
-    let Some(first) = inbox.iter().map(|row| &row.message_id).min() else { return Ok(()) };
-    for message in store.messages_from(&turn.session_id, first)? {
-        repair_message(turn, message).await?;
+    if crashed || !inbox.is_empty() {
+        for message in store.messages(&turn.session_id, Some(TAIL), None)?.messages {
+            repair_message(turn, message).await?;
+        }
     }
     let crashes = |attempts: u32| attempts + u32::from(crashed);
     for row in inbox.iter().filter(|row| crashes(row.attempts) > ATTEMPTS_MAX) {

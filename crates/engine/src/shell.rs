@@ -9,17 +9,25 @@ use api::{
 use exec::Spec;
 use store::{Acquire, Batch};
 
+use crate::call::STARTED;
 use crate::error::stored;
 use crate::input::synthetic_text;
 use crate::step::{put_message, put_part};
 use crate::{Inner, sessions, turn};
 
 impl Inner {
+    /// Runs on a task of its own: a caller that goes away must not leave the command without its outcome.
     pub(crate) async fn shell(
         self: &Arc<Self>,
         id: &SessionId,
         input: ShellInput,
     ) -> Result<MessageWithParts, HostError> {
+        let (inner, id) = (self.clone(), id.clone());
+        let work = self.tasks.spawn(async move { inner.run_shell(&id, input).await });
+        work.await.map_err(|error| HostError::Failed(format!("The command broke down: {error}")))?
+    }
+
+    async fn run_shell(self: &Arc<Self>, id: &SessionId, input: ShellInput) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
         self.not_busy(id)?;
         let held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
@@ -62,6 +70,7 @@ impl Inner {
         put_part(&mut first, &synthetic_text(id, &user.id, note));
         put_message(&mut first, &answer);
         put_part(&mut first, &Part::Tool(part.clone()));
+        first.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
         self.store.commit(first).await.map_err(stored)?;
 
         let mut spec = Spec::shell(&instance.options.shell, &input.command, &instance.directory);
@@ -84,6 +93,7 @@ impl Inner {
         let mut last = batch().durable();
         put_message(&mut last, &answer);
         put_part(&mut last, &Part::Tool(part.clone()));
+        last.record(STARTED, part.head.id.as_str(), None, None);
         last.event(busy(SessionStatus::Idle));
         last.event(EventBody::SessionIdle { session_id: id.clone() });
         last.release(&lease);

@@ -400,6 +400,9 @@ impl<'a> Step<'a> {
         let error = match outcome {
             _ if cancelled => Some(MessageError::aborted()),
             Outcome::Failed(error) => Some(error.into_message_error(&target.model.provider_id)),
+            _ if reason == FinishReason::Error => {
+                Some(MessageError::unknown("The model ended its answer with an error of its own"))
+            }
             _ if reason == FinishReason::ContentFilter => Some(MessageError::ContentFilterError(TextData::new(
                 "The provider's content filter blocked the answer",
             ))),

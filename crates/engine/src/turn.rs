@@ -178,11 +178,14 @@ impl Turn {
     /// Leaves a turn that cannot go on: the session is free again, its prompts stay accepted.
     async fn give_back(&self, error: &Error) {
         let mut batch = self.batch();
-        if !matches!(error, Error::Parked) {
+        if matches!(error, Error::Parked) {
+            // The turn has not ended, so nobody is told that it has.
+            batch.release(&self.lease);
+        } else {
             let error = Some(MessageError::unknown(error.to_string()));
             batch.event(EventBody::SessionError { session_id: Some(self.session_id.clone()), error });
+            self.idle(&mut batch);
         }
-        self.idle(&mut batch);
         if let Err(error) = self.store().commit(batch).await {
             tracing::warn!(session = %self.session_id, %error, "the session could not be given back");
         }

@@ -1,5 +1,7 @@
 //! Asks: answered once, from anywhere, even after a restart.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Every recorded scenario that needs no later part is played again: per session the same order of parts with their
 //! states, deltas, asks and errors as OpenCode's.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use api::{Host, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, QuestionId};

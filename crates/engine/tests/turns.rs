@@ -1,5 +1,7 @@
 //! Turns with the scripted model: joins, retries, errors, aborts, limits.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use std::sync::Arc;

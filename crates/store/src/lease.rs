@@ -51,15 +51,14 @@ pub enum Acquire {
     Taken {
         /// The lease.
         lease: Lease,
-        /// Whether a dead process held it before: its turn was cut off.
+        /// Whether its last holder did not give it back: a process that died, or this one when it could not write. Its
+        /// turn was cut off.
         took_over: bool,
     },
-    /// A live process holds it.
+    /// Another live process holds it.
     Held {
         /// That process.
         owner: String,
-        /// Whether that is this very store.
-        own: bool,
     },
 }
 
@@ -186,11 +185,11 @@ pub(crate) fn row(conn: &Connection, session: &SessionId) -> Result<Option<(Stri
 pub(crate) fn acquire(conn: &Connection, owners: &Owners, session: &SessionId) -> Result<Acquire, StoreError> {
     let before = row(conn, session)?;
     if let Some((owner, _)) = &before
-        && owners.alive(owner)
+        && *owner != owners.name
     {
-        return Ok(Acquire::Held { owner: owner.clone(), own: *owner == owners.name });
-    }
-    if let Some((owner, _)) = &before {
+        if owners.alive(owner) {
+            return Ok(Acquire::Held { owner: owner.clone() });
+        }
         conn.prepare_cached("DELETE FROM signal WHERE owner = ?1")?.execute([owner])?;
     }
     let epoch = next(conn, "epoch")?;

@@ -171,7 +171,8 @@ impl Store {
         }
     }
 
-    /// Takes the lease of a session, if it is free or its owner is dead.
+    /// Takes the lease of a session, if it is free, its owner is dead, or this store holds it already: then the earlier
+    /// lease is stale from now on. The caller sees to it that its own process runs a session once.
     pub async fn acquire(&self, session: &SessionId) -> Result<Acquire, StoreError> {
         match self.ask_writer(Work::Acquire(session.clone())).await? {
             Done::Acquire(acquire) => Ok(acquire),

@@ -71,7 +71,7 @@ async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living()
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let hello = hear(&mut out);
     let (epoch, owner) = hello.split_once(' ').unwrap();
-    assert_eq!(store.acquire(&the_session()).await.unwrap(), Acquire::Held { owner: owner.into(), own: false });
+    assert_eq!(store.acquire(&the_session()).await.unwrap(), Acquire::Held { owner: owner.into() });
     let holder = store.holder(&the_session()).unwrap().unwrap();
     assert_eq!(holder, Holder { owner: owner.into(), alive: true, own: false });
     assert_eq!(store.statuses().unwrap(), vec![(the_session(), SessionStatus::Busy)]);

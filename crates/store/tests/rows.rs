@@ -281,7 +281,11 @@ async fn a_lost_lease_fences_every_write() {
     let store = temp.open();
     let session = SessionId::new();
     let first = lease(&store, &session).await;
-    assert_eq!(store.acquire(&session).await.unwrap(), Acquire::Held { owner: store.owner().into(), own: true });
+    // A store may take its own lease again, when it could not give it back; the earlier one is stale then.
+    let stuck = first;
+    let first = lease(&store, &session).await;
+    let error = store.commit(common::batch().fence(&stuck)).await.unwrap_err();
+    assert_eq!(error, StoreError::Stale { session: session.clone() });
     let mut batch = batch().fence(&first);
     batch.event(EventBody::SessionStatus { session_id: session.clone(), status: SessionStatus::Idle });
     batch.release(&first);
