@@ -1,210 +1,283 @@
 //! `cargo xtask bench`: what our program costs, beside OpenCode doing the same work in the same run.
 //!
-//! Each row of [`ROWS`] is one measurement of a whole program, from its start to its exit. Wall times are medians; CPU
-//! times (user and system, with all children) are means over the runs, because the kernel shows them in steps of 10 ms.
+//! Each of [`ROWS`] is one measurement. A program is measured from its start to its exit; turns are measured in a process
+//! that lives on (our engine in `trefoil-bench`, OpenCode's server), with the same model server that answers at once.
 
+mod agent;
+mod cost;
 mod model;
 mod peer;
+mod process;
+mod search;
 mod setup;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 
 use crate::cargo;
+use agent::{Agent, Probe};
+use cost::{Budget, Cost, Line};
 use setup::Setup;
 
-/// The number of small texts in the long turn.
-const DELTAS: usize = 2_000;
-/// How long one run may take.
-const LONGEST: Duration = Duration::from_secs(120);
+/// A short prompt.
+const HELLO: &str = "say hello";
+
+/// How much of everything is done.
+struct Size {
+    /// Runs of a program, and turns with a long answer.
+    runs: usize,
+    /// Turns of a session.
+    turns: usize,
+    /// Sessions whose turns follow the first one's, to see what stays behind.
+    sessions: usize,
+    /// Pieces of a long answer.
+    deltas: usize,
+    /// Sessions in the journal, to read a page of.
+    stored: usize,
+    /// Files in the tree that is searched.
+    files: usize,
+}
+
+const FULL: Size = Size { runs: 11, turns: 100, sessions: 10, deltas: 2_000, stored: 100_000, files: 3_000 };
+/// To see that each measurement works.
+const SMOKE: Size = Size { runs: 1, turns: 2, sessions: 1, deltas: 20, stored: 200, files: 60 };
 
 struct Row {
+    /// What `--only` takes.
     name: &'static str,
-    /// What the design allows, in milliseconds: of wall time, or of CPU time for an [`Row::over`] row.
-    budget: f64,
-    /// The arguments for our program; nothing leaves the cell empty.
-    ours: fn() -> Option<Vec<String>>,
-    /// The same work for OpenCode.
-    theirs: fn() -> Option<Vec<String>>,
-    /// The row whose cost is taken off, so that what is left is the work itself.
-    over: Option<&'static str>,
+    budget: Budget,
+    measure: fn(&Bench) -> Result<Measured>,
+}
+
+struct Measured {
+    what: String,
+    ours: Cost,
+    peer: Option<Cost>,
 }
 
 const ROWS: &[Row] = &[
-    Row { name: "--version", budget: 5.0, ours: version, theirs: version, over: None },
-    Row { name: "run, script model", budget: 40.0, ours: run_script, theirs: || None, over: None },
-    Row { name: "run, model over HTTP", budget: 40.0, ours: run_http, theirs: run_http, over: None },
-    Row {
-        name: "2,000 deltas",
-        budget: 40.0,
-        ours: run_deltas,
-        theirs: run_deltas,
-        over: Some("run, model over HTTP"),
-    },
+    Row { name: "version", budget: Budget::Wall(5.0), measure: version },
+    Row { name: "run", budget: Budget::Wall(40.0), measure: run_script },
+    Row { name: "run-http", budget: Budget::Wall(40.0), measure: run_http },
+    Row { name: "turn", budget: Budget::Wall(5.0), measure: turn },
+    Row { name: "deltas", budget: Budget::Cpu(40.0), measure: deltas },
+    Row { name: "memory", budget: Budget::Memory(40.0), measure: memory },
+    Row { name: "growth", budget: Budget::Memory(5.0), measure: growth },
+    Row { name: "page", budget: Budget::Wall(1.0), measure: page },
+    Row { name: "grep", budget: Budget::TimesPeer(1.2), measure: grep },
 ];
-
-fn words(words: &[&str]) -> Option<Vec<String>> {
-    Some(words.iter().map(|&word| word.to_owned()).collect())
-}
-
-fn version() -> Option<Vec<String>> {
-    words(&["--version"])
-}
-
-fn run_script() -> Option<Vec<String>> {
-    words(&["run", "--model", "script/demo", r#"SCRIPT: [{"text": "Hello from the script"}]"#])
-}
-
-fn run_http() -> Option<Vec<String>> {
-    words(&["run", "--model", setup::MODEL, "say hello"])
-}
-
-fn run_deltas() -> Option<Vec<String>> {
-    words(&["run", "--model", setup::MODEL, &format!("{} {DELTAS}", model::DELTAS)])
-}
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<()> {
-    if arguments.iter().any(|argument| argument == "--smoke") {
-        return smoke();
+    let flag = |name: &str| arguments.iter().any(|argument| argument == name);
+    let only = cargo::option(arguments, "--only")?;
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| only.is_none_or(|name| name == row.name)).collect();
+    if rows.is_empty() {
+        let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        bail!("no measurement {:?}; there are {}", only.unwrap_or_default(), names.join(", "));
     }
-    let runs = cargo::option(arguments, "--runs")?.unwrap_or("11").parse().context("--runs needs a number")?;
     let peer = match cargo::option(arguments, "--opencode")? {
         Some(path) => Some(PathBuf::from(path).canonicalize().with_context(|| format!("no program at {path}"))?),
-        None if arguments.iter().any(|argument| argument == "--peer") => Some(peer::install()?),
+        None if flag("--peer") => Some(peer::install()?),
         None => None,
     };
-    let ours = cargo::release("trefoil")?;
-    table(&ours, peer.as_deref(), runs)
-}
-
-/// Does each measurement once with the debug build, to see that it works.
-pub fn smoke() -> Result<()> {
-    let program = cargo::target().join("debug").join(format!("trefoil{}", std::env::consts::EXE_SUFFIX));
-    if !program.is_file() {
-        bail!("{} is not there: run `cargo build` first", program.display());
-    }
-    table(&program.canonicalize()?, None, 1)
-}
-
-fn table(ours: &Path, peer: Option<&Path>, runs: usize) -> Result<()> {
-    let mut columns = vec![("trefoil", ours, Vec::new())];
-    columns.extend(peer.map(|peer| ("opencode", peer, Vec::new())));
-    // One program after the other, each with a home and a model server of its own.
-    for (name, program, cells) in &mut columns {
-        let setup = Setup::new()?;
-        for row in ROWS {
-            let arguments = if *name == "trefoil" { (row.ours)() } else { (row.theirs)() };
-            let cost = arguments.map(|arguments| measure(&setup, program, &arguments, runs)).transpose();
-            cells.push(cost.with_context(|| format!("{name}: {}", row.name))?);
-        }
-    }
-    println!("{runs} runs each; milliseconds, wall (median) / CPU (mean)\n");
-    println!("| what | budget | trefoil | opencode | ratio |\n|---|---|---|---|---|");
-    for (index, row) in ROWS.iter().enumerate() {
-        let cells: Vec<Option<Cost>> = columns.iter().map(|(_, _, costs)| relative(row, index, costs)).collect();
-        let (ours, theirs) = (cells.first().copied().flatten(), cells.get(1).copied().flatten());
-        let kind = if row.over.is_some() { " CPU" } else { "" };
-        println!(
-            "| {} | {}{kind} | {} | {} | {} |",
-            row.name,
-            row.budget,
-            show(ours),
-            show(theirs),
-            ratio(row, ours, theirs)
-        );
+    let size = if flag("--smoke") { SMOKE } else { FULL };
+    let bench = Bench::new(size, flag("--smoke"), peer)?;
+    let lines = rows.into_iter().map(|row| bench.line(row)).collect::<Result<Vec<_>>>()?;
+    if flag("--json") {
+        println!("{}", cost::json(&lines));
+    } else {
+        println!("times are milliseconds: wall (median) / CPU (mean); a ratio is the peer's cost by ours\n");
+        print!("{}", cost::table(&lines));
     }
     Ok(())
 }
 
-/// What a program cost, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Cost {
-    wall: f64,
-    cpu: f64,
+/// Does each measurement once, small and with the debug build, to see that it works.
+pub fn smoke() -> Result<()> {
+    run(&["--smoke".to_owned()])
 }
 
-fn show(cost: Option<Cost>) -> String {
-    cost.map_or_else(|| "–".to_owned(), |cost| format!("{:.1} / {:.1}", cost.wall, cost.cpu))
+/// What is measured, and how much of it.
+struct Bench {
+    size: Size,
+    program: PathBuf,
+    probe: PathBuf,
+    opencode: Option<PathBuf>,
 }
 
-/// How many times more they cost.
-fn ratio(row: &Row, ours: Option<Cost>, theirs: Option<Cost>) -> String {
-    let of = |cost: Cost| if row.over.is_some() { cost.cpu } else { cost.wall };
-    match (ours.map(of), theirs.map(of)) {
-        (Some(ours), Some(theirs)) if ours > 0.0 => format!("{:.0}×", theirs / ours),
-        _ => "–".to_owned(),
+impl Bench {
+    fn new(size: Size, debug: bool, opencode: Option<PathBuf>) -> Result<Self> {
+        let (program, probe) = if debug {
+            // All of it, as the tests do: another selection would be built with other features, and so once more.
+            cargo::build(&["--workspace"])?;
+            (cargo::program("debug", "trefoil")?, cargo::program("debug", "trefoil-bench")?)
+        } else {
+            (cargo::release("trefoil")?, cargo::release("trefoil-bench")?)
+        };
+        Ok(Self { size, program, probe, opencode })
+    }
+
+    fn line(&self, row: &Row) -> Result<Line> {
+        let Measured { what, ours, peer } = (row.measure)(self).with_context(|| row.name)?;
+        Ok(Line { name: row.name, what, budget: row.budget, ours, peer })
+    }
+
+    /// Measures a program from its start to its exit. Each program has a home and a model server of its own.
+    fn program(&self, what: &str, ours: &[&str], theirs: Option<&[&str]>) -> Result<Measured> {
+        let cost = |program: &PathBuf, arguments: &[&str]| {
+            let setup = Setup::new()?;
+            process::repeat(self.size.runs, &setup.errors(), || {
+                let mut command = setup.command(program);
+                command.args(arguments);
+                command
+            })
+        };
+        let peer = self.opencode.as_ref().zip(theirs).map(|(program, arguments)| cost(program, arguments));
+        Ok(Measured { what: what.to_owned(), ours: cost(&self.program, ours)?, peer: peer.transpose()? })
+    }
+
+    /// Measures both agents, each with a home and a model server of its own.
+    fn agents(&self, what: String, measure: impl Fn(&mut dyn Agent, &Setup) -> Result<Cost>) -> Result<Measured> {
+        let setup = Setup::new()?;
+        let ours = measure(&mut Probe::start(&self.probe, &setup)?, &setup)?;
+        let peer = self.opencode.as_ref().map(|program| {
+            let setup = Setup::new()?;
+            measure(&mut peer::Server::start(program, &setup)?, &setup)
+        });
+        Ok(Measured { what, ours, peer: peer.transpose()? })
     }
 }
 
-/// A row's cost, less the row that it goes over.
-fn relative(row: &Row, index: usize, costs: &[Option<Cost>]) -> Option<Cost> {
-    let cost = (*costs.get(index)?)?;
-    let Some(base) = row.over.and_then(|name| ROWS.iter().position(|row| row.name == name)) else { return Some(cost) };
-    let base = (*costs.get(base)?)?;
-    Some(Cost { wall: (cost.wall - base.wall).max(0.0), cpu: (cost.cpu - base.cpu).max(0.0) })
+fn version(bench: &Bench) -> Result<Measured> {
+    bench.program("`--version`", &["--version"], Some(&["--version"]))
 }
 
-fn measure(setup: &Setup, program: &Path, arguments: &[String], runs: usize) -> Result<Cost> {
-    // The first run makes the database and warms the page cache; it is not what a user feels every day.
-    once(setup, program, arguments)?;
-    let before = children_cpu()?;
-    let mut walls = Vec::with_capacity(runs);
-    for _ in 0..runs {
-        walls.push(once(setup, program, arguments)?);
+fn run_script(bench: &Bench) -> Result<Measured> {
+    let script = r#"SCRIPT: [{"text": "Hello from the script"}]"#;
+    bench.program("`run`, script model, start to exit", &["run", "--model", "script/demo", script], None)
+}
+
+fn run_http(bench: &Bench) -> Result<Measured> {
+    let arguments = &["run", "--model", setup::MODEL, HELLO];
+    bench.program("`run`, model over HTTP, start to exit", arguments, Some(arguments))
+}
+
+/// The time of a turn in which the model has no part. The CPU time is all of it.
+fn turn(bench: &Bench) -> Result<Measured> {
+    let turns = bench.size.turns;
+    let what = format!("overhead of a turn ({turns} in one session)");
+    bench.agents(what, |agent, setup| {
+        let session = agent.session()?;
+        agent.turn(&session, HELLO)?;
+        let (busy, cpu) = (setup.model.busy(), process::cpu(agent.process())?);
+        let walls = (0..turns).map(|_| timed(|| agent.turn(&session, HELLO))).collect::<Result<_>>()?;
+        let each = |total: f64| total / turns as f64;
+        let model = each(setup.model.busy() - busy);
+        let wall = (process::median(walls) - model).max(0.0);
+        Ok(Cost::Time { wall, cpu: each(process::cpu(agent.process())? - cpu) })
+    })
+}
+
+fn deltas(bench: &Bench) -> Result<Measured> {
+    let Size { runs, deltas, .. } = bench.size;
+    let text = format!("{} {deltas}", model::DELTAS);
+    bench.agents(format!("a turn of {deltas} deltas, one subscriber"), |agent, _| {
+        let session = agent.session()?;
+        agent.turn(&session, &text)?;
+        let cpu = process::cpu(agent.process())?;
+        // A session for each: their answers must not become each other's history.
+        let mut walls = Vec::new();
+        for _ in 0..runs {
+            let session = agent.session()?;
+            walls.push(timed(|| agent.turn(&session, &text))?);
+        }
+        let cpu = (process::cpu(agent.process())? - cpu) / runs as f64;
+        Ok(Cost::Time { wall: process::median(walls), cpu })
+    })
+}
+
+fn memory(bench: &Bench) -> Result<Measured> {
+    let turns = bench.size.turns;
+    bench.agents(format!("memory after {turns} turns of one session"), |agent, _| {
+        converse(agent, turns)?;
+        Ok(Cost::Memory(process::resident(agent.process())?))
+    })
+}
+
+/// OpenCode would need many minutes for it, so only our engine is measured.
+fn growth(bench: &Bench) -> Result<Measured> {
+    let Size { turns, sessions, .. } = bench.size;
+    let setup = Setup::new()?;
+    let mut probe = Probe::start(&bench.probe, &setup)?;
+    converse(&mut probe, turns)?;
+    let before = process::resident(probe.process())?;
+    for _ in 0..sessions {
+        converse(&mut probe, turns)?;
     }
-    let cpu = (children_cpu()? - before) / runs as f64;
-    walls.sort_by(f64::total_cmp);
-    Ok(Cost { wall: walls[walls.len() / 2], cpu })
+    let grown = process::resident(probe.process())? - before;
+    let what = format!("growth by {} more turns ({sessions} sessions of {turns})", turns * sessions);
+    Ok(Measured { what, ours: Cost::Memory(grown), peer: None })
 }
 
-/// The wall time of one run.
-fn once(setup: &Setup, program: &Path, arguments: &[String]) -> Result<f64> {
-    // A file, not a pipe: a helper that a program leaves behind would keep a pipe open.
-    let errors = setup.errors();
-    let mut command = setup.command(program);
-    command.args(arguments).stdout(Stdio::null()).stderr(File::create(&errors)?);
-    let start = Instant::now();
-    let mut child = command.spawn()?;
-    let ended = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
+/// A session of so many turns.
+fn converse(agent: &mut dyn Agent, turns: usize) -> Result<()> {
+    let session = agent.session()?;
+    (0..turns).try_for_each(|_| agent.turn(&session, HELLO))
+}
+
+fn page(bench: &Bench) -> Result<Measured> {
+    const TIMES: usize = 500;
+    let setup = Setup::new()?;
+    let mut probe = Probe::start(&bench.probe, &setup)?;
+    probe.ask(&json!({"do": "fill", "sessions": bench.size.stored}))?;
+    let what = format!("first page (100) of {} sessions, in the store", bench.size.stored);
+    let (ours, _) = inside(&mut probe, &json!({"do": "page", "times": TIMES}))?;
+    Ok(Measured { what, ours, peer: None })
+}
+
+/// Our tool, in a process that lives, beside the program `rg`.
+fn grep(bench: &Bench) -> Result<Measured> {
+    let setup = Setup::new()?;
+    let root = tempfile::Builder::new().prefix("trefoil-bench-").tempdir()?;
+    let planted = search::plant(root.path(), bench.size.files)?;
+    let mut what = format!("grep in {} files; peer: `rg`", bench.size.files);
+    let peer = match search::ripgrep(root.path()) {
+        Some(command) => Some(process::repeat(bench.size.runs, &setup.errors(), command)?),
+        None => {
+            what.push_str(", which is not installed");
+            None
         }
-        let elapsed = start.elapsed();
-        if elapsed > LONGEST {
-            child.kill()?;
-            child.wait()?;
-            break None;
-        }
-        // Fine enough for the short programs, cheap for the long ones.
-        std::thread::sleep(elapsed.div_f64(100.0).clamp(Duration::from_micros(50), Duration::from_millis(5)));
     };
-    let wall = start.elapsed().as_secs_f64() * 1e3;
-    if !ended.is_some_and(|status| status.success()) {
-        let end = ended.map_or_else(|| format!("did not end within {LONGEST:?}"), |status| status.to_string());
-        let errors = std::fs::read(&errors)?;
-        let errors = String::from_utf8_lossy(&errors);
-        bail!("`{} {}`: {end}\n{errors}", program.display(), arguments.join(" "));
+    let mut probe = Probe::start(&bench.probe, &setup)?;
+    let request =
+        |times: usize| json!({"do": "grep", "folder": root.path(), "pattern": search::PATTERN, "times": times});
+    probe.ask(&request(1))?;
+    let (ours, answer) = inside(&mut probe, &request(bench.size.runs))?;
+    if answer["matches"] != planted {
+        bail!("{planted} lines match, and {} were found", answer["matches"]);
     }
-    Ok(wall)
+    Ok(Measured { what, ours, peer })
 }
 
-/// CPU milliseconds of all children that ended so far, from `/proc/self/stat`; 0 where there is no such file.
-fn children_cpu() -> Result<f64> {
-    const MILLISECONDS_PER_TICK: f64 = 10.0;
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return Ok(0.0) };
-    children_ticks(&stat).map(|ticks| ticks * MILLISECONDS_PER_TICK).context("/proc/self/stat has an unknown format")
+/// What the engine measured itself.
+fn inside(probe: &mut Probe, request: &Value) -> Result<(Cost, Value)> {
+    let cpu = process::cpu(probe.process())?;
+    let answer = probe.ask(request)?;
+    let cpu = process::cpu(probe.process())? - cpu;
+    let times: Vec<f64> = answer["ms"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    let count = times.len().max(1) as f64;
+    Ok((Cost::Time { wall: process::median(times), cpu: cpu / count }, answer))
 }
 
-/// `cutime + cstime`: the 14th and 15th field behind the program's name, which may contain anything but ends with `)`.
-fn children_ticks(stat: &str) -> Option<f64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let times = fields.split_whitespace().skip(13).take(2).map(|field| field.parse::<f64>().ok());
-    times.sum::<Option<f64>>()
+/// Milliseconds that something took.
+fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
 #[cfg(test)]
@@ -212,24 +285,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn child_times_are_found_behind_an_odd_name() {
-        let stat = "12 (a b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 30 12 20 0 1 0";
-        assert_eq!(children_ticks(stat), Some(42.0));
-        assert_eq!(children_ticks("12 (x) S 1"), Some(0.0));
+    fn every_row_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ROWS.len());
     }
 
     #[test]
-    fn a_relative_row_shows_the_difference() {
-        let cost = |wall, cpu| Some(Cost { wall, cpu });
-        let costs = [cost(1.0, 1.0), None, cost(30.0, 20.0), cost(100.0, 55.0)];
-        assert_eq!(relative(&ROWS[3], 3, &costs), cost(70.0, 35.0));
-        assert_eq!(relative(&ROWS[0], 0, &costs), cost(1.0, 1.0));
-        assert_eq!(relative(&ROWS[1], 1, &costs), None);
-        assert_eq!(ratio(&ROWS[0], cost(2.0, 1.0), cost(300.0, 9.0)), "150×");
-    }
-
-    #[test]
-    fn every_base_row_exists() {
-        assert!(ROWS.iter().filter_map(|row| row.over).all(|name| ROWS.iter().any(|row| row.name == name)));
+    fn an_unknown_name_is_told_what_there_is() {
+        let error = run(&["--only".to_owned(), "speed".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("speed") && error.contains("version, run"), "{error}");
     }
 }

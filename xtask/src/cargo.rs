@@ -22,13 +22,24 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
 
+/// Builds something.
+pub fn build(arguments: &[&str]) -> Result<()> {
+    if !cargo(&["build", "--quiet"]).args(arguments).status()?.success() {
+        bail!("`cargo build {}` failed", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// The path of a program that was built.
+pub fn program(profile: &str, name: &str) -> Result<PathBuf> {
+    let program = target().join(profile).join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    program.canonicalize().with_context(|| format!("{} is not there after the build", program.display()))
+}
+
 /// Builds a package in release mode; gives the path of its program.
 pub fn release(package: &str) -> Result<PathBuf> {
-    if !cargo(&["build", "--quiet", "--release", "--package", package]).status()?.success() {
-        bail!("building {package} failed");
-    }
-    let program = target().join("release").join(format!("{package}{}", std::env::consts::EXE_SUFFIX));
-    program.canonicalize().with_context(|| format!("{} is not there after the build", program.display()))
+    build(&["--release", "--package", package])?;
+    program("release", package)
 }
 
 /// The value of a `--name value` pair.

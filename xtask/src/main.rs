@@ -15,8 +15,9 @@ const USAGE: &str = "cargo xtask <command>
                                  (--fast leaves the smokes out)
   fuzz [TARGET] [--seconds N] [--seed N]
                                  random input for one parser, or for all of them
-  bench [--smoke] [--runs N] [--peer | --opencode PATH]
-                                 the benchmark table; --peer installs OpenCode from npm to compare with";
+  bench [--smoke] [--only NAME] [--json] [--peer | --opencode PATH]
+                                 the benchmark table; --peer installs OpenCode from npm to compare with, --smoke only
+                                 sees that everything works";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -483,6 +483,9 @@ pub trait Host: Send + Sync {
         id: &'a SessionId,
         message: Option<MessageId>,
     ) -> HostFuture<'a, Vec<FileDiff>>;
+    /// Prompts of a session that were accepted and have no final answer yet, in their order. Sending one again by its id
+    /// waits for that answer, and runs its turn if nobody does.
+    fn waiting<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<MessageId>>;
     /// Brings turns that a crash cut off to a truthful end or on their way again: of one session, or of all.
     fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize>;
 

@@ -68,6 +68,14 @@ impl World {
         }
     }
 
+    /// After how many commits this process kills itself: the hook of the crash tests.
+    fn crash_after(&self) -> anyhow::Result<Option<u64>> {
+        let Some(text) = self.env.get("TREFOIL_CRASH_AFTER") else { return Ok(None) };
+        let number = text.parse().ok().filter(|number| *number > 0);
+        let refused = || Failure::new(Exit::Usage, format!("TREFOIL_CRASH_AFTER is no number above 0: {text:?}"));
+        Ok(Some(number.ok_or_else(refused)?))
+    }
+
     /// Whether every repository's configuration is trusted, for automation.
     pub fn trusts_all(&self) -> bool {
         self.env.get("TREFOIL_TRUST").is_some_and(|value| value == "all")
@@ -110,7 +118,8 @@ pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow
     }
     scripts.insert("demo".to_string(), Arc::new(Script::demo()));
     let path = world.database();
-    let store = Store::open(&path).map_err(|error| {
+    let options = store::Options { crash_after: world.crash_after()?, ..store::Options::default() };
+    let store = Store::open_with(&path, options).map_err(|error| {
         Failure::new(Exit::Failed, format!("cannot open the database: {error}"))
             .hint("TREFOIL_DATA_DIR names another directory for it; `trefoil doctor` looks at it closely")
     })?;

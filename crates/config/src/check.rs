@@ -1,9 +1,10 @@
-//! Holds a value against the schema: unknown keys are reported, values of the wrong kind are taken out.
+//! Holds a value against the schema: unknown keys are reported, values of the wrong kind are taken out. Only a rule is
+//! never taken out, since it may have been a denial: what is wrong with it is reported, and it counts as `ask`.
 
 use api::Json;
 
 use crate::problem::Severity;
-use crate::schema::{CONFIG, Field, Shape};
+use crate::schema::{ACTIONS, CONFIG, Field, PERMISSIONS, Shape};
 use crate::suggest::nearest;
 
 /// More findings of one file are only counted.
@@ -77,7 +78,59 @@ impl Checker {
                 Some(shape) => self.fits(value, shape),
                 None => self.wrong(value, shape),
             },
+            (Shape::Permission, _) => {
+                self.permission(value);
+                true
+            }
+            (Shape::Tools, _) => {
+                self.tools(value);
+                true
+            }
             _ => self.wrong(value, shape),
+        }
+    }
+
+    fn permission(&mut self, value: &mut Json) {
+        let Json::Object(names) = value else { return self.action(value) };
+        for (name, value) in names {
+            self.step(name.clone(), |this| {
+                this.permission_name(name);
+                let Json::Object(patterns) = value else { return this.action(value) };
+                for (pattern, action) in patterns {
+                    this.step(pattern.clone(), |this| this.action(action));
+                }
+            });
+        }
+    }
+
+    fn action(&mut self, value: &mut Json) {
+        if !value.as_str().is_some_and(|word| ACTIONS.contains(&word)) {
+            self.asks(value, &Shape::Word(ACTIONS));
+            *value = "ask".into();
+        }
+    }
+
+    /// A mistyped name guards nothing. One with `_` may be the tool of an MCP server, which is not known here.
+    fn permission_name(&mut self, name: &str) {
+        if PERMISSIONS.contains(&name) || name.contains(['*', '?', '_']) {
+            return;
+        }
+        let hint = match nearest(name, PERMISSIONS.iter().copied()) {
+            Some(known) => format!("did you mean \"{known}\"?"),
+            None => format!("known are {}", PERMISSIONS.join(", ")),
+        };
+        self.report(format!("unknown permission \"{name}\"; {hint}"), Severity::Warning);
+    }
+
+    fn tools(&mut self, value: &mut Json) {
+        let Json::Object(tools) = value else {
+            self.asks(value, &Shape::Tools);
+            *value = serde_json::json!({"*": "ask"});
+            return;
+        };
+        for (tool, on) in tools.iter_mut().filter(|(_, on)| !on.is_boolean()) {
+            self.step(tool.clone(), |this| this.asks(on, &Shape::Flag));
+            *on = "ask".into();
         }
     }
 
@@ -109,10 +162,18 @@ impl Checker {
     }
 
     fn wrong(&mut self, value: &Json, shape: &Shape) -> bool {
-        let key = if self.path.is_empty() { "the configuration".to_owned() } else { self.path.join(".") };
-        let message = format!("{key} must be {}, not {}; it is ignored", expected(shape), found(value));
-        self.report(message, Severity::Error);
+        self.misfit(value, shape, "it is ignored");
         false
+    }
+
+    fn asks(&mut self, value: &Json, shape: &Shape) {
+        self.misfit(value, shape, "it counts as ask");
+    }
+
+    fn misfit(&mut self, value: &Json, shape: &Shape, so: &str) {
+        let key = if self.path.is_empty() { "the configuration".to_owned() } else { self.path.join(".") };
+        let message = format!("{key} must be {}, not {}; {so}", expected(shape), found(value));
+        self.report(message, Severity::Error);
     }
 
     fn report(&mut self, message: String, severity: Severity) {
@@ -139,7 +200,7 @@ fn same_kind(shape: &Shape, value: &Json) -> bool {
         Shape::Flag => value.is_boolean(),
         Shape::Number | Shape::Count(_) => value.is_number(),
         Shape::List(_) => value.is_array(),
-        Shape::Map(_) | Shape::Object(_) | Shape::Open(_) => value.is_object(),
+        Shape::Map(_) | Shape::Object(_) | Shape::Open(_) | Shape::Permission | Shape::Tools => value.is_object(),
         Shape::Either(shapes) => shapes.iter().any(|shape| same_kind(shape, value)),
     }
 }
@@ -153,7 +214,7 @@ fn expected(shape: &Shape) -> String {
         Shape::Count(least) => format!("a whole number of at least {least}"),
         Shape::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
         Shape::List(_) => "a list".to_owned(),
-        Shape::Map(_) | Shape::Object(_) | Shape::Open(_) => "an object".to_owned(),
+        Shape::Map(_) | Shape::Object(_) | Shape::Open(_) | Shape::Permission | Shape::Tools => "an object".to_owned(),
         Shape::Either(shapes) => shapes.iter().map(expected).collect::<Vec<_>>().join(" or "),
     }
 }
@@ -199,7 +260,7 @@ mod tests {
             "tool_output": {"max_lines": 1e3, "max_bytes": 0}, "mcp": {"m": {"type": "pipe"}},
         }));
         let want = json!({
-            "username": "u", "permission": {"bash": {"ls": "allow"}}, "instructions": ["a", "b"],
+            "username": "u", "permission": {"bash": {"git *": "ask", "ls": "allow"}}, "instructions": ["a", "b"],
             "tool_output": {"max_lines": 1000}, "mcp": {"m": {}},
         });
         assert_eq!(value, want);
@@ -218,6 +279,41 @@ mod tests {
             assert!(all.contains(part), "{part} in\n{all}");
         }
         assert_eq!(findings.len(), 9);
+    }
+
+    #[test]
+    fn a_wrong_rule_counts_as_ask_at_its_place() {
+        let (value, findings) = checked(json!({
+            "permission": {"bash": {"rm *": "dney", "*": "allow", "dd *": 5}, "edit": null, "read": ["deny"]},
+            "tools": {"write": "off", "bash": true},
+            "agent": {"a": {"permission": ["deny"], "tools": []}, "b": {"permission": "no"}},
+        }));
+        let want = json!({
+            "permission": {"bash": {"rm *": "ask", "*": "allow", "dd *": "ask"}, "edit": "ask", "read": "ask"},
+            "tools": {"write": "ask", "bash": true},
+            "agent": {"a": {"permission": "ask", "tools": {"*": "ask"}}, "b": {"permission": "ask"}},
+        });
+        assert_eq!(value.to_string(), want.to_string());
+        assert_eq!(findings.len(), 8, "{findings:?}");
+        assert!(findings.iter().all(|text| text.contains(" must be ") && text.ends_with("; it counts as ask")));
+        assert!(
+            findings[0].starts_with("permission/bash/rm *: permission.bash.rm * must be \"allow\""),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_permission_is_named_and_stays() {
+        let value = json!({"permission": {
+            "bsh": "deny", "zebra": {"x": "ask"}, "doom_loop": "ask", "w*": "ask", "git_push": "deny", "bash": "ask",
+        }, "agent": {"a": {"permission": {"edti": "deny"}}}});
+        let (after, findings) = checked(value.clone());
+        assert_eq!(after, value);
+        assert_eq!(findings.len(), 3, "{findings:?}");
+        let named = |part: &str| findings.iter().any(|text| text.contains(part));
+        assert!(named("permission/bsh: unknown permission \"bsh\"; did you mean \"bash\"?"), "{findings:?}");
+        assert!(named("unknown permission \"zebra\"; known are read, edit"), "{findings:?}");
+        assert!(named("agent/a/permission/edti: unknown permission \"edti\"; did you mean \"edit\"?"), "{findings:?}");
     }
 
     #[test]

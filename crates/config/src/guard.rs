@@ -1,9 +1,10 @@
 //! What a repository's own configuration may do before the user trusts it: choose, describe and tighten. Whatever
-//! executes, redirects, reveals or loosens something is taken out and named.
+//! executes, redirects, reveals or loosens something is taken out and named. Its rules that ask or deny stay; the
+//! loader puts them where they can only tighten.
 //!
 //! Keys are let through by name, so that a new one needs trust until someone decided otherwise.
 
-use api::{Action, Json, JsonMap, Rule, wildcard};
+use api::{Action, Json, JsonMap};
 
 use crate::check::MAX_FINDINGS;
 use crate::rules::ruleset;
@@ -12,30 +13,25 @@ use crate::substitute::has_placeholder;
 #[cfg(test)]
 mod tests;
 
-/// Permissions that no built-in agent denies: asking for them can only tighten, unless the user denies them.
-const ASKABLE: &[&str] =
-    &["bash", "doom_loop", "external_directory", "glob", "grep", "list", "read", "webfetch", "websearch"];
-
-/// Takes out of an untrusted configuration what needs trust. `denied` are the rules by which the user denies something.
-/// Returns the reasons; those above [`MAX_FINDINGS`] are only counted.
-pub(crate) fn guard(config: &mut JsonMap, denied: &[Rule]) -> Vec<String> {
-    Guard { denied, reasons: Vec::new(), more: 0, placeholders: true }.run(config)
+/// Takes out of an untrusted configuration what needs trust. Returns the reasons; those above [`MAX_FINDINGS`] are only
+/// counted.
+pub(crate) fn guard(config: &mut JsonMap) -> Vec<String> {
+    Guard { reasons: Vec::new(), more: 0, placeholders: true }.run(config)
 }
 
 /// The same for a markdown file, whose text is taken as it is: braces in it mean nothing.
-pub(crate) fn guard_markdown(config: &mut JsonMap, denied: &[Rule]) -> Vec<String> {
-    Guard { denied, reasons: Vec::new(), more: 0, placeholders: false }.run(config)
+pub(crate) fn guard_markdown(config: &mut JsonMap) -> Vec<String> {
+    Guard { reasons: Vec::new(), more: 0, placeholders: false }.run(config)
 }
 
-struct Guard<'a> {
-    denied: &'a [Rule],
+struct Guard {
     reasons: Vec<String>,
     more: usize,
     /// Whether `{env:}` and `{file:}` are filled in here.
     placeholders: bool,
 }
 
-impl Guard<'_> {
+impl Guard {
     fn run(mut self, config: &mut JsonMap) -> Vec<String> {
         config.retain(|key, value| self.top(key, value));
         if self.more > 0 {
@@ -114,7 +110,14 @@ impl Guard<'_> {
         self.each(key, value, |this, key, value| match &key[prefix..] {
             "name" | "model" | "variant" | "temperature" | "top_p" | "prompt" | "description" | "mode" | "hidden"
             | "color" | "steps" | "maxSteps" => this.plain(key, value),
-            "permission" => this.permission(key, value),
+            "permission" => {
+                let stays = this.permission(key, value);
+                for rule in ruleset(value).into_iter().filter(|rule| rule.action == Action::Ask) {
+                    let key = format!("{key}.{}.{}", rule.permission, rule.pattern);
+                    this.refuse(&key, "is asked of every agent, not of this one only");
+                }
+                stays
+            }
             "tools" => this.tools(key, value),
             "disable" => *value == Json::Bool(false) || this.refuse(key, "takes an agent with its rules away"),
             _ => this.refuse(key, "goes into model requests"),
@@ -173,45 +176,31 @@ impl Guard<'_> {
         }
     }
 
-    /// Denials stay; asking stays where it cannot lift a denial; allowing goes.
+    /// Denying and asking stay, allowing goes.
     fn permission(&mut self, key: &str, value: &mut Json) -> bool {
-        let rules = match ruleset(value) {
-            Ok(rules) => rules,
-            Err(_) => return self.refuse(key, "cannot be judged"),
-        };
         let mut kept = JsonMap::new();
-        for rule in rules {
-            let stays = match rule.action {
-                Action::Deny => true,
-                Action::Ask => ASKABLE.contains(&rule.permission.as_str()) && !self.user_denies(&rule.permission),
-                Action::Allow => false,
-            };
-            if stays {
-                let action = if rule.action == Action::Deny { "deny" } else { "ask" };
-                if let Some(patterns) =
-                    kept.entry(rule.permission).or_insert_with(|| JsonMap::new().into()).as_object_mut()
-                {
-                    patterns.insert(rule.pattern, action.into());
+        for rule in ruleset(value) {
+            let action = match rule.action {
+                Action::Deny => "deny",
+                Action::Ask => "ask",
+                Action::Allow => {
+                    let key = format!("{key}.{}.{}", rule.permission, rule.pattern);
+                    self.refuse(&key, "allows what may be asked or denied");
+                    continue;
                 }
-            } else {
-                let why = match rule.action {
-                    Action::Allow => "allows what may be asked or denied",
-                    _ => "asks where it may be denied",
-                };
-                self.refuse(&format!("{key}.{}.{}", rule.permission, rule.pattern), why);
+            };
+            if let Some(patterns) = kept.entry(rule.permission).or_insert_with(|| JsonMap::new().into()).as_object_mut()
+            {
+                patterns.insert(rule.pattern, action.into());
             }
         }
         *value = Json::Object(kept);
         true
     }
 
-    fn user_denies(&self, permission: &str) -> bool {
-        self.denied.iter().any(|rule| wildcard(&rule.permission, permission))
-    }
-
     fn tools(&mut self, key: &str, value: &mut Json) -> bool {
         self.each(key, value, |this, key, value| {
-            *value == Json::Bool(false) || this.refuse(key, "allows a tool that may be denied")
+            *value != Json::Bool(true) || this.refuse(key, "allows a tool that may be denied")
         })
     }
 

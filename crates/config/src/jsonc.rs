@@ -1,4 +1,6 @@
-//! JSON with comments and trailing commas: its value, and where a key of it stands.
+//! JSON with comments and trailing commas: its value, where a key of it stands, and which keys stand twice.
+
+use std::collections::HashSet;
 
 use api::Json;
 use jsonc_parser::ast::Value;
@@ -63,9 +65,61 @@ pub(crate) fn locate(text: &str, path: &[String]) -> Option<(usize, usize)> {
             _ => return None,
         };
     }
+    place(text, start)
+}
+
+/// Line and column, from 1, of a byte.
+fn place(text: &str, start: usize) -> Option<(usize, usize)> {
     let before = text.get(..start)?;
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
+}
+
+/// A key that its object has already.
+pub(crate) struct Duplicate {
+    /// Keys and indexes from the root.
+    pub(crate) path: Vec<String>,
+    /// Line and column of the later one, from 1.
+    pub(crate) place: Option<(usize, usize)>,
+}
+
+/// Keys that stand twice in one object, of which [`parse`] takes the later value; at most `most` of them.
+pub(crate) fn duplicates(text: &str, most: usize) -> Vec<Duplicate> {
+    let mut found = Vec::new();
+    let parsed = jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &options());
+    if let Some(value) = parsed.ok().and_then(|parsed| parsed.value) {
+        repeated(&value, &mut Vec::new(), &mut |path, start| {
+            if found.len() < most {
+                found.push(Duplicate { path: path.to_vec(), place: place(text, start) });
+            }
+        });
+    }
+    found
+}
+
+/// Recursion is bounded by the depth that the parser takes.
+fn repeated(value: &Value<'_>, path: &mut Vec<String>, report: &mut impl FnMut(&[String], usize)) {
+    match value {
+        Value::Object(object) => {
+            let mut seen = HashSet::new();
+            for property in &object.properties {
+                path.push(property.name.as_str().to_owned());
+                if !seen.insert(property.name.as_str()) {
+                    report(path, property.range.start);
+                }
+                repeated(&property.value, path, report);
+                path.pop();
+            }
+        }
+        Value::Array(array) => {
+            for (index, element) in array.elements.iter().enumerate() {
+                path.push(index.to_string());
+                repeated(element, path, report);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +160,19 @@ mod tests {
         assert_eq!(locate("{", &path), None);
     }
 
+    #[test]
+    fn repeated_keys_are_found_and_the_last_one_wins() {
+        let text = "{\n  \"a\": 1, \"l\": [{\"x\": 1,\n \"x\": 2}],\n  \"a\": {\"l\": 1}, \"\\u0061\": 3\n}";
+        assert_eq!(parse(text).unwrap(), json!({"a": 3, "l": [{"x": 2}]}));
+        let shown = |most| -> Vec<_> {
+            duplicates(text, most).into_iter().map(|d| (d.path.join("."), d.place.unwrap())).collect()
+        };
+        let all = [("l.0.x", (3, 2)), ("a", (4, 3)), ("a", (4, 18))].map(|(path, place)| (path.to_owned(), place));
+        assert_eq!(shown(9), all);
+        assert_eq!(shown(1), all[..1]);
+        assert!(duplicates("{\"a\": 1, \"a\"", 9).is_empty());
+    }
+
     fn any_json() -> impl Strategy<Value = Json> {
         let leaf = prop_oneof![
             Just(Json::Null),
@@ -136,6 +203,7 @@ mod tests {
         fn no_text_crashes_it(text in any::<String>(), path in prop::collection::vec("[a-z0-9]{0,2}", 0..3)) {
             let _ = parse(&text);
             let _ = locate(&text, &path);
+            let _ = duplicates(&text, 3);
         }
     }
 }

@@ -4,7 +4,8 @@
 //! Invariants: reads files, but no environment and no current directory (both come in as [`Inputs`]); never fails
 //! (what is wrong is a [`Problem`], and the rest works); what a repository brings along and what executes, redirects,
 //! reveals or loosens something has no effect until the user trusts that content, and is named in
-//! [`Loaded::untrusted`] until then.
+//! [`Loaded::untrusted`] until then; fails closed: what an untrusted repository asks for or denies, and what a file that
+//! cannot be read may have denied, is in [`Config::tighten`], and a rule that cannot be read counts as `ask`.
 
 mod check;
 mod dirs;
@@ -44,7 +45,6 @@ pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
 pub use problem::{Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, project_info};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire};
-pub use rules::ruleset;
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 pub use typed::{
     AgentConfig, CommandConfig, CompactionConfig, Config, LimitConfig, ModalitiesConfig, ModelConfig,

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use api::{Action, Command, CommandSource, Json, JsonMap, Rule, Skill};
+use api::{Command, CommandSource, Json, JsonMap, Ruleset, Skill};
 use indexmap::IndexMap;
 
-use crate::check::check;
+use crate::check::{MAX_FINDINGS, check};
 use crate::file::{self, MAX_CONFIG_BYTES};
 use crate::find::{self, Place, SourceKind, Switches};
 use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
@@ -35,10 +35,15 @@ pub fn load(inputs: &Inputs) -> Loaded {
     loader.variables();
     loader.configured_skills();
     let instructions = loader.instructions(&switches, &folders);
-    let Loader { mut raw, effective, sources, mut problems, untrusted, agent_sources, skills, .. } = loader;
+    let Loader { mut raw, effective, sources, mut problems, untrusted, agent_sources, skills, mut tighten, .. } =
+        loader;
     let inert = INERT.iter().filter(|path| has(&raw, path)).map(|path| (*path).to_owned()).collect();
     redact::redact(&mut raw);
-    let config = typed::read(effective, &mut problems);
+    let mut config = typed::read(effective, &mut problems);
+    if problems.iter().any(|problem| problem.closes) {
+        tighten.extend(rules::unread());
+    }
+    config.tighten = tighten;
     let providers = provider::providers(&config, &inputs.env, &mut problems);
     Loaded {
         agents: agents(&config, &agent_sources),
@@ -59,13 +64,16 @@ pub fn load(inputs: &Inputs) -> Loaded {
 /// Runs bytes through every reader here.
 pub(crate) fn fuzz(text: &str) {
     if let Ok(mut value) = jsonc::parse(text) {
+        jsonc::duplicates(text, MAX_FINDINGS);
         for finding in check(&mut value) {
             jsonc::locate(text, &finding.path);
         }
         if let Json::Object(mut map) = value {
             normalise(&mut map);
             let mut guarded = map.clone();
-            guard::guard(&mut guarded, &[]);
+            guard::guard(&mut guarded);
+            rules::compile(&mut guarded);
+            rules::take_strict(&mut guarded);
             rules::compile(&mut map);
             merge(&mut map, guarded);
             let mut problems = Vec::new();
@@ -105,8 +113,8 @@ struct Loader<'a> {
     skills: IndexMap<String, Skill>,
     skill_folders: Vec<(PathBuf, bool)>,
     wanted: Vec<Wanted>,
-    /// The rules by which the user denies something.
-    denied: Vec<Rule>,
+    /// The rules of untrusted files.
+    tighten: Ruleset,
     /// Files that were read: a global folder can lie inside of the project.
     seen: HashSet<PathBuf>,
 }
@@ -125,7 +133,7 @@ impl<'a> Loader<'a> {
             skills: IndexMap::new(),
             skill_folders: Vec::new(),
             wanted: Vec::new(),
-            denied: Vec::new(),
+            tighten: Ruleset::new(),
             seen: HashSet::new(),
         }
     }
@@ -142,7 +150,7 @@ impl<'a> Loader<'a> {
             Place::Named(path, variable) => {
                 if !path.exists() {
                     let message = format!("{variable} names this file, but it does not exist");
-                    self.problems.push(Problem::error(message).in_file(&path));
+                    self.problems.push(Problem::error(message).in_file(&path).closing());
                 }
                 self.file(&path, kind, own);
             }
@@ -167,7 +175,7 @@ impl<'a> Loader<'a> {
                 self.layer(Layer { path: Some(path), label, kind, own, base, text: &text });
             }
             Ok(None) => {}
-            Err(problem) => self.problems.push(problem),
+            Err(problem) => self.problems.push(problem.closing()),
         }
     }
 
@@ -205,13 +213,23 @@ impl<'a> Loader<'a> {
         };
         let mut value = match jsonc::parse(text) {
             Ok(Json::Null) => return,
-            Ok(value) => value,
+            Ok(value) if value.is_object() => value,
+            Ok(_) => {
+                let message = "this is not an object; it is left out as a whole";
+                self.problems.push(place(Problem::error(message).closing(), &[]));
+                return;
+            }
             Err(broken) => {
                 let message = format!("this is not JSON: {}; it is left out as a whole", broken.message);
-                self.problems.push(place(Problem::error(message), &[]).at(Some(broken.place)));
+                self.problems.push(place(Problem::error(message).closing(), &[]).at(Some(broken.place)));
                 return;
             }
         };
+        for repeated in jsonc::duplicates(text, MAX_FINDINGS) {
+            let key = repeated.path.join(".");
+            let message = format!("{key} stands here once more; the last one counts");
+            self.problems.push(place(Problem::warning(message).about(key), &[]).at(repeated.place));
+        }
         for finding in check(&mut value) {
             let problem = Problem { severity: finding.severity, ..Problem::error(finding.message) };
             self.problems.push(place(problem.about(finding.path.join(".")), &finding.path));
@@ -219,7 +237,7 @@ impl<'a> Loader<'a> {
         let Json::Object(mut map) = value else { return };
         normalise(&mut map);
         let trusted = match layer.path {
-            Some(path) if !layer.own => self.admit(path, layer.text, |denied| guard::guard(&mut map, denied)),
+            Some(path) if !layer.own => self.admit(path, layer.text, || guard::guard(&mut map)),
             _ => true,
         };
         merge(&mut self.raw, map.clone());
@@ -241,12 +259,12 @@ impl<'a> Loader<'a> {
     }
 
     /// Whether a file of the repository takes effect as a whole; else what `strip` takes out of it is noted.
-    fn admit(&mut self, path: &Path, text: &str, strip: impl FnOnce(&[Rule]) -> Vec<String>) -> bool {
+    fn admit(&mut self, path: &Path, text: &str, strip: impl FnOnce() -> Vec<String>) -> bool {
         let hash = content_hash(text.as_bytes());
         if self.inputs.trust.covers(path, &hash) {
             return true;
         }
-        let what = strip(&self.denied);
+        let what = strip();
         if !what.is_empty() {
             self.untrusted.push(Untrusted { path: path.to_owned(), hash, what });
         }
@@ -277,13 +295,8 @@ impl<'a> Loader<'a> {
         for name in agents.into_iter().flat_map(|agents| agents.keys()) {
             self.agent_sources.insert(name.clone(), label.to_owned());
         }
-        if trusted {
-            let of_agents =
-                agents.into_iter().flat_map(|agents| agents.values()).filter_map(|agent| agent.get("permission"));
-            for rules in map.get("permission").into_iter().chain(of_agents) {
-                let rules: Vec<Rule> = serde_json::from_value(rules.clone()).unwrap_or_default();
-                self.denied.extend(rules.into_iter().filter(|rule| rule.action == Action::Deny));
-            }
+        if !trusted {
+            self.tighten.extend(rules::take_strict(&mut map));
         }
         merge(&mut self.effective, map);
     }
@@ -312,8 +325,7 @@ impl<'a> Loader<'a> {
             self.problems.push(problem.in_file(path).at(place).about(finding.path.join(".")));
         }
         let Json::Object(mut map) = value else { return };
-        let strip = |denied: &[Rule]| guard::guard_markdown(&mut map, denied);
-        let trusted = own || self.admit(path, &document.text, strip);
+        let trusted = own || self.admit(path, &document.text, || guard::guard_markdown(&mut map));
         let label = path.display().to_string();
         self.sources.push(Source { path: Some(path.to_owned()), label: label.clone(), kind });
         merge(&mut self.raw, map.clone());
@@ -323,7 +335,7 @@ impl<'a> Loader<'a> {
     /// Whether a file that the repository names really lies in it; one that a link leads to elsewhere needs trust.
     fn inside(&mut self, path: &Path, text: &str) -> bool {
         let Some(real) = file::outside(path, &self.root) else { return true };
-        self.admit(path, text, |_| vec![format!("reveals {}, which is outside of the repository", real.display())])
+        self.admit(path, text, || vec![format!("reveals {}, which is outside of the repository", real.display())])
     }
 
     fn configured_skills(&mut self) {

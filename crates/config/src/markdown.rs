@@ -26,6 +26,16 @@ pub enum Kind {
     Skill,
 }
 
+impl Kind {
+    /// A file of this kind cannot be had: only an agent may have held denials.
+    fn lost(self, problem: Problem) -> Problem {
+        match self {
+            Self::Agent | Self::Mode => problem.closing(),
+            Self::Command | Self::Skill => problem,
+        }
+    }
+}
+
 /// A markdown file with its front matter taken apart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
@@ -113,7 +123,7 @@ pub(crate) fn documents_below(folder: &Path, kind: Kind, problems: &mut Vec<Prob
     });
     if paths.len() > MAX_DOCUMENTS {
         let message = format!("has more than {MAX_DOCUMENTS} markdown files; the rest is left out");
-        problems.push(Problem::error(message).in_file(folder));
+        problems.push(kind.lost(Problem::error(message).in_file(folder)));
         paths.truncate(MAX_DOCUMENTS);
     }
     paths.into_iter().filter_map(|path| read(path, folder, kind, problems)).collect()
@@ -139,7 +149,7 @@ fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -
     let text = match file::read(&path, MAX_MARKDOWN_BYTES) {
         Ok(text) => text?,
         Err(problem) => {
-            problems.push(problem);
+            problems.push(kind.lost(problem));
             return None;
         }
     };
@@ -150,7 +160,7 @@ fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -
         }
         Err(broken) => {
             let message = format!("{}; the file is left out", broken.message);
-            problems.push(Problem::error(message).in_file(&path).at(Some((broken.line, 1))));
+            problems.push(kind.lost(Problem::error(message).in_file(&path).at(Some((broken.line, 1)))));
             None
         }
     }

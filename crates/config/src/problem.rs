@@ -27,17 +27,30 @@ pub struct Problem {
     pub message: String,
     /// How bad it is.
     pub severity: Severity,
+    /// Whether it is about a whole file, which may have held denials: until it is mended, [`Config::tighten`] asks.
+    ///
+    /// [`Config::tighten`]: crate::Config::tighten
+    pub closes: bool,
 }
 
 impl Problem {
     /// Something that is left out.
     pub fn error(message: impl Into<String>) -> Self {
-        Self { file: None, line: None, column: None, key: None, message: message.into(), severity: Severity::Error }
+        let (message, severity) = (message.into(), Severity::Error);
+        Self { file: None, line: None, column: None, key: None, message, severity, closes: false }
     }
 
     /// Something that is doubtful.
     pub fn warning(message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(message) }
+    }
+
+    /// About a whole file that may have held denials.
+    #[must_use]
+    pub(crate) fn closing(mut self) -> Self {
+        self.message.push_str("; until it is mended, commands, edits and fetches are asked for");
+        self.closes = true;
+        self
     }
 
     /// In that file.

@@ -24,6 +24,10 @@ pub(crate) enum Shape {
     Open(&'static [Field]),
     /// The first of these that fits.
     Either(&'static [Shape]),
+    /// Permission rules; what does not fit counts as `ask`.
+    Permission,
+    /// Switches of tools by name; what does not fit counts as `ask`.
+    Tools,
 }
 
 /// A key and what its value looks like.
@@ -51,7 +55,34 @@ pub(crate) const INERT: &[&str] = &[
     "watcher",
 ];
 
-use Shape::{Any, Count, Either, Flag, List, Map, Number, Object, Open, Text, Word};
+/// The actions of a permission rule.
+pub(crate) const ACTIONS: &[&str] = &["allow", "ask", "deny"];
+
+/// What permission rules are about; the tools of MCP servers come on top.
+pub(crate) const PERMISSIONS: &[&str] = &[
+    "read",
+    "edit",
+    "glob",
+    "grep",
+    "list",
+    "bash",
+    "task",
+    "external_directory",
+    "todowrite",
+    "question",
+    "webfetch",
+    "websearch",
+    "lsp",
+    "doom_loop",
+    "skill",
+    "plan_enter",
+    "plan_exit",
+    "write",
+    "apply_patch",
+    "invalid",
+];
+
+use Shape::{Any, Count, Either, Flag, List, Map, Number, Object, Open, Permission, Text, Tools, Word};
 
 /// A whole configuration file.
 pub(crate) const CONFIG: Shape = Object(&[
@@ -75,7 +106,7 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("mcp", Map(&MCP)),
     ("mode", Map(&AGENT)),
     ("model", Text),
-    ("permission", PERMISSION),
+    ("permission", Permission),
     ("plugin", List(&Either(&[Text, List(&Any)]))),
     ("provider", Map(&PROVIDER)),
     ("reference", Map(&REFERENCE)),
@@ -88,13 +119,11 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("snapshot", Flag),
     ("subagent_depth", Count(0)),
     ("tool_output", Object(&[("max_lines", Count(1)), ("max_bytes", Count(1))])),
-    ("tools", Map(&Flag)),
+    ("tools", Tools),
     ("username", Text),
     ("watcher", Object(&[("ignore", List(&Text))])),
 ]);
 
-const ACTION: Shape = Word(&["allow", "ask", "deny"]);
-const PERMISSION: Shape = Either(&[ACTION, Map(&Either(&[ACTION, Map(&ACTION)]))]);
 const IMAGE: Shape =
     Object(&[("auto_resize", Flag), ("max_width", Count(1)), ("max_height", Count(1)), ("max_base64_bytes", Count(1))]);
 const COMPACTION: Shape = Object(&[
@@ -134,7 +163,7 @@ pub(crate) const AGENT_FIELDS: &[Field] = &[
     ("temperature", Number),
     ("top_p", Number),
     ("prompt", Text),
-    ("tools", Map(&Flag)),
+    ("tools", Tools),
     ("disable", Flag),
     ("description", Text),
     ("mode", Word(&["subagent", "primary", "all"])),
@@ -143,7 +172,7 @@ pub(crate) const AGENT_FIELDS: &[Field] = &[
     ("color", Text),
     ("steps", Count(1)),
     ("maxSteps", Count(1)),
-    ("permission", PERMISSION),
+    ("permission", Permission),
 ];
 
 const TIMEOUT: Shape = Either(&[Count(1), Flag]);

@@ -35,6 +35,10 @@ pub struct Config {
     pub autoupdate: Option<Json>,
     /// The rules of all files, those of `tools` included; the last match wins.
     pub permission: Option<Ruleset>,
+    /// Rules that can only make decisions stricter: the engine takes the maximum of them and the ordinary ones. Each
+    /// one that matches counts, whatever their order. They come from repositories that are not trusted, and stand in
+    /// for the denials that a file which cannot be read may have held.
+    pub tighten: Ruleset,
     /// Tools that are switched on or off by name.
     pub tools: IndexMap<String, bool>,
     /// Agents by name.
@@ -279,7 +283,8 @@ pub struct ModelProviderConfig {
     pub api: Option<String>,
 }
 
-/// Reads the merged configuration, key by key: one that cannot be read takes nothing else with it.
+/// Reads the merged configuration, key by key: one that cannot be read takes nothing else with it. `tighten` is no key
+/// of it, and stays empty.
 pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
     if let Some(Json::Object(agents)) = map.get_mut("agent") {
         agents.values_mut().filter_map(Json::as_object_mut).for_each(tidy_agent);
@@ -297,6 +302,7 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
         share: reader.take("share"),
         autoupdate: reader.take("autoupdate"),
         permission: reader.take("permission"),
+        tighten: Ruleset::new(),
         tools: reader.take("tools"),
         agent: reader.take_each("agent"),
         command: reader.take_each("command"),

@@ -113,7 +113,7 @@ fn builtin(output_dir: &str) -> Vec<Agent> {
             Rule::new("edit", ".trefoil/plans/*.md", Allow),
         ],
     );
-    plan.description = Some("Looks and thinks, and answers with a plan; changes no files.".to_owned());
+    plan.description = Some("Looks and thinks, and answers with a plan; its edits are denied.".to_owned());
     let mut general = native("general", AgentMode::Subagent, vec![Rule::new("todowrite", "*", Deny)]);
     general.description =
         Some("A helper for work of several steps, or for several pieces of work side by side.".to_owned());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use api::{
     EventBody, HostError, Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
@@ -10,9 +11,12 @@ use api::{
 use store::{AskFilter, Batch, Place, Signal, StoreError};
 use tokio::sync::Notify;
 
+use crate::call::OPAQUE;
 use crate::error::stored;
 use crate::{Inner, lock, permission};
 
+/// An ask that waits is looked at this often.
+const LOOK: Duration = Duration::from_secs(1);
 /// The most that one answer `always` settles besides itself.
 const SETTLED_MAX: usize = 1_000;
 
@@ -46,7 +50,8 @@ impl Inner {
                 }
                 None => return Ok(Json::Null),
             }
-            notify.notified().await;
+            // The answering process may die before it has told us, so the row is looked at from time to time as well.
+            let _ = tokio::time::timeout(LOOK, notify.notified()).await;
         }
     }
 
@@ -57,7 +62,8 @@ impl Inner {
         let asked: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
         let (place, project) = self.place_of(&asked.session_id)?;
         let mut batch = Batch::new(&place).durable();
-        settle(&mut batch, &asked, &reply);
+        batch.answer(id.as_str(), &serde_json::json!(reply));
+        batch.event(replied(&asked, &reply));
         let mut others = Vec::new();
         match reply.reply {
             PermissionReplyKind::Once => {}
@@ -144,6 +150,7 @@ impl Inner {
         let mut open = self.store.permissions(&filter).map_err(stored)?;
         open.retain(|other| {
             other.id != asked.id
+                && other.metadata.get(OPAQUE).is_none()
                 && other.permission == asked.permission
                 && other.patterns.iter().all(|p| permission::covers(&approved, &other.permission, p))
         });
@@ -162,13 +169,13 @@ impl Inner {
     }
 }
 
+/// Answers a request along with another one, unless somebody was faster.
 pub(crate) fn settle(batch: &mut Batch, ask: &PermissionRequest, reply: &PermissionReply) {
-    batch.answer(ask.id.as_str(), &serde_json::json!(reply));
-    batch.event(EventBody::PermissionReplied {
-        session_id: ask.session_id.clone(),
-        request_id: ask.id.clone(),
-        reply: reply.reply,
-    });
+    batch.settle(ask.id.as_str(), &serde_json::json!(reply), replied(ask, reply));
+}
+
+fn replied(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody {
+    EventBody::PermissionReplied { session_id: ask.session_id.clone(), request_id: ask.id.clone(), reply: reply.reply }
 }
 
 struct Forget<'a> {

@@ -1,6 +1,5 @@
 //! One tool call: intent, decision, work, outcome. Each is a commit, so a crash never hides what may have happened.
 
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,6 @@ use api::{
     PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted, ToolPart, ToolRef,
     ToolRunning, ToolState, ToolTime,
 };
-use futures::FutureExt;
 use store::{Batch, StoreError};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -26,6 +24,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const DOOM_LOOP: usize = 3;
 /// The longest piece of a model's broken arguments that an error quotes.
 const QUOTED: usize = 500;
+
+/// Marks a permission request whose command was not fully understood.
+pub(crate) const OPAQUE: &str = "opaque";
 
 /// Where calls with side effects leave their mark while they run.
 pub(crate) const STARTED: &str = "started";
@@ -55,6 +56,21 @@ pub(crate) struct Call {
     pub(crate) part: ToolPart,
     /// Told when the call is visible as running.
     pub(crate) begun: Option<oneshot::Sender<()>>,
+}
+
+/// Why a call does not run.
+enum Refused {
+    Text(String, Ended),
+    Cancelled,
+}
+
+impl Refused {
+    async fn apply(self, call: Call, input: Json, started: i64) -> Result<(ToolPart, Ended), Error> {
+        match self {
+            Self::Text(text, ended) => call.end_with(input, started, text, None, ended).await,
+            Self::Cancelled => call.cancelled(input, started).await,
+        }
+    }
 }
 
 /// What a decision came to.
@@ -95,29 +111,24 @@ impl Call {
             return Box::pin(self.execute_invalid(text)).await;
         };
         let started = api::now();
+        let mut begun = false;
+        // A model that turns in circles is noticed before the call is looked at: it often repeats one that fails.
+        if let Some(need) = self.doom_loop(&input)?
+            && let Some(ended) = self.pass(&need, &input, started, &mut begun).await?
+        {
+            return ended.apply(self, input, started).await;
+        }
         let mut ctx = self.context(Progress::none());
         let needs = match tool.needs(&input, &ctx).await {
-            Ok(needs) => self.with_doom_loop(&input, needs),
+            Ok(needs) => needs,
             Err(error) => {
                 self.begin(&input, started, false, |_| {}).await?;
                 return self.fail(input, started, error).await;
             }
         };
-        let mut begun = false;
         for need in &needs {
-            let decision = self.decide(need, &input, started, &mut begun).await?;
-            if !begun && !matches!(decision, Decision::Allowed) {
-                self.begin(&input, started, false, |_| {}).await?;
-            }
-            match decision {
-                Decision::Allowed => {}
-                Decision::Denied(text) | Decision::Feedback(text) => {
-                    return self.end_with(input, started, text, None, Ended::Done).await;
-                }
-                Decision::Rejected(text) => {
-                    return self.end_with(input, started, text, None, Ended::Rejected).await;
-                }
-                Decision::Cancelled => return self.cancelled(input, started).await,
+            if let Some(ended) = self.pass(need, &input, started, &mut begun).await? {
+                return ended.apply(self, input, started).await;
             }
         }
         if let Some(questions) = tool.questions(&input) {
@@ -134,7 +145,7 @@ impl Call {
         });
         ctx.granted = needs.into();
         let outcome = self.watch_over(&tool, input.clone(), ctx, started, seen).await?;
-        if self.turn.run.is_parked() && outcome.is_err() {
+        if self.turn.run.is_parked() {
             // We stopped it ourselves to go on later; recovery knows best what may run again.
             return Err(Error::Parked);
         }
@@ -145,6 +156,19 @@ impl Call {
                 Ok((part, if dismissed { Ended::Rejected } else { ended }))
             }
         }
+    }
+
+    /// A call that broke down: a tool that panics is a tool that failed.
+    pub(crate) async fn broken(turn: &Turn, mut part: ToolPart) -> Result<(ToolPart, Ended), Error> {
+        let now = api::now();
+        let error = format!("The {} tool broke down; try another way", part.tool);
+        let time = ToolTime { start: now, end: Some(now), compacted: None };
+        let input = part.state.input().clone();
+        part.state = ToolState::Error(api::ToolError { input, error, metadata: None, time });
+        let mut batch = turn.batch();
+        put_part(&mut batch, &Part::Tool(part.clone()));
+        turn.store().commit(batch).await?;
+        Ok((part, Ended::Done))
     }
 
     /// A call that must not run.
@@ -180,13 +204,34 @@ impl Call {
         }
     }
 
-    /// Equal calls in a row need a permission of their own, so that a model that turns in circles is noticed.
-    fn with_doom_loop(&self, input: &Json, mut needs: Vec<Need>) -> Vec<Need> {
-        if self.repeats + 1 >= DOOM_LOOP {
-            let need = Need::new("doom_loop", &self.part.tool).with("tool", self.part.tool.clone());
-            needs.insert(0, need.with("input", input.clone()));
+    /// Equal calls in a row need a permission of their own. So does a call that asked for it before a restart.
+    fn doom_loop(&self, input: &Json) -> Result<Option<Need>, StoreError> {
+        let asked = |ask: &PermissionRequest| ask.permission == "doom_loop";
+        if self.repeats + 1 < DOOM_LOOP && !self.asked_before()?.iter().any(asked) {
+            return Ok(None);
         }
-        needs
+        let need = Need::new("doom_loop", &self.part.tool).with("tool", self.part.tool.clone());
+        Ok(Some(need.with("input", input.clone())))
+    }
+
+    /// Whether a need is granted; if not, how the call ends.
+    async fn pass(
+        &mut self,
+        need: &Need,
+        input: &Json,
+        started: i64,
+        begun: &mut bool,
+    ) -> Result<Option<Refused>, Error> {
+        let decision = self.decide(need, input, started, begun).await?;
+        if !*begun && !matches!(decision, Decision::Allowed) {
+            self.begin(input, started, false, |_| {}).await?;
+        }
+        Ok(match decision {
+            Decision::Allowed => None,
+            Decision::Denied(text) | Decision::Feedback(text) => Some(Refused::Text(text, Ended::Done)),
+            Decision::Rejected(text) => Some(Refused::Text(text, Ended::Rejected)),
+            Decision::Cancelled => Some(Refused::Cancelled),
+        })
     }
 
     /// The call is visible as running. It has not begun yet: see [`start`](Self::start).
@@ -240,9 +285,10 @@ impl Call {
 
     async fn decide(&mut self, need: &Need, input: &Json, started: i64, begun: &mut bool) -> Result<Decision, Error> {
         let approved = self.turn.store().approvals(&self.turn.instance.project.id)?;
-        match permission::decide(&self.rules, &approved, need) {
+        let tighten = &self.turn.instance.loaded.config.tighten;
+        match permission::decide(&self.rules, tighten, &approved, need) {
             Action::Allow => Ok(Decision::Allowed),
-            Action::Deny => Ok(Decision::Denied(denied(&self.rules, need))),
+            Action::Deny => Ok(Decision::Denied(denied(self.rules.iter().chain(tighten), need))),
             Action::Ask => {
                 let id = self.ask(need, input, started, begun).await?;
                 let Some(reply) = self.answer(id.as_str()).await? else { return Ok(Decision::Cancelled) };
@@ -253,8 +299,13 @@ impl Call {
 
     /// What this very call asked before a restart, answered or not.
     fn asked_before<T: serde::de::DeserializeOwned>(&self) -> Result<Vec<T>, StoreError> {
+        // Servers give the same id to calls of different messages, so the message counts too.
+        let mine = |row: &&store::AskRow| {
+            let data: Json = serde_json::from_str(&row.data).unwrap_or_default();
+            data["tool"]["messageID"] == self.part.head.message_id.as_str()
+        };
         let rows = self.turn.store().asks_of(&self.turn.session_id, &self.part.call_id)?;
-        Ok(rows.iter().filter_map(|row| serde_json::from_str(&row.data).ok()).collect())
+        Ok(rows.iter().filter(mine).filter_map(|row| serde_json::from_str(&row.data).ok()).collect())
     }
 
     /// Puts a permission request before the human: the one from before a restart, or a new one.
@@ -275,7 +326,7 @@ impl Call {
             session_id: self.turn.session_id.clone(),
             permission: need.permission.clone(),
             patterns: need.patterns.clone(),
-            metadata: need.metadata.clone(),
+            metadata: metadata(need),
             always: need.always.clone(),
             tool: Some(self.reference()),
             extra: Extra::default(),
@@ -355,7 +406,7 @@ impl Call {
         ToolRef { message_id: self.part.head.message_id.clone(), call_id: self.part.call_id.clone() }
     }
 
-    /// Runs the tool, and writes what it tells meanwhile. A tool that panics is a tool that failed.
+    /// Runs the tool, and writes what it tells meanwhile.
     async fn watch_over(
         &mut self,
         tool: &Arc<dyn Tool>,
@@ -364,7 +415,7 @@ impl Call {
         started: i64,
         mut updates: watch::Receiver<Option<ProgressUpdate>>,
     ) -> Result<Result<Output, ToolError>, StoreError> {
-        let mut work = AssertUnwindSafe(tool.run(input.clone(), ctx)).catch_unwind();
+        let mut work = tool.run(input.clone(), ctx);
         let mut written = Instant::now() - PROGRESS_INTERVAL;
         loop {
             let told = async {
@@ -375,11 +426,7 @@ impl Call {
             };
             tokio::select! {
                 biased;
-                outcome = &mut work => {
-                    return Ok(outcome.unwrap_or_else(|_| {
-                        Err(ToolError::failed(format!("The {} tool broke down; try another way", self.part.tool)))
-                    }));
-                }
+                outcome = &mut work => return Ok(outcome),
                 () = told => {}
             }
             let update = updates.borrow_and_update().clone();
@@ -519,6 +566,16 @@ fn parse(raw: &str) -> Result<Json, String> {
     serde_json::from_str(raw).map_err(|error| format!("not valid JSON: {error}"))
 }
 
+/// What a client shows. That something was not understood is part of it: an answer `always` to another call does not
+/// cover it.
+fn metadata(need: &Need) -> JsonMap {
+    let mut metadata = need.metadata.clone();
+    if need.opaque {
+        metadata.insert(OPAQUE.to_owned(), true.into());
+    }
+    metadata
+}
+
 /// What an answer means.
 fn judge(reply: Option<PermissionReply>) -> Decision {
     const REJECTED: &str = "The user rejected permission to use this specific tool call";
@@ -534,8 +591,8 @@ fn judge(reply: Option<PermissionReply>) -> Decision {
 }
 
 /// Tells the model which rule is in its way, so that it does not try again blindly.
-fn denied(rules: &[Rule], need: &Need) -> String {
-    let relevant: Vec<&Rule> = rules.iter().filter(|rule| api::wildcard(&rule.permission, &need.permission)).collect();
+fn denied<'a>(rules: impl Iterator<Item = &'a Rule>, need: &Need) -> String {
+    let relevant: Vec<&Rule> = rules.filter(|rule| api::wildcard(&rule.permission, &need.permission)).collect();
     let list = serde_json::to_string(&relevant).unwrap_or_default();
     format!(
         "A rule denies this call ({}: {}). Do not try it again or around it; find another way or tell the user. The \

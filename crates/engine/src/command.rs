@@ -1,6 +1,6 @@
 //! Commands: prompts with a name, and placeholders.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,9 +40,22 @@ impl Inner {
             })?),
             None => input.target.model,
         };
-        let text = self.expand(&instance, &command.template, &input.arguments).await;
-        let mut parts = vec![PromptPart::text(text.clone())];
-        parts.extend(mentioned(&instance, &text));
+        if let Some(message) = &input.target.message_id
+            && self.store.message(message).map_err(stored)?.is_some()
+        {
+            // The same command sent twice is one command: its shell pieces do not run again.
+            let message =
+                self.submit(id, PromptInput { message_id: Some(message.clone()), ..PromptInput::default() }).await?;
+            return self.answered(id, &message).await;
+        }
+        let pieces = template::expand(&command.template, &input.arguments);
+        // Files that a command's output happens to name are not meant.
+        let typed =
+            pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(text.as_str()) } else { None });
+        let files = mentioned(&instance, &typed.collect::<Vec<_>>().join(" "));
+        let text = self.fill(&instance, pieces).await;
+        let mut parts = vec![PromptPart::text(text)];
+        parts.extend(files);
         parts.extend(input.parts);
         let prompt = PromptInput {
             parts,
@@ -66,9 +79,9 @@ impl Inner {
         Ok(answer)
     }
 
-    async fn expand(&self, instance: &Instance, template: &str, arguments: &str) -> String {
+    async fn fill(&self, instance: &Instance, pieces: Vec<Piece>) -> String {
         let mut text = String::new();
-        for piece in template::expand(template, arguments) {
+        for piece in pieces {
             match piece {
                 Piece::Text(piece) => text.push_str(&piece),
                 Piece::Shell(command) => text.push_str(self.output_of(instance, &command).await.trim_end()),
@@ -93,7 +106,9 @@ impl Inner {
 fn mentioned(instance: &Instance, text: &str) -> Vec<PromptPart> {
     let resolve = |name: String| -> Option<PathBuf> {
         let path = instance.directory.join(&name).canonicalize().ok()?;
-        path.starts_with(instance.worktree().canonicalize().ok()?).then_some(path)
+        let root = instance.worktree().canonicalize().ok()?;
+        let root = if root == Path::new("/") { instance.directory.canonicalize().ok()? } else { root };
+        path.starts_with(root).then_some(path)
     };
     template::mentions(text).into_iter().filter_map(resolve).take(FILES_MAX).filter_map(|p| file_part(&p)).collect()
 }

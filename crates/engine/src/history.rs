@@ -1,18 +1,21 @@
 //! The conversation as the model sees it: rows in, model messages out.
 
-use api::{FilePart, Message, MessageWithParts, Part, ToolPart, ToolState};
+use api::{FilePart, Message, MessageWithParts, Modalities, Part, ReasoningPart, ToolPart, ToolState};
 use llm::{AssistantContent, Content, PromptMessage, ToolResult};
+
+use crate::step::IGNORED;
 
 /// What stands for a call without an outcome.
 const NO_OUTCOME: &str = "The call was interrupted; its outcome is unknown.";
 
 /// Model messages of a conversation. Messages of the same step stay together: calls first, then their results.
-pub(crate) fn messages(history: &[MessageWithParts]) -> Vec<PromptMessage> {
+/// A picture that the model cannot take is replaced by a text that says so: one would fail every later request too.
+pub(crate) fn messages(history: &[MessageWithParts], takes: &Modalities) -> Vec<PromptMessage> {
     let mut out = Vec::new();
     for message in history {
         match &message.info {
             Message::User(_) => {
-                let content: Vec<Content> = message.parts.iter().filter_map(user_content).collect();
+                let content: Vec<Content> = message.parts.iter().filter_map(|part| user_content(part, takes)).collect();
                 if !content.is_empty() {
                     out.push(PromptMessage::User(content));
                 }
@@ -21,9 +24,8 @@ pub(crate) fn messages(history: &[MessageWithParts]) -> Vec<PromptMessage> {
                 let content: Vec<AssistantContent> = message.parts.iter().filter_map(assistant_content).collect();
                 if !content.is_empty() {
                     out.push(PromptMessage::Assistant(content));
-                    out.extend(
-                        message.parts.iter().filter_map(Part::as_tool).map(tool_result).map(PromptMessage::Tool),
-                    );
+                    let tools = message.parts.iter().filter_map(Part::as_tool);
+                    out.extend(tools.map(|tool| PromptMessage::Tool(tool_result(tool, takes))));
                 }
             }
         }
@@ -31,23 +33,29 @@ pub(crate) fn messages(history: &[MessageWithParts]) -> Vec<PromptMessage> {
     out
 }
 
-fn user_content(part: &Part) -> Option<Content> {
+fn user_content(part: &Part, takes: &Modalities) -> Option<Content> {
     match part {
         Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
             Some(Content::Text(text.text.clone()))
         }
         Part::Subtask(task) => Some(Content::Text(task.prompt.clone())),
-        Part::File(file) => file_content(file),
+        Part::File(file) => file_content(file, takes),
         _ => None,
     }
 }
 
 /// Text files and directories were put in as text when the prompt was accepted; what is left is pictures and the like.
-fn file_content(file: &FilePart) -> Option<Content> {
+fn file_content(file: &FilePart, takes: &Modalities) -> Option<Content> {
     if !file.url.starts_with("data:") || file.mime == "text/plain" || file.mime == "application/x-directory" {
         return None;
     }
-    Some(if file.mime.starts_with("image/") {
+    let image = file.mime.starts_with("image/");
+    let taken = if image { takes.image } else { file.mime != "application/pdf" || takes.pdf };
+    if !taken {
+        let name = file.filename.as_deref().unwrap_or("a file");
+        return Some(Content::Text(format!("({name}, {}, is left out: this model does not take it)", file.mime)));
+    }
+    Some(if image {
         Content::Image { mime: file.mime.clone(), data_url: file.url.clone() }
     } else {
         Content::File {
@@ -63,7 +71,7 @@ fn assistant_content(part: &Part) -> Option<AssistantContent> {
         Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
             Some(AssistantContent::Text(text.text.clone()))
         }
-        Part::Reasoning(reasoning) if !reasoning.text.is_empty() => {
+        Part::Reasoning(reasoning) if !reasoning.text.is_empty() && !set_aside(reasoning) => {
             Some(AssistantContent::Reasoning { text: reasoning.text.clone(), metadata: reasoning.metadata.clone() })
         }
         Part::Tool(tool) => Some(AssistantContent::ToolCall {
@@ -75,12 +83,17 @@ fn assistant_content(part: &Part) -> Option<AssistantContent> {
     }
 }
 
-fn tool_result(tool: &ToolPart) -> ToolResult {
+/// Whether it comes from an attempt that failed.
+fn set_aside(reasoning: &ReasoningPart) -> bool {
+    reasoning.metadata.as_ref().is_some_and(|metadata| metadata.contains_key(IGNORED))
+}
+
+fn tool_result(tool: &ToolPart, takes: &Modalities) -> ToolResult {
     let (output, is_error, attachments) = match &tool.state {
         ToolState::Completed(done) => {
             let attachments = done.attachments.iter().flatten();
             let contents = attachments.filter_map(|p| match p {
-                Part::File(file) => file_content(file),
+                Part::File(file) => file_content(file, takes),
                 _ => None,
             });
             (done.output.clone(), false, contents.collect())

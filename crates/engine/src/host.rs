@@ -111,8 +111,9 @@ impl Host for Engine {
 
     fn prompt<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageWithParts> {
         Box::pin(async {
+            let no_reply = input.no_reply;
             let message = self.inner.submit(id, input).await?;
-            self.inner.answered(id, &message).await
+            if no_reply { self.inner.message_of(id, &message) } else { self.inner.answered(id, &message).await }
         })
     }
 
@@ -220,7 +221,7 @@ impl Host for Engine {
     }
 
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
-        Box::pin(async { Ok(self.inner.default_model(&self.at(scope))) })
+        Box::pin(async { self.inner.default_model(&self.at(scope)) })
     }
 
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {

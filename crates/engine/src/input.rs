@@ -10,10 +10,13 @@ use api::{
 use base64::Engine as _;
 
 use crate::Inner;
+use crate::error::stored;
 use crate::instance::Instance;
 
 /// The most parts of one prompt.
 const PARTS_MAX: usize = 1_000;
+/// The most bytes of one `data:` address.
+const DATA_MAX: usize = 20 << 20;
 /// The most bytes of one inlined `data:` text.
 const INLINE_MAX: usize = 1 << 20;
 
@@ -53,17 +56,15 @@ impl Inner {
             variant: m.variant.clone().filter(|v| v != "default"),
         });
         let usable = |model: &ModelRef| self.resolve(instance, model).is_ok();
-        let mut model = match input.model {
+        let mut model = match input.model.or_else(|| agent.model.clone()) {
             Some(model) => {
                 self.resolve(instance, &model)?;
                 model
             }
-            None => agent
-                .model
-                .clone()
-                .filter(usable)
-                .or_else(|| last.filter(usable))
-                .unwrap_or_else(|| self.default_model(instance)),
+            None => match last.filter(usable) {
+                Some(model) => model,
+                None => self.default_model(instance)?,
+            },
         };
         model.variant = input.variant.or(model.variant).or_else(|| agent.variant.clone());
         let message = UserMessage {
@@ -81,9 +82,31 @@ impl Inner {
         let mut accepted = Accepted { message, parts: Vec::new(), problems: Vec::new() };
         let reader = Reader { inner: self, instance, session: &session.id };
         for part in input.parts {
+            self.check_part(&part)?;
             reader.take(&mut accepted, part).await?;
         }
         Ok(accepted)
+    }
+}
+
+impl Inner {
+    /// An id that is in use would move another message's part here; a huge picture would go out with every step.
+    fn check_part(&self, part: &PromptPart) -> Result<(), HostError> {
+        let (PromptPart::Text { id, .. }
+        | PromptPart::File { id, .. }
+        | PromptPart::Agent { id, .. }
+        | PromptPart::Subtask { id, .. }) = part;
+        if let Some(id) = id
+            && self.store.part(id).map_err(stored)?.is_some()
+        {
+            return Err(HostError::Conflict(format!("The part id {id} is in use")));
+        }
+        match part {
+            PromptPart::File { url, .. } if url.starts_with("data:") && url.len() > DATA_MAX => {
+                Err(HostError::Invalid(format!("A data: address has at most {DATA_MAX} bytes, got {}", url.len())))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

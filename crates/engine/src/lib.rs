@@ -47,6 +47,9 @@ use instance::Instance;
 /// How long [`Engine::shutdown`] waits for turns to park before it gives up on them.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
 
+/// How long it waits for titles before that.
+const TITLE_WAIT: Duration = Duration::from_secs(2);
+
 /// What an engine is made of.
 pub struct Options {
     /// The journal.
@@ -86,6 +89,7 @@ pub(crate) struct Inner {
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    pub(crate) titles: TaskTracker,
 }
 
 impl Engine {
@@ -106,6 +110,7 @@ impl Engine {
             asks: asks::Waiters::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            titles: TaskTracker::new(),
         });
         if let Some(mut signals) = signals {
             let weak = Arc::downgrade(&inner);
@@ -140,7 +145,11 @@ impl Engine {
     }
 
     /// Stops taking signals, parks the running turns (they go on at the next start) and waits for their processes to end.
+    /// Titles that are being written get a moment.
     pub async fn shutdown(&self) {
+        self.inner.runs.park_all();
+        self.inner.titles.close();
+        let _ = tokio::time::timeout(TITLE_WAIT, self.inner.titles.wait()).await;
         self.inner.closing.cancel();
         self.inner.runs.park_all();
         self.inner.tasks.close();

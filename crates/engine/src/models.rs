@@ -99,17 +99,24 @@ impl Inner {
     }
 
     /// The model of a prompt that names none: a given script, `model`, the last used, the first provider, the demo.
-    pub(crate) fn default_model(&self, instance: &Instance) -> ModelRef {
-        let script = self.scripts.contains_key(SCRIPT_FILE).then(|| ModelRef::new(SCRIPT, SCRIPT_FILE));
-        let exists = |model: &ModelRef| self.resolve(instance, model).is_ok();
-        script
-            .or_else(|| instance.loaded.config.model.as_deref().and_then(ModelRef::parse).filter(exists))
-            .or_else(|| last_used(&self.store).filter(exists))
-            .or_else(|| {
-                let entry = instance.loaded.providers.iter().find(|e| !e.provider.models.is_empty())?;
-                Some(ModelRef::new(&entry.provider.id, entry.provider.models.keys().next()?))
-            })
-            .unwrap_or_else(|| ModelRef::new(SCRIPT, SCRIPT_DEMO))
+    /// A configured model that does not exist is an error: another one in its place would surprise.
+    pub(crate) fn default_model(&self, instance: &Instance) -> Result<ModelRef, HostError> {
+        if self.scripts.contains_key(SCRIPT_FILE) {
+            return Ok(ModelRef::new(SCRIPT, SCRIPT_FILE));
+        }
+        if let Some(configured) = &instance.loaded.config.model {
+            let model = ModelRef::parse(configured).ok_or_else(|| {
+                HostError::Invalid(format!("The configured model is {configured:?}; it must be provider/model"))
+            })?;
+            self.resolve(instance, &model)?;
+            return Ok(model);
+        }
+        let first = || {
+            let entry = instance.loaded.providers.iter().find(|e| !e.provider.models.is_empty())?;
+            Some(ModelRef::new(&entry.provider.id, entry.provider.models.keys().next()?))
+        };
+        let last = last_used(&self.store).filter(|model| self.resolve(instance, model).is_ok());
+        Ok(last.or_else(first).unwrap_or_else(|| ModelRef::new(SCRIPT, SCRIPT_DEMO)))
     }
 
     /// The model for titles and summaries: `small_model`, else the one that the turn uses.

@@ -3,20 +3,31 @@
 use api::{Action, Rule, evaluate, wildcard};
 use tools::Need;
 
-/// What the rules say to a need. `rules` are the agent's and the session's in their order; `approved` is what a human
-/// allowed for always: it settles what would be asked, and never lifts a denial.
-pub(crate) fn decide(rules: &[Rule], approved: &[Rule], need: &Need) -> Action {
-    let by_rules = need
-        .patterns
-        .iter()
-        .map(|pattern| match evaluate(rules, &need.permission, pattern) {
-            Action::Ask if covers(approved, &need.permission, pattern) => Action::Allow,
-            action => action,
-        })
-        .max()
-        .unwrap_or_else(|| evaluate(rules, &need.permission, "*"));
+/// What the rules say to a need. `rules` are the agent's and the session's in their order; `tighten` are those of sources
+/// that may only make things stricter; `approved` is what a human allowed for always: it settles what would be asked, and
+/// never lifts a denial.
+pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: &Need) -> Action {
+    let judge = |pattern: &str| match evaluate(rules, &need.permission, pattern).max(at_least(
+        tighten,
+        &need.permission,
+        pattern,
+    )) {
+        Action::Ask if covers(approved, &need.permission, pattern) => Action::Allow,
+        action => action,
+    };
+    let by_rules = need.patterns.iter().map(|pattern| judge(pattern)).max().unwrap_or_else(|| judge("*"));
     // What we could not parse may hide a command that a narrower rule is about: it is never simply allowed.
-    if need.opaque && narrow(rules, &need.permission) { by_rules.max(Action::Ask) } else { by_rules }
+    if need.opaque && (narrow(rules, &need.permission) || narrow(tighten, &need.permission)) {
+        by_rules.max(Action::Ask)
+    } else {
+        by_rules
+    }
+}
+
+/// What rules that only tighten demand; silence demands nothing.
+fn at_least(tighten: &[Rule], permission: &str, pattern: &str) -> Action {
+    let matching = tighten.iter().rfind(|r| wildcard(&r.permission, permission) && wildcard(&r.pattern, pattern));
+    matching.map_or(Action::Allow, |rule| rule.action)
 }
 
 /// Whether an earlier answer `always` allows this.
@@ -26,7 +37,7 @@ pub(crate) fn covers(approved: &[Rule], permission: &str, pattern: &str) -> bool
 
 /// Whether any rule for this permission says something about less than everything.
 fn narrow(rules: &[Rule], permission: &str) -> bool {
-    rules.iter().any(|rule| rule.permission != "*" && wildcard(&rule.permission, permission) && rule.pattern != "*")
+    rules.iter().any(|rule| wildcard(&rule.permission, permission) && rule.pattern != "*")
 }
 
 /// Whether the rules refuse a permission whatever it is wanted for: such a tool is not offered to the model.
@@ -66,27 +77,42 @@ mod tests {
             Rule::new("bash", "rm *", Action::Deny),
             Rule::new("bash", "git push *", Action::Ask),
         ];
-        assert_eq!(decide(&rules, &[], &need("bash", &["ls", "git push origin"], false)), Action::Ask);
-        assert_eq!(decide(&rules, &[], &need("bash", &["ls", "rm -rf x", "git push"], false)), Action::Deny);
-        assert_eq!(decide(&rules, &[], &need("bash", &["ls"], false)), Action::Allow);
+        assert_eq!(decide(&rules, &[], &[], &need("bash", &["ls", "git push origin"], false)), Action::Ask);
+        assert_eq!(decide(&rules, &[], &[], &need("bash", &["ls", "rm -rf x", "git push"], false)), Action::Deny);
+        assert_eq!(decide(&rules, &[], &[], &need("bash", &["ls"], false)), Action::Allow);
     }
 
     #[test]
     fn what_is_not_understood_is_asked_where_a_rule_is_narrow() {
         let open = [Rule::new("*", "*", Action::Allow)];
         let narrow = [Rule::new("*", "*", Action::Allow), Rule::new("bash", "rm *", Action::Deny)];
-        assert_eq!(decide(&open, &[], &need("bash", &["$X"], true)), Action::Allow);
-        assert_eq!(decide(&narrow, &[], &need("bash", &["$X"], true)), Action::Ask);
+        assert_eq!(decide(&open, &[], &[], &need("bash", &["$X"], true)), Action::Allow);
+        assert_eq!(decide(&narrow, &[], &[], &need("bash", &["$X"], true)), Action::Ask);
         let approved = [Rule::new("bash", "*", Action::Allow)];
-        assert_eq!(decide(&narrow, &approved, &need("bash", &["$X"], true)), Action::Ask);
+        assert_eq!(decide(&narrow, &[], &approved, &need("bash", &["$X"], true)), Action::Ask);
     }
 
     #[test]
     fn an_approval_settles_an_ask_but_never_a_denial() {
         let rules = [Rule::new("bash", "*", Action::Ask), Rule::new("bash", "rm *", Action::Deny)];
         let approved = [Rule::new("bash", "*", Action::Allow)];
-        assert_eq!(decide(&rules, &approved, &need("bash", &["ls"], false)), Action::Allow);
-        assert_eq!(decide(&rules, &approved, &need("bash", &["rm x"], false)), Action::Deny);
+        assert_eq!(decide(&rules, &[], &approved, &need("bash", &["ls"], false)), Action::Allow);
+        assert_eq!(decide(&rules, &[], &approved, &need("bash", &["rm x"], false)), Action::Deny);
+    }
+
+    #[test]
+    fn rules_that_only_tighten_never_loosen() {
+        let rules = [Rule::new("*", "*", Action::Allow), Rule::new("edit", "*", Action::Deny)];
+        let tighten = [
+            Rule::new("bash", "*", Action::Ask),
+            Rule::new("edit", "*", Action::Ask),
+            Rule::new("bash", "rm *", Action::Deny),
+        ];
+        let decide = |permission, pattern| decide(&rules, &tighten, &[], &need(permission, &[pattern], false));
+        assert_eq!(decide("bash", "ls"), Action::Ask);
+        assert_eq!(decide("bash", "rm x"), Action::Deny);
+        assert_eq!(decide("edit", "a"), Action::Deny);
+        assert_eq!(decide("read", "a"), Action::Allow);
     }
 
     #[test]

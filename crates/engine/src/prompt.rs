@@ -28,9 +28,9 @@ pub(crate) struct Request<'a> {
 /// Builds the request.
 pub(crate) fn build(request: &Request<'_>) -> Prompt {
     let Request { instance, agent, target, user, .. } = request;
-    let mut messages = history::messages(request.history);
+    let mut messages = history::messages(request.history, &target.model.capabilities.input);
     remind(&mut messages, request);
-    let tools = if request.last { Vec::new() } else { specs(request) };
+    let tools = if request.last { structured::spec(request.user).into_iter().collect() } else { specs(request) };
     let mut options = target.model.options.clone();
     options.extend(models::variant_options(&target.model, user.model.variant.as_deref()));
     options.extend(agent.options.clone());

@@ -14,8 +14,8 @@ use tools::Effect;
 
 use crate::call::{Call, Ended, STARTED};
 use crate::step::{put_message, put_part};
-use crate::turn::Turn;
-use crate::{Error, Inner, step};
+use crate::turn::{Turn, is_final};
+use crate::{Error, Inner};
 
 /// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
 const ATTEMPTS_MAX: u32 = 2;
@@ -54,23 +54,21 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool) -> Result<(), Error>
         }
         store.commit(batch).await?;
     }
+    let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= ATTEMPTS_MAX).collect();
     if crashed || !inbox.is_empty() {
-        for message in store.messages(&turn.session_id, Some(TAIL), None)?.messages {
-            repair_message(turn, message).await?;
+        for message in store.incomplete(&turn.session_id, TAIL)? {
+            // What is given up runs nothing again: it may be just that which kills the process.
+            repair_message(turn, message, lost.is_empty()).await?;
         }
     }
-    let crashes = |attempts: u32| attempts + u32::from(crashed);
-    for row in inbox.iter().filter(|row| crashes(row.attempts) > ATTEMPTS_MAX) {
+    for row in lost {
         give_up(turn, &row.message_id).await?;
     }
     Ok(())
 }
 
-async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts) -> Result<(), Error> {
+async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allowed: bool) -> Result<(), Error> {
     let Message::Assistant(mut info) = message.info else { return Ok(()) };
-    if info.time.completed.is_some() {
-        return Ok(());
-    }
     let user = turn.store().message(&info.parent_id)?;
     let user = user.as_ref().and_then(|m| m.info.as_user());
     let mut batch = turn.batch();
@@ -91,7 +89,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts) -> Result<(
                 called = true;
                 if !tool.state.is_done() {
                     match (&tool.state, user) {
-                        (ToolState::Running(_), Some(user)) if may_run_again(turn, user, tool)? => {
+                        (ToolState::Running(_), Some(user)) if again_allowed && may_run_again(turn, user, tool)? => {
                             again.push(tool.clone());
                         }
                         _ => {
@@ -132,9 +130,15 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts) -> Result<(
     Ok(())
 }
 
+/// The model as its vendor names it: it decides which tools there are.
+fn vendor_model(turn: &Turn, user: &UserMessage) -> String {
+    let target = turn.inner.resolve(&turn.instance, &user.model);
+    target.map_or_else(|_| user.model.model_id.clone(), |target| target.model.api.id)
+}
+
 /// A call may run (again) if it changes nothing, or if it had not begun.
 fn may_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<bool, Error> {
-    let registry = turn.instance.tools_for(&user.model.model_id);
+    let registry = turn.instance.tools_for(&vendor_model(turn, user));
     if registry.get(&tool.tool).is_some_and(|t| t.effect() == Effect::ReadOnly) {
         return Ok(true);
     }
@@ -151,7 +155,7 @@ async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -
         let call = Call {
             turn: turn.clone(),
             rules: rules.clone(),
-            model: user.model.model_id.clone(),
+            model: vendor_model(turn, user),
             agent: user.agent.clone(),
             format: user.format.clone(),
             repeats: 0,
@@ -180,23 +184,23 @@ fn interrupt(tool: &mut ToolPart) {
     });
 }
 
-/// Fails a prompt visibly.
+/// Fails a prompt visibly, unless its answer is complete and only the end of its turn was cut off. The prompt leaves the
+/// inbox with that end: a crash in between must not make a session look busy that has nothing left to do.
 async fn give_up(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), Error> {
-    let found = turn.store().message(message)?;
+    let messages = turn.store().messages_from(&turn.session_id, message)?;
+    let answered = messages.iter().filter_map(|m| m.info.as_assistant()).any(is_final);
+    let user = messages.first().and_then(|m| m.info.as_user());
+    let Some(user) = user.filter(|_| !answered) else { return Ok(()) };
+    let error = MessageError::unknown(format!(
+        "The turn was interrupted by a crash {ATTEMPTS_MAX} times and is given up. Send the message again to \
+         retry it."
+    ));
+    let mut answer = turn.answer_to(user);
+    answer.error = Some(error.clone());
+    answer.time.completed = Some(api::now());
     let mut batch = turn.batch().durable();
-    batch.dequeue(message);
-    if let Some(user) = found.as_ref().and_then(|m| m.info.as_user()) {
-        let text = format!(
-            "The turn was interrupted by a crash more than {ATTEMPTS_MAX} times and is given up. Send the message again \
-             to retry it."
-        );
-        let error = MessageError::unknown(text);
-        let mut answer = turn.answer_to(user);
-        answer.error = Some(error.clone());
-        answer.time.completed = Some(api::now());
-        batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
-        step::put_message(&mut batch, &answer);
-    }
+    batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
+    put_message(&mut batch, &answer);
     turn.store().commit(batch).await?;
     Ok(())
 }

@@ -2,11 +2,13 @@
 //!
 //! An idle session costs nothing: it has no task and no entry here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::SessionId;
+use futures::FutureExt;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +49,8 @@ impl Run {
 #[derive(Default)]
 pub(crate) struct Runs {
     map: Mutex<HashMap<SessionId, Arc<Run>>>,
+    /// Sessions that another process runs and that we look after.
+    followed: Mutex<HashSet<SessionId>>,
 }
 
 impl Runs {
@@ -103,10 +107,13 @@ impl Inner {
     }
 
     async fn drive(self: &Arc<Self>, session: &SessionId, run: &Arc<Run>) {
-        let result = if self.closing.is_cancelled() { Err(Error::Parked) } else { self.turn(session, run).await };
-        let end = match result {
-            Ok(ran) => Ok(ran),
-            Err(error) => {
+        let turn =
+            async { if self.closing.is_cancelled() { Err(Error::Parked) } else { self.turn(session, run).await } };
+        let end = match AssertUnwindSafe(turn).catch_unwind().await {
+            Ok(Ok(ran)) => Ok(ran),
+            // The lease stays ours; the next turn takes it again and repairs what this one left.
+            Err(_) => Err("the turn broke down; send the message again to go on".to_owned()),
+            Ok(Err(error)) => {
                 tracing::warn!(%session, %error, "the turn stopped");
                 Err(error.to_string())
             }
@@ -115,13 +122,34 @@ impl Inner {
     }
 
     fn release(self: &Arc<Self>, session: &SessionId, run: &Run, end: End) {
-        let here = matches!(end, Ok(Ran::Here));
+        let ran = end.as_ref().ok().copied();
         self.runs.leave(session);
         run.end.send_replace(Some(end));
-        // Whoever accepted a prompt while we were ending found us in the map, and relies on us.
-        if here && !self.closing.is_cancelled() && self.store.inbox(session).is_ok_and(|inbox| !inbox.is_empty()) {
+        match ran {
+            // Whoever accepted a prompt while we were ending found us in the map, and relies on us.
+            Some(Ran::Here) => self.start_if_waiting(session),
+            Some(Ran::Elsewhere) => self.look_after(session),
+            None => {}
+        }
+    }
+
+    fn start_if_waiting(self: &Arc<Self>, session: &SessionId) {
+        if !self.closing.is_cancelled() && self.store.inbox(session).is_ok_and(|inbox| !inbox.is_empty()) {
             self.start(session);
         }
+    }
+
+    /// Another process runs the session. If it ends without answering what we accepted, we do.
+    fn look_after(self: &Arc<Self>, session: &SessionId) {
+        if !lock(&self.runs.followed).insert(session.clone()) {
+            return;
+        }
+        let (inner, session) = (self.clone(), session.clone());
+        self.tasks.spawn(async move {
+            let _ = inner.closing.run_until_cancelled(inner.until_free(&session)).await;
+            lock(&inner.runs.followed).remove(&session);
+            inner.start_if_waiting(&session);
+        });
     }
 }
 

@@ -210,6 +210,7 @@ impl Inner {
         let title = fork_title(&origin.title);
         let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
         let mut fork = self.blank(&instance, input);
+        fork.permission = origin.permission;
         fork.agent = origin.agent;
         fork.model = origin.model;
         let copies = copy(messages, &fork.id);

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use api::{
-    EventBody, Extra, HostError, Json, Message, MessageId, MessageWithParts, Part, PartHead, SessionId, SessionStatus,
-    ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, UserMessage, UserTime,
+    EventBody, Extra, HostError, Json, Message, MessageId, MessageWithParts, Part, PartHead, Session, SessionId,
+    SessionStatus, ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, UserMessage, UserTime,
 };
-use exec::Spec;
-use store::{Acquire, Batch};
+use exec::{End, Spec};
+use store::Acquire;
 
 use crate::call::STARTED;
 use crate::error::stored;
 use crate::input::synthetic_text;
 use crate::step::{put_message, put_part};
-use crate::{Inner, sessions, turn};
+use crate::turn::Turn;
+use crate::{Error, Inner, recover, turn};
 
 impl Inner {
     /// Runs on a task of its own: a caller that goes away must not leave the command without its outcome.
@@ -31,12 +32,35 @@ impl Inner {
         let session = self.session(id)?;
         self.not_busy(id)?;
         let held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
-        let Acquire::Taken { lease, .. } = self.store.acquire(id).await.map_err(stored)? else {
+        let Acquire::Taken { lease, took_over } = self.store.acquire(id).await.map_err(stored)? else {
             return Err(HostError::Busy(id.clone()));
         };
         let instance = self.instance(session.directory.as_ref());
+        let turn = Arc::new(Turn::new(self, instance, id, lease, &held.run));
+        let work = async {
+            if took_over {
+                recover::repair(&turn, true).await?;
+            }
+            turn.shell(&session, input).await
+        };
+        match work.await {
+            Ok(message) => Ok(message),
+            Err(error) => {
+                turn.give_back(&error).await;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Turn {
+    async fn shell(&self, session: &Session, input: ShellInput) -> Result<MessageWithParts, Error> {
+        let (id, instance) = (&self.session_id, &self.instance);
         let agent = input.target.agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
-        let model = input.target.model.unwrap_or_else(|| self.default_model(&instance));
+        let model = match input.target.model {
+            Some(model) => model,
+            None => self.inner.default_model(instance)?,
+        };
         let user = UserMessage {
             id: input.target.message_id.unwrap_or_else(MessageId::new),
             session_id: id.clone(),
@@ -49,7 +73,7 @@ impl Inner {
             tools: None,
             extra: Extra::default(),
         };
-        let mut answer = turn::assistant(&instance, id, &user.id, &agent, &model);
+        let mut answer = turn::assistant(instance, id, &user.id, &agent, &model);
         let started = api::now();
         let mut part = ToolPart {
             head: PartHead::new(id, &answer.id),
@@ -59,28 +83,18 @@ impl Inner {
             metadata: None,
             extra: Extra::default(),
         };
-        let place = sessions::place(&session);
-        let batch = || Batch::new(&place).fence(&lease);
-        let busy = |status| EventBody::SessionStatus { session_id: id.clone(), status };
-        let mut first = batch().durable();
-        first.event(busy(SessionStatus::Busy));
-        first.insert_message(&Message::User(user.clone()));
-        first.event(EventBody::message(Message::User(user.clone())));
+        let mut batch = self.batch().durable();
+        batch.event(EventBody::SessionStatus { session_id: id.clone(), status: SessionStatus::Busy });
+        batch.insert_message(&Message::User(user.clone()));
+        batch.event(EventBody::message(Message::User(user.clone())));
         let note = "The following tool was executed by the user".to_owned();
-        put_part(&mut first, &synthetic_text(id, &user.id, note));
-        put_message(&mut first, &answer);
-        put_part(&mut first, &Part::Tool(part.clone()));
-        first.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
-        self.store.commit(first).await.map_err(stored)?;
+        put_part(&mut batch, &synthetic_text(id, &user.id, note));
+        put_message(&mut batch, &answer);
+        put_part(&mut batch, &Part::Tool(part.clone()));
+        batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
+        self.store().commit(batch).await?;
 
-        let mut spec = Spec::shell(&instance.options.shell, &input.command, &instance.directory);
-        spec.keep_bytes = instance.options.max_bytes;
-        spec.timeout = Some(instance.options.bash_timeout);
-        let outcome = self.exec.run(spec, held.run.cancel.clone(), &mut |_: &str| {}).await;
-        let output = match outcome {
-            Ok(outcome) => outcome.output.text,
-            Err(error) => error.to_string(),
-        };
+        let output = self.output_of(&input.command).await?;
         part.state = ToolState::Completed(ToolCompleted {
             input: serde_json::json!({ "command": input.command }),
             title: String::new(),
@@ -90,15 +104,41 @@ impl Inner {
             attachments: None,
         });
         answer.time.completed = Some(api::now());
-        let mut last = batch().durable();
-        put_message(&mut last, &answer);
-        put_part(&mut last, &Part::Tool(part.clone()));
-        last.record(STARTED, part.head.id.as_str(), None, None);
-        last.event(busy(SessionStatus::Idle));
-        last.event(EventBody::SessionIdle { session_id: id.clone() });
-        last.release(&lease);
-        self.store.commit(last).await.map_err(stored)?;
+        let mut batch = self.batch().durable();
+        put_message(&mut batch, &answer);
+        put_part(&mut batch, &Part::Tool(part.clone()));
+        batch.record(STARTED, part.head.id.as_str(), None, None);
+        self.idle(&mut batch);
+        self.store().commit(batch).await?;
         Ok(MessageWithParts { info: Message::Assistant(answer), parts: vec![Part::Tool(part)] })
+    }
+
+    /// What the command printed, and what cut it off, if something did.
+    async fn output_of(&self, command: &str) -> Result<String, Error> {
+        let options = &self.instance.options;
+        let mut spec = Spec::shell(&options.shell, command, &self.instance.directory);
+        spec.keep_bytes = options.max_bytes;
+        spec.timeout = Some(options.bash_timeout);
+        let outcome = self.inner.exec.run(spec, self.cancel().clone(), &mut |_: &str| {}).await;
+        if self.run.is_parked() {
+            return Err(Error::Parked);
+        }
+        let (mut text, note) = match outcome {
+            Ok(outcome) => {
+                let note = match outcome.end {
+                    End::Exited(_) => None,
+                    End::Signalled(signal) => Some(format!("The command was ended by signal {signal}")),
+                    End::TimedOut => Some(format!("The command was ended after {} s", options.bash_timeout.as_secs())),
+                    End::Cancelled => Some("User aborted the command".to_owned()),
+                };
+                (outcome.output.text, note)
+            }
+            Err(error) => (String::new(), Some(error.to_string())),
+        };
+        if let Some(note) = note {
+            text.push_str(&format!("\n\n<shell_metadata>\n{note}\n</shell_metadata>"));
+        }
+        Ok(text)
     }
 }
 

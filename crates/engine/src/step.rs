@@ -1,15 +1,16 @@
 //! One step: a model call, the parts it makes, and the tools it runs. One assistant message per step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, Message, MessageError, Part, PartHead, PartTime, ReasoningPart, Rule,
-    SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, TextPart, ToolError, ToolPart,
-    ToolPending, ToolState, ToolTime, UserMessage,
+    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, PartTime,
+    ReasoningPart, Rule, SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, TextPart,
+    ToolError, ToolPart, ToolPending, ToolState, ToolTime, UserMessage,
 };
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, Usage, retry};
 use store::{Batch, StoreError};
 use tokio::sync::oneshot;
@@ -23,6 +24,8 @@ use crate::{Error, structured};
 
 /// A part that is being written reaches its row this often; its text reaches subscribers at once.
 const ROW_INTERVAL: Duration = Duration::from_millis(250);
+/// Marks reasoning of an attempt that failed.
+pub(crate) const IGNORED: &str = "ignored";
 /// The most tool calls of one step.
 const CALLS_MAX: usize = 128;
 
@@ -73,8 +76,9 @@ pub(crate) async fn run(
         last,
         session: turn.session_id.as_str(),
     });
-    let mut step = Step::new(turn, user, rules, recent_calls(conversation, user));
+    let mut step = Step::new(turn, user, rules, conversation);
     step.last = last;
+    step.model.clone_from(&target.model.api.id);
     step.open().await?;
     let outcome = step.converse(&target, &request).await?;
     let next = step.close(&target, outcome).await?;
@@ -101,13 +105,6 @@ pub(crate) async fn fail(
     Ok(())
 }
 
-/// The calls of this turn's earlier steps, newest last.
-fn recent_calls(conversation: &Conversation, user: &UserMessage) -> Vec<(String, Json)> {
-    let steps = conversation.messages.iter().filter(|m| m.info.as_assistant().is_some_and(|a| a.parent_id == user.id));
-    let tools = steps.flat_map(|m| m.parts.iter().filter_map(Part::as_tool));
-    tools.map(|tool| (tool.tool.clone(), tool.state.input().clone())).collect()
-}
-
 /// How the model's part of a step ended.
 enum Outcome {
     Finished,
@@ -126,9 +123,16 @@ struct Step<'a> {
     open: Option<Part>,
     saved: Instant,
     /// Calls that the model is still writing, by their index.
-    pending: HashMap<usize, ToolPart>,
+    pending_calls: HashMap<usize, ToolPart>,
     calls: JoinSet<Result<(ToolPart, Ended), Error>>,
-    called: Vec<(String, Json)>,
+    /// Whether a call has begun: then the model must not be asked the same again.
+    acted: bool,
+    /// The ids of the conversation's calls; some servers use theirs again.
+    known: HashSet<String>,
+    /// The model as its vendor names it.
+    model: String,
+    /// The prompts that this turn answers.
+    pending: Vec<MessageId>,
     /// Parts of the current attempt begin here.
     attempt_from: usize,
     usage: Usage,
@@ -139,7 +143,8 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn new(turn: &'a Arc<Turn>, user: &'a UserMessage, rules: Arc<[Rule]>, called: Vec<(String, Json)>) -> Self {
+    fn new(turn: &'a Arc<Turn>, user: &'a UserMessage, rules: Arc<[Rule]>, conversation: &Conversation) -> Self {
+        let tools = conversation.messages.iter().flat_map(|m| m.parts.iter().filter_map(Part::as_tool));
         Self {
             turn,
             user,
@@ -148,9 +153,12 @@ impl<'a> Step<'a> {
             parts: Vec::new(),
             open: None,
             saved: Instant::now(),
-            pending: HashMap::new(),
+            pending_calls: HashMap::new(),
             calls: JoinSet::new(),
-            called,
+            acted: false,
+            known: tools.map(|tool| tool.call_id.clone()).collect(),
+            model: String::new(),
+            pending: conversation.pending.clone(),
             attempt_from: 0,
             usage: Usage::default(),
             finish: None,
@@ -172,11 +180,13 @@ impl<'a> Step<'a> {
         let mut attempt = 0;
         loop {
             self.attempt_from = self.parts.len();
+            self.finish = None;
+            self.usage = Usage::default();
             let error = match self.listen(target, request.clone()).await? {
                 Outcome::Failed(error) => error,
                 other => return Ok(other),
             };
-            if !self.calls.is_empty() || self.has_tools() {
+            if self.acted {
                 // What was called must not be called twice: the results go into another step instead.
                 tracing::warn!(error = %error.message, "the model broke off after it had called tools");
                 self.finish = Some(FinishReason::ToolCalls);
@@ -282,17 +292,25 @@ impl<'a> Step<'a> {
         self.put(part).await
     }
 
-    /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it.
+    /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it. Calls that it
+    /// began to write never were.
     async fn set_aside(&mut self) -> Result<(), StoreError> {
         self.end_text(true).await?;
         let mut batch = self.turn.batch();
+        for (_, part) in self.pending_calls.drain() {
+            let PartHead { id, session_id, message_id } = part.head;
+            batch.delete_part(&id);
+            batch.event(EventBody::PartRemoved { session_id, message_id, part_id: id });
+        }
         for part in &mut self.parts[self.attempt_from..] {
-            if let Part::Text(text) = part
-                && text.ignored.is_none()
-            {
-                text.ignored = Some(true);
-                put_part(&mut batch, part);
+            match part {
+                Part::Text(text) if text.ignored.is_none() => text.ignored = Some(true),
+                Part::Reasoning(text) => {
+                    text.metadata.get_or_insert_default().insert(IGNORED.to_owned(), true.into());
+                }
+                _ => continue,
             }
+            put_part(&mut batch, part);
         }
         if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
     }
@@ -303,69 +321,83 @@ impl<'a> Step<'a> {
             self.end_text(false).await?;
         }
         let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
-        let call_id = if id.is_empty() { api::tool_call_id() } else { id };
+        let call_id = if id.is_empty() || !self.known.insert(id.clone()) { api::tool_call_id() } else { id };
         let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
         let mut batch = self.turn.batch();
         put_part(&mut batch, &Part::Tool(part.clone()));
-        self.pending.insert(index, part);
+        self.pending_calls.insert(index, part);
         self.commit(batch).await
     }
 
     /// The model has written a call: it runs now, beside whatever else the model still says. Returns once it is visible as
     /// running, so that everybody sees the parts of a step in one order.
     async fn call(&mut self, index: usize, raw: String) {
-        let Some(part) = self.pending.remove(&index) else { return };
-        let input = serde_json::from_str(&raw).unwrap_or(Json::Null);
-        let same = |earlier: &&(String, Json)| earlier.0 == part.tool && earlier.1 == input;
-        let repeats = self.called.iter().rev().take_while(same).count();
-        self.called.push((part.tool.clone(), input));
+        let Some(part) = self.pending_calls.remove(&index) else { return };
+        self.acted = true;
+        let repeats = {
+            let mut called = crate::lock(&self.turn.called);
+            let same = |earlier: &&(String, String)| earlier.0 == part.tool && earlier.1 == raw;
+            let repeats = called.iter().rev().take_while(same).count();
+            called.push((part.tool.clone(), raw.clone()));
+            repeats
+        };
         let (begun, visible) = oneshot::channel();
         let call = Call {
             turn: self.turn.clone(),
             rules: self.rules.clone(),
-            model: self.user.model.model_id.clone(),
+            model: self.model.clone(),
             agent: self.user.agent.clone(),
             format: self.user.format.clone(),
             repeats,
             part,
             begun: Some(begun),
         };
-        let refusal = if self.last {
+        let hands_in = call.part.tool == structured::TOOL;
+        let refusal = if self.last && !hands_in {
             Some("No tools are available in the last step of a turn".to_owned())
         } else if self.calls.len() >= CALLS_MAX {
             Some(format!("A step has at most {CALLS_MAX} calls"))
         } else {
             None
         };
+        let (turn, part) = (self.turn.clone(), call.part.clone());
         self.calls.spawn(async move {
-            match refusal {
-                Some(refusal) => call.refuse(refusal).await,
-                None => call.run(&raw).await,
+            let work = async move {
+                match refusal {
+                    Some(refusal) => call.refuse(refusal).await,
+                    None => call.run(&raw).await,
+                }
+            };
+            match AssertUnwindSafe(work).catch_unwind().await {
+                Ok(result) => result,
+                Err(_) => Call::broken(&turn, part).await,
             }
         });
         // An error means that the call has ended before it began; that is told when the calls are joined.
         let _ = visible.await;
     }
 
-    /// Waits for the calls; their parts join the message.
+    /// Waits for all calls, whatever becomes of one: none may run on when the session is given away. Their parts join the
+    /// message.
     async fn join(&mut self) -> Result<(), Error> {
+        let mut failed = None;
         while let Some(joined) = self.calls.join_next().await {
             match joined {
-                Ok(result) => {
-                    let (part, ended) = result?;
+                Ok(Ok((part, ended))) => {
                     self.rejected |= matches!(ended, Ended::Rejected);
                     self.parts.push(Part::Tool(part));
                 }
+                Ok(Err(error)) => failed = failed.or(Some(error)),
                 Err(error) => tracing::error!(%error, "a tool call did not come back"),
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Calls that the model never finished writing.
     async fn drop_pending(&mut self, why: &str) -> Result<(), StoreError> {
         let mut batch = self.turn.batch();
-        for (_, mut part) in self.pending.drain() {
+        for (_, mut part) in self.pending_calls.drain() {
             let now = api::now();
             part.state = ToolState::Error(ToolError {
                 input: part.state.input().clone(),
@@ -411,9 +443,10 @@ impl<'a> Step<'a> {
         let structured = structured::answer(&self.parts);
         let error = error.or_else(|| self.unstructured(reason, structured.is_some()));
         self.message.structured = structured;
-        self.settle(target, reason, error).await?;
         let over = self.last && reason == FinishReason::ToolCalls;
-        if self.message.error.is_some() || self.message.structured.is_some() || self.rejected || over {
+        let stop = error.is_some() || self.message.structured.is_some() || self.rejected || over;
+        self.settle(target, reason, error, stop).await?;
+        if stop {
             return Ok(Next::Stop);
         }
         Ok(if reason == FinishReason::Unknown { Next::Unknown } else { Next::Continue })
@@ -422,7 +455,7 @@ impl<'a> Step<'a> {
     /// A turn that must hand in its answer in a given shape, and did not.
     fn unstructured(&self, reason: FinishReason, handed_in: bool) -> Option<MessageError> {
         structured::spec(self.user)?;
-        let tried = self.called.iter().filter(|(tool, _)| tool == structured::TOOL).count();
+        let tried = crate::lock(&self.turn.called).iter().filter(|(tool, _)| tool == structured::TOOL).count();
         let retries = u32::try_from(tried).unwrap_or(u32::MAX);
         let out_of_tries = retries > structured::retries(self.user);
         let stopped = !matches!(reason, FinishReason::ToolCalls | FinishReason::Unknown);
@@ -432,12 +465,15 @@ impl<'a> Step<'a> {
         })
     }
 
-    /// Writes the end of the step: one commit, so that cost and outcome are never apart.
+    /// Writes the end of the step: one commit, so that cost and outcome are never apart. With the last step its prompts
+    /// are done, so that a crash right after it does not ask the model again.
+    /// With the last step the prompts are done, so that a crash right after it does not ask the model again.
     async fn settle(
         &mut self,
         target: &Target,
         reason: FinishReason,
         error: Option<MessageError>,
+        stop: bool,
     ) -> Result<(), Error> {
         let (cost, tokens) = (models::cost(&target.model, &self.usage), models::tokens(&self.usage));
         let mut batch = self.turn.batch();
@@ -479,11 +515,16 @@ impl<'a> Step<'a> {
             self.message.error = Some(error);
         }
         put_message(&mut batch, &self.message);
+        if stop {
+            for prompt in &self.pending {
+                batch.dequeue(prompt);
+            }
+        }
         Ok(self.commit(batch.durable()).await?)
     }
 
     fn has_tools(&self) -> bool {
-        !self.pending.is_empty() || self.parts.iter().any(|part| part.as_tool().is_some())
+        !self.pending_calls.is_empty() || self.parts.iter().any(|part| part.as_tool().is_some())
     }
 
     fn head(&self) -> PartHead {

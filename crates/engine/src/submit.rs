@@ -12,7 +12,7 @@ use store::{Batch, StoreError};
 use crate::error::stored;
 use crate::input::Accepted;
 use crate::turn::Ran;
-use crate::{Inner, models, step};
+use crate::{Inner, models, permission, step};
 
 /// A prompt that another process answers is looked after this often, in case that process dies.
 const LOOK: Duration = Duration::from_millis(500);
@@ -101,15 +101,18 @@ fn adopt(batch: &mut Batch, id: &SessionId, accepted: &Accepted) {
         provider_id: message.model.provider_id.clone(),
         variant: Some(message.model.variant.clone().unwrap_or_else(|| "default".to_owned())),
     };
-    let switches: Option<Vec<Rule>> = message.tools.as_ref().map(|tools| {
-        let action = |on: bool| if on { Action::Allow } else { Action::Deny };
-        tools.iter().map(|(tool, on)| Rule::new(tool, "*", action(*on))).collect()
-    });
+    let switches = message.tools.clone().unwrap_or_default();
     batch.change_session(id, move |session| {
         session.agent = Some(agent.clone());
         session.model = Some(model.clone());
-        if switches.is_some() {
-            session.permission.clone_from(&switches);
+        for (tool, on) in &switches {
+            // Switching off is a rule of the session, switching on takes that rule back; it lifts no other denial.
+            let off = Rule::new(permission::of_tool(tool), "*", Action::Deny);
+            let rules = session.permission.get_or_insert_default();
+            rules.retain(|rule| *rule != off);
+            if !on {
+                rules.push(off);
+            }
         }
         session.time.updated = api::now();
     });

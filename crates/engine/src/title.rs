@@ -35,7 +35,7 @@ pub(crate) fn is_initial(title: &str) -> bool {
 /// Asks the small model for a title. Failing is no harm: the next turn tries again.
 pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: SessionId, text: String, used: ModelRef) {
     let inner = inner.clone();
-    inner.tasks.clone().spawn(async move {
+    inner.titles.clone().spawn(async move {
         let work = async {
             let model = inner.small_model(&instance, &used);
             let Some(title) = ask(&inner, &instance, &model, text).await else { return };

@@ -1,7 +1,6 @@
 //! The turn loop: from an accepted prompt to its last answer.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use api::{
     AssistantMessage, AssistantPath, AssistantTime, EventBody, Extra, Message, MessageError, MessageId,
@@ -39,6 +38,8 @@ pub(crate) struct Turn {
     pub(crate) run: Arc<Run>,
     /// The tools' settings, with the instruction files that this conversation's model knows.
     pub(crate) options: Arc<tools::Options>,
+    /// The calls of this turn as the model wrote them, to notice a model that turns in circles.
+    pub(crate) called: Mutex<Vec<(String, String)>>,
 }
 
 impl Inner {
@@ -53,9 +54,7 @@ impl Inner {
             }
         };
         let instance = self.instance(session.directory.as_ref());
-        let options = Arc::new(instance.options_for_session());
-        let (inner, session_id, run) = (self.clone(), session_id.clone(), run.clone());
-        let turn = Arc::new(Turn { inner, instance, session_id, lease, run, options });
+        let turn = Arc::new(Turn::new(self, instance, session_id, lease, run));
         match turn.work(took_over).await {
             Ok(()) => Ok(Ran::Here),
             Err(error) => {
@@ -67,18 +66,31 @@ impl Inner {
 }
 
 impl Turn {
+    pub(crate) fn new(
+        inner: &Arc<Inner>,
+        instance: Arc<Instance>,
+        session_id: &SessionId,
+        lease: Lease,
+        run: &Arc<Run>,
+    ) -> Self {
+        let options = Arc::new(instance.options_for_session());
+        let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
+        Self { inner, instance, session_id, lease, run, options, called: Mutex::default() }
+    }
+
     async fn work(self: &Arc<Self>, took_over: bool) -> Result<(), Error> {
         recover::repair(self, took_over).await?;
         let mut conversation = Conversation::load(&self.inner.store, &self.session_id)?;
         self.know(&conversation);
         let mut unknown = 0;
-        for number in 0.. {
+        for round in 0.. {
             self.status(SessionStatus::Busy).await?;
             let Some(user) = conversation.next(&self.inner.store)? else { break };
-            if number == 0 {
+            if round == 0 {
                 self.name(&conversation, &user)?;
             }
-            if number >= STEPS_MAX {
+            let number = conversation.steps(&user.id);
+            if round.max(number) >= STEPS_MAX {
                 let error = MessageError::unknown(format!("The turn was stopped after {STEPS_MAX} steps"));
                 step::fail(self, &mut conversation, &user, error).await?;
                 break;
@@ -94,7 +106,18 @@ impl Turn {
                 Next::Stop => break,
             }
         }
+        if self.cancel().is_cancelled() {
+            self.abandon(&mut conversation).await?;
+        }
         self.finish(&conversation).await
+    }
+
+    /// Prompts that waited when the turn was aborted are aborted with it, visibly.
+    async fn abandon(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        while let Some(user) = conversation.next(&self.inner.store)? {
+            step::fail(self, conversation, &user, MessageError::aborted()).await?;
+        }
+        Ok(())
     }
 
     /// The instruction files that earlier reads brought along need not come again.
@@ -157,8 +180,8 @@ impl Turn {
             crate::asks::settle(&mut batch, &ask, &reply);
         }
         for ask in self.store().questions(&filter)? {
-            batch.answer(ask.id.as_str(), &serde_json::json!({ "answers": null }));
-            batch.event(EventBody::QuestionRejected { session_id: ask.session_id, request_id: ask.id });
+            let rejected = EventBody::QuestionRejected { session_id: ask.session_id, request_id: ask.id.clone() };
+            batch.settle(ask.id.as_str(), &serde_json::json!({ "answers": null }), rejected);
         }
         for message in &conversation.pending {
             batch.dequeue(message);
@@ -168,7 +191,7 @@ impl Turn {
         Ok(())
     }
 
-    fn idle(&self, batch: &mut Batch) {
+    pub(crate) fn idle(&self, batch: &mut Batch) {
         let session_id = self.session_id.clone();
         batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status: SessionStatus::Idle });
         batch.event(EventBody::SessionIdle { session_id });
@@ -176,7 +199,7 @@ impl Turn {
     }
 
     /// Leaves a turn that cannot go on: the session is free again, its prompts stay accepted.
-    async fn give_back(&self, error: &Error) {
+    pub(crate) async fn give_back(&self, error: &Error) {
         let mut batch = self.batch();
         if matches!(error, Error::Parked) {
             // The turn has not ended, so nobody is told that it has.
@@ -225,32 +248,48 @@ pub(crate) fn assistant(
 pub(crate) struct Conversation {
     session: SessionId,
     pub(crate) messages: Vec<MessageWithParts>,
-    /// The accepted prompts that this turn has seen.
-    pub(crate) pending: HashSet<MessageId>,
+    /// The accepted prompts that this turn has seen, in the order of their acceptance.
+    pub(crate) pending: Vec<MessageId>,
 }
 
 impl Conversation {
     fn load(store: &Store, session: &SessionId) -> Result<Self, StoreError> {
         let messages = store.messages(session, None, None)?.messages;
-        Ok(Self { session: session.clone(), messages, pending: HashSet::new() })
+        Ok(Self { session: session.clone(), messages, pending: Vec::new() })
     }
 
-    /// The prompt to answer next: the newest that waits, unless it has its final answer. Prompts that came in meanwhile
-    /// join the conversation here.
+    /// The prompt to answer next: the newest that waits, unless it has its final answer. What came in meanwhile joins the
+    /// conversation here, prompts and mere notes alike.
     fn next(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
-        for row in store.inbox(&self.session)? {
-            if self.pending.insert(row.message_id.clone())
-                && !self.messages.iter().any(|m| *m.info.id() == row.message_id)
-                && let Some(message) = store.message(&row.message_id)?
-            {
+        let inbox = store.inbox(&self.session)?;
+        let newer = match self.messages.last() {
+            Some(last) => store.messages_from(&self.session, last.info.id())?,
+            None => Vec::new(),
+        };
+        let accepted = inbox.iter().filter_map(|row| store.message(&row.message_id).transpose());
+        for message in newer.into_iter().filter(|m| m.info.as_user().is_some()).map(Ok).chain(accepted) {
+            let message = message?;
+            if !self.messages.iter().any(|m| m.info.id() == message.info.id()) {
                 self.messages.push(message);
             }
         }
+        for row in inbox {
+            if !self.pending.contains(&row.message_id) {
+                self.pending.push(row.message_id);
+            }
+        }
         self.messages.sort_by(|a, b| (a.info.created(), a.info.id()).cmp(&(b.info.created(), b.info.id())));
-        let newest = self.messages.iter().rposition(|m| self.pending.contains(m.info.id()));
-        let Some(newest) = newest else { return Ok(None) };
-        let answered = self.messages[newest + 1..].iter().filter_map(|m| m.info.as_assistant()).any(is_final);
-        Ok(self.messages[newest].info.as_user().filter(|_| !answered).cloned())
+        let Some(newest) = self.pending.last() else { return Ok(None) };
+        let answers = self.messages.iter().filter_map(|m| m.info.as_assistant());
+        let answered = answers.filter(|a| a.parent_id == *newest).any(is_final);
+        let users = self.messages.iter().filter_map(|m| m.info.as_user());
+        Ok(users.filter(|_| !answered).find(|user| user.id == *newest).cloned())
+    }
+
+    /// How many steps a prompt has had, in this process and others.
+    fn steps(&self, prompt: &MessageId) -> u32 {
+        let steps = self.messages.iter().filter_map(|m| m.info.as_assistant()).filter(|a| a.parent_id == *prompt);
+        u32::try_from(steps.count()).unwrap_or(u32::MAX)
     }
 
     /// What the human wrote in a message.

@@ -153,3 +153,50 @@ async fn a_command_that_is_not_understood_is_asked_where_rules_are_narrow() {
         assert!(matches!(&last.state, ToolState::Error(e) if e.error.contains("denies")), "{command}: {last:?}");
     }
 }
+
+#[tokio::test]
+async fn a_redirect_is_an_edit_or_a_read_of_its_file() {
+    let lab = Lab::with(json!({"permission": {"edit": "deny", "read": {"secret.txt": "deny"}}}));
+    lab.project.write("secret.txt", "s3cret\n");
+    let session = lab.session().await;
+    for command in ["echo hi > victim.txt", "true && echo hi >> victim.txt", "sort < secret.txt"] {
+        lab.say(&session, &script(json!([{"tools": [["bash", {"command": command}]]}, {"text": "after"}]))).await;
+        let last = lab.tools(&session).await.pop().unwrap();
+        assert!(matches!(&last.state, ToolState::Error(e) if e.error.contains("denies")), "{command}: {last:?}");
+    }
+    assert!(!lab.project.path().join("victim.txt").exists());
+    lab.say(&session, &script(json!([{"tools": [["bash", {"command": "echo hi > /dev/null"}]]}, {"text": "after"}]))).await;
+    let last = lab.tools(&session).await.pop().unwrap();
+    assert!(matches!(&last.state, ToolState::Completed(_)), "{last:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_told_about_a_file_outside_before_it_is_allowed() {
+    let lab = Lab::new();
+    let outside = lab.project.write_home("outside.txt", "known text\n");
+    let session = lab.session().await;
+    let guess = json!({"filePath": outside, "oldString": "a guess", "newString": "x"});
+    let mut events = lab.recorder().await;
+    let steps = json!([{"tools": [["edit", guess]]}, {"text": "after"}]);
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    let ask = asked(&mut events).await;
+    assert_eq!(ask.permission, "external_directory");
+    lab.engine.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Reject)).await.unwrap();
+    events.wait_idle(&session).await;
+}
+
+#[tokio::test]
+async fn a_permission_given_once_does_not_hold_for_a_later_call_of_the_same_id() {
+    let lab = asking();
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    for _ in 0..2 {
+        let steps = json!([{"tools": [["bash", {"command": "echo again"}]]}, {"text": "after"}]);
+        lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+        let ask = asked(&mut events).await;
+        lab.engine.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
+        events.wait_idle(&session).await;
+    }
+    let tools = lab.tools(&session).await;
+    assert_ne!(tools[0].call_id, tools[1].call_id);
+}

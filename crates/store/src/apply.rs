@@ -11,6 +11,9 @@ use crate::error::StoreError;
 use crate::lease;
 use crate::row::{self, int, uint};
 
+/// Answers an ask that still waits.
+const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
+
 /// What a batch wrote.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
@@ -109,8 +112,10 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
             )?;
         }
         Op::Answer { id, reply } => answer(conn, id, reply)?,
-        Op::DropAsks(session) => {
-            run(conn, "DELETE FROM ask WHERE session = ?1 AND reply IS NULL", [session.as_str()])?;
+        Op::Settle { id, reply, event, json } => {
+            if run(conn, ANSWER, params![id, reply])? > 0 {
+                log_event(conn, place, event, json, (None, None), applied)?;
+            }
         }
         Op::Approve { project, permission, pattern } => {
             run(
@@ -252,7 +257,7 @@ fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
 }
 
 fn answer(conn: &Connection, id: &str, reply: &str) -> Result<(), StoreError> {
-    if run(conn, "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL", params![id, reply])? == 0 {
+    if run(conn, ANSWER, params![id, reply])? == 0 {
         let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM ask WHERE id = ?1)")?;
         let answered = statement.query_row([id], |row| row.get(0))?;
         return Err(StoreError::NotOpen { id: id.to_owned(), answered });

@@ -112,7 +112,7 @@ pub(crate) enum Op {
     Attempt(MessageId),
     Ask { id: String, session: SessionId, kind: AskKind, json: String },
     Answer { id: String, reply: String },
-    DropAsks(SessionId),
+    Settle { id: String, reply: String, event: Arc<Event>, json: Bytes },
     Approve { project: String, permission: String, pattern: String },
     Todos { session: SessionId, json: String },
     Project { id: String, json: String },
@@ -283,9 +283,14 @@ impl Batch {
         self.ops.push(Op::Answer { id: id.to_owned(), reply: reply.to_string() });
     }
 
-    /// Forgets a session's asks that still wait. Answered ones stay until the session goes.
-    pub fn drop_asks(&mut self, session: &SessionId) {
-        self.ops.push(Op::DropAsks(session.clone()));
+    /// Answers an ask if it still waits, and only then appends the event: for asks that are settled along with something
+    /// else, where somebody may have been faster.
+    pub fn settle(&mut self, id: &str, reply: &Json, event: EventBody) {
+        let event = Arc::new(Event::new(event));
+        if let Some(json) = self.json(&event) {
+            let (id, reply) = (id.to_owned(), reply.to_string());
+            self.ops.push(Op::Settle { id, reply, event, json: Bytes::from(json) });
+        }
     }
 
     /// Allows a permission for a pattern in a project from now on.

@@ -90,6 +90,49 @@ async fn messages_are_paged_in_the_order_they_were_made() {
 }
 
 #[tokio::test]
+async fn an_answer_without_an_end_is_found() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let (one, two) = (session("one", 1), session("two", 1));
+    let answer = |session: &Session, created: i64, completed: Option<i64>| -> Message {
+        let mut value = json!({
+            "role": "assistant", "id": MessageId::new(), "sessionID": session.id, "parentID": MessageId::new(),
+            "mode": "build", "agent": "build", "path": {"cwd": "/repo", "root": "/repo"}, "cost": 0,
+            "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+            "modelID": "demo", "providerID": "script", "time": {"created": created},
+        });
+        if let Some(completed) = completed {
+            value["time"]["completed"] = json!(completed);
+        }
+        serde_json::from_value(value).unwrap()
+    };
+    let messages = [
+        answer(&one, 1, None),
+        answer(&one, 2, Some(3)),
+        user(&one.id, 4),
+        answer(&one, 5, None),
+        answer(&two, 6, None),
+    ];
+    let part = text(&messages[3], "half a", true);
+    let mut batch = batch();
+    for session in [&one, &two] {
+        batch.session(session);
+    }
+    for message in &messages {
+        batch.message(message);
+    }
+    batch.part(&part);
+    store.commit(batch).await.unwrap();
+
+    let wanted = |indexes: &[usize]| indexes.iter().map(|&i| messages[i].clone()).collect::<Vec<_>>();
+    let found = store.incomplete(&one.id, 10).unwrap();
+    assert_eq!(found.iter().map(|m| m.info.clone()).collect::<Vec<_>>(), wanted(&[0, 3]));
+    assert_eq!(found[1].parts, vec![part]);
+    let newest: Vec<Message> = store.incomplete(&one.id, 2).unwrap().into_iter().map(|m| m.info).collect();
+    assert_eq!(newest, wanted(&[3]));
+}
+
+#[tokio::test]
 async fn a_part_of_an_unknown_kind_is_kept() {
     let temp = Temp::new();
     let store = temp.open();
@@ -189,13 +232,16 @@ async fn asks_are_answered_once_and_survive_a_restart() {
     );
     let again = store.commit(answer(ask.id.as_str())).await.unwrap_err();
     assert_eq!(again, StoreError::NotOpen { id: ask.id.to_string(), answered: true });
-    let mut batch = common::batch();
-    batch.drop_asks(&session);
-    store.commit(batch).await.unwrap();
-    let gone = store.commit(answer(dropped.id.as_str())).await.unwrap_err();
-    assert_eq!(gone, StoreError::NotOpen { id: dropped.id.to_string(), answered: false });
-    assert!(store.permissions(&all).unwrap().is_empty() && store.questions(&all).unwrap().is_empty());
-    assert_eq!(store.stats().unwrap().events, 1);
+    let gone = store.commit(answer("per_gone")).await.unwrap_err();
+    assert_eq!(gone, StoreError::NotOpen { id: "per_gone".into(), answered: false });
+    for ask in [ask.id.as_str(), dropped.id.as_str(), dropped.id.as_str()] {
+        let mut batch = common::batch();
+        batch.settle(ask, &json!({"reply": "reject"}), toast("settled"));
+        store.commit(batch).await.unwrap();
+    }
+    assert_eq!(store.ask(ask.id.as_str()).unwrap().unwrap().reply, Some(json!({"reply": "once"})));
+    assert!(store.permissions(&all).unwrap().is_empty());
+    assert_eq!(store.stats().unwrap().events, 2, "only what still waited was settled, and told");
 }
 
 #[tokio::test]

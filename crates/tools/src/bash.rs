@@ -50,6 +50,7 @@ impl TypedTool for Bash {
         let parsed = exec::bash::parse(&input.command);
         let mut needs = Vec::new();
         let understood = leaving(ctx, input, &parsed, &mut needs)?;
+        needs.extend(redirects(ctx, input, &parsed)?);
         needs.push(command_need(&input.command, parsed, understood));
         Ok(needs)
     }
@@ -109,6 +110,26 @@ fn leaving(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>)
         needs.extend(need.filter(|need| needs.iter().all(|other| other.patterns != need.patterns)));
     }
     Ok(understood)
+}
+
+/// Writing to a file is an edit of it, and reading from one a read, whatever command does it.
+fn redirects(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>, ToolError> {
+    let workdir = path::locate(ctx, input.workdir.as_deref().unwrap_or("."))?;
+    let kinds = [("edit", &parsed.writes), ("read", &parsed.reads)];
+    let paths = kinds.into_iter().flat_map(|(permission, paths)| paths.iter().map(move |path| (permission, path)));
+    let mut needs: Vec<Need> = Vec::new();
+    for (permission, path) in paths.filter(|(_, path)| !DEVICES.contains(&path.as_str())) {
+        let path = match home(path, &ctx.options) {
+            Some(Home::Known(path)) => path,
+            Some(Home::Unknown) | None => path.clone(),
+        };
+        let pattern = path::locate_from(ctx, &workdir.shown, &path).map_or(path.clone(), |target| target.pattern());
+        let need = Need::new(permission, pattern).with("filepath", path).with("command", input.command.clone());
+        if !needs.iter().any(|other| other.permission == need.permission && other.patterns == need.patterns) {
+            needs.push(need);
+        }
+    }
+    Ok(needs)
 }
 
 fn judge(ctx: &Context, workdir: &Path, path: &str, understood: &mut bool) -> Option<Need> {

@@ -9,7 +9,7 @@ use crate::diff;
 use crate::lock::FileLocks;
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
-use crate::write::{edit_needs, object, read_text};
+use crate::write::{edit_needs, object, read_text, unless_outside};
 
 mod matching;
 
@@ -51,8 +51,9 @@ impl TypedTool for Edit {
     const EFFECT: Effect = Effect::SideEffect;
 
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
-        let plan = plan(input, ctx).await?;
-        Ok(edit_needs(&plan.target, &plan.diff.text))
+        let target = path::locate(ctx, &input.file_path)?;
+        let diff = plan(input, ctx).await.map(|plan| plan.diff.text);
+        unless_outside(&target, diff)
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {

@@ -70,7 +70,10 @@ fn needs(target: &Target, input: &Input) -> Vec<Need> {
         }
     }
     let leave = if target.real.is_dir() { target.leave_for_folder() } else { target.leave_for_file() };
-    leave.into_iter().chain([grep]).collect()
+    // Searching one named file is reading it.
+    let named = input.include.as_deref().filter(|include| !include.contains(['*', '?', '[', '{'])).map(str::to_owned);
+    let named = if target.real.is_dir() { named } else { Some(target.pattern()) };
+    leave.into_iter().chain([grep]).chain(named.map(|file| Need::new("read", file))).collect()
 }
 
 /// The matching lines of one file.

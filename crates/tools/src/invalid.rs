@@ -8,9 +8,6 @@ use crate::context::Context;
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 use crate::write::object;
 
-/// What is shown of arguments that are no JSON.
-const SHOWN_BYTES: usize = 2000;
-
 /// Do not use.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
@@ -37,17 +34,6 @@ impl TypedTool for Invalid {
     }
 }
 
-/// The outcome of a call of a tool that does not exist.
-pub fn invalid_tool_output(tool: &str, available: &[&str]) -> Output {
-    output(&format!("Model tried to call unavailable tool '{tool}'. Available tools: {}.", available.join(", ")))
-}
-
-/// The outcome of a call whose arguments are no JSON.
-pub fn invalid_json_output(tool: &str, arguments: &str, error: &str) -> Output {
-    let shown = &arguments[..arguments.floor_char_boundary(SHOWN_BYTES)];
-    output(&format!("Invalid input for tool {tool}: JSON parsing failed: Text: {shown}.\nError message: {error}"))
-}
-
 fn output(error: &str) -> Output {
     Output {
         title: "Invalid Tool".into(),
@@ -63,12 +49,10 @@ mod tests {
 
     #[test]
     fn the_recorded_shape() {
-        let output = invalid_tool_output("frobnicate", &["bash", "edit"]);
+        let output = output("Model tried to call unavailable tool 'frobnicate'. Available tools: bash, edit.");
         assert_eq!(output.title, "Invalid Tool");
         let want = "The arguments provided to the tool are invalid: Model tried to call unavailable tool 'frobnicate'. \
                     Available tools: bash, edit.";
         assert_eq!(output.output, want);
-        let long = "é".repeat(5000);
-        assert!(invalid_json_output("bash", &long, "EOF").output.len() < 2300);
     }
 }

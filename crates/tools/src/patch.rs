@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::lock::FileLocks;
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
-use crate::write::{object, read_bytes};
+use crate::write::{edit_needs, object, read_bytes};
 use crate::{diff, disk};
 
 mod apply;
@@ -55,7 +55,10 @@ impl TypedTool for ApplyPatch {
     const EFFECT: Effect = Effect::SideEffect;
 
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
-        Ok(plan(input, ctx).await?.needs())
+        match plan(input, ctx).await {
+            Ok(plan) => Ok(plan.needs()),
+            Err(error) => outside(input, ctx).ok_or(error),
+        }
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
@@ -88,6 +91,17 @@ struct Entry {
 struct Plan {
     files: BTreeMap<PathBuf, State>,
     entries: Vec<Entry>,
+}
+
+/// The needs of a patch that cannot be made, if it leaves the workspace: why it cannot is told only after the permission.
+fn outside(input: &Input, ctx: &Context) -> Option<Vec<Need>> {
+    let sections = parse::parse(&input.patch_text).ok()?;
+    let paths = sections.into_iter().map(|section| match section {
+        Section::Add { path, .. } | Section::Delete { path } | Section::Update { path, .. } => path,
+    });
+    let targets: Vec<Target> = paths.filter_map(|path| path::locate(ctx, &path).ok()).collect();
+    let leaves = targets.iter().any(|target| target.leave_for_file().is_some());
+    leaves.then(|| targets.iter().flat_map(|target| edit_needs(target, "")).collect())
 }
 
 async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {

@@ -36,10 +36,12 @@ impl TypedTool for Write {
 
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         let target = path::locate(ctx, &input.file_path)?;
-        let before = read_bytes(ctx, &target).await?.unwrap_or_default();
-        let before = String::from_utf8_lossy(&before);
-        let diff = diff::unified(&target.shown.to_string_lossy(), &before, &input.content);
-        Ok(edit_needs(&target, &diff.text))
+        let before = read_bytes(ctx, &target).await;
+        let diff = before.map(|before| {
+            let before = before.unwrap_or_default();
+            diff::unified(&target.shown.to_string_lossy(), &String::from_utf8_lossy(&before), &input.content).text
+        });
+        unless_outside(&target, diff)
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
@@ -59,6 +61,15 @@ impl TypedTool for Write {
             }],
             ..Output::default()
         })
+    }
+}
+
+/// The needs of a change, with its diff. Why a change cannot be made says something about the file: outside the workspace
+/// that is told only after the permission was given.
+pub(crate) fn unless_outside(target: &Target, diff: Result<String, ToolError>) -> Result<Vec<Need>, ToolError> {
+    match diff {
+        Err(error) if target.leave_for_file().is_none() => Err(error),
+        diff => Ok(edit_needs(target, &diff.unwrap_or_default())),
     }
 }
 

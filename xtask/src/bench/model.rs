@@ -2,6 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -14,6 +17,8 @@ const BODY: u64 = 64 * 1024 * 1024;
 /// Serves on a port of its own until the process ends.
 pub struct FakeModel {
     address: SocketAddr,
+    /// Nanoseconds between requests and their answers.
+    busy: Arc<AtomicU64>,
 }
 
 impl FakeModel {
@@ -21,24 +26,33 @@ impl FakeModel {
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
+        let busy = Arc::new(AtomicU64::new(0));
+        let total = busy.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                let total = total.clone();
                 // A client that hangs up is not a failure of the benchmark; the program's own exit code is.
-                std::thread::spawn(move || serve(stream).ok());
+                std::thread::spawn(move || serve(stream, &total).ok());
             }
         });
-        Ok(Self { address })
+        Ok(Self { address, busy })
     }
 
     /// What goes into `baseURL`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
+
+    /// Milliseconds that it has spent on answers so far.
+    pub fn busy(&self) -> f64 {
+        self.busy.load(Ordering::Relaxed) as f64 / 1e6
+    }
 }
 
-fn serve(mut stream: TcpStream) -> Result<()> {
+fn serve(mut stream: TcpStream, busy: &AtomicU64) -> Result<()> {
     stream.set_nodelay(true)?;
     let body = read(&mut BufReader::new(stream.try_clone()?))?;
+    let start = Instant::now();
     let request: Value = serde_json::from_slice(&body)?;
     let mut answer = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
     for piece in pieces(&request) {
@@ -48,6 +62,7 @@ fn serve(mut stream: TcpStream) -> Result<()> {
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
     push(&mut answer, json!([]), Some(usage));
     answer.push_str("data: [DONE]\n\n");
+    busy.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     stream.write_all(answer.as_bytes())?;
     Ok(())
 }

@@ -15,8 +15,8 @@ pub const MODEL: &str = "fake/fake-model";
 /// Home, repository and model server of one program.
 pub struct Setup {
     root: TempDir,
-    // Serves for as long as the setup lives.
-    _model: FakeModel,
+    /// Its model server.
+    pub model: FakeModel,
 }
 
 impl Setup {
@@ -25,7 +25,9 @@ impl Setup {
         let root = tempfile::Builder::new().prefix("trefoil-bench-").tempdir()?;
         let model = FakeModel::start()?;
         let config = json!({
-            "model": MODEL, "small_model": MODEL, "autoupdate": false, "share": "disabled", "enabled_providers": ["fake"],
+            "model": MODEL, "small_model": MODEL, "autoupdate": false, "share": "disabled",
+            // We have no snapshots of the work tree yet, so OpenCode must not pay for its own.
+            "enabled_providers": ["fake"], "snapshot": false,
             "provider": {"fake": {
                 "npm": "@ai-sdk/openai-compatible",
                 "name": "Fake",
@@ -38,7 +40,7 @@ impl Setup {
         std::fs::write(folder.join("opencode.json"), config.to_string())?;
         std::fs::create_dir_all(root.path().join("project/src"))?;
         std::fs::write(root.path().join("project/src/main.rs"), "fn main() {}\n")?;
-        let setup = Self { root, _model: model };
+        let setup = Self { root, model };
         for arguments in [
             &["init", "--quiet"][..],
             &["add", "--all"],

@@ -44,7 +44,8 @@ impl Task {
     pub async fn read(args: &Run, directory: &Path) -> anyhow::Result<Self> {
         let files = args.files.iter().map(|path| input::file(directory, path)).collect::<anyhow::Result<Vec<_>>>()?;
         let text = input::message(&args.message).await?;
-        if text.trim().is_empty() && files.is_empty() && args.command.is_none() {
+        let resumes = args.last || args.session.is_some();
+        if text.trim().is_empty() && files.is_empty() && args.command.is_none() && !resumes {
             return Err(Failure::new(Exit::Usage, "there is no message")
                 .hint("trefoil run \"what to do\", or pipe the message into it; see trefoil run --help")
                 .into());
@@ -68,10 +69,13 @@ pub async fn run(
     cancel: CancellationToken,
 ) -> anyhow::Result<()> {
     let scope = Scope::new(task.directory.to_string_lossy());
-    let target = target(args, host.as_ref(), &scope).await?;
+    let mut target = target(args, host.as_ref(), &scope).await?;
     let resumed = args.last || args.session.is_some();
     let session = session(args, host.as_ref(), &scope, &target).await?;
     let scope = Scope::new(session.directory.clone());
+    if args.command.is_none() && task.parts().is_empty() {
+        target.message_id = Some(interrupted(host.as_ref(), &scope, &session.id).await?);
+    }
     let options = turn::Options {
         json: args.format == crate::args::Format::Json,
         yes: args.yes,
@@ -99,6 +103,15 @@ pub async fn run(
         }
     };
     turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), typed, options).play(answer, cancel).await
+}
+
+/// The prompt whose turn was cut off: sent again by its id it is not a new one, but gets its answer.
+async fn interrupted(host: &dyn Host, scope: &Scope, session: &SessionId) -> anyhow::Result<MessageId> {
+    let newest = host.waiting(scope, session).await?.pop();
+    Ok(newest.ok_or_else(|| {
+        Failure::new(Exit::Usage, format!("nothing is to be resumed: no turn of session {session} was interrupted"))
+            .hint("say what to do next: trefoil run -c \"what to do\"")
+    })?)
 }
 
 /// Agent, model and command are checked before anything is made, so that a typing error leaves no empty session behind.

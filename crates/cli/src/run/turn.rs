@@ -392,5 +392,5 @@ async fn until(deadline: Option<tokio::time::Instant>) {
 
 fn stdout_failed(error: io::Error) -> anyhow::Error {
     let message = format!("cannot write the answer to standard output: {error}");
-    Failure::new(Exit::Failed, message).hint("the turn was stopped; go on with `trefoil run -c`").into()
+    Failure::new(Exit::Failed, message).hint("the turn was stopped; go on with `trefoil run -c \"go on\"`").into()
 }

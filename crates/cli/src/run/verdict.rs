@@ -25,8 +25,9 @@ pub fn judge(answer: &MessageWithParts, seen: Seen) -> Result<(), Failure> {
     }
     match answer.finish.as_deref() {
         _ if seen.rejected && answer.finish.as_deref() == Some("tool-calls") => {
-            Err(Failure::new(Exit::Denied, "the turn stopped because a permission or a question was rejected")
-                .hint("allow it with --yes or a `permission` rule in trefoil.json; go on with `trefoil run -c`"))
+            Err(Failure::new(Exit::Denied, "the turn stopped because a permission or a question was rejected").hint(
+                "allow it with --yes or a `permission` rule in trefoil.json; go on with `trefoil run -c \"go on\"`",
+            ))
         }
         Some("length") => Err(Failure::new(Exit::Model, "the answer was cut off: it reached the model's output limit")
             .hint("go on with `trefoil run -c \"go on\"`")),
@@ -40,7 +41,7 @@ pub fn judge(answer: &MessageWithParts, seen: Seen) -> Result<(), Failure> {
 
 /// Ctrl-C.
 pub fn cancelled() -> Failure {
-    Failure::new(Exit::Cancelled, "cancelled").hint("what was done is kept; go on with `trefoil run -c`")
+    Failure::new(Exit::Cancelled, "cancelled").hint("what was done is kept; go on with `trefoil run -c \"go on\"`")
 }
 
 fn failed(error: &MessageError, answer: &AssistantMessage) -> Failure {

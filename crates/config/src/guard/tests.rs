@@ -1,10 +1,13 @@
 use super::*;
+use api::Ruleset;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn guarded(value: Json, denied: &[Rule]) -> (Json, Vec<String>) {
+use crate::rules;
+
+fn guarded(value: Json) -> (Json, Vec<String>) {
     let Json::Object(mut map) = value else { panic!("not an object") };
-    let reasons = guard(&mut map, denied);
+    let reasons = guard(&mut map);
     (Json::Object(map), reasons)
 }
 
@@ -19,7 +22,7 @@ fn what_is_harmless_stays() {
         "command": {"c": {"template": "look at @src/a.rs, mail me@x.org, $ARGUMENTS!"}},
         "provider": {"p": {"name": "P", "models": {"m": {"limit": {"context": 1}}}, "options": {"timeout": 5}}},
     });
-    assert_eq!(guarded(value.clone(), &[]), (value, Vec::new()));
+    assert_eq!(guarded(value.clone()), (value, Vec::new()));
 }
 
 #[test]
@@ -56,6 +59,11 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
             "agent.a.prompt reveals",
         ),
         (json!({"agent": {"a": {"disable": true}}}), json!({"agent": {"a": {}}}), "agent.a.disable"),
+        (
+            json!({"agent": {"a": {"permission": {"edit": {"*": "ask"}}}}}),
+            json!({"agent": {"a": {"permission": {"edit": {"*": "ask"}}}}}),
+            "agent.a.permission.edit.* is asked of every agent",
+        ),
         (json!({"agent": {"a": {"store": true}}}), json!({"agent": {"a": {}}}), "agent.a.store"),
         (json!({"tools": {"bash": true, "edit": false}}), json!({"tools": {"edit": false}}), "tools.bash"),
         (json!({"command": {"c": {"template": "x !`id` y"}}}), json!({"command": {}}), "command.c runs shell"),
@@ -69,37 +77,35 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
         ),
         (json!({"skills": {"urls": ["x"], "paths": ["/x"]}}), json!({"skills": {"paths": []}}), "skills.urls"),
     ] {
-        let (after, reasons) = guarded(value.clone(), &[]);
+        let (after, reasons) = guarded(value.clone());
         assert_eq!(after, left, "{value}");
         assert!(reasons.iter().any(|text| text.starts_with(reason)), "{value}: {reasons:?}");
     }
 }
 
 #[test]
-fn rules_can_only_tighten() {
+fn asking_and_denying_stay_and_allowing_goes() {
     let value = json!({"permission": {"bash": {"*": "ask", "git *": "allow"}, "edit": "ask", "read": "deny"}});
-    let (left, reasons) = guarded(value.clone(), &[]);
-    assert_eq!(left, json!({"permission": {"bash": {"*": "ask"}, "read": {"*": "deny"}}}));
-    assert_eq!(reasons.len(), 2);
-    assert!(reasons[0].contains("permission.bash.git *"), "{reasons:?}");
-    // Where the user denies, the repository cannot turn that into a question.
-    let (left, _) = guarded(value, &[Rule::new("b*", "rm *", Action::Deny)]);
-    assert_eq!(left, json!({"permission": {"read": {"*": "deny"}}}));
-    assert_eq!(guarded(json!({"permission": "allow"}), &[]).0, json!({"permission": {}}));
-    assert_eq!(guarded(json!({"permission": "deny"}), &[]).0, json!({"permission": {"*": {"*": "deny"}}}));
+    let (left, reasons) = guarded(value);
+    assert_eq!(left, json!({"permission": {"bash": {"*": "ask"}, "edit": {"*": "ask"}, "read": {"*": "deny"}}}));
+    assert_eq!(reasons, ["permission.bash.git * allows what may be asked or denied"]);
+    assert_eq!(guarded(json!({"permission": "allow"})).0, json!({"permission": {}}));
+    assert_eq!(guarded(json!({"permission": "deny"})).0, json!({"permission": {"*": {"*": "deny"}}}));
+    let tools = json!({"tools": {"write": false, "list": "ask"}});
+    assert_eq!(guarded(tools.clone()), (tools, Vec::new()));
 }
 
 #[test]
 fn markdown_text_is_taken_as_it_is() {
     let Json::Object(mut map) = json!({"agent": {"a": {"prompt": "write {env:X}"}}}) else { panic!() };
-    assert_eq!(guard_markdown(&mut map, &[]), Vec::<String>::new());
+    assert_eq!(guard_markdown(&mut map), Vec::<String>::new());
     assert_eq!(map["agent"]["a"]["prompt"], "write {env:X}");
 }
 
 #[test]
 fn reasons_are_bounded_and_counted() {
     let many: JsonMap = (0..MAX_FINDINGS + 7).map(|n| (format!("key{n}"), json!(1))).collect();
-    let (left, reasons) = guarded(Json::Object(many), &[]);
+    let (left, reasons) = guarded(Json::Object(many));
     assert_eq!((left, reasons.len()), (json!({}), MAX_FINDINGS + 1));
     assert_eq!(reasons.last().map(String::as_str), Some("and 7 more"));
 }
@@ -117,21 +123,22 @@ fn any_permission() -> impl Strategy<Value = Json> {
 }
 
 proptest! {
-    /// Whatever an untrusted repository says, nothing becomes looser than what the user and the built-in agents say.
+    /// Whatever an untrusted repository says, none of it stands among the rules of which the last match wins, save
+    /// denials of agents; and nothing that it asks for or denies is lost.
     #[test]
-    fn nothing_gets_looser(user in any_permission(), theirs in any_permission()) {
-        let plan = [Rule::new("*", "*", Action::Allow), Rule::new("edit", "*", Action::Deny), Rule::new("task", "*", Action::Deny)];
-        let mut before: Vec<Rule> = plan.to_vec();
-        before.extend(ruleset(&user).unwrap());
-        let denied: Vec<Rule> = ruleset(&user).unwrap().into_iter().filter(|rule| rule.action == Action::Deny).collect();
-        let (left, _) = guarded(json!({"permission": theirs}), &denied);
-        let mut after = before.clone();
-        after.extend(ruleset(&left["permission"]).unwrap());
-        for permission in ["bash", "edit", "read", "task", "webfetch"] {
-            for pattern in ["git push", "rm -rf x", "ls"] {
-                let (was, is) = (api::evaluate(&before, permission, pattern), api::evaluate(&after, permission, pattern));
-                prop_assert!(is >= was, "{permission} {pattern}: {was:?} became {is:?}");
-            }
+    fn nothing_gets_looser(theirs in any_permission()) {
+        let (mut left, _) = guarded(json!({"permission": theirs, "agent": {"a": {"permission": theirs}}}));
+        let map = left.as_object_mut().unwrap();
+        rules::compile(map);
+        let strict = rules::take_strict(map);
+        prop_assert!(!map.contains_key("permission"));
+        let agent: Ruleset = map["agent"]["a"].get("permission").map_or_else(Vec::new, |rules| {
+            serde_json::from_value(rules.clone()).unwrap()
+        });
+        prop_assert!(agent.iter().all(|rule| rule.action == Action::Deny));
+        for rule in ruleset(&theirs) {
+            prop_assert_eq!(strict.contains(&rule), rule.action != Action::Allow);
+            prop_assert_eq!(agent.contains(&rule), rule.action == Action::Deny);
         }
     }
 }

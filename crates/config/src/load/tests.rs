@@ -1,6 +1,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use api::{Action, Rule};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -125,8 +126,14 @@ fn rules_of_later_files_come_last() {
     assert_eq!(messages(&loaded), Vec::<String>::new());
     let rules = loaded.config.permission.unwrap();
     let shown: Vec<_> = rules.iter().map(|r| format!("{} {} {:?}", r.permission, r.pattern, r.action)).collect();
-    let want = ["bash git * Allow", "bash * Ask", "* * Ask", "bash git push * Deny", "edit * Deny", "* * Allow"];
+    let want = ["bash git * Allow", "bash * Ask", "* * Ask", "edit * Deny", "* * Allow"];
     assert_eq!(shown, want);
+    // The repository is not trusted, so that what it denies stays denied, whatever comes later.
+    assert_eq!(loaded.config.tighten, [Rule::new("bash", "git push *", Action::Deny)]);
+    world.inputs.trust = Trust::All;
+    let trusted = world.load().config;
+    assert_eq!(trusted.permission.unwrap()[3], Rule::new("bash", "git push *", Action::Deny));
+    assert_eq!(trusted.tighten, []);
 }
 
 #[test]
@@ -229,7 +236,8 @@ fn a_repository_needs_trust_for_what_is_dangerous() {
     assert_eq!(before.config.username.as_deref(), Some("kept"));
     assert_eq!(before.providers[0].base_url, "https://api.openai.com/v1");
     assert!(before.config.mcp.is_empty() && before.commands.is_empty());
-    assert_eq!(before.config.permission.as_deref(), Some([Rule::new("edit", "*", Action::Deny)].as_slice()));
+    assert_eq!(before.config.permission, None);
+    assert_eq!(before.config.tighten, [Rule::new("edit", "*", Action::Deny)]);
     assert_eq!(before.config.agent["free"].permission, None);
     assert_eq!(before.config.agent["free"].prompt.as_deref(), Some("FREE {env:X}"));
     assert_eq!(before.instructions.iter().map(|i| i.text.as_str()).collect::<Vec<_>>(), ["OWN"]);
@@ -256,6 +264,87 @@ fn a_repository_needs_trust_for_what_is_dangerous() {
 
     world.inputs.trust = Trust::All;
     assert_eq!(world.load().untrusted, []);
+}
+
+#[test]
+fn what_an_untrusted_repository_asks_for_or_denies_only_tightens() {
+    let world = World::new();
+    world.write("home/.config/opencode/opencode.json", r#"{"permission": {"bash": "deny"}}"#);
+    world.write("repo/opencode.json", r#"{"permission": {"edit": "ask", "bash": {"rm *": "deny", "ls *": "allow"}}}"#);
+    world.write("repo/trefoil.json", r#"{"tools": {"write": false}, "permission": {"read": "dney"}}"#);
+    world.write("repo/.opencode/agent/a.md", "---\npermission:\n  bash: ask\n  task: deny\n---\nA");
+    let loaded = world.load();
+    assert_eq!(loaded.config.permission, Some(vec![Rule::new("bash", "*", Action::Deny)]));
+    assert_eq!(loaded.config.agent["a"].permission, Some(vec![Rule::new("task", "*", Action::Deny)]));
+    let want = [
+        Rule::new("edit", "*", Action::Ask),
+        Rule::new("bash", "rm *", Action::Deny),
+        Rule::new("edit", "*", Action::Deny),
+        Rule::new("read", "*", Action::Ask),
+        Rule::new("bash", "*", Action::Ask),
+    ];
+    assert_eq!(loaded.config.tighten, want);
+    let what: Vec<_> = loaded.untrusted.iter().flat_map(|untrusted| &untrusted.what).collect();
+    let want = [
+        "permission.bash.ls * allows what may be asked or denied",
+        "agent.a.permission.bash.* is asked of every agent, not of this one only",
+    ];
+    assert_eq!(what, want);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_makes_it_ask() {
+    let asks = ["bash", "edit", "webfetch", "task"].map(|name| Rule::new(name, "*", Action::Ask));
+    let config = "home/.config/opencode/opencode.json";
+    let big = vec![b' '; MAX_CONFIG_BYTES as usize + 1];
+    for (name, text) in [
+        (config, b"{\"permission\": ".as_slice()),
+        (config, b"[]"),
+        (config, b"\xff"),
+        (config, &big),
+        ("repo/opencode.json", b"{"),
+        ("home/.config/opencode/agent/build.md", b"---\npermission: [\n---\n"),
+    ] {
+        let world = World::new();
+        let loaded = world.write(name, text).load();
+        let said = messages(&loaded);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].ends_with("until it is mended, commands, edits and fetches are asked for"), "{said:?}");
+        assert_eq!(loaded.config.tighten, asks, "{said:?}");
+    }
+    for (variable, text) in [("OPENCODE_PERMISSION", "dney"), ("TREFOIL_CONFIG", "/no/such/file.json")] {
+        assert_eq!(World::new().env(variable, text).load().config.tighten, asks, "{variable}");
+    }
+    // Neither an empty file nor a broken command has denials to lose.
+    let world = World::new();
+    world.write(config, "// nothing\n").write("home/.config/opencode/command/c.md", "---\na: [\n---\n");
+    let loaded = world.load();
+    assert_eq!((loaded.problems.len(), loaded.config.tighten), (1, Vec::new()));
+}
+
+#[test]
+fn doubtful_rules_are_reported_at_their_place_and_count() {
+    let world = World::new();
+    let path = "home/.config/opencode/opencode.json";
+    world.write(
+        path,
+        "{\n  \"permission\": {\n    \"bash\": \"allow\",\n    \"edti\": \"dney\",\n    \"bash\": \"deny\"\n  }\n}",
+    );
+    world.write("home/.config/opencode/agent/a.md", "---\npermission:\n  bash: dney\n---\nA");
+    let loaded = world.load();
+    let file = world.at(path).display().to_string();
+    let said = messages(&loaded);
+    assert_eq!(said.len(), 4, "{said:?}");
+    assert_eq!(said[0], format!("{file}:5:5: permission.bash stands here once more; the last one counts"));
+    assert_eq!(loaded.problems[0].key.as_deref(), Some("permission.bash"));
+    assert_eq!(said[1], format!("{file}:4:5: unknown permission \"edti\"; did you mean \"edit\"?"));
+    assert!(said[2].starts_with(&format!("{file}:4:5: permission.edti must be \"allow\"")), "{said:?}");
+    assert!(said[2].ends_with("it counts as ask") && said[3].ends_with("it counts as ask"), "{said:?}");
+    let severities: Vec<_> = loaded.problems.iter().map(|problem| problem.severity).collect();
+    assert_eq!(severities, [Severity::Warning, Severity::Warning, Severity::Error, Severity::Error]);
+    let want = vec![Rule::new("bash", "*", Action::Deny), Rule::new("edti", "*", Action::Ask)];
+    assert_eq!(loaded.config.permission, Some(want));
+    assert_eq!(loaded.config.agent["a"].permission, Some(vec![Rule::new("bash", "*", Action::Ask)]));
 }
 
 #[test]
@@ -336,7 +425,8 @@ fn agents_commands_skills_and_instructions_are_found() {
     assert_eq!(custom.config.description.as_deref(), Some("json"));
     assert_eq!(custom.config.prompt.as_deref(), Some("CUSTOM"));
     assert_eq!(custom.config.temperature, Some(0.5));
-    assert_eq!(custom.config.permission.as_ref().map(Vec::len), Some(1));
+    assert_eq!(custom.config.permission, None);
+    assert_eq!(loaded.config.tighten, [Rule::new("bash", "*", Action::Ask)]);
     assert!(custom.source.ends_with("custom.md"));
     let commands: Vec<_> = loaded.commands.iter().map(|command| command.name.as_str()).collect();
     assert_eq!(commands, ["jsoncmd", "deep/plur"]);

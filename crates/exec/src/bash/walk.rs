@@ -454,9 +454,9 @@ impl<'a> Walker<'a> {
         }
         let (directory, base) = name.rsplit_once('/').unwrap_or(("", name));
         let simple = describe(base, &words, more);
-        // A rule for `rm` is not dodged by `/bin/rm`: both are judged.
+        // A rule for `rm` is not dodged by `/bin/rm` or `../../bin/rm`: both names are judged.
         let mut plain = None;
-        if directory.starts_with('/') && (directory.ends_with("/bin") || directory.ends_with("/sbin")) {
+        if directory.ends_with("/bin") || directory.ends_with("/sbin") {
             let mut words = words.clone();
             words[0] = Word::literal(base);
             plain = Some(describe(base, &words, more));

@@ -68,43 +68,19 @@ impl When {
         let texts = || turn.texts.iter().map(|text| text.to_lowercase());
         let system = || prompt.system.iter().map(|text| text.to_lowercase());
         self.text.as_ref().is_none_or(|part| texts().any(|text| text.contains(&part.to_lowercase())))
-            && self.glob.as_ref().is_none_or(|glob| texts().any(|text| matches(&glob.to_lowercase(), &text)))
+            && self.glob.as_ref().is_none_or(|glob| texts().any(|text| api::wildcard(&glob.to_lowercase(), &text)))
             && self.step.is_none_or(|step| step == turn.step)
             && self.message.as_ref().is_none_or(|id| turn.message_id == Some(id))
             && self.model.as_ref().is_none_or(|glob| {
-                prompt.settings.model.as_ref().is_some_and(|model| matches(&glob.to_lowercase(), &model.to_lowercase()))
+                prompt
+                    .settings
+                    .model
+                    .as_ref()
+                    .is_some_and(|model| api::wildcard(&glob.to_lowercase(), &model.to_lowercase()))
             })
             && self.system.as_ref().is_none_or(|part| system().any(|text| text.contains(&part.to_lowercase())))
             && self.tools.is_none_or(|tools| tools != prompt.tools.is_empty())
     }
-}
-
-/// Whether a glob (`*`, `?`) matches the whole text. Backtracks to the last star only, so it is never slow.
-fn matches(glob: &str, text: &str) -> bool {
-    let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
-    let (mut g, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match glob.get(g) {
-            Some('*') => {
-                star = Some((g, t));
-                g += 1;
-            }
-            Some(c) if *c == '?' || *c == text[t] => {
-                g += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    g = at + 1;
-                    t = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    glob[g..].iter().all(|c| *c == '*')
 }
 
 /// The answer to an engine's side request: a prompt without tools whose system prompt asks for a title or a summary.
@@ -140,25 +116,4 @@ fn title(turn: &Turn<'_>) -> String {
         title.extend(word.chars().take(MAX_TITLE));
     }
     if title.is_empty() { "Empty prompt".to_owned() } else { title }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs() {
-        for (glob, text, expected) in [
-            ("*", "", true),
-            ("", "", true),
-            ("", "a", false),
-            ("a*b?d", "aXXbcd", true),
-            ("a*b", "a", false),
-            ("*bug*", "fix the bug now", true),
-            ("*a*b*c", "abcabd", false),
-            ("fast-*", "fast-1", true),
-        ] {
-            assert_eq!(matches(glob, text), expected, "{glob} {text}");
-        }
-    }
 }

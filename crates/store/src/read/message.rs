@@ -115,6 +115,26 @@ impl Store {
         })
     }
 
+    /// The answers among the newest so many messages of a session that are not complete, oldest first. The rows are
+    /// judged by the database, so that looking through a long conversation costs next to nothing.
+    pub fn incomplete(&self, session: &SessionId, newest: usize) -> Result<Vec<MessageWithParts>, StoreError> {
+        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
+        self.read(|conn| {
+            let conn = conn.unchecked_transaction()?;
+            let mut statement = conn.prepare_cached(
+                "SELECT id, json FROM (SELECT id, json, created, rowid AS place FROM message WHERE session = ?1
+                                       ORDER BY created DESC, rowid DESC LIMIT ?2)
+                 WHERE json ->> '$.role' = 'assistant' AND json ->> '$.time.completed' IS NULL ORDER BY created, place",
+            )?;
+            let mut rows = statement.query(params![session.as_str(), int(newest as u64)])?;
+            let mut messages = Vec::new();
+            while let Some(row) = rows.next()? {
+                messages.push(with_parts(&conn, bare(row)?, &mut texts)?);
+            }
+            Ok(messages)
+        })
+    }
+
     /// A message with its parts.
     pub fn message(&self, id: &MessageId) -> Result<Option<MessageWithParts>, StoreError> {
         let mut texts = self.texts(|part| part.head().is_some_and(|head| head.message_id == *id));

@@ -1,0 +1,90 @@
+//! What is measured inside the process, because a pipe would cost as much as the work.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use api::{MessageId, Scope, Session, SessionId};
+use serde_json::{Value, json};
+use store::{Batch, Place, SessionQuery, Store};
+use tokio_util::sync::CancellationToken;
+use tools::{Context, LocalEnvironment, Options, Progress, Registry, RegistryOptions};
+
+/// Sessions that are written in one transaction.
+const BATCH: usize = 1_000;
+
+/// Writes many sessions.
+pub async fn fill(store: &Store, scope: &Scope, sessions: usize) -> Result<Value> {
+    let place = Place::new(scope.directory.as_str(), "bench");
+    for first in (0..sessions).step_by(BATCH) {
+        let mut batch = Batch::new(&place);
+        for number in first..sessions.min(first + BATCH) {
+            batch.session(&session(scope, number)?);
+        }
+        store.commit(batch).await?;
+    }
+    Ok(json!({}))
+}
+
+fn session(scope: &Scope, number: usize) -> Result<Session> {
+    Ok(serde_json::from_value(json!({
+        "id": SessionId::new(), "slug": "calm-fox", "projectID": "bench", "directory": scope.directory,
+        "title": format!("Repair the parser, part {number}"), "version": "0",
+        "time": {"created": number, "updated": number},
+        "summary": {"additions": 12, "deletions": 3, "files": 2},
+    }))?)
+}
+
+/// Reads the first page of sessions, as typed values.
+pub fn page(store: &Store, times: usize) -> Result<Value> {
+    let query = SessionQuery::default();
+    let mut spent = Vec::with_capacity(times);
+    for _ in 0..times {
+        let start = Instant::now();
+        let page = store.sessions(&query)?;
+        spent.push(milliseconds(start));
+        anyhow::ensure!(!page.is_empty(), "the page is empty");
+    }
+    Ok(json!({"ms": spent}))
+}
+
+/// Searches a folder with the tool that the model has.
+pub async fn grep(folder: PathBuf, pattern: &str, times: usize) -> Result<Value> {
+    let registry = Registry::builtin(&RegistryOptions::default());
+    let tool = registry.get("grep").context("there is no grep")?;
+    let input = json!({"pattern": pattern});
+    let mut context = context(folder);
+    context.granted = tool.needs(&input, &context).await?.into();
+    let mut spent = Vec::with_capacity(times);
+    let mut matches = Value::Null;
+    for _ in 0..times {
+        let start = Instant::now();
+        let output = tool.run(input.clone(), context.clone()).await?;
+        spent.push(milliseconds(start));
+        matches = output.metadata.get("matches").cloned().unwrap_or_default();
+    }
+    Ok(json!({"ms": spent, "matches": matches}))
+}
+
+fn context(folder: PathBuf) -> Context {
+    Context {
+        session: SessionId::new(),
+        message: MessageId::new(),
+        call_id: "bench".into(),
+        agent: "build".into(),
+        directory: folder.clone(),
+        worktree: folder,
+        env: Arc::new(LocalEnvironment),
+        exec: exec::Exec::direct(),
+        cancel: CancellationToken::new(),
+        progress: Progress::none(),
+        options: Arc::new(Options::default()),
+        answers: None,
+        granted: Arc::default(),
+    }
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
