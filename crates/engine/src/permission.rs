@@ -24,10 +24,10 @@ pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: 
     }
 }
 
-/// What rules that only tighten demand; silence demands nothing.
+/// The most that rules demand which only tighten: their order does not matter, and silence demands nothing.
 fn at_least(tighten: &[Rule], permission: &str, pattern: &str) -> Action {
-    let matching = tighten.iter().rfind(|r| wildcard(&r.permission, permission) && wildcard(&r.pattern, pattern));
-    matching.map_or(Action::Allow, |rule| rule.action)
+    let matching = tighten.iter().filter(|r| wildcard(&r.permission, permission) && wildcard(&r.pattern, pattern));
+    matching.map(|rule| rule.action).max().unwrap_or(Action::Allow)
 }
 
 /// Whether an earlier answer `always` allows this.

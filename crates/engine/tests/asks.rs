@@ -165,7 +165,8 @@ async fn a_redirect_is_an_edit_or_a_read_of_its_file() {
         assert!(matches!(&last.state, ToolState::Error(e) if e.error.contains("denies")), "{command}: {last:?}");
     }
     assert!(!lab.project.path().join("victim.txt").exists());
-    lab.say(&session, &script(json!([{"tools": [["bash", {"command": "echo hi > /dev/null"}]]}, {"text": "after"}]))).await;
+    lab.say(&session, &script(json!([{"tools": [["bash", {"command": "echo hi > /dev/null"}]]}, {"text": "after"}])))
+        .await;
     let last = lab.tools(&session).await.pop().unwrap();
     assert!(matches!(&last.state, ToolState::Completed(_)), "{last:?}");
 }

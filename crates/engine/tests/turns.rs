@@ -390,14 +390,18 @@ async fn an_abort_takes_queued_prompts_along_visibly() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(json!([{"chunks": 1000, "chunk_delay_ms": 20}])))).await.unwrap();
+    lab.engine
+        .prompt_async(&lab.scope, &session, prompt(&script(json!([{"chunks": 1000, "chunk_delay_ms": 20}]))))
+        .await
+        .unwrap();
     events.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     let queued = script(json!([{"tools": [["bash", {"command": "touch never.txt"}]]}]));
     lab.engine.prompt_async(&lab.scope, &session, prompt(&queued)).await.unwrap();
     lab.engine.abort(&lab.scope, &session).await.unwrap();
     events.wait_idle(&session).await;
     assert!(lab.engine.waiting(&lab.scope, &session).await.unwrap().is_empty());
-    let answers: Vec<_> = lab.messages(&session).await.into_iter().filter_map(|m| m.info.as_assistant().cloned()).collect();
+    let answers: Vec<_> =
+        lab.messages(&session).await.into_iter().filter_map(|m| m.info.as_assistant().cloned()).collect();
     assert_eq!(answers.len(), 2);
     assert!(answers.iter().all(|a| a.error == Some(MessageError::aborted())));
     assert!(!lab.project.path().join("never.txt").exists());
