@@ -86,12 +86,17 @@ pub fn run(arguments: &[String]) -> Result<()> {
     };
     let size = if flag("--smoke") { SMOKE } else { FULL };
     let bench = Bench::new(size, flag("--smoke"), peer)?;
-    let lines = rows.into_iter().map(|row| bench.line(row)).collect::<Result<Vec<_>>>()?;
     if flag("--json") {
+        let lines = rows.into_iter().map(|row| bench.line(row)).collect::<Result<Vec<_>>>()?;
         println!("{}", cost::json(&lines));
-    } else {
-        println!("times are milliseconds: wall (median) / CPU (mean); a ratio is the peer's cost by ours\n");
-        print!("{}", cost::table(&lines));
+        return Ok(());
+    }
+    println!(
+        "times are milliseconds: wall (median) / CPU (mean); a ratio is the peer's cost by ours\n\n{}",
+        cost::HEAD
+    );
+    for row in rows {
+        println!("{}", bench.line(row)?.row());
     }
     Ok(())
 }

@@ -98,7 +98,8 @@ impl Line {
         Some(self.ours.of(self.budget) <= budget)
     }
 
-    fn row(&self) -> String {
+    /// The line in markdown.
+    pub fn row(&self) -> String {
         let dash = || "–".to_owned();
         let peer = self.peer.map_or_else(dash, |peer| peer.to_string());
         let ratio = self
@@ -120,16 +121,8 @@ impl Line {
     }
 }
 
-/// The table as markdown.
-pub fn table(lines: &[Line]) -> String {
-    let mut table =
-        String::from("| name | what | budget | trefoil | peer | ratio | |\n|---|---|---|---|---|---|---|\n");
-    for line in lines {
-        table.push_str(&line.row());
-        table.push('\n');
-    }
-    table
-}
+/// The head of the table, in markdown.
+pub const HEAD: &str = "| name | what | budget | trefoil | peer | ratio | |\n|---|---|---|---|---|---|---|";
 
 /// The table for programs.
 pub fn json(lines: &[Line]) -> Value {

@@ -432,3 +432,14 @@ proptest! {
         fuzz_bash(tokens.concat().as_bytes());
     }
 }
+
+#[test]
+fn a_pipeline_broken_in_two_places_ends_in_time() {
+    let unit = "| head -";
+    for length in [12, 40, 400] {
+        let quarter = unit.repeat(length / 4);
+        let half = unit.repeat(length / 2);
+        let source = format!("git log {quarter}| head |-{quarter}| | head -{half}n 3 && echo \"$(date)\" > out");
+        assert!(!parse(&source).opaque.is_empty(), "{length}");
+    }
+}
