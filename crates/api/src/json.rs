@@ -22,6 +22,16 @@ impl Extra {
         self.0.get_or_insert_default().insert(key.into(), value);
     }
 
+    /// Takes a field out.
+    pub(crate) fn remove(&mut self, key: &str) {
+        if let Some(map) = &mut self.0 {
+            map.shift_remove(key);
+            if map.is_empty() {
+                self.0 = None;
+            }
+        }
+    }
+
     /// Whether every field was known.
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|map| map.is_empty())

@@ -96,6 +96,45 @@ impl Part {
         })
     }
 
+    /// Reads a part from its JSON text: the same value as `serde_json::from_str` gives, for half the work. A tagged enum is
+    /// first read into a tree of its own, and then once more; here the kind is looked up, and the part is read as it is.
+    pub fn from_json(text: &str) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Kind<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: std::borrow::Cow<'a, str>,
+        }
+        fn read<T: serde::de::DeserializeOwned>(text: &str, wrap: fn(T) -> Part) -> Option<Part> {
+            let mut part = wrap(serde_json::from_str(text).ok()?);
+            // The kind is no field of the part itself.
+            part.extra_mut()?.remove("type");
+            Some(part)
+        }
+        let kind: Option<Kind<'_>> = serde_json::from_str(text).ok();
+        let part = match kind.as_ref().map_or("", |kind| kind.kind.as_ref()) {
+            "text" => read(text, Self::Text),
+            "reasoning" => read(text, Self::Reasoning),
+            "file" => read(text, Self::File),
+            "tool" => read(text, Self::Tool),
+            "step-start" => read(text, Self::StepStart),
+            "step-finish" => read(text, Self::StepFinish),
+            _ => None,
+        };
+        part.map_or_else(|| serde_json::from_str(text), Ok)
+    }
+
+    fn extra_mut(&mut self) -> Option<&mut Extra> {
+        Some(match self {
+            Self::Text(p) => &mut p.extra,
+            Self::Reasoning(p) => &mut p.extra,
+            Self::File(p) => &mut p.extra,
+            Self::Tool(p) => &mut p.extra,
+            Self::StepStart(p) => &mut p.extra,
+            Self::StepFinish(p) => &mut p.extra,
+            _ => return None,
+        })
+    }
+
     /// The tool call, if it is one.
     pub fn as_tool(&self) -> Option<&ToolPart> {
         match self {

@@ -46,15 +46,23 @@ fn check(place: &str, kind: &str, value: &Value, counts: &mut BTreeMap<String, u
         "event" => match known::<Event>(place, value).body {
             EventBody::SessionCreated { .. } | EventBody::SessionUpdated { .. } => count("session in an event", 1),
             EventBody::MessageUpdated { .. } => count("message in an event", 1),
-            EventBody::PartUpdated { .. } => count("part in an event", 1),
+            EventBody::PartUpdated { part, .. } => {
+                let text = serde_json::to_string(&part).unwrap();
+                assert_eq!(Part::from_json(&text).unwrap(), *part, "{place}");
+                count("part in an event", 1);
+            }
             _ => {}
         },
         "run" => {
-            known::<Part>(place, &value["part"]);
+            let part = known::<Part>(place, &value["part"]);
+            assert_eq!(Part::from_json(&value["part"].to_string()).unwrap(), part, "{place}");
         }
         "message" => count("part in a message", known::<MessageWithParts>(place, value).parts.len()),
         "session" => drop(known::<Session>(place, value)),
-        "part" => drop(known::<Part>(place, value)),
+        "part" => {
+            let part = known::<Part>(place, value);
+            assert_eq!(Part::from_json(&value.to_string()).unwrap(), part, "{place}");
+        }
         "status" => drop(known::<SessionStatus>(place, value)),
         "permission" => drop(known::<PermissionRequest>(place, value)),
         "question" => drop(known::<QuestionRequest>(place, value)),

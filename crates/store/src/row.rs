@@ -17,7 +17,12 @@ pub(crate) fn uint(number: i64) -> u64 {
 
 /// The value of a JSON column.
 pub(crate) fn json<T: DeserializeOwned>(table: &'static str, id: &str, json: &str) -> Result<T, StoreError> {
-    serde_json::from_str(json).map_err(|error| StoreError::Row { table, id: id.to_owned(), detail: error.to_string() })
+    serde_json::from_str(json).map_err(|error| unreadable(table, id, &error))
+}
+
+/// A row that cannot be read.
+pub(crate) fn unreadable(table: &'static str, id: &str, error: &serde_json::Error) -> StoreError {
+    StoreError::Row { table, id: id.to_owned(), detail: error.to_string() }
 }
 
 /// An id column. Read as JSON reads it, so that whatever could be written can be read.

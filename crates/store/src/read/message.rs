@@ -37,7 +37,7 @@ fn with_parts(conn: &Connection, info: Message, texts: &mut Texts) -> Result<Mes
     let mut parts = Vec::new();
     while let Some(row) = rows.next()? {
         let (id, json): (String, String) = (row.get(0)?, row.get(1)?);
-        let mut part = row::json("part", &id, &json)?;
+        let mut part = Part::from_json(&json).map_err(|error| row::unreadable("part", &id, &error))?;
         overlay(&mut part, texts);
         parts.push(part);
     }
