@@ -6,9 +6,10 @@
 mod agent;
 mod cost;
 mod model;
-mod peer;
 mod process;
 mod search;
+mod serve;
+mod server;
 mod setup;
 
 use std::path::PathBuf;
@@ -39,11 +40,25 @@ struct Size {
     stored: usize,
     /// Files in the tree that is searched.
     files: usize,
+    /// Subscribers of a server.
+    subscribers: usize,
+    /// Turns of each of many sessions at once.
+    rounds: usize,
 }
 
-const FULL: Size = Size { runs: 11, turns: 100, sessions: 10, deltas: 2_000, stored: 100_000, files: 3_000 };
+const FULL: Size = Size {
+    runs: 11,
+    turns: 100,
+    sessions: 10,
+    deltas: 2_000,
+    stored: 100_000,
+    files: 3_000,
+    subscribers: 200,
+    rounds: 3,
+};
 /// To see that each measurement works.
-const SMOKE: Size = Size { runs: 1, turns: 2, sessions: 1, deltas: 20, stored: 200, files: 60 };
+const SMOKE: Size =
+    Size { runs: 1, turns: 2, sessions: 1, deltas: 20, stored: 200, files: 60, subscribers: 3, rounds: 1 };
 
 struct Row {
     /// What `--only` takes.
@@ -68,20 +83,33 @@ const ROWS: &[Row] = &[
     Row { name: "growth", budget: Budget::Memory(5.0), measure: growth },
     Row { name: "page", budget: Budget::Wall(1.0), measure: page },
     Row { name: "grep", budget: Budget::TimesPeer(1.2), measure: grep },
+    Row { name: "serve-start", budget: Budget::Wall(30.0), measure: serve::start },
+    Row { name: "serve-idle", budget: Budget::Memory(25.0), measure: serve::idle },
+    Row { name: "serve-first", budget: Budget::Memory(40.0), measure: serve::first },
+    Row { name: "serve-memory", budget: Budget::Memory(60.0), measure: serve::memory },
+    Row { name: "serve-list", budget: Budget::Cpu(0.1), measure: serve::list },
+    Row { name: "serve-get", budget: Budget::Cpu(0.05), measure: serve::get },
+    Row { name: "serve-overhead", budget: Budget::Wall(5.0), measure: serve::turn },
+    Row { name: "serve-turn", budget: Budget::Cpu(2.0), measure: serve::turn },
+    Row { name: "serve-deltas", budget: Budget::Cpu(60.0), measure: serve::deltas },
+    Row { name: "serve-events", budget: Budget::Cpu(0.002), measure: serve::events },
+    Row { name: "serve-many", budget: Budget::TimesFaster(15.0), measure: serve::many },
 ];
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<()> {
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
     let only = cargo::option(arguments, "--only")?;
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| only.is_none_or(|name| name == row.name)).collect();
+    // A name that ends in a dash is all that begin with it.
+    let wanted = |row: &&Row, name: &str| row.name == name || (name.ends_with('-') && row.name.starts_with(name));
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| only.is_none_or(|name| wanted(row, name))).collect();
     if rows.is_empty() {
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         bail!("no measurement {:?}; there are {}", only.unwrap_or_default(), names.join(", "));
     }
     let peer = match cargo::option(arguments, "--opencode")? {
         Some(path) => Some(PathBuf::from(path).canonicalize().with_context(|| format!("no program at {path}"))?),
-        None if flag("--peer") => Some(peer::install()?),
+        None if flag("--peer") => Some(::peer::install(&cargo::target())?),
         None => None,
     };
     let size = if flag("--smoke") { SMOKE } else { FULL };
@@ -151,14 +179,20 @@ impl Bench {
         let ours = measure(&mut Probe::start(&self.probe, &setup)?, &setup)?;
         let peer = self.opencode.as_ref().map(|program| {
             let setup = Setup::new()?;
-            measure(&mut peer::Server::start(program, &setup)?, &setup)
+            measure(&mut server::Server::watched(program, &setup)?, &setup)
         });
         Ok(Measured { what, ours, peer: peer.transpose()? })
     }
 }
 
 fn version(bench: &Bench) -> Result<Measured> {
-    bench.program("`--version`", &["--version"], Some(&["--version"]))
+    let mut measured = bench.program("`--version`", &["--version"], Some(&["--version"]))?;
+    // What any process costs on this machine.
+    let setup = Setup::new()?;
+    if let Cost::Time { wall, .. } = process::repeat(bench.size.runs, &setup.errors(), || setup.command("true"))? {
+        measured.what.push_str(&format!(" (`true`: {wall:.1})"));
+    }
+    Ok(measured)
 }
 
 fn run_script(bench: &Bench) -> Result<Measured> {

@@ -1,12 +1,15 @@
 //! Agents, commands and skills.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::PermissionRuleset;
 use crate::{JsonMap, ModelRef, Ruleset};
 
 /// Who can be asked to do the work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum AgentMode {
     /// Only other agents use it.
     Subagent,
@@ -17,7 +20,7 @@ pub enum AgentMode {
 }
 
 /// A role that the model plays: a prompt, rules, a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
     /// Its name.
@@ -43,6 +46,7 @@ pub struct Agent {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<String>,
     /// Its rules, defaults first; the last match wins.
+    #[schemars(with = "PermissionRuleset")]
     pub permission: Ruleset,
     /// Its own model.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,12 +61,14 @@ pub struct Agent {
     pub options: JsonMap,
     /// The most model steps of one turn.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
     pub steps: Option<u32>,
 }
 
 /// Where a command comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum CommandSource {
     /// Configuration, or built in.
     Command,
@@ -73,7 +79,7 @@ pub enum CommandSource {
 }
 
 /// A prompt with a name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Command {
     /// Its name, without the slash.
     pub name: String,
@@ -99,7 +105,8 @@ pub struct Command {
 }
 
 /// Instructions that the agent loads when it needs them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Skill {
     /// Its name.
     pub name: String,

@@ -1,11 +1,13 @@
 //! Questions to the human: permissions and the `question` tool.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Extra, JsonMap, MessageId, PermissionId, QuestionId, SessionId};
 
 /// The tool call that asks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "QuestionTool")]
 pub struct ToolRef {
     /// Its message.
     #[serde(rename = "messageID")]
@@ -16,7 +18,7 @@ pub struct ToolRef {
 }
 
 /// May the agent do this?
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PermissionRequest {
     /// Its id.
     pub id: PermissionId,
@@ -40,8 +42,9 @@ pub struct PermissionRequest {
 }
 
 /// How a permission was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum PermissionReplyKind {
     /// This time.
     Once,
@@ -62,7 +65,7 @@ pub struct PermissionReply {
 }
 
 /// Questions that the agent asks with its `question` tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QuestionRequest {
     /// Its id.
     pub id: QuestionId,
@@ -80,7 +83,8 @@ pub struct QuestionRequest {
 }
 
 /// One question.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "QuestionInfo")]
 pub struct Question {
     /// The question.
     pub question: String,
@@ -97,7 +101,7 @@ pub struct Question {
 }
 
 /// One choice.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QuestionOption {
     /// The choice.
     pub label: String,

@@ -1,12 +1,14 @@
 //! Projects, providers and models.
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::{numbers, shape};
 use crate::{Json, JsonMap, Timestamp, Usd};
 
 /// A repository (or `global`: everything outside one).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Project {
     /// The first commit, or `global`.
     pub id: String,
@@ -14,6 +16,7 @@ pub struct Project {
     pub worktree: String,
     /// `git`, in a repository.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<shape::ProjectVcs>")]
     pub vcs: Option<String>,
     /// A display name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +34,7 @@ pub struct Project {
 }
 
 /// A display icon.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectIcon {
     /// Its address.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +48,7 @@ pub struct ProjectIcon {
 }
 
 /// Commands that clients run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectCommands {
     /// When a workspace starts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,20 +56,24 @@ pub struct ProjectCommands {
 }
 
 /// When a project was seen.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectTime {
     /// First.
+    #[schemars(range(min = 0))]
     pub created: Timestamp,
     /// Last.
+    #[schemars(range(min = 0))]
     pub updated: Timestamp,
     /// `git init` by us.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub initialized: Option<Timestamp>,
 }
 
 /// How a provider became known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum ProviderSource {
     /// A key in the environment.
     Env,
@@ -79,7 +86,7 @@ pub enum ProviderSource {
 }
 
 /// A model vendor or server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Provider {
     /// Its id, the first half of `provider/model`.
     pub id: String,
@@ -99,8 +106,9 @@ pub struct Provider {
 }
 
 /// A model's stage of life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum ModelStatus {
     /// Very new.
     Alpha,
@@ -114,7 +122,8 @@ pub enum ModelStatus {
 }
 
 /// How a model is reached.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct ModelApi {
     /// The vendor's name of it.
     pub id: String,
@@ -125,7 +134,7 @@ pub struct ModelApi {
 }
 
 /// A model.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Model {
     /// Its id, the second half of `provider/model`.
     pub id: String,
@@ -159,7 +168,8 @@ pub struct Model {
 }
 
 /// What a model can do.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Capabilities {
     /// It takes a temperature.
     pub temperature: bool,
@@ -174,11 +184,13 @@ pub struct Capabilities {
     /// What it gives.
     pub output: Modalities,
     /// Whether reasoning and text alternate, or in which field reasoning comes.
+    #[schemars(with = "shape::Interleaved")]
     pub interleaved: Json,
 }
 
 /// Kinds of content.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Modalities {
     /// Text.
     pub text: bool,
@@ -193,7 +205,8 @@ pub struct Modalities {
 }
 
 /// Prices in US dollars per million tokens.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct Cost {
     /// Fresh input.
     pub input: Usd,
@@ -204,7 +217,8 @@ pub struct Cost {
 }
 
 /// Prices of cached input.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct CostTier {
     /// Served.
     pub read: Usd,
@@ -213,7 +227,8 @@ pub struct CostTier {
 }
 
 /// How many tokens a model takes and gives.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline, transform = numbers)]
 pub struct Limit {
     /// Input and output together; 0 means unknown.
     pub context: u64,

@@ -1,30 +1,41 @@
 //! Why a step did not end well, as clients read it (`{"name": …, "data": …}`).
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::JsonMap;
+use crate::schema::shape;
 
 /// The error of a message or of a `session.error` event.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "name", content = "data")]
+#[schemars(inline)]
 pub enum MessageError {
     /// The provider refused or failed.
     #[serde(rename = "APIError")]
+    #[schemars(title = "APIError")]
     ApiError(ApiErrorData),
     /// No valid key.
+    #[schemars(title = "ProviderAuthError")]
     ProviderAuthError(ProviderAuthData),
     /// The conversation is too long for the model.
+    #[schemars(title = "ContextOverflowError", with = "shape::Overflow")]
     ContextOverflowError(TextData),
     /// The provider's filter cut the answer.
+    #[schemars(title = "ContentFilterError", with = "shape::Text")]
     ContentFilterError(TextData),
     /// The answer hit the output limit.
+    #[schemars(title = "MessageOutputLengthError")]
     MessageOutputLengthError(NoData),
     /// Somebody stopped it.
+    #[schemars(title = "MessageAbortedError", with = "shape::Text")]
     MessageAbortedError(TextData),
     /// The answer does not fit the asked schema.
+    #[schemars(title = "StructuredOutputError")]
     StructuredOutputError(StructuredOutputData),
     /// Anything else.
+    #[schemars(title = "UnknownError", with = "shape::Unknown")]
     UnknownError(TextData),
 }
 
@@ -69,13 +80,15 @@ impl MessageError {
 }
 
 /// A failure of a model's API.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(inline)]
 pub struct ApiErrorData {
     /// What the provider said.
     pub message: String,
     /// The HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u32>")]
     pub status_code: Option<u16>,
     /// Whether another try may help.
     pub is_retryable: bool,
@@ -91,7 +104,8 @@ pub struct ApiErrorData {
 }
 
 /// No valid key.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct ProviderAuthData {
     /// The provider.
     #[serde(rename = "providerID")]
@@ -122,7 +136,8 @@ impl TextData {
 }
 
 /// An error whose name says it all.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct NoData {
     /// Whatever was there.
     #[serde(flatten)]
@@ -130,7 +145,8 @@ pub struct NoData {
 }
 
 /// The answer does not fit the asked schema.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct StructuredOutputData {
     /// What does not fit.
     pub message: String,

@@ -1,14 +1,18 @@
 //! Events: what happened, as every subscriber sees it (`{"id", "type", "properties"}`).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::{QuestionAnswer, events, shape};
 use crate::{
     EventId, FileDiff, Json, JsonMap, Message, MessageError, MessageId, Part, PartId, PermissionId,
-    PermissionReplyKind, PermissionRequest, Project, QuestionId, QuestionRequest, Session, SessionId, Timestamp, Todo,
+    PermissionReplyKind, PermissionRequest, Project, Pty, PtyId, QuestionId, QuestionRequest, Session, SessionId,
+    Timestamp, Todo,
 };
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = events)]
 pub struct Event {
     /// Its id.
     pub id: EventId,
@@ -25,7 +29,7 @@ impl Event {
 }
 
 /// What a session does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum SessionStatus {
     /// Nothing.
@@ -40,16 +44,19 @@ pub enum SessionStatus {
         message: String,
         /// What the human could do.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<shape::RetryAction>")]
         action: Option<Json>,
         /// When it goes on.
+        #[schemars(range(min = 0))]
         next: Timestamp,
     },
 }
 
 /// What happened.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "properties")]
 #[expect(missing_docs, reason = "each field is what its name says, and the names are the wire's")]
+#[schemars(inline)]
 pub enum EventBody {
     /// A session was made.
     #[serde(rename = "session.created", rename_all = "camelCase")]
@@ -127,6 +134,7 @@ pub enum EventBody {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
         part: Box<Part>,
+        #[schemars(with = "f64")]
         time: Timestamp,
     },
     /// A part is gone.
@@ -173,6 +181,7 @@ pub enum EventBody {
         session_id: SessionId,
         #[serde(rename = "requestID")]
         request_id: QuestionId,
+        #[schemars(with = "Vec<QuestionAnswer>")]
         answers: Vec<Vec<String>>,
     },
     /// The human did not want to answer.
@@ -195,7 +204,11 @@ pub enum EventBody {
     FileEdited { file: String },
     /// A file changed on disk: `add`, `change` or `unlink`.
     #[serde(rename = "file.watcher.updated")]
-    FileWatcherUpdated { file: String, event: String },
+    FileWatcherUpdated {
+        file: String,
+        #[schemars(with = "shape::FileChange")]
+        event: String,
+    },
     /// A command was run.
     #[serde(rename = "command.executed")]
     CommandExecuted {
@@ -209,6 +222,12 @@ pub enum EventBody {
     /// A project changed.
     #[serde(rename = "project.updated")]
     ProjectUpdated(Box<Project>),
+    /// A project has another directory, or one less.
+    #[serde(rename = "project.directories.updated")]
+    ProjectDirectoriesUpdated {
+        #[serde(rename = "projectID")]
+        project_id: String,
+    },
     /// The branch changed.
     #[serde(rename = "vcs.branch.updated")]
     VcsBranchUpdated {
@@ -227,6 +246,12 @@ pub enum EventBody {
     /// The connection lives.
     #[serde(rename = "server.heartbeat")]
     ServerHeartbeat {},
+    /// What the subscriber knows is out of date: it reads the state anew, events go on from here. Trefoil's own.
+    #[serde(rename = "server.resync")]
+    ServerResync {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// A directory's state was dropped.
     #[serde(rename = "server.instance.disposed")]
     InstanceDisposed { directory: String },
@@ -247,34 +272,40 @@ pub enum EventBody {
     ReferenceUpdated {},
     /// A terminal was opened.
     #[serde(rename = "pty.created")]
-    PtyCreated { info: Json },
+    PtyCreated { info: Box<Pty> },
     /// A terminal changed.
     #[serde(rename = "pty.updated")]
-    PtyUpdated { info: Json },
+    PtyUpdated { info: Box<Pty> },
     /// A terminal's program ended.
     #[serde(rename = "pty.exited")]
     PtyExited {
-        id: String,
+        id: PtyId,
         #[serde(rename = "exitCode")]
+        #[schemars(range(min = 0))]
         exit_code: i64,
     },
     /// A terminal is gone.
     #[serde(rename = "pty.deleted")]
-    PtyDeleted { id: String },
+    PtyDeleted { id: PtyId },
     /// Text for the terminal client's prompt.
     #[serde(rename = "tui.prompt.append")]
     TuiPromptAppend { text: String },
     /// A command for the terminal client.
     #[serde(rename = "tui.command.execute")]
-    TuiCommandExecute { command: String },
+    TuiCommandExecute {
+        #[schemars(with = "shape::TuiCommand")]
+        command: String,
+    },
     /// A notice for the terminal client.
     #[serde(rename = "tui.toast.show")]
     TuiToastShow {
         #[serde(skip_serializing_if = "Option::is_none")]
         title: Option<String>,
         message: String,
+        #[schemars(with = "shape::ToastVariant")]
         variant: String,
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(extend("exclusiveMinimum" = 0))]
         duration: Option<u64>,
     },
     /// The terminal client shall show a session.
@@ -295,6 +326,7 @@ pub enum EventBody {
     WorktreeFailed { message: String },
     /// An event that this version does not know; kept as it is.
     #[serde(untagged)]
+    #[schemars(skip)]
     Other(OtherEvent),
 }
 

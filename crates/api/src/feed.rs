@@ -57,14 +57,25 @@ pub struct Frame {
     pub session: Option<SessionId>,
     /// The event as JSON, serialised once.
     pub json: Bytes,
-    event: Arc<OnceLock<Option<Arc<Event>>>>,
+    shared: Arc<Shared>,
 }
+
+/// What all clones of a frame make only once.
+#[derive(Debug, Default)]
+struct Shared {
+    event: OnceLock<Option<Arc<Event>>>,
+    rendered: [OnceLock<Bytes>; RENDERINGS],
+}
+
+/// In how many ways faces write a frame.
+pub const RENDERINGS: usize = 2;
 
 impl Frame {
     /// A frame of an event that is at hand.
     pub fn new(cursor: Option<Cursor>, directory: Arc<str>, project: Arc<str>, event: Arc<Event>, json: Bytes) -> Self {
         let session = event.body.session_id().cloned();
-        Self { cursor, directory, project, session, json, event: Arc::new(OnceLock::from(Some(event))) }
+        let shared = Shared { event: OnceLock::from(Some(event)), ..Shared::default() };
+        Self { cursor, directory, project, session, json, shared: Arc::new(shared) }
     }
 
     /// A frame of a stored event, not parsed yet.
@@ -75,12 +86,20 @@ impl Frame {
         session: Option<SessionId>,
         json: Bytes,
     ) -> Self {
-        Self { cursor: Some(cursor), directory, project, session, json, event: Arc::default() }
+        Self { cursor: Some(cursor), directory, project, session, json, shared: Arc::default() }
     }
 
     /// The event as a typed value; parsed at the first call, for all clones together.
     pub fn event(&self) -> Option<Arc<Event>> {
-        self.event.get_or_init(|| serde_json::from_slice(&self.json).ok().map(Arc::new)).clone()
+        self.shared.event.get_or_init(|| serde_json::from_slice(&self.json).ok().map(Arc::new)).clone()
+    }
+
+    /// The frame as a face writes it in one of its [`RENDERINGS`] ways; written at the first call, for all clones together.
+    pub fn rendered(&self, way: usize, write: impl FnOnce(&Self) -> Bytes) -> Bytes {
+        match self.shared.rendered.get(way) {
+            Some(slot) => slot.get_or_init(|| write(self)).clone(),
+            None => write(self),
+        }
     }
 
     /// Whether a watcher of that scope wants it.

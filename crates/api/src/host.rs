@@ -4,8 +4,10 @@
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::shape;
 use crate::{
     Agent, Command, Cursor, FileDiff, FileSource, Json, JsonMap, MessageId, MessageWithParts, ModelRef, OutputFormat,
     Part, PartId, PermissionId, PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest,
@@ -123,6 +125,10 @@ pub struct ListSessions {
     pub start: Option<Timestamp>,
     /// Only those that changed before: a page's cursor.
     pub before: Option<Timestamp>,
+    /// Only those at or below this path of their project.
+    pub path: Option<String>,
+    /// Only those that are not archived.
+    pub unarchived: bool,
     /// The most; 100 without it.
     pub limit: Option<usize>,
 }
@@ -159,10 +165,12 @@ pub struct MessagePage {
 }
 
 /// A part of a prompt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum PromptPart {
     /// Text.
+    #[schemars(title = "TextPartInput")]
     Text {
         /// Its id, if the client chose one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,6 +188,7 @@ pub enum PromptPart {
         metadata: Option<JsonMap>,
     },
     /// A file, a directory, an image.
+    #[schemars(title = "FilePartInput")]
     File {
         /// Its id, if the client chose one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,9 +202,11 @@ pub enum PromptPart {
         url: String,
         /// Where it was mentioned.
         #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<shape::FilePartSource>")]
         source: Option<FileSource>,
     },
     /// A mentioned agent.
+    #[schemars(title = "AgentPartInput")]
     Agent {
         /// Its id, if the client chose one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,6 +218,7 @@ pub enum PromptPart {
         source: Option<AgentSource>,
     },
     /// Work for a subagent.
+    #[schemars(title = "SubtaskPartInput")]
     Subtask {
         /// Its id, if the client chose one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,6 +269,9 @@ pub struct PromptInput {
     pub variant: Option<String>,
     /// The shape the answer must have.
     pub format: Option<OutputFormat>,
+    /// The W3C trace context of the caller, which goes on in the model calls.
+    #[serde(skip)]
+    pub traceparent: Option<String>,
 }
 
 /// Agent and model of a call that is not a prompt.
@@ -313,7 +328,7 @@ pub struct SummarizeInput {
 }
 
 /// An entry of a directory.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileNode {
     /// Its name.
     pub name: String,
@@ -323,14 +338,16 @@ pub struct FileNode {
     pub absolute: String,
     /// `file` or `directory`.
     #[serde(rename = "type")]
+    #[schemars(with = "shape::NodeKind")]
     pub kind: String,
     /// Whether git ignores it.
     pub ignored: bool,
 }
 
 /// Whether a file is text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum ContentKind {
     /// UTF-8.
     Text,
@@ -339,7 +356,7 @@ pub enum ContentKind {
 }
 
 /// A file's content.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileContent {
     /// Whether it is text.
     #[serde(rename = "type")]
@@ -351,6 +368,7 @@ pub struct FileContent {
     pub diff: Option<String>,
     /// `base64`, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<shape::Encoding>")]
     pub encoding: Option<String>,
     /// Its media type.
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
@@ -358,7 +376,8 @@ pub struct FileContent {
 }
 
 /// A file that differs from the last commit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "File")]
 pub struct FileStatus {
     /// Relative path.
     pub path: String,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Milliseconds since the Unix epoch: the only time format on the wire.
@@ -68,7 +69,7 @@ pub fn slug() -> String {
 }
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal, $make:ident) => {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $pattern:literal, $make:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -101,6 +102,20 @@ macro_rules! id {
             }
         }
 
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": $pattern })
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
@@ -110,6 +125,14 @@ macro_rules! id {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::parse(text)
             }
         }
 
@@ -127,27 +150,31 @@ fn clip(text: &str) -> String {
 
 id!(
     /// A session; newer ids sort first.
-    SessionId, "ses", descending
+    SessionId, "ses", "^ses", descending
 );
 id!(
     /// A message; newer ids sort last.
-    MessageId, "msg", ascending
+    MessageId, "msg", "^msg", ascending
 );
 id!(
     /// A part of a message.
-    PartId, "prt", ascending
+    PartId, "prt", "^prt", ascending
 );
 id!(
     /// A permission request.
-    PermissionId, "per", ascending
+    PermissionId, "per", "^per", ascending
 );
 id!(
     /// A question to the human.
-    QuestionId, "que", ascending
+    QuestionId, "que", "^que", ascending
+);
+id!(
+    /// A terminal.
+    PtyId, "pty", "^pty", ascending
 );
 id!(
     /// An event.
-    EventId, "evt", ascending
+    EventId, "evt", "^evt_", ascending
 );
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Small JSON helpers: kept unknown fields, and numbers that look as JavaScript prints them.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Any JSON value.
@@ -54,8 +55,24 @@ impl<'de> Deserialize<'de> for Extra {
     }
 }
 
+/// Unknown fields are nothing to document.
+impl JsonSchema for Extra {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Extra".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({})
+    }
+}
+
 /// An amount of money in US dollars. Whole amounts are written without a fraction (`0`, not `0.0`), as OpenCode does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, JsonSchema)]
+#[schemars(inline)]
 pub struct Usd(pub f64);
 
 impl std::ops::AddAssign for Usd {

@@ -7,6 +7,7 @@
 mod agent;
 mod ask;
 mod catalog;
+mod credential;
 mod environment;
 mod error;
 mod event;
@@ -16,8 +17,11 @@ mod id;
 mod json;
 mod message;
 mod part;
+mod pty;
 mod rule;
+pub mod schema;
 mod session;
+mod status;
 mod text;
 
 pub use agent::{Agent, AgentMode, Command, CommandSource, Skill};
@@ -28,6 +32,7 @@ pub use catalog::{
     Capabilities, Cost, CostTier, Limit, Modalities, Model, ModelApi, ModelStatus, Project, ProjectCommands,
     ProjectIcon, ProjectTime, Provider, ProviderSource,
 };
+pub use credential::{ApiCredential, Credential, OAuthCredential, WellKnownCredential};
 pub use environment::{Environment, EnvironmentError};
 pub use error::{ApiErrorData, MessageError, NoData, ProviderAuthData, StructuredOutputData, TextData};
 pub use event::{Event, EventBody, OtherEvent, SessionStatus};
@@ -37,7 +42,9 @@ pub use host::{
     HostError, HostFuture, ListMessages, ListSessions, MessagePage, PromptInput, PromptPart, PromptTarget, RevertInput,
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
-pub use id::{EventId, MessageId, PartId, PermissionId, QuestionId, SessionId, Timestamp, now, slug, tool_call_id};
+pub use id::{
+    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, now, slug, tool_call_id,
+};
 pub use json::{Extra, Json, JsonMap, Usd};
 pub use message::{
     AssistantMessage, AssistantPath, AssistantTime, FileDiff, FileDiffStatus, Message, MessageWithParts, ModelRef,
@@ -48,8 +55,11 @@ pub use part::{
     RetryPart, RetryTime, SnapshotPart, StepFinishPart, StepStartPart, SubtaskPart, TextPart, ToolCompleted, ToolError,
     ToolPart, ToolPending, ToolRunning, ToolState, ToolTime,
 };
+pub use pty::{Pty, PtyStatus};
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
+pub use schema::GlobalEvent;
 pub use session::{
     Session, SessionModel, SessionRevert, SessionShare, SessionSummary, SessionTime, SessionTokens, Todo,
 };
+pub use status::{FormatterStatus, LspState, LspStatus, McpConfig, McpOAuth, McpOAuthConfig, McpResource, McpStatus};
 pub use text::strip_control;

@@ -1,13 +1,16 @@
 //! Messages: what the human said, and one answer per model step.
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::{numbers, shape::AnySchema, tagged};
 use crate::{Extra, Json, MessageError, MessageId, Part, SessionId, Timestamp, Usd};
 
 /// A message of either side.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "role", rename_all = "lowercase")]
+#[schemars(!tag, untagged)]
 #[expect(clippy::large_enum_variant, reason = "messages are held one at a time or boxed in events")]
 pub enum Message {
     /// From the human, or made up on their behalf.
@@ -59,7 +62,8 @@ impl Message {
 }
 
 /// A message with its parts, as the API lists it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct MessageWithParts {
     /// The message.
     pub info: Message,
@@ -68,7 +72,8 @@ pub struct MessageWithParts {
 }
 
 /// What the human said.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("role", "user"))]
 pub struct UserMessage {
     /// Its id.
     pub id: MessageId,
@@ -99,14 +104,17 @@ pub struct UserMessage {
 }
 
 /// When a user message was made.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct UserTime {
     /// It was made.
+    #[schemars(with = "f64", range(min = 0))]
     pub created: Timestamp,
 }
 
 /// What a turn changed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct UserSummary {
     /// A headline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +127,8 @@ pub struct UserSummary {
 }
 
 /// The change of one file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SnapshotFileDiff", transform = numbers)]
 pub struct FileDiff {
     /// Path, relative to the worktree.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,8 +146,9 @@ pub struct FileDiff {
 }
 
 /// What happened to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub enum FileDiffStatus {
     /// It is new.
     Added,
@@ -149,7 +159,8 @@ pub enum FileDiffStatus {
 }
 
 /// A model, as messages name it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct ModelRef {
     /// The provider.
     #[serde(rename = "providerID")]
@@ -182,14 +193,17 @@ impl std::fmt::Display for ModelRef {
 }
 
 /// The shape an answer must have.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum OutputFormat {
     /// Free text.
+    #[schemars(title = "OutputFormatText")]
     Text,
     /// JSON that satisfies a schema.
+    #[schemars(title = "OutputFormatJsonSchema")]
     JsonSchema {
         /// The schema.
+        #[schemars(with = "AnySchema")]
         schema: Json,
         /// How often the model may try again.
         #[serde(rename = "retryCount", skip_serializing_if = "Option::is_none")]
@@ -198,7 +212,8 @@ pub enum OutputFormat {
 }
 
 /// One step of the model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("role", "assistant"))]
 pub struct AssistantMessage {
     /// Its id.
     pub id: MessageId,
@@ -247,7 +262,8 @@ pub struct AssistantMessage {
 }
 
 /// Where a step works.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct AssistantPath {
     /// The session's directory.
     pub cwd: String,
@@ -256,17 +272,21 @@ pub struct AssistantPath {
 }
 
 /// When a step happened.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct AssistantTime {
     /// It began.
+    #[schemars(range(min = 0))]
     pub created: Timestamp,
     /// It ended, well or not.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub completed: Option<Timestamp>,
 }
 
 /// Tokens of one step. `input` excludes what was cached, `output` excludes reasoning.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline, transform = numbers)]
 pub struct Tokens {
     /// All of it, as the provider counted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -282,7 +302,8 @@ pub struct Tokens {
 }
 
 /// Tokens that the provider's cache served or stored.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline, transform = numbers)]
 pub struct TokensCache {
     /// Served.
     pub read: u64,

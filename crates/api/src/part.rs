@@ -1,12 +1,15 @@
 //! Parts: what a message is made of.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::{api_error, shape, tagged};
 use crate::{ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Timestamp, Tokens, Usd};
 
 /// One part of a message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
+#[schemars(!tag, untagged)]
 pub enum Part {
     /// Text.
     Text(TextPart),
@@ -34,11 +37,13 @@ pub enum Part {
     Compaction(CompactionPart),
     /// A kind that this version does not know; kept as it is.
     #[serde(untagged)]
+    #[schemars(skip)]
     Other(JsonMap),
 }
 
 /// What every part has.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct PartHead {
     /// Its id.
     pub id: PartId,
@@ -153,17 +158,21 @@ impl Part {
 }
 
 /// When a part was written.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct PartTime {
     /// It began.
+    #[schemars(range(min = 0))]
     pub start: Timestamp,
     /// It ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub end: Option<Timestamp>,
 }
 
 /// Text.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "text"))]
 pub struct TextPart {
     /// What every part has.
     #[serde(flatten)]
@@ -188,7 +197,8 @@ pub struct TextPart {
 }
 
 /// What the model thought.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "reasoning"))]
 pub struct ReasoningPart {
     /// What every part has.
     #[serde(flatten)]
@@ -206,7 +216,8 @@ pub struct ReasoningPart {
 }
 
 /// A file or an image.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "file"))]
 pub struct FilePart {
     /// What every part has.
     #[serde(flatten)]
@@ -220,6 +231,7 @@ pub struct FilePart {
     pub url: String,
     /// Where in the prompt's text it was mentioned.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<shape::FilePartSource>")]
     pub source: Option<FileSource>,
     /// Unknown fields.
     #[serde(flatten)]
@@ -230,7 +242,8 @@ pub struct FilePart {
 pub type FileSource = Json;
 
 /// A tool call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "tool"))]
 pub struct ToolPart {
     /// What every part has.
     #[serde(flatten)]
@@ -251,8 +264,9 @@ pub struct ToolPart {
 }
 
 /// How far a tool call is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "status", rename_all = "lowercase")]
+#[schemars(!tag, untagged)]
 pub enum ToolState {
     /// The model is still writing it.
     Pending(ToolPending),
@@ -282,18 +296,22 @@ impl ToolState {
 }
 
 /// The model is still writing the call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ToolStatePending", transform = tagged("status", "pending"))]
 pub struct ToolPending {
     /// Empty until the arguments are complete.
+    #[schemars(with = "JsonMap")]
     pub input: Json,
     /// The arguments' text so far.
     pub raw: String,
 }
 
 /// The call runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ToolStateRunning", transform = tagged("status", "running"))]
 pub struct ToolRunning {
     /// The arguments.
+    #[schemars(with = "JsonMap")]
     pub input: Json,
     /// A headline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -302,13 +320,16 @@ pub struct ToolRunning {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
     /// When.
+    #[schemars(with = "shape::Started")]
     pub time: ToolTime,
 }
 
 /// The call ended with a result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ToolStateCompleted", transform = tagged("status", "completed"))]
 pub struct ToolCompleted {
     /// The arguments.
+    #[schemars(with = "JsonMap")]
     pub input: Json,
     /// What the model reads.
     pub output: String,
@@ -317,16 +338,20 @@ pub struct ToolCompleted {
     /// What clients show.
     pub metadata: JsonMap,
     /// When.
+    #[schemars(with = "shape::Completed")]
     pub time: ToolTime,
     /// Images and files beside the text.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<FilePart>>")]
     pub attachments: Option<Vec<Part>>,
 }
 
 /// The call ended without a result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ToolStateError", transform = tagged("status", "error"))]
 pub struct ToolError {
     /// The arguments.
+    #[schemars(with = "JsonMap")]
     pub input: Json,
     /// What the model reads.
     pub error: String,
@@ -334,6 +359,7 @@ pub struct ToolError {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
     /// When.
+    #[schemars(with = "shape::Ended")]
     pub time: ToolTime,
 }
 
@@ -351,7 +377,8 @@ pub struct ToolTime {
 }
 
 /// A model step begins.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "step-start"))]
 pub struct StepStartPart {
     /// What every part has.
     #[serde(flatten)]
@@ -365,7 +392,8 @@ pub struct StepStartPart {
 }
 
 /// A model step ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "step-finish"))]
 pub struct StepFinishPart {
     /// What every part has.
     #[serde(flatten)]
@@ -385,7 +413,8 @@ pub struct StepFinishPart {
 }
 
 /// Files that a step changed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "patch"))]
 pub struct PatchPart {
     /// What every part has.
     #[serde(flatten)]
@@ -400,7 +429,8 @@ pub struct PatchPart {
 }
 
 /// A state of the files.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "snapshot"))]
 pub struct SnapshotPart {
     /// What every part has.
     #[serde(flatten)]
@@ -413,7 +443,8 @@ pub struct SnapshotPart {
 }
 
 /// A mentioned agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "agent"))]
 pub struct AgentPart {
     /// What every part has.
     #[serde(flatten)]
@@ -429,7 +460,8 @@ pub struct AgentPart {
 }
 
 /// Where in a prompt's text something was mentioned.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct AgentSource {
     /// The mention.
     pub value: String,
@@ -440,7 +472,8 @@ pub struct AgentSource {
 }
 
 /// Work for a subagent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "subtask"))]
 pub struct SubtaskPart {
     /// What every part has.
     #[serde(flatten)]
@@ -463,7 +496,8 @@ pub struct SubtaskPart {
 }
 
 /// A model call that is tried again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "retry"))]
 pub struct RetryPart {
     /// What every part has.
     #[serde(flatten)]
@@ -471,6 +505,7 @@ pub struct RetryPart {
     /// Which try failed, from 1.
     pub attempt: u32,
     /// Why.
+    #[schemars(schema_with = "api_error")]
     pub error: crate::MessageError,
     /// When.
     pub time: RetryTime,
@@ -490,14 +525,17 @@ impl RetryPart {
 }
 
 /// When a try failed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct RetryTime {
     /// It failed.
+    #[schemars(range(min = 0))]
     pub created: Timestamp,
 }
 
 /// A compaction of the conversation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = tagged("type", "compaction"))]
 pub struct CompactionPart {
     /// What every part has.
     #[serde(flatten)]

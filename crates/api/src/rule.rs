@@ -1,10 +1,12 @@
 //! Permission rules: an ordered list of strings to match; the last rule that matches decides.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a rule says. Ordered: the most restrictive of several is their maximum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "PermissionAction")]
 pub enum Action {
     /// Go on.
     Allow,
@@ -15,7 +17,8 @@ pub enum Action {
 }
 
 /// One rule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PermissionRule")]
 pub struct Rule {
     /// The permission, with wildcards.
     pub permission: String,

@@ -1,11 +1,13 @@
 //! Sessions and their todo lists.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::{PermissionRuleset, numbers};
 use crate::{Extra, FileDiff, JsonMap, MessageId, PartId, Ruleset, SessionId, Timestamp, TokensCache, Usd};
 
 /// A conversation with an agent in one directory.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
     /// Its id.
@@ -17,6 +19,7 @@ pub struct Session {
     pub project_id: String,
     /// The workspace, where workspaces are used.
     #[serde(rename = "workspaceID", skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^wrk"))]
     pub workspace_id: Option<String>,
     /// Where the agent works, absolute.
     pub directory: String,
@@ -55,6 +58,7 @@ pub struct Session {
     pub time: SessionTime,
     /// Rules of this session alone; they come last, so they win.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<PermissionRuleset>")]
     pub permission: Option<Ruleset>,
     /// The point it is reverted to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,22 +69,28 @@ pub struct Session {
 }
 
 /// When things happened to a session.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct SessionTime {
     /// It was made.
+    #[schemars(range(min = 0))]
     pub created: Timestamp,
     /// It last changed.
+    #[schemars(range(min = 0))]
     pub updated: Timestamp,
     /// A compaction runs since.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub compacting: Option<Timestamp>,
     /// It was archived.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
     pub archived: Option<Timestamp>,
 }
 
 /// What a session changed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline, transform = numbers)]
 pub struct SessionSummary {
     /// Lines added.
     pub additions: u64,
@@ -94,7 +104,8 @@ pub struct SessionSummary {
 }
 
 /// Tokens of a whole session (without the total that a message has).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline, transform = numbers)]
 pub struct SessionTokens {
     /// Fresh input.
     pub input: u64,
@@ -107,7 +118,8 @@ pub struct SessionTokens {
 }
 
 /// The model of a session. Note the field names: they differ from a message's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct SessionModel {
     /// The model.
     pub id: String,
@@ -120,14 +132,16 @@ pub struct SessionModel {
 }
 
 /// Where a session is shared.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct SessionShare {
     /// Its public address.
     pub url: String,
 }
 
 /// The point a session is reverted to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct SessionRevert {
     /// The first message that is taken back.
     #[serde(rename = "messageID")]
@@ -144,7 +158,7 @@ pub struct SessionRevert {
 }
 
 /// One entry of the agent's todo list.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Todo {
     /// What is to be done.
     pub content: String,

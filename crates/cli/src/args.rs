@@ -32,11 +32,22 @@ pub enum Command {
         /// Where to make it; a folder that does not exist yet.
         folder: Option<PathBuf>,
     },
+    /// Serve OpenCode's API over HTTP: for its SDK, its terminal client and everything else that speaks it.
+    Serve(Serve),
     /// List, show, export, import or delete sessions.
-    #[command(subcommand)]
-    Session(Session),
+    Session {
+        /// Where they are.
+        #[command(flatten)]
+        remote: Remote,
+        /// What to do with them.
+        #[command(subcommand)]
+        command: Session,
+    },
     /// List the models that can be used.
     Models {
+        /// Where they are.
+        #[command(flatten)]
+        remote: Remote,
         /// Only those of this provider.
         provider: Option<String>,
         /// As JSON.
@@ -45,6 +56,9 @@ pub enum Command {
     },
     /// List the agents.
     Agents {
+        /// Where they are.
+        #[command(flatten)]
+        remote: Remote,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -76,9 +90,24 @@ pub enum Format {
     Json,
 }
 
+/// A server that does the work.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Server")]
+pub struct Remote {
+    /// Work on this server instead: a Trefoil or an `opencode serve`. OPENCODE_SERVER_PASSWORD has its password.
+    #[arg(long, global = true, value_name = "URL")]
+    pub attach: Option<String>,
+    /// The directory on that server; the one you are in without it.
+    #[arg(long, global = true, value_name = "PATH", requires = "attach")]
+    pub dir: Option<String>,
+}
+
 /// A task.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
+    /// Where it is done.
+    #[command(flatten)]
+    pub remote: Remote,
     /// The task; what standard input has is added to it, unless that is a terminal.
     #[arg(value_name = "MESSAGE")]
     pub message: Vec<String>,
@@ -112,6 +141,32 @@ pub struct Run {
     /// Allow whatever would be asked. What a rule denies stays denied.
     #[arg(long, short)]
     pub yes: bool,
+    /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
+    #[arg(long, value_name = "FILE", conflicts_with = "attach")]
+    pub script: Option<PathBuf>,
+}
+
+/// A server.
+#[derive(Debug, Clone, Args)]
+pub struct Serve {
+    /// The port; 0 is any that is free. Without it 4096, or any if that is taken.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// The address or name to listen on; only this machine by default.
+    #[arg(long, visible_alias = "host", value_name = "HOST")]
+    pub hostname: Option<String>,
+    /// Listen on this unix socket instead.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["port", "hostname"])]
+    pub socket: Option<PathBuf>,
+    /// A further origin whose pages may call the server; can be given several times.
+    #[arg(long, value_name = "ORIGIN")]
+    pub cors: Vec<String>,
+    /// A further name under which the server may be reached; can be given several times.
+    #[arg(long, value_name = "HOST")]
+    pub allow_host: Vec<String>,
+    /// The password that clients must know; better given as OPENCODE_SERVER_PASSWORD, as others see command lines.
+    #[arg(long, value_name = "TEXT")]
+    pub password: Option<String>,
     /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,

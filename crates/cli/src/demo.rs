@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use crate::args::{Format, Run};
+use crate::args::{Format, Remote, Run};
 use crate::exit::{Exit, Failure};
 use crate::term;
 use crate::wire::World;
@@ -30,6 +30,7 @@ pub fn prepare(wanted: Option<&Path>, world: &World) -> anyhow::Result<(Run, Wor
     let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
     term::eprint(&format!("A small repository with a bug: {}\nThe task: {TASK}\n\n", directory.display()));
     let run = Run {
+        remote: Remote::default(),
         message: vec![TASK.to_owned()],
         format: Format::Default,
         last: false,

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use config::{Loaded, Severity};
 use serde::Serialize;
-use store::Store;
+use store::{Store, StoreError};
 
 use crate::config_cmd::totals;
 use crate::exit::Exit;
@@ -160,6 +160,8 @@ fn database(path: &Path) -> Finding {
         Ok(()) if writable(path) => Finding::new("database", Level::Ok, format!("{size}, sound")),
         Ok(()) => Finding::new("database", Level::Error, format!("{size}, sound, but not writable"))
             .advice("make it and its directory writable, or name another one with TREFOIL_DATA_DIR"),
+        Err(error @ StoreError::Newer { .. }) => Finding::new("database", Level::Error, error.to_string())
+            .advice("a newer Trefoil wrote it: upgrade this one, or name another file with TREFOIL_DB"),
         Err(error) => Finding::new("database", Level::Error, error.to_string())
             .advice("restore a copy, or move the file away to start afresh"),
     }

@@ -63,13 +63,23 @@ impl Failure {
         if known.is_empty() {
             return failure.hint(format!("there is no {what} yet"));
         }
-        let mut sorted: Vec<&str> = known.iter().map(String::as_str).collect();
-        sorted.sort_by_key(|candidate| distance(id, candidate));
-        let more = sorted.len().saturating_sub(MAX_KNOWN);
-        sorted.truncate(MAX_KNOWN);
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-        failure.hint(format!("known: {}{tail}", sorted.join(", ")))
+        failure.hint(format!("known: {}", nearest_first(id, known)))
     }
+
+    /// An agent that only other agents can use, with those that a human can.
+    pub fn subagent(id: &str, primary: &[String]) -> Self {
+        let message = format!("agent {id} is a subagent: it works for other agents and takes no message itself");
+        Self::new(Exit::Failed, message).hint(format!("primary agents: {}", nearest_first(id, primary)))
+    }
+}
+
+fn nearest_first(id: &str, known: &[String]) -> String {
+    let mut sorted: Vec<&str> = known.iter().map(String::as_str).collect();
+    sorted.sort_by_key(|candidate| distance(id, candidate));
+    let more = sorted.len().saturating_sub(MAX_KNOWN);
+    sorted.truncate(MAX_KNOWN);
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{tail}", sorted.join(", "))
 }
 
 impl fmt::Display for Failure {

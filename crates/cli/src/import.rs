@@ -59,9 +59,12 @@ pub async fn import(
 /// Makes the session one of this directory; what it pointed to elsewhere is dropped.
 async fn settle(export: &mut Export, host: &dyn Host, store: &Store, scope: &Scope) -> anyhow::Result<()> {
     let info = &mut export.info;
-    info.project_id = host.project(scope).await?.id;
+    let project = host.project(scope).await?;
+    let path = Path::new(&scope.directory).strip_prefix(&project.worktree).ok();
+    let path = path.filter(|_| project.vcs.is_some()).unwrap_or(Path::new(""));
+    info.path = Some(path.to_string_lossy().into_owned());
+    info.project_id = project.id;
     info.directory = scope.directory.clone();
-    info.path = None;
     info.workspace_id = None;
     info.share = None;
     info.revert = None;

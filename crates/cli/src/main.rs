@@ -11,6 +11,7 @@ mod interrupt;
 mod log;
 mod models;
 mod run;
+mod serve;
 mod session;
 mod term;
 mod trust;
@@ -24,7 +25,8 @@ use api::{Host, Scope};
 use clap::{CommandFactory as _, Parser as _};
 
 use args::{Cli, Command, Format, Session};
-use exit::Exit;
+use exit::{Exit, Failure};
+use interrupt::Interrupt;
 use term::Style;
 use wire::World;
 
@@ -93,33 +95,52 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
             let (args, world) = demo::prepare(folder.as_deref(), world)?;
             return perform_run(&args, &world).await;
         }
-        Command::Trust(args) => return trust::command(args, world, interrupt::token()?).await,
+        Command::Serve(args) => return serve::serve(args, world).await,
+        Command::Trust(args) => return trust::command(args, world, Interrupt::listen()?.token).await,
         _ => {}
+    }
+    if let Command::Session { remote, .. } | Command::Models { remote, .. } | Command::Agents { remote, .. } = command
+        && let Some((host, scope)) = wire::attach(world, remote)?
+    {
+        return query(command, host.as_ref(), None, &scope, world).await;
     }
     let local = wire::open(world, world.script().as_deref(), false)?;
     let scope = Scope::new(world.directory.to_string_lossy());
-    let result = query(command, &local, &scope, world).await;
+    let result = query(command, &local.engine, Some(&local.store), &scope, world).await;
     local.engine.shutdown().await;
     result
 }
 
-/// Everything that only looks, or changes what is stored.
-async fn query(command: &Command, local: &wire::Local, scope: &Scope, world: &World) -> anyhow::Result<()> {
-    let host: &dyn Host = &local.engine;
+/// Everything that only looks, or changes what is stored. A host far away has no store.
+async fn query(
+    command: &Command,
+    host: &dyn Host,
+    store: Option<&store::Store>,
+    scope: &Scope,
+    world: &World,
+) -> anyhow::Result<()> {
     match command {
-        Command::Session(Session::List { all, limit, json }) => session::list(host, scope, *all, *limit, *json).await,
-        Command::Session(Session::Show { id, json }) => {
-            session::show(host, scope, id, *json, Style::stdout(world.no_color())).await
-        }
-        Command::Session(Session::Export { id }) => session::export(host, scope, id).await,
-        Command::Session(Session::Import { file }) => {
-            import::import(host, &local.store, scope, &world.directory, file).await
-        }
-        Command::Session(Session::Delete { ids }) => session::delete(host, scope, ids).await,
-        Command::Models { provider, json } => models::models(host, scope, provider.as_deref(), *json).await,
-        Command::Agents { json } => models::agents(host, scope, *json).await,
+        Command::Session { command, .. } => match command {
+            Session::List { all, limit, json } => session::list(host, scope, *all, *limit, *json).await,
+            Session::Show { id, json } => session::show(host, scope, id, *json, Style::stdout(world.no_color())).await,
+            Session::Export { id } => session::export(host, scope, id).await,
+            Session::Import { file } => {
+                let local = store.ok_or_else(|| {
+                    Failure::new(
+                        Exit::Usage,
+                        "a session is imported into the database of this machine, not of a server",
+                    )
+                    .hint("run `trefoil session import` where the server runs; it shares the database")
+                })?;
+                import::import(host, local, scope, &world.directory, file).await
+            }
+            Session::Delete { ids } => session::delete(host, scope, ids).await,
+        },
+        Command::Models { provider, json, .. } => models::models(host, scope, provider.as_deref(), *json).await,
+        Command::Agents { json, .. } => models::agents(host, scope, *json).await,
         Command::Run(_)
         | Command::Demo { .. }
+        | Command::Serve(_)
         | Command::Trust(_)
         | Command::Config(_)
         | Command::Doctor { .. }
@@ -128,13 +149,17 @@ async fn query(command: &Command, local: &wire::Local, scope: &Scope, world: &Wo
 }
 
 async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {
-    let args = &args::Run { script: args.script.clone().or_else(|| world.script()), ..args.clone() };
-    let cancel = interrupt::token()?;
-    let task = cancel.run_until_cancelled(run::Task::read(args, &world.directory)).await;
+    let interrupt = Interrupt::listen()?;
+    let task = interrupt.token.run_until_cancelled(run::Task::read(args, &world.directory)).await;
     let task = task.ok_or_else(run::cancelled)??;
     let interactive = run::interactive();
+    if let Some((host, scope)) = wire::attach(world, &args.remote)? {
+        return run::run(args, task, scope, host, run::Typed::default(), world.no_color(), interrupt).await;
+    }
+    let args = &args::Run { script: args.script.clone().or_else(|| world.script()), ..args.clone() };
+    let scope = Scope::new(world.directory.to_string_lossy());
     let mut local = wire::open(world, args.script.as_deref(), interactive)?;
-    let loaded = local.engine.loaded(&Scope::new(world.directory.to_string_lossy()));
+    let loaded = local.engine.loaded(&scope);
     for problem in loaded.problems.iter().take(MAX_PROBLEMS) {
         term::eprint(&format!("configuration: {}\n", term::one_line(&problem.to_string(), 500)));
     }
@@ -143,13 +168,13 @@ async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {
     }
     let mut typed = run::Typed::default();
     let ask = (interactive && args.format == Format::Default).then_some(&mut typed);
-    if trust::offer(&loaded, world, ask, cancel.clone()).await? {
+    if trust::offer(&loaded, world, ask, interrupt.token.clone()).await? {
         local.engine.shutdown().await;
         drop(local);
         local = wire::open(world, args.script.as_deref(), interactive)?;
     }
     let host: Arc<dyn Host> = Arc::new(local.engine.clone());
-    let result = run::run(args, task, host, typed, world.no_color(), cancel).await;
+    let result = run::run(args, task, scope, host, typed, world.no_color(), interrupt).await;
     local.engine.shutdown().await;
     result
 }

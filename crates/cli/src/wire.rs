@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use api::{Host, Scope};
 use config::{Dirs, Inputs, Trust, TrustStore};
 use engine::Engine;
 use llm::{Llm, Script};
 use store::Store;
 
+use crate::args::Remote;
 use crate::exit::{Exit, Failure};
 
 /// The largest script that is read.
@@ -58,6 +60,12 @@ impl World {
     /// The script that plays instead of a model, if the environment names one.
     pub fn script(&self) -> Option<PathBuf> {
         self.env.get("TREFOIL_SCRIPT").filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
+    /// `USERNAME` or `PASSWORD` of the server, under our name or OpenCode's.
+    pub fn server_secret(&self, name: &str) -> Option<String> {
+        let ours = self.env.get(&format!("TREFOIL_SERVER_{name}"));
+        ours.or_else(|| self.env.get(&format!("OPENCODE_SERVER_{name}"))).filter(|text| !text.is_empty()).cloned()
     }
 
     /// Where the database is.
@@ -135,6 +143,20 @@ pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow
         version: env!("CARGO_PKG_VERSION").to_string(),
     })?;
     Ok(Local { engine, store })
+}
+
+/// The server that a command line names, and the directory there.
+pub fn attach(world: &World, remote: &Remote) -> anyhow::Result<Option<(Arc<dyn Host>, Scope)>> {
+    let Some(url) = &remote.attach else { return Ok(None) };
+    let options = client::Options {
+        username: world.server_secret("USERNAME"),
+        password: world.server_secret("PASSWORD"),
+        ..client::Options::default()
+    };
+    let refused = |error: api::HostError| Failure::new(Exit::Usage, error.to_string());
+    let host = client::Client::new(url, options).map_err(refused)?;
+    let directory = remote.dir.clone().unwrap_or_else(|| world.directory.to_string_lossy().into_owned());
+    Ok(Some((Arc::new(host), Scope::new(directory))))
 }
 
 fn read_script(path: &Path) -> anyhow::Result<Script> {

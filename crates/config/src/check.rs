@@ -1,9 +1,10 @@
 //! Holds a value against the schema: unknown keys are reported, values of the wrong kind are taken out. Only a rule is
-//! never taken out, since it may have been a denial: what is wrong with it is reported, and it counts as `ask`.
+//! never taken out, since it may have been a denial: what is wrong with it is reported, and it counts as `ask`. One that
+//! stands under a mistyped key guards nothing at all; that makes everything ask, as a file does that cannot be read.
 
 use api::Json;
 
-use crate::problem::Severity;
+use crate::problem::{Problem, Severity};
 use crate::schema::{ACTIONS, CONFIG, Field, PERMISSIONS, Shape};
 use crate::suggest::nearest;
 
@@ -18,17 +19,29 @@ pub(crate) struct Finding {
     pub(crate) message: String,
     /// How bad it is.
     pub(crate) severity: Severity,
+    /// Whether rules do not count because of it.
+    pub(crate) closes: bool,
+}
+
+impl Finding {
+    /// As a problem, without its place.
+    pub(crate) fn problem(&self) -> Problem {
+        let problem = Problem { severity: self.severity, ..Problem::error(&self.message) };
+        let problem = problem.about(self.path.join("."));
+        if self.closes { problem.closing() } else { problem }
+    }
 }
 
 /// Takes out of a whole configuration what does not fit, and says what that was.
 pub(crate) fn check(config: &mut Json) -> Vec<Finding> {
-    let mut checker = Checker { path: Vec::new(), findings: Vec::new(), more: 0 };
+    let mut checker = Checker { path: Vec::new(), findings: Vec::new(), more: 0, more_close: false };
     if !checker.fits(config, &CONFIG) {
         *config = Json::Object(Default::default());
     }
     if checker.more > 0 {
         let message = format!("{} more problems in this file", checker.more);
-        checker.findings.push(Finding { path: Vec::new(), message, severity: Severity::Error });
+        let closes = checker.more_close;
+        checker.findings.push(Finding { path: Vec::new(), message, severity: Severity::Error, closes });
     }
     checker.findings
 }
@@ -37,6 +50,8 @@ struct Checker {
     path: Vec<String>,
     findings: Vec<Finding>,
     more: usize,
+    /// Whether one of those that are only counted closes.
+    more_close: bool,
 }
 
 impl Checker {
@@ -94,7 +109,7 @@ impl Checker {
         let Json::Object(names) = value else { return self.action(value) };
         for (name, value) in names {
             self.step(name.clone(), |this| {
-                this.permission_name(name);
+                this.permission_name(name, value);
                 let Json::Object(patterns) = value else { return this.action(value) };
                 for (pattern, action) in patterns {
                     this.step(pattern.clone(), |this| this.action(action));
@@ -110,16 +125,25 @@ impl Checker {
         }
     }
 
-    /// A mistyped name guards nothing. One with `_` may be the tool of an MCP server, which is not known here.
-    fn permission_name(&mut self, name: &str) {
+    /// A mistyped name guards nothing. One with `_` may be the tool of an MCP server, which is not known here; any other
+    /// that is not like a known one may be a tool too, as long as its value is a rule.
+    fn permission_name(&mut self, name: &str, value: &Json) {
         if PERMISSIONS.contains(&name) || name.contains(['*', '?', '_']) {
             return;
         }
-        let hint = match nearest(name, PERMISSIONS.iter().copied()) {
-            Some(known) => format!("did you mean \"{known}\"?"),
-            None => format!("known are {}", PERMISSIONS.join(", ")),
-        };
-        self.report(format!("unknown permission \"{name}\"; {hint}"), Severity::Warning);
+        if let Some(known) = nearest(name, PERMISSIONS.iter().copied()) {
+            return self.mistyped("permission", name, known);
+        }
+        let message = format!("unknown permission \"{name}\"; known are {}", PERMISSIONS.join(", "));
+        match value.is_string() || value.is_object() {
+            true => self.report(message, Severity::Warning),
+            false => self.close(message),
+        }
+    }
+
+    /// The rules below this name do not count.
+    fn mistyped(&mut self, what: &str, name: &str, known: &str) {
+        self.close(format!("unknown {what} \"{name}\", perhaps meant as \"{known}\": its rules do not count"));
     }
 
     fn tools(&mut self, value: &mut Json) {
@@ -139,8 +163,13 @@ impl Checker {
             if let Some((_, shape)) = fields.iter().find(|(name, _)| *name == key) {
                 return this.fits(value, shape);
             }
-            match nearest(key, fields.iter().map(|(name, _)| *name)) {
-                Some(name) => {
+            let near = nearest(key, fields.iter().map(|(name, _)| *name));
+            match near.and_then(|near| fields.iter().find(|(name, _)| *name == near)) {
+                Some((name, shape)) if holds_rules(value, shape) => {
+                    this.mistyped("key", key, name);
+                    return false;
+                }
+                Some((name, _)) => {
                     this.report(format!("unknown key \"{key}\"; did you mean \"{name}\"?"), Severity::Warning)
                 }
                 None if open => {}
@@ -177,11 +206,32 @@ impl Checker {
     }
 
     fn report(&mut self, message: String, severity: Severity) {
+        self.add(Finding { path: self.path.clone(), message, severity, closes: false });
+    }
+
+    fn close(&mut self, message: String) {
+        self.add(Finding { path: self.path.clone(), message, severity: Severity::Error, closes: true });
+    }
+
+    fn add(&mut self, finding: Finding) {
         if self.findings.len() < MAX_FINDINGS {
-            self.findings.push(Finding { path: self.path.clone(), message, severity });
+            self.findings.push(finding);
         } else {
             self.more += 1;
+            self.more_close |= finding.closes;
         }
+    }
+}
+
+/// Whether a value, read as that shape, has permission rules in it.
+fn holds_rules(value: &Json, shape: &Shape) -> bool {
+    match (shape, value) {
+        (Shape::Permission | Shape::Tools, _) => true,
+        (Shape::Map(item), Json::Object(map)) => map.values().any(|value| holds_rules(value, item)),
+        (Shape::Object(fields) | Shape::Open(fields), Json::Object(map)) => {
+            fields.iter().any(|(name, shape)| map.get(*name).is_some_and(|value| holds_rules(value, shape)))
+        }
+        _ => false,
     }
 }
 
@@ -311,9 +361,45 @@ mod tests {
         assert_eq!(after, value);
         assert_eq!(findings.len(), 3, "{findings:?}");
         let named = |part: &str| findings.iter().any(|text| text.contains(part));
-        assert!(named("permission/bsh: unknown permission \"bsh\"; did you mean \"bash\"?"), "{findings:?}");
+        assert!(named("permission/bsh: unknown permission \"bsh\", perhaps meant as \"bash\""), "{findings:?}");
         assert!(named("unknown permission \"zebra\"; known are read, edit"), "{findings:?}");
-        assert!(named("agent/a/permission/edti: unknown permission \"edti\"; did you mean \"edit\"?"), "{findings:?}");
+        assert!(named("agent/a/permission/edti: unknown permission \"edti\", perhaps meant as"), "{findings:?}");
+    }
+
+    #[test]
+    fn rules_below_a_mistyped_key_close() {
+        let closing = |mut value: Json| -> Vec<String> {
+            check(&mut value).into_iter().filter(|f| f.closes).map(|f| f.path.join(".")).collect()
+        };
+        for (value, path) in [
+            (json!({"permissions": {"bash": "deny"}}), "permissions"),
+            (json!({"Permission": "deny"}), "Permission"),
+            (json!({"tool": {"write": false}}), "tool"),
+            (json!({"agents": {"build": {"permission": {"edit": "deny"}}}}), "agents"),
+            (json!({"agent": {"build": {"permisson": {"edit": "deny"}}}}), "agent.build.permisson"),
+            (json!({"permission": {"edti": "deny"}}), "permission.edti"),
+            (json!({"permission": {"zebra": ["deny"]}}), "permission.zebra"),
+        ] {
+            assert_eq!(closing(value.clone()), [path], "{value}");
+        }
+        for value in [
+            json!({"modle": "a/b", "agents": {"build": {"model": "a/b"}}, "zzz": {"permission": "deny"}}),
+            json!({"permission": {"zebra": {"x": "deny"}, "git_push": "deny", "bash": ["deny"]}}),
+            json!({"agent": {"build": {"reasoningEffort": "high"}}}),
+        ] {
+            assert_eq!(closing(value.clone()), [""; 0], "{value}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_key_closes_also_where_findings_are_only_counted() {
+        let mut many: api::JsonMap = (0..MAX_FINDINGS).map(|n| (format!("key{n}"), json!(1))).collect();
+        many.insert("permissions".to_owned(), json!({"bash": "deny"}));
+        let findings = check(&mut Json::Object(many));
+        assert_eq!(
+            findings.iter().map(|f| f.closes).collect::<Vec<_>>(),
+            [vec![false; MAX_FINDINGS], vec![true]].concat()
+        );
     }
 
     #[test]

@@ -74,8 +74,19 @@ pub(crate) enum Durability {
     Cache,
 }
 
-/// Replaces a file in one step, readable by its owner only; others see the old one or the new one.
-pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
+/// Who may read a file that is replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Its owner.
+    Owner,
+    /// Everybody, as far as the user's mask allows.
+    Everybody,
+    /// Whoever might before.
+    Same(fs::Permissions),
+}
+
+/// Replaces a file in one step; others see the old one or the new one.
+pub(crate) fn replace(path: &Path, content: &[u8], access: Access, durability: Durability) -> io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let folder = path.parent().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -85,8 +96,12 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> io
     // Two processes must not write the same temporary file, and neither must two threads of one.
     let temporary = folder.join(format!(".{name}.{}.{nanos}.tmp", std::process::id()));
     let write = || {
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let mode = if access == Access::Everybody { 0o644 } else { 0o600 };
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         file.write_all(content)?;
+        if let Access::Same(permissions) = access {
+            file.set_permissions(permissions)?;
+        }
         if durability == Durability::Synced {
             file.sync_all()?;
         }
@@ -143,10 +158,13 @@ mod tests {
     fn replacing_is_private_and_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b.json");
-        replace(&path, b"1", Durability::Cache).unwrap();
-        replace(&path, b"2", Durability::Synced).unwrap();
+        replace(&path, b"1", Access::Owner, Durability::Cache).unwrap();
+        replace(&path, b"2", Access::Owner, Durability::Synced).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"2");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let same = fs::Permissions::from_mode(0o640);
+        replace(&path, b"3", Access::Same(same), Durability::Cache).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(dir.path().join("a")).unwrap().count(), 1);
     }
 }

@@ -135,6 +135,29 @@ pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -
     spots
 }
 
+/// The user's own file that has the last word; one of Trefoil's if there is none yet.
+pub(crate) fn global_file(inputs: &Inputs) -> PathBuf {
+    let ours = inputs.dirs.config.last().cloned().unwrap_or_else(|| inputs.home.join(".trefoil"));
+    last_file(inputs, &[], SourceKind::Global).unwrap_or_else(|| ours.join("trefoil.json"))
+}
+
+/// The file of the directory itself that has the last word; one that OpenCode reads too if there is none yet.
+pub(crate) fn project_file(inputs: &Inputs) -> PathBuf {
+    let here = std::slice::from_ref(&inputs.directory);
+    let found = last_file(inputs, here, SourceKind::Folder).or_else(|| last_file(inputs, here, SourceKind::Project));
+    found.unwrap_or_else(|| inputs.directory.join("opencode.json"))
+}
+
+/// The last file of that kind that is there. Those that a variable names are not the project's.
+fn last_file(inputs: &Inputs, project: &[PathBuf], kind: SourceKind) -> Option<PathBuf> {
+    let spots = spots(inputs, &Switches::from_env(&inputs.env), project).into_iter().rev();
+    let mut files = spots.filter(|spot| spot.kind == kind && spot.own == (kind == SourceKind::Global));
+    files.find_map(|spot| match spot.place {
+        Place::File(path) if path.symlink_metadata().is_ok() => Some(path),
+        _ => None,
+    })
+}
+
 fn path_in(inputs: &Inputs, name: &str) -> Option<PathBuf> {
     let value = inputs.env.get(name).filter(|value| !value.is_empty())?;
     Some(crate::file::resolve(value, &inputs.directory, &inputs.home))

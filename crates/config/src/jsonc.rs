@@ -7,7 +7,7 @@ use jsonc_parser::ast::Value;
 use jsonc_parser::{CollectOptions, ParseOptions};
 
 /// Comments and trailing commas, as editors write configuration files; nothing looser, so that mistakes are seen.
-fn options() -> ParseOptions {
+pub(crate) fn options() -> ParseOptions {
     ParseOptions {
         allow_comments: true,
         allow_trailing_commas: true,

@@ -5,15 +5,19 @@
 //! (what is wrong is a [`Problem`], and the rest works); what a repository brings along and what executes, redirects,
 //! reveals or loosens something has no effect until the user trusts that content, and is named in
 //! [`Loaded::untrusted`] until then; fails closed: what an untrusted repository asks for or denies, and what a file that
-//! cannot be read may have denied, is in [`Config::tighten`], and a rule that cannot be read counts as `ask`.
+//! cannot be read or a mistyped key may have denied, is in [`Config::tighten`], and a rule that cannot be read counts as
+//! `ask`.
 
 mod check;
+mod credentials;
 mod dirs;
+mod edit;
 mod file;
 mod find;
 mod frontmatter;
 mod guard;
 mod instruction;
+mod json_schema;
 mod jsonc;
 mod load;
 mod markdown;
@@ -34,17 +38,20 @@ mod walk;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use api::{Command, Json, Skill};
+use api::{Command, Json, Provider, Skill};
 
+pub use credentials::{CredentialError, MAX_CREDENTIALS_BYTES, set_credential};
 pub use dirs::Dirs;
+pub use edit::{EditError, edit_global, edit_project};
 pub use file::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
 pub use find::SourceKind;
 pub use instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
-pub use load::load;
+pub use json_schema::config_schema;
+pub use load::{global, load};
 pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
 pub use problem::{Problem, Severity};
-pub use project::{GLOBAL_PROJECT, ProjectInfo, project_info};
-pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire};
+pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
+pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 pub use typed::{
     AgentConfig, CommandConfig, CompactionConfig, Config, LimitConfig, ModalitiesConfig, ModelConfig,
@@ -93,6 +100,8 @@ pub struct Loaded {
     pub project: ProjectInfo,
     /// Providers that can be called.
     pub providers: Vec<ProviderEntry>,
+    /// Providers that a key would connect.
+    pub connectable: Vec<Provider>,
 }
 
 /// Something that configuration was read from.

@@ -16,8 +16,8 @@ use crate::schema::INERT;
 use crate::substitute::{Lookup, substitute};
 use crate::trust::content_hash;
 use crate::{
-    AgentEntry, Config, Inputs, Loaded, Problem, Source, Untrusted, frontmatter, guard, jsonc, project, provider,
-    redact, rules, typed,
+    AgentEntry, Config, Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project,
+    provider, redact, rules, typed,
 };
 
 #[cfg(test)]
@@ -44,8 +44,10 @@ pub fn load(inputs: &Inputs) -> Loaded {
         tighten.extend(rules::unread());
     }
     config.tighten = tighten;
-    let providers = provider::providers(&config, &inputs.env, &mut problems);
+    let keys = credentials::keys(&inputs.dirs.data, &mut problems);
+    let providers = provider::providers(&config, &inputs.env, &keys, &mut problems);
     Loaded {
+        connectable: provider::connectable(&config, &providers),
         agents: agents(&config, &agent_sources),
         commands: commands(&config),
         skills: skills.into_values().collect(),
@@ -59,6 +61,18 @@ pub fn load(inputs: &Inputs) -> Loaded {
         project,
         providers,
     }
+}
+
+/// What the user's own files say together, to be shown: without the project, agents in markdown and the environment.
+pub fn global(inputs: &Inputs) -> Json {
+    let mut loader = Loader::new(inputs, inputs.directory.clone());
+    for spot in find::spots(inputs, &Switches::from_env(&inputs.env), &[]) {
+        if spot.kind == SourceKind::Global && matches!(spot.place, Place::File(_)) {
+            loader.spot(spot.place, spot.kind, spot.own);
+        }
+    }
+    redact::redact(&mut loader.raw);
+    Json::Object(loader.raw)
 }
 
 /// Runs bytes through every reader here.
@@ -78,7 +92,7 @@ pub(crate) fn fuzz(text: &str) {
             merge(&mut map, guarded);
             let mut problems = Vec::new();
             let config = typed::read(map, &mut problems);
-            provider::providers(&config, &Default::default(), &mut problems);
+            provider::providers(&config, &Default::default(), &Default::default(), &mut problems);
         }
     }
     // The same text with the fence around it, so that the bytes need not find it.
@@ -231,8 +245,7 @@ impl<'a> Loader<'a> {
             self.problems.push(place(Problem::warning(message).about(key), &[]).at(repeated.place));
         }
         for finding in check(&mut value) {
-            let problem = Problem { severity: finding.severity, ..Problem::error(finding.message) };
-            self.problems.push(place(problem.about(finding.path.join(".")), &finding.path));
+            self.problems.push(place(finding.problem(), &finding.path));
         }
         let Json::Object(mut map) = value else { return };
         normalise(&mut map);
@@ -321,8 +334,7 @@ impl<'a> Loader<'a> {
             // The path begins with the section and the name, which the file itself does not have.
             let key = finding.path.get(2);
             let place = key.and_then(|key| frontmatter::locate(&document.text, key));
-            let problem = Problem { severity: finding.severity, ..Problem::error(finding.message) };
-            self.problems.push(problem.in_file(path).at(place).about(finding.path.join(".")));
+            self.problems.push(finding.problem().in_file(path).at(place));
         }
         let Json::Object(mut map) = value else { return };
         let trusted = own || self.admit(path, &document.text, || guard::guard_markdown(&mut map));
@@ -385,7 +397,7 @@ impl<'a> Loader<'a> {
 }
 
 /// Old keys become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`.
-fn normalise(map: &mut JsonMap) {
+pub(crate) fn normalise(map: &mut JsonMap) {
     if let Some(Json::Object(modes)) = map.shift_remove("mode") {
         let mut agents = JsonMap::new();
         for (name, mut agent) in modes {

@@ -27,7 +27,8 @@ pub struct Problem {
     pub message: String,
     /// How bad it is.
     pub severity: Severity,
-    /// Whether it is about a whole file, which may have held denials: until it is mended, [`Config::tighten`] asks.
+    /// Whether it keeps something from being read that may have held denials (a whole file, a mistyped key): until it is
+    /// mended, [`Config::tighten`] asks.
     ///
     /// [`Config::tighten`]: crate::Config::tighten
     pub closes: bool,
@@ -45,7 +46,7 @@ impl Problem {
         Self { severity: Severity::Warning, ..Self::error(message) }
     }
 
-    /// About a whole file that may have held denials.
+    /// About something that may have held denials and does not count.
     #[must_use]
     pub(crate) fn closing(mut self) -> Self {
         self.message.push_str("; until it is mended, commands, edits and fetches are asked for");

@@ -8,11 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::file::{self, Durability};
+use crate::file::{self, Access, Durability};
 use crate::trust::content_hash;
 
 /// The project of everything outside of a repository, and of repositories without a commit.
 pub const GLOBAL_PROJECT: &str = "global";
+/// Linked working trees of a repository that are looked at.
+const MAX_TREES: usize = 1000;
 /// Parents of a directory that are looked at.
 const MAX_PARENTS: usize = 128;
 /// How long git may look for the first commit of a large history; it does so once per repository.
@@ -27,6 +29,8 @@ pub struct ProjectInfo {
     pub id: String,
     /// The root of the working tree; outside of a repository the directory itself.
     pub worktree: PathBuf,
+    /// The main working tree, which is another one for a linked tree; `/` outside of a repository.
+    pub main: PathBuf,
     /// `git`, in a repository.
     pub vcs: Option<String>,
 }
@@ -35,13 +39,34 @@ pub struct ProjectInfo {
 pub fn project_info(directory: &Path, state: &Path) -> ProjectInfo {
     let root = directory.ancestors().take(MAX_PARENTS).find_map(|at| Some((at, git_dir(at)?)));
     match root {
-        None => ProjectInfo { id: GLOBAL_PROJECT.to_owned(), worktree: directory.to_owned(), vcs: None },
+        None => ProjectInfo {
+            id: GLOBAL_PROJECT.to_owned(),
+            worktree: directory.to_owned(),
+            main: PathBuf::from("/"),
+            vcs: None,
+        },
         Some((worktree, git)) => ProjectInfo {
             id: first_commit(worktree, &git, state).unwrap_or_else(|| GLOBAL_PROJECT.to_owned()),
             worktree: worktree.to_owned(),
+            // The folder of a bare repository or a submodule has another name, and no tree beside it.
+            main: git.parent().filter(|_| git.ends_with(".git")).unwrap_or(worktree).to_owned(),
             vcs: Some("git".to_owned()),
         },
     }
+}
+
+/// The linked working trees of a main one that are there, by name.
+pub fn linked_trees(main: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(main.join(".git/worktrees")) else { return Vec::new() };
+    let tree = |entry: fs::DirEntry| {
+        // It holds the path of the tree's own `.git` file.
+        let text = file::read(&entry.path().join("gitdir"), 1 << 12).ok()??;
+        let link = entry.path().join(text.trim());
+        link.exists().then(|| link.parent().map(Path::to_owned)).flatten()
+    };
+    let mut trees: Vec<PathBuf> = entries.take(MAX_TREES).filter_map(Result::ok).filter_map(tree).collect();
+    trees.sort();
+    trees
 }
 
 /// The git folder that holds the history, if `at` is the root of a working tree.
@@ -70,7 +95,7 @@ fn first_commit(worktree: &Path, git: &Path, state: &Path) -> Option<String> {
     }
     let id = ask_git(worktree)?;
     // Without a place to keep it we ask again next time.
-    let _ = file::replace(&kept, id.as_bytes(), Durability::Cache);
+    let _ = file::replace(&kept, id.as_bytes(), Access::Owner, Durability::Cache);
     Some(id)
 }
 
@@ -136,7 +161,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(".git")).unwrap();
         let info = project_info(dir.path(), dir.path());
-        assert_eq!(info, ProjectInfo { id: "global".to_owned(), worktree: dir.path().to_owned(), vcs: None });
+        let (worktree, main) = (dir.path().to_owned(), PathBuf::from("/"));
+        assert_eq!(info, ProjectInfo { id: "global".to_owned(), worktree, main, vcs: None });
     }
 
     #[test]
@@ -162,7 +188,11 @@ mod tests {
         let linked = dir.path().join("linked");
         git(&tree, &["worktree", "add", "-q", linked.to_str().unwrap()]);
         let info = project_info(&linked, &state);
-        assert_eq!((info.id, info.worktree), (first, linked));
+        let real = |path: &Path| path.canonicalize().unwrap();
+        assert_eq!((info.id, info.worktree.as_path(), real(&info.main)), (first, linked.as_path(), real(&tree)));
+        assert_eq!(linked_trees(&tree), [real(&linked)]);
+        fs::remove_dir_all(&linked).unwrap();
+        assert!(linked_trees(&tree).is_empty() && linked_trees(dir.path()).is_empty());
     }
 
     #[test]

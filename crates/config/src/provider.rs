@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use api::{Capabilities, Cost, CostTier, Json, Limit, Modalities, Model, ModelApi, Provider, ProviderSource, Usd};
+use api::{
+    Capabilities, Cost, CostTier, Json, JsonMap, Limit, Modalities, Model, ModelApi, Provider, ProviderSource, Usd,
+};
 
 use crate::problem::Problem;
+use crate::redact;
 use crate::typed::{Config, ModelConfig, ProviderConfig};
 use crate::vendor::{self, COMPATIBLE, VENDORS, Vendor};
 
@@ -57,29 +60,75 @@ impl fmt::Debug for ProviderEntry {
     }
 }
 
-/// The providers that can be called: those of the configuration in its order, then OpenAI if the environment has it.
+/// The providers that can be called: those of the configuration in its order, then OpenAI if the environment has it, and
+/// known vendors whose key is stored.
 pub(crate) fn providers(
     config: &Config,
     env: &BTreeMap<String, String>,
+    keys: &BTreeMap<String, String>,
     problems: &mut Vec<Problem>,
 ) -> Vec<ProviderEntry> {
     let nothing = ProviderConfig::default();
     let from_env = ["OPENAI_API_KEY", "OPENAI_BASE_URL"].iter().any(|name| set(env, name).is_some());
-    let openai = (from_env && !config.provider.contains_key("openai")).then_some(("openai", &nothing));
-    let wanted = |id: &str| {
-        config.enabled_providers.as_ref().is_none_or(|ids| ids.iter().any(|enabled| enabled == id))
-            && !config.disabled_providers.iter().any(|disabled| disabled == id)
-    };
+    let known = |id: &str| keys.contains_key(id) || (from_env && id == "openai");
+    let vendors = VENDORS.iter().map(|vendor| vendor.id);
+    let vendors = vendors.filter(|id| known(id) && !config.provider.contains_key(*id)).map(|id| (id, &nothing));
     let mut entries = Vec::new();
-    for (id, provider) in config.provider.iter().map(|(id, provider)| (id.as_str(), provider)).chain(openai) {
-        if wanted(id) {
-            match (Builder { id, config: provider, env, problems }).entry() {
+    for (id, provider) in config.provider.iter().map(|(id, provider)| (id.as_str(), provider)).chain(vendors) {
+        if wanted(config, id) {
+            let key = keys.get(id).map(String::as_str);
+            match (Builder { id, config: provider, env, key, problems }).entry() {
                 Ok(entry) => entries.push(entry),
                 Err(message) => problems.push(Problem::warning(message).about(format!("provider.{id}"))),
             }
         }
     }
     entries
+}
+
+/// Whether the configuration lets a provider be used.
+fn wanted(config: &Config, id: &str) -> bool {
+    config.enabled_providers.as_ref().is_none_or(|ids| ids.iter().any(|enabled| enabled == id))
+        && !config.disabled_providers.iter().any(|disabled| disabled == id)
+}
+
+/// Vendors that a key alone would connect: their address and their models are known.
+pub(crate) fn connectable(config: &Config, connected: &[ProviderEntry]) -> Vec<Provider> {
+    let absent = |id: &str| connected.iter().all(|entry| entry.provider.id != id) && wanted(config, id);
+    let vendors = VENDORS.iter().filter(|vendor| vendor.id == "openai" && absent(vendor.id));
+    vendors
+        .map(|vendor| Provider {
+            id: vendor.id.to_owned(),
+            name: vendor.name.to_owned(),
+            source: ProviderSource::Custom,
+            env: vendor.env.map(str::to_owned).into_iter().collect(),
+            key: None,
+            options: JsonMap::new(),
+            models: vendor::openai_models()
+                .map(|mut model| {
+                    model.provider_id = vendor.id.to_owned();
+                    model.api =
+                        ModelApi { id: model.id.clone(), url: vendor.url.to_owned(), npm: COMPATIBLE.to_owned() };
+                    (model.id.clone(), model)
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+/// A provider as clients may see it: what may be a secret among its options and its models' headers is masked.
+pub fn presentable(provider: &Provider) -> Provider {
+    let mut shown = Provider { key: None, ..provider.clone() };
+    redact::redact_options(&mut shown.options);
+    for model in shown.models.values_mut() {
+        redact::redact_options(&mut model.options);
+        redact::mask_user(&mut model.api.url);
+        model.headers.values_mut().for_each(|value| *value = redact::MASK.to_owned());
+        for options in model.variants.iter_mut().flat_map(|variants| variants.values_mut()) {
+            redact::redact_options(options);
+        }
+    }
+    shown
 }
 
 fn set<'a>(env: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
@@ -90,6 +139,8 @@ struct Builder<'a> {
     id: &'a str,
     config: &'a ProviderConfig,
     env: &'a BTreeMap<String, String>,
+    /// The stored key.
+    key: Option<&'a str>,
     problems: &'a mut Vec<Problem>,
 }
 
@@ -105,10 +156,10 @@ impl Builder<'_> {
         };
         let option = |name: &str| self.config.options.get(name);
         let api_key = option("apiKey").and_then(Json::as_str).filter(|key| !key.is_empty());
-        let api_key = api_key.or_else(|| variables.iter().find_map(|name| set(self.env, name)));
+        let api_key = api_key.or(self.key).or_else(|| variables.iter().find_map(|name| set(self.env, name)));
         let own_address = vendor.is_some_and(|vendor| vendor.url == base_url);
         if let (None, true, Some(name)) = (api_key, own_address, vendor.and_then(|vendor| vendor.env)) {
-            return Err(format!("provider.{id} has no key: set {name}, or provider.{id}.options.apiKey"));
+            return Err(format!("provider.{id} has no key: set {name}, or provider.{id}.options.apiKey, or store one"));
         }
         let headers = option("headers").and_then(Json::as_object).into_iter().flatten();
         let headers = headers.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
@@ -124,7 +175,11 @@ impl Builder<'_> {
         let provider = Provider {
             id: id.to_owned(),
             name: self.config.name.as_deref().or(vendor.map(|vendor| vendor.name)).unwrap_or(id).to_owned(),
-            source: if configured { ProviderSource::Config } else { ProviderSource::Env },
+            source: match (configured, self.key) {
+                (true, _) => ProviderSource::Config,
+                (false, Some(_)) => ProviderSource::Api,
+                (false, None) => ProviderSource::Env,
+            },
             env: variables,
             key: None,
             options,

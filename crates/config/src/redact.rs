@@ -5,7 +5,7 @@ use api::{Json, JsonMap};
 use crate::substitute::has_placeholder;
 
 /// What is shown instead of a secret.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 /// Sections in which secrets occur.
 const SECTIONS: &[&str] = &["provider", "mcp", "formatter", "lsp", "plugin", "server", "enterprise"];
 /// Objects whose values are secret as a whole.
@@ -20,6 +20,13 @@ pub(crate) fn redact(config: &mut JsonMap) {
     }
 }
 
+/// Masks the secrets among options.
+pub(crate) fn redact_options(options: &mut JsonMap) {
+    for (key, value) in options {
+        mask_entry(key, value, false);
+    }
+}
+
 fn mask(value: &mut Json, secret: bool) {
     match value {
         Json::String(text) if secret && !has_placeholder(text) => *text = MASK.to_owned(),
@@ -27,19 +34,23 @@ fn mask(value: &mut Json, secret: bool) {
         Json::Array(list) => list.iter_mut().for_each(|value| mask(value, secret)),
         Json::Object(map) => {
             for (key, value) in map {
-                let name = key.to_lowercase();
-                let named = SECRET_NAMES.iter().any(|part| name.contains(part)) && value.is_string();
-                // A provider's `env` is a list of names, a server's is an object of values.
-                let holds = SECRET_OBJECTS.contains(&name.as_str()) && value.is_object();
-                mask(value, secret || named || holds);
+                mask_entry(key, value, secret);
             }
         }
         _ => {}
     }
 }
 
+fn mask_entry(key: &str, value: &mut Json, secret: bool) {
+    let name = key.to_lowercase();
+    let named = SECRET_NAMES.iter().any(|part| name.contains(part)) && value.is_string();
+    // A provider's `env` is a list of names, a server's is an object of values.
+    let holds = SECRET_OBJECTS.contains(&name.as_str()) && value.is_object();
+    mask(value, secret || named || holds);
+}
+
 /// Masks `user:password@` in an address.
-fn mask_user(text: &mut String) {
+pub(crate) fn mask_user(text: &mut String) {
     if let Some(start) = text.find("://").map(|at| at + 3)
         && let Some(end) = text[start..].split(['/', '?', '#']).next().and_then(|host| host.rfind('@'))
         && !has_placeholder(text)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::file::{self, Durability};
+use crate::file::{self, Access, Durability};
 
 /// The largest trust file that is read.
 pub const MAX_TRUST_BYTES: u64 = 4 << 20;
@@ -29,6 +29,23 @@ impl Trust {
             Self::All => true,
             Self::Store(store) => store.is_trusted(path, hash),
         }
+    }
+
+    /// The same, with what was trusted or revoked since it was read. If that cannot be read now, what was known stays.
+    #[must_use]
+    pub fn fresh(&self) -> Self {
+        match self {
+            Self::Store(store) => Self::Store(TrustStore::load(&store.path).unwrap_or_else(|_| store.clone())),
+            Self::All => Self::All,
+        }
+    }
+
+    /// Trusts this content of this file from now on.
+    pub(crate) fn remember(&self, path: &Path, hash: &str) -> Result<(), TrustError> {
+        let Self::Store(store) = self else { return Ok(()) };
+        let mut store = TrustStore::load(&store.path)?;
+        store.trust(path, hash);
+        store.save()
     }
 }
 
@@ -123,7 +140,7 @@ impl TrustStore {
         let failed = |source| TrustError::Write { path: self.path.clone(), source };
         let saved = Saved { version: 1, files: self.files.clone() };
         let text = serde_json::to_vec_pretty(&saved).map_err(|error| failed(error.into()))?;
-        file::replace(&self.path, &text, Durability::Synced).map_err(failed)
+        file::replace(&self.path, &text, Access::Owner, Durability::Synced).map_err(failed)
     }
 }
 

@@ -1,6 +1,5 @@
 //! One tool call: intent, decision, work, outcome. Each is a commit, so a crash never hides what may have happened.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -193,7 +192,7 @@ impl Call {
             call_id: self.part.call_id.clone(),
             agent: self.agent.clone(),
             directory: turn.instance.directory.clone(),
-            worktree: PathBuf::from(&turn.instance.project.worktree),
+            worktree: turn.instance.worktree().to_owned(),
             env: turn.inner.environment(&turn.session_id),
             exec: turn.inner.exec.clone(),
             cancel: turn.cancel().child_token(),
@@ -332,8 +331,8 @@ impl Call {
             extra: Extra::default(),
         };
         let id = ask.id.clone();
-        if need.permission == "edit" && !std::mem::replace(begun, true) {
-            // Clients know an edit as running before they are asked about its diff; any other call the other way round.
+        if ["edit", "external_directory"].contains(&need.permission.as_str()) && !std::mem::replace(begun, true) {
+            // Clients know a call as running before they are asked about its files; any other the other way round.
             self.begin(input, started, false, |_| {}).await?;
         }
         self.put_ask(input, started, begun, |batch| {
@@ -458,6 +457,7 @@ impl Call {
                 let output = Output {
                     title: "Structured output".to_owned(),
                     output: "The answer was handed in.".to_owned(),
+                    metadata: JsonMap::from_iter([("valid".to_owned(), true.into())]),
                     ..Output::default()
                 };
                 self.complete(input, started, output, Ended::Done).await
@@ -547,7 +547,9 @@ impl Call {
                     FileChange::Change => "change",
                     FileChange::Unlink => "unlink",
                 };
-                batch.event(EventBody::FileEdited { file: file.clone() });
+                if kind != FileChange::Unlink {
+                    batch.event(EventBody::FileEdited { file: file.clone() });
+                }
                 batch.event(EventBody::FileWatcherUpdated { file, event: event.to_owned() });
             }
             Change::Todos(todos) => {

@@ -21,13 +21,21 @@ impl From<Error> for HostError {
     fn from(error: Error) -> Self {
         match error {
             Error::Host(error) => error,
-            Error::Store(error) => HostError::Failed(error.to_string()),
+            Error::Store(error) => stored(error),
             Error::Parked => HostError::Failed(error.to_string()),
         }
     }
 }
 
-/// A storage failure as a host error.
+/// What the store refused or failed at as a host error: what a caller can mend is told apart from what broke.
 pub(crate) fn stored(error: StoreError) -> HostError {
-    HostError::Failed(error.to_string())
+    match &error {
+        StoreError::NoSession { id } => HostError::not_found("session", id.as_str()),
+        StoreError::NoMessage { id } => HostError::not_found("message", id.as_str()),
+        StoreError::Exists { .. } | StoreError::NotOpen { .. } | StoreError::Conflict { .. } => {
+            HostError::Conflict(error.to_string())
+        }
+        StoreError::Invalid(_) => HostError::Invalid(error.to_string()),
+        _ => HostError::Failed(error.to_string()),
+    }
 }

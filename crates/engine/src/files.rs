@@ -1,35 +1,43 @@
 //! Files as clients browse them: inside the directory of the scope, never outside its worktree.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use api::{ContentKind, FileContent, FileNode, FindTextMatch, HostError};
+use api::{ContentKind, Environment as _, EnvironmentError, FileContent, FileNode, FindTextMatch, HostError};
 use base64::Engine as _;
 use tokio_util::sync::CancellationToken;
+use tools::{Entries, LocalEnvironment};
 
 use crate::instance::Instance;
 
 /// The largest file that is shown.
-const FILE_MAX: u64 = 10 << 20;
+const FILE_MAX: usize = 10 << 20;
+/// How long a file system may hold up a request. Searches end by themselves before.
+const PATIENCE: Duration = Duration::from_secs(75);
 /// The most entries of one directory.
 const ENTRIES_MAX: usize = 10_000;
 
 /// The entries of a directory: directories first, then by name.
-pub(crate) fn list(instance: &Instance, path: &str) -> Result<Vec<FileNode>, HostError> {
+pub(crate) async fn list(instance: Arc<Instance>, path: String) -> Result<Vec<FileNode>, HostError> {
+    blocking(move |_| entries(&instance, &path)).await?
+}
+
+fn entries(instance: &Instance, path: &str) -> Result<Vec<FileNode>, HostError> {
     let directory = inside(instance, path)?;
     let entries = fs::read_dir(&directory).map_err(|error| unreadable(path, &error))?;
     let ignored = tools::Ignored::new(instance.worktree(), &directory);
+    let base = directory.strip_prefix(real(&instance.directory)).unwrap_or(&directory).to_owned();
     let mut nodes: Vec<FileNode> = entries
         .take(ENTRIES_MAX)
         .filter_map(Result::ok)
-        .filter(|entry| entry.file_name() != ".git")
         .map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_directory = entry.path().is_dir();
+            let slash = if is_directory { "/" } else { "" };
             FileNode {
-                path: Path::new(path).join(&name).to_string_lossy().trim_start_matches("./").to_owned(),
+                path: format!("{}{slash}", base.join(&name).display()),
                 absolute: entry.path().to_string_lossy().into_owned(),
                 kind: if is_directory { "directory" } else { "file" }.to_owned(),
                 ignored: ignored.matches(&entry.path(), is_directory),
@@ -37,18 +45,20 @@ pub(crate) fn list(instance: &Instance, path: &str) -> Result<Vec<FileNode>, Hos
             }
         })
         .collect();
-    nodes.sort_by(|a, b| (a.kind != "directory", &a.name).cmp(&(b.kind != "directory", &b.name)));
+    nodes.sort_by_cached_key(|node| (node.kind != "directory", node.name.to_lowercase(), node.name.clone()));
     Ok(nodes)
 }
 
 /// A file: text as it is, anything else as base64.
-pub(crate) fn content(instance: &Instance, path: &str) -> Result<FileContent, HostError> {
-    let file = inside(instance, path)?;
-    let mut bytes = Vec::new();
-    let opened = fs::File::open(&file).map_err(|error| unreadable(path, &error))?;
-    opened.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
-    if bytes.len() as u64 > FILE_MAX {
-        return Err(HostError::Invalid(format!("{path} is larger than {FILE_MAX} bytes")));
+pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<FileContent, HostError> {
+    let wanted = path.clone();
+    let file = blocking(move |_| inside(&instance, &wanted)).await??;
+    let bytes = LocalEnvironment.read(&file).await.map_err(|error| match error {
+        EnvironmentError::Io { source, .. } => unreadable(&path, &source),
+        other => HostError::Invalid(other.to_string()),
+    })?;
+    if bytes.len() > FILE_MAX {
+        return Err(HostError::Invalid(format!("{path} is larger than {} MB", FILE_MAX >> 20)));
     }
     Ok(match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => {
@@ -69,9 +79,14 @@ fn binary(bytes: &[u8]) -> FileContent {
     }
 }
 
-/// Files whose name fits, best first.
-pub(crate) async fn find(instance: Arc<Instance>, query: String, limit: usize) -> Result<Vec<String>, HostError> {
-    blocking(move |cancel| tools::find_files(&instance.directory, &query, limit, cancel)).await
+/// Files and directories whose path fits, best first.
+pub(crate) async fn find(
+    instance: Arc<Instance>,
+    query: String,
+    entries: Entries,
+    limit: usize,
+) -> Result<Vec<String>, HostError> {
+    blocking(move |cancel| tools::find_paths(&instance.directory, &query, entries, limit, cancel)).await
 }
 
 /// Lines that match.
@@ -91,20 +106,28 @@ async fn blocking<T: Send + 'static>(
     let cancel = CancellationToken::new();
     let _stop = cancel.clone().drop_guard();
     let work = tokio::task::spawn_blocking(move || work(cancel));
-    work.await.map_err(|error| HostError::Failed(format!("The search broke down: {error}")))
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done.map_err(|error| HostError::Failed(format!("The search broke down: {error}"))),
+        Err(_) => Err(HostError::Invalid(format!("The files did not answer within {} seconds", PATIENCE.as_secs()))),
+    }
 }
 
 /// A path with its symbolic links resolved, if it lies inside the workspace.
 fn inside(instance: &Instance, path: &str) -> Result<PathBuf, HostError> {
     let wanted = instance.directory.join(path);
-    let real = wanted.canonicalize().map_err(|error| unreadable(path, &error))?;
-    let roots = [instance.worktree(), &instance.directory];
-    let within = |root: &Path| root != Path::new("/") && root.canonicalize().is_ok_and(|root| real.starts_with(root));
-    if roots.into_iter().any(within) {
-        Ok(real)
+    let found = wanted.canonicalize().map_err(|error| unreadable(path, &error))?;
+    // A directory that is the root of all would make everything its own.
+    let within = |root: &Path| root != Path::new("/") && found.starts_with(real(root));
+    if [instance.worktree(), &instance.directory].into_iter().any(within) {
+        Ok(found)
     } else {
         Err(HostError::Invalid(format!("{path} lies outside the workspace")))
     }
+}
+
+/// A root without symbolic links; itself if it is gone.
+fn real(root: &Path) -> PathBuf {
+    root.canonicalize().unwrap_or_else(|_| root.to_owned())
 }
 
 fn unreadable(path: &str, error: &std::io::Error) -> HostError {

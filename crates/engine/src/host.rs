@@ -233,23 +233,19 @@ impl Host for Engine {
     }
 
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {
-        Box::pin(async {
-            let instance = self.at(scope);
-            let known = self.inner.store.project(&instance.project.id).map_err(stored)?;
-            Ok(known.unwrap_or_else(|| instance.project.clone()))
-        })
+        Box::pin(async { self.inner.project_of(&self.at(scope)) })
     }
 
     fn files<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, Vec<FileNode>> {
-        Box::pin(async { crate::files::list(&self.at(scope), path) })
+        Box::pin(async { crate::files::list(self.at(scope), path.to_owned()).await })
     }
 
     fn file<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, FileContent> {
-        Box::pin(async { crate::files::content(&self.at(scope), path) })
+        Box::pin(async { crate::files::content(self.at(scope), path.to_owned()).await })
     }
 
     fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>> {
-        Box::pin(async move { crate::files::find(self.at(scope), query.to_owned(), limit).await })
+        Box::pin(async move { self.find_paths(scope, query, tools::Entries::Files, limit).await })
     }
 
     fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>> {

@@ -12,6 +12,7 @@ use base64::Engine as _;
 use crate::Inner;
 use crate::error::stored;
 use crate::instance::Instance;
+use crate::structured;
 
 /// The most parts of one prompt.
 const PARTS_MAX: usize = 1_000;
@@ -71,7 +72,7 @@ impl Inner {
             id: input.message_id.unwrap_or_else(MessageId::new),
             session_id: session.id.clone(),
             time: UserTime { created: api::now() },
-            format: input.format,
+            format: input.format.map(structured::complete),
             summary: None,
             agent: agent_name,
             model,

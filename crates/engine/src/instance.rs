@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider};
-use config::{Inputs, Loaded, ProviderEntry};
+use config::{Loaded, ProviderEntry};
 use indexmap::IndexMap;
 use llm::Timeouts;
 use store::Place;
@@ -29,13 +29,13 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) fn load(inner: &Inner, directory: &Path) -> Self {
-        let inputs = Inputs { directory: directory.to_owned(), ..inner.inputs.clone() };
+        let inputs = inner.inputs_at(directory);
         let loaded = Arc::new(config::load(&inputs));
         let output_dir = inputs.dirs.data.join("tool-output");
         let now = api::now();
         let project = Project {
             id: loaded.project.id.clone(),
-            worktree: loaded.project.worktree.to_string_lossy().into_owned(),
+            worktree: loaded.project.main.to_string_lossy().into_owned(),
             vcs: loaded.project.vcs.clone(),
             name: None,
             icon: None,
@@ -93,9 +93,9 @@ impl Instance {
         tools::Options { loaded_instructions: tools::Loaded::new(known), ..(*self.options).clone() }
     }
 
-    /// The worktree's root.
+    /// The root of the working tree that the directory is in; the project names the main one.
     pub(crate) fn worktree(&self) -> &Path {
-        Path::new(&self.project.worktree)
+        &self.loaded.project.worktree
     }
 
     /// The tools that a model gets.

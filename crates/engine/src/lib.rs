@@ -14,12 +14,15 @@ mod history;
 mod host;
 mod input;
 mod instance;
+mod kept;
 mod models;
 mod permission;
+mod projects;
 mod prompt;
 mod recover;
 mod runs;
 mod sessions;
+mod settings;
 mod shell;
 mod step;
 mod structured;
@@ -27,6 +30,7 @@ mod submit;
 mod system;
 mod template;
 mod title;
+mod trace;
 mod turn;
 
 use std::collections::HashMap;
@@ -42,10 +46,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::Error;
+pub use projects::UpdateProject;
+
 use instance::Instance;
 
 /// How long [`Engine::shutdown`] waits for turns to park before it gives up on them.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
+
+/// The most directories whose configuration is kept.
+const MAX_INSTANCES: usize = 64;
 
 /// How long it waits for titles before that.
 const TITLE_WAIT: Duration = Duration::from_secs(2);
@@ -85,7 +94,9 @@ pub(crate) struct Inner {
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
     pub(crate) runs: runs::Runs,
+    kept: kept::Kept,
     pub(crate) asks: asks::Waiters,
+    pub(crate) traces: trace::Traces,
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -107,7 +118,9 @@ impl Engine {
             instances: Mutex::default(),
             environments: Mutex::default(),
             runs: runs::Runs::default(),
+            kept: kept::Kept::default(),
             asks: asks::Waiters::default(),
+            traces: trace::Traces::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             titles: TaskTracker::new(),
@@ -128,6 +141,45 @@ impl Engine {
     /// The configuration of a directory, loaded at its first use.
     pub fn loaded(&self, scope: &Scope) -> Arc<config::Loaded> {
         self.inner.instance(Path::new(&scope.directory)).loaded.clone()
+    }
+
+    /// The same as [`api::Host::sessions`], as JSON texts, just as they are stored.
+    pub fn sessions_json(&self, scope: &Scope, query: api::ListSessions) -> Result<Vec<String>, api::HostError> {
+        self.inner.store.sessions_json(&self.inner.session_query(scope, query)).map_err(error::stored)
+    }
+
+    /// The runner of processes.
+    pub fn exec(&self) -> &exec::Exec {
+        &self.inner.exec
+    }
+
+    /// The shell that a human gets in a terminal: the configured one, else their own.
+    pub fn terminal_shell(&self, scope: &Scope) -> PathBuf {
+        let configured = self.loaded(scope).config.shell.clone();
+        let own = || self.inner.inputs.env.get("SHELL").cloned();
+        let given = configured.or_else(own).map(PathBuf::from).filter(|shell| shell.is_absolute() && shell.is_file());
+        given.unwrap_or_else(|| self.inner.instance(Path::new(&scope.directory)).options.shell.clone())
+    }
+
+    /// The tools of a directory: those that a model gets, or without one all that there are.
+    pub fn tools(&self, scope: &Scope, model: Option<&api::ModelRef>) -> Vec<Arc<dyn tools::Tool>> {
+        let instance = self.inner.instance(Path::new(&scope.directory));
+        let Some(wanted) = model else {
+            let patches = instance.patch_tools.iter().filter(|tool| instance.tools.get(tool.name()).is_none());
+            return instance.tools.iter().chain(patches).cloned().collect();
+        };
+        let known = self.inner.resolve(&instance, wanted).map(|target| target.model.api.id);
+        instance.tools_for(&known.unwrap_or_else(|_| wanted.model_id.clone())).iter().cloned().collect()
+    }
+
+    /// How many turns this process runs now.
+    pub fn running(&self) -> usize {
+        self.inner.runs.len()
+    }
+
+    /// How many writes wait for the journal.
+    pub fn queued_writes(&self) -> usize {
+        self.inner.store.queued()
     }
 
     /// Forgets what was loaded for a directory, so that the next call reads it anew. Running turns keep what they have.
@@ -163,7 +215,13 @@ impl Inner {
             return found.clone();
         }
         let made = Arc::new(Instance::load(self, directory));
-        lock(&self.instances).entry(directory.to_owned()).or_insert(made).clone()
+        let mut instances = lock(&self.instances);
+        if instances.len() >= MAX_INSTANCES {
+            // Any one: it is loaded again when it is needed, and whoever uses it now keeps it.
+            let any = instances.keys().next().cloned();
+            any.map(|directory| instances.remove(&directory));
+        }
+        instances.entry(directory.to_owned()).or_insert(made).clone()
     }
 
     pub(crate) fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {

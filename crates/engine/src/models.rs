@@ -174,9 +174,9 @@ pub(crate) fn tokens(usage: &Usage) -> Tokens {
     }
 }
 
-/// All providers as clients see them: configured ones, then the scripts. Keys are left out.
+/// All providers as clients see them: configured ones, then the scripts. Secrets are left out.
 pub(crate) fn providers(instance: &Instance) -> Vec<Provider> {
-    let configured = instance.loaded.providers.iter().map(|e| Provider { key: None, ..e.provider.clone() });
+    let configured = instance.loaded.providers.iter().map(|e| config::presentable(&e.provider));
     configured.chain(std::iter::once(instance.script.clone())).collect()
 }
 

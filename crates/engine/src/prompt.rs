@@ -43,7 +43,6 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
             top_p: agent.top_p,
             max_output: Some(target.model.limit.output).filter(|limit| *limit > 0),
             options,
-            schema: None,
             headers: vec![
                 ("x-session-id".to_owned(), request.session.to_owned()),
                 ("x-session-affinity".to_owned(), request.session.to_owned()),

@@ -43,8 +43,9 @@ impl Inner {
     }
 }
 
-/// Brings what an earlier run left to a truthful state.
-pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool) -> Result<(), Error> {
+/// Brings what an earlier run left to a truthful state; true if there was something to do. `settled`: everything but the
+/// prompts that wait is known to be complete.
+pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Result<bool, Error> {
     let store = turn.store();
     let inbox = store.inbox(&turn.session_id)?;
     if crashed {
@@ -55,8 +56,10 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool) -> Result<(), Error>
         store.commit(batch).await?;
     }
     let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= ATTEMPTS_MAX).collect();
-    if crashed || !inbox.is_empty() {
+    let mut repaired = crashed || !lost.is_empty();
+    if crashed || !(settled || inbox.is_empty()) {
         for message in store.incomplete(&turn.session_id, TAIL)? {
+            repaired = true;
             // What is given up runs nothing again: it may be just that which kills the process.
             repair_message(turn, message, lost.is_empty()).await?;
         }
@@ -64,7 +67,7 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool) -> Result<(), Error>
     for row in lost {
         give_up(turn, &row.message_id).await?;
     }
-    Ok(())
+    Ok(repaired)
 }
 
 async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allowed: bool) -> Result<(), Error> {

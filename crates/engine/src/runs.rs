@@ -58,6 +58,11 @@ impl Runs {
         lock(&self.map).get(session).cloned()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.map).len()
+    }
+
     /// Stops a turn for good; `None` if none runs here.
     pub(crate) fn abort(&self, session: &SessionId) -> Option<Arc<Run>> {
         let run = self.get(session)?;

@@ -40,14 +40,13 @@ impl Inner {
 
     fn blank(&self, instance: &Instance, input: CreateSession) -> Session {
         let created = api::now();
-        let path = instance.directory.strip_prefix(instance.worktree()).ok();
         Session {
             id: SessionId::new(),
             slug: api::slug(),
             project_id: instance.project.id.clone(),
             workspace_id: input.workspace_id,
             directory: instance.place.directory.to_string(),
-            path: Some(path.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()),
+            path: Some(instance.path()),
             title: input.title.unwrap_or_else(|| title::initial(input.parent_id.is_some(), created)),
             parent_id: input.parent_id,
             summary: None,
@@ -103,6 +102,8 @@ impl Inner {
             search: query.search,
             start: query.start,
             before: query.before,
+            path: query.path,
+            unarchived: query.unarchived,
             limit: query.limit.unwrap_or(PAGE),
         }
     }
@@ -119,6 +120,8 @@ impl Inner {
             }
             if change.permission.is_some() {
                 session.permission.clone_from(&change.permission);
+                // The one change by hand that counts as work in the session: other rules hold from now on.
+                session.time.updated = api::now();
             }
             if let Some(archived) = change.archived {
                 session.time.archived = archived;

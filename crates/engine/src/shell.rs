@@ -32,14 +32,14 @@ impl Inner {
         let session = self.session(id)?;
         self.not_busy(id)?;
         let held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
-        let Acquire::Taken { lease, took_over } = self.store.acquire(id).await.map_err(stored)? else {
+        let (Acquire::Taken { lease, took_over, .. }, _) = self.acquire(id).await.map_err(stored)? else {
             return Err(HostError::Busy(id.clone()));
         };
         let instance = self.instance(session.directory.as_ref());
         let turn = Arc::new(Turn::new(self, instance, id, lease, &held.run));
         let work = async {
             if took_over {
-                recover::repair(&turn, true).await?;
+                recover::repair(&turn, true, false).await?;
             }
             turn.shell(&session, input).await
         };

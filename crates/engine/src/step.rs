@@ -65,7 +65,7 @@ pub(crate) async fn run(
     let session_rules = turn.store().session(&turn.session_id)?.and_then(|s| s.permission).unwrap_or_default();
     let rules: Arc<[Rule]> = agent.permission.iter().chain(&session_rules).cloned().collect();
     let last = agent.steps.is_some_and(|most| number + 1 >= most);
-    let request = prompt::build(&Request {
+    let mut request = prompt::build(&Request {
         instance: &turn.instance,
         agent,
         target: &target,
@@ -76,6 +76,7 @@ pub(crate) async fn run(
         last,
         session: turn.session_id.as_str(),
     });
+    request.settings.headers.extend(turn.inner.traces.header(&user.id));
     let mut step = Step::new(turn, user, rules, conversation);
     step.last = last;
     step.model.clone_from(&target.model.api.id);

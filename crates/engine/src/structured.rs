@@ -8,6 +8,16 @@ pub(crate) const TOOL: &str = "StructuredOutput";
 /// How often the model may hand in something that does not fit, unless the prompt says otherwise.
 const RETRIES: u32 = 2;
 
+/// A wanted shape with what it leaves open.
+pub(crate) fn complete(format: OutputFormat) -> OutputFormat {
+    match format {
+        OutputFormat::JsonSchema { schema, retry_count } => {
+            OutputFormat::JsonSchema { schema, retry_count: retry_count.or(Some(RETRIES)) }
+        }
+        OutputFormat::Text => OutputFormat::Text,
+    }
+}
+
 /// The tool, if the prompt asks for a shape.
 pub(crate) fn spec(user: &UserMessage) -> Option<ToolSpec> {
     match &user.format {

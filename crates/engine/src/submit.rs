@@ -28,6 +28,7 @@ impl Inner {
         }
         let instance = self.instance(session.directory.as_ref());
         let no_reply = input.no_reply;
+        let traceparent = input.traceparent.clone();
         let accepted = self.accept(&instance, &session, input).await?;
         let message = accepted.message.id.clone();
         let mut batch = Batch::new(&instance.place).durable();
@@ -44,6 +45,7 @@ impl Inner {
         batch.change_session(id, |session| session.time.updated = api::now());
         models::remember(&mut batch, &accepted.message.model);
         if !no_reply {
+            self.traces.keep(&message, traceparent.as_deref());
             batch.enqueue(id, &message);
         }
         match self.store.commit(batch).await {

@@ -27,7 +27,7 @@ fn environment(instance: &Instance, model: &Model) -> String {
         model.provider_id,
         model.id,
         instance.directory.display(),
-        instance.project.worktree,
+        instance.worktree().display(),
         std::env::consts::OS,
         chrono::Local::now().format("%a %b %e %Y"),
     )

@@ -46,8 +46,9 @@ impl Inner {
     /// Runs the waiting prompts of a session to their end.
     pub(crate) async fn turn(self: &Arc<Self>, session_id: &SessionId, run: &Arc<Run>) -> Result<Ran, Error> {
         let Some(session) = self.store.session(session_id)? else { return Ok(Ran::Here) };
-        let (lease, took_over) = match self.store.acquire(session_id).await? {
-            Acquire::Taken { lease, took_over } => (lease, took_over),
+        let (acquired, kept) = self.acquire(session_id).await?;
+        let (lease, took_over, revision) = match acquired {
+            Acquire::Taken { lease, took_over, revision } => (lease, took_over, revision),
             Acquire::Held { .. } => {
                 self.store.signal(session_id, Signal::Wake).await?;
                 return Ok(Ran::Elsewhere);
@@ -55,8 +56,11 @@ impl Inner {
         };
         let instance = self.instance(session.directory.as_ref());
         let turn = Arc::new(Turn::new(self, instance, session_id, lease, run));
-        match turn.work(took_over).await {
-            Ok(()) => Ok(Ran::Here),
+        match turn.work(took_over, revision, kept).await {
+            Ok(conversation) => {
+                self.kept.put(conversation);
+                Ok(Ran::Here)
+            }
             Err(error) => {
                 turn.give_back(&error).await;
                 Err(error)
@@ -78,14 +82,29 @@ impl Turn {
         Self { inner, instance, session_id, lease, run, options, called: Mutex::default() }
     }
 
-    async fn work(self: &Arc<Self>, took_over: bool) -> Result<(), Error> {
-        recover::repair(self, took_over).await?;
-        let mut conversation = Conversation::load(&self.inner.store, &self.session_id)?;
+    /// Gives the conversation as it is in the rows then.
+    async fn work(
+        self: &Arc<Self>,
+        took_over: bool,
+        revision: u64,
+        kept: Option<Conversation>,
+    ) -> Result<Conversation, Error> {
+        let repaired = recover::repair(self, took_over, kept.is_some()).await?;
+        let mut conversation = match kept.filter(|_| !repaired) {
+            Some(kept) => kept,
+            None => Conversation::load(&self.inner.store, &self.session_id, revision)?,
+        };
         self.know(&conversation);
         let mut unknown = 0;
+        // Clients are told `busy` before every look for work. The last one, which finds none, goes with the end: a commit
+        // of its own would cost a tenth of a short turn.
+        let mut looked = false;
         for round in 0.. {
+            let Some(user) = conversation.next(&self.inner.store)? else {
+                looked = true;
+                break;
+            };
             self.status(SessionStatus::Busy).await?;
-            let Some(user) = conversation.next(&self.inner.store)? else { break };
             if round == 0 {
                 self.name(&conversation, &user)?;
             }
@@ -109,7 +128,9 @@ impl Turn {
         if self.cancel().is_cancelled() {
             self.abandon(&mut conversation).await?;
         }
-        self.finish(&conversation).await
+        self.finish(&conversation, looked).await?;
+        conversation.pending.clear();
+        Ok(conversation)
     }
 
     /// Prompts that waited when the turn was aborted are aborted with it, visibly.
@@ -172,8 +193,11 @@ impl Turn {
 
     /// The end of the turn, in one durable commit: its prompts are done, its asks are settled, the session is idle and
     /// free.
-    async fn finish(&self, conversation: &Conversation) -> Result<(), Error> {
+    async fn finish(&self, conversation: &Conversation, looked: bool) -> Result<(), Error> {
         let mut batch = self.batch().durable();
+        if looked {
+            batch.event(EventBody::SessionStatus { session_id: self.session_id.clone(), status: SessionStatus::Busy });
+        }
         let filter = AskFilter { session: Some(self.session_id.clone()), ..AskFilter::default() };
         for ask in self.store().permissions(&filter)? {
             let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
@@ -229,7 +253,10 @@ pub(crate) fn assistant(
         parent_id: parent.clone(),
         mode: agent.to_owned(),
         agent: agent.to_owned(),
-        path: AssistantPath { cwd: instance.place.directory.to_string(), root: instance.project.worktree.clone() },
+        path: AssistantPath {
+            cwd: instance.place.directory.to_string(),
+            root: instance.worktree().to_string_lossy().into_owned(),
+        },
         cost: Usd::default(),
         tokens: Tokens::default(),
         model_id: model.model_id.clone(),
@@ -246,16 +273,21 @@ pub(crate) fn assistant(
 
 /// The messages of a session, and which of them wait for an answer.
 pub(crate) struct Conversation {
-    session: SessionId,
+    pub(crate) session: SessionId,
+    /// The store's when the messages were read.
+    pub(crate) revision: u64,
+    /// What the messages take as JSON, about.
+    pub(crate) bytes: usize,
     pub(crate) messages: Vec<MessageWithParts>,
     /// The accepted prompts that this turn has seen, in the order of their acceptance.
     pub(crate) pending: Vec<MessageId>,
 }
 
 impl Conversation {
-    fn load(store: &Store, session: &SessionId) -> Result<Self, StoreError> {
+    fn load(store: &Store, session: &SessionId, revision: u64) -> Result<Self, StoreError> {
         let messages = store.messages(session, None, None)?.messages;
-        Ok(Self { session: session.clone(), messages, pending: Vec::new() })
+        let bytes = messages.iter().map(size).sum();
+        Ok(Self { session: session.clone(), revision, bytes, messages, pending: Vec::new() })
     }
 
     /// The prompt to answer next: the newest that waits, unless it has its final answer. What came in meanwhile joins the
@@ -269,8 +301,8 @@ impl Conversation {
         let accepted = inbox.iter().filter_map(|row| store.message(&row.message_id).transpose());
         for message in newer.into_iter().filter(|m| m.info.as_user().is_some()).map(Ok).chain(accepted) {
             let message = message?;
-            if !self.messages.iter().any(|m| m.info.id() == message.info.id()) {
-                self.messages.push(message);
+            if !self.messages.iter().rev().any(|m| m.info.id() == message.info.id()) {
+                self.add(message);
             }
         }
         for row in inbox {
@@ -302,8 +334,32 @@ impl Conversation {
 
     /// Adds a finished step.
     pub(crate) fn push(&mut self, message: AssistantMessage, parts: Vec<api::Part>) {
-        self.messages.push(MessageWithParts { info: Message::Assistant(message), parts });
+        self.add(MessageWithParts { info: Message::Assistant(message), parts });
     }
+
+    fn add(&mut self, message: MessageWithParts) {
+        self.bytes += size(&message);
+        self.messages.push(message);
+    }
+}
+
+/// What a message takes as JSON.
+fn size(message: &MessageWithParts) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // What cannot be written as JSON could not be stored either.
+    let _ = serde_json::to_writer(&mut count, message);
+    count.0
 }
 
 /// Whether an answer ends its turn.

@@ -9,65 +9,6 @@ use api::{Host, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, Q
 use common::Lab;
 use serde_json::{Value, json};
 
-/// What a scenario looks like from outside: the steps that clients depend on, without ids, times and texts.
-fn outline(events: &[Value]) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut users: Vec<String> = Vec::new();
-    let mut running: Vec<String> = Vec::new();
-    for event in events {
-        let properties = &event["properties"];
-        let line = match event["type"].as_str().unwrap_or_default() {
-            "message.updated" => {
-                if properties["info"]["role"] == "user" {
-                    users.push(properties["info"]["id"].as_str().unwrap_or_default().to_owned());
-                }
-                continue;
-            }
-            "message.part.updated" => {
-                let part = &properties["part"];
-                let kind = part["type"].as_str().unwrap_or_default();
-                if users.iter().any(|id| part["messageID"] == id.as_str()) {
-                    format!("user {kind}")
-                } else if kind == "tool" {
-                    // How often a running call tells about itself is a matter of time.
-                    let id = part["id"].as_str().unwrap_or_default().to_owned();
-                    if part["state"]["status"] == "running" && {
-                        let known = running.contains(&id);
-                        running.push(id);
-                        known
-                    } {
-                        continue;
-                    }
-                    format!(
-                        "tool {} {}",
-                        part["tool"].as_str().unwrap_or_default(),
-                        part["state"]["status"].as_str().unwrap_or_default()
-                    )
-                } else if kind == "text" || kind == "reasoning" {
-                    format!("{kind} {}", if part["time"]["end"].is_null() { "start" } else { "end" })
-                } else if kind == "step-finish" {
-                    format!("step-finish {}", part["reason"].as_str().unwrap_or_default())
-                } else if kind == "patch" {
-                    continue;
-                } else {
-                    kind.to_owned()
-                }
-            }
-            "message.part.delta" => "delta".to_owned(),
-            "session.error" => format!("error {}", properties["error"]["name"].as_str().unwrap_or_default()),
-            "permission.replied" => format!("replied {}", properties["reply"].as_str().unwrap_or_default()),
-            kind @ ("permission.asked" | "question.asked" | "question.replied" | "question.rejected"
-            | "session.idle") => kind.to_owned(),
-            _ => continue,
-        };
-        // So is into how many deltas a text is cut.
-        if line != "delta" || lines.last() != Some(&line) {
-            lines.push(line);
-        }
-    }
-    lines
-}
-
 /// The prompts of a scenario, in order.
 fn prompts(events: &[Value]) -> Vec<String> {
     let of_user = |event: &&Value| {
@@ -81,7 +22,7 @@ fn prompts(events: &[Value]) -> Vec<String> {
 }
 
 /// Plays a scenario and compares the outlines.
-async fn replay(scenario: &str, config: Value, feedback: Option<&str>, side_by_side: bool) {
+async fn replay(scenario: &str, config: Value, feedback: Option<&str>) {
     let recorded = testkit::recorded_events(scenario);
     let lab = Lab::with(config);
     lab.project.write("hello.txt", "hello world\n");
@@ -129,24 +70,13 @@ async fn replay(scenario: &str, config: Value, feedback: Option<&str>, side_by_s
         }
     }
     let ours: Vec<Value> = events.events().iter().map(|e| serde_json::to_value(&**e).unwrap()).collect();
-    let outlines =
-        if side_by_side { [by_part(&ours), by_part(&recorded)] } else { [outline(&ours), outline(&recorded)] };
-    let [got, want] = outlines;
-    assert_eq!(got, want, "{scenario}: the left side is ours, the right side is recorded");
+    // Connections are the server's.
+    let of_turns = |events: &[Value]| {
+        let lines = testkit::outline(events);
+        lines.into_iter().filter(|line| !line.starts_with("server.")).collect::<Vec<_>>()
+    };
+    assert_eq!(of_turns(&ours), of_turns(&recorded), "{scenario}: the left side is ours, the right side is recorded");
     lab.engine.shutdown().await;
-}
-
-/// Calls that run side by side end in any order: what each part goes through is compared instead.
-fn by_part(events: &[Value]) -> Vec<String> {
-    let mut parts: Vec<(String, Vec<Value>)> = Vec::new();
-    for event in events.iter().filter(|e| e["type"] == "message.part.updated") {
-        let id = event["properties"]["part"]["id"].as_str().unwrap().to_owned();
-        match parts.iter_mut().find(|(known, _)| *known == id) {
-            Some((_, list)) => list.push(event.clone()),
-            None => parts.push((id, vec![event.clone()])),
-        }
-    }
-    parts.iter().map(|(_, list)| outline(list).join(", ")).collect()
 }
 
 fn asking() -> Value {
@@ -157,7 +87,7 @@ macro_rules! scenario {
     ($($name:ident: $scenario:literal, $config:expr, $feedback:expr;)*) => {$(
         #[tokio::test]
         async fn $name() {
-            replay($scenario, $config, $feedback, false).await;
+            replay($scenario, $config, $feedback).await;
         }
     )*};
 }
@@ -185,10 +115,6 @@ scenario! {
     empty_answer: "17_llm_empty", json!({}), None;
     cut_by_length: "17_llm_finish_length", json!({}), None;
     dropped_stream: "17_llm_drop_stream", json!({}), None;
-}
-
-#[tokio::test]
-async fn side_by_side() {
-    replay("05_tool_parallel", json!({}), None, true).await;
-    replay("05_tool_read", json!({}), None, true).await;
+    side_by_side: "05_tool_parallel", json!({}), None;
+    reads_side_by_side: "05_tool_read", json!({}), None;
 }

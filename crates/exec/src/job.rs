@@ -7,17 +7,21 @@ use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::termios::isatty;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep_until};
 
+use crate::supervise::own_session;
 use crate::wire::{LEN, Message, TERMINATE};
 use crate::{End, ExecError, GRACE, SUPERVISE_ARG, Spec};
 
 /// What a job reports.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// The command began; told for those on a terminal.
+    Running,
     /// The command ended.
     Ended(End),
     /// Nothing of it is left.
@@ -37,6 +41,20 @@ impl Job {
             Self::Supervised(job) => job.next(spec).await,
             Self::Direct(job) => job.next(spec).await,
         }
+    }
+
+    /// Waits until a command on a terminal began; gives its process id.
+    pub(crate) async fn running(&mut self, spec: &Spec) -> Result<i32, ExecError> {
+        let pid = match self {
+            Self::Supervised(job) => match job.next(spec).await? {
+                Event::Running => job.session,
+                Event::Ended(_) | Event::Gone => None,
+            },
+            // Its start was waited for.
+            Self::Direct(job) => job.group,
+        };
+        let unknown = || ExecError::Io { program: spec.program.clone(), source: io::ErrorKind::InvalidData.into() };
+        pid.map(|pid| pid.as_raw_nonzero().get()).ok_or_else(unknown)
     }
 
     /// Ends the command: SIGTERM, and SIGKILL after [`GRACE`].
@@ -106,6 +124,7 @@ impl Supervised {
             self.filled = 0;
             match Message::decode(self.message) {
                 Some(Message::Started(pid)) => self.session = Pid::from_raw(pid),
+                Some(Message::Running) => return Ok(Event::Running),
                 Some(Message::Failed(errno)) => {
                     let source = io::Error::from_raw_os_error(errno);
                     return Err(ExecError::Spawn { program: spec.program.clone(), source });
@@ -146,15 +165,21 @@ pub(crate) struct Direct {
 impl Direct {
     pub(crate) fn start(spec: &Spec, output: OwnedFd) -> Result<Direct, ExecError> {
         let start = || -> io::Result<Direct> {
-            let child = Command::new(&spec.program)
+            let on_terminal = isatty(&output);
+            let mut command = Command::new(&spec.program);
+            command
                 .args(&spec.args)
                 .current_dir(&spec.cwd)
                 .envs(spec.env.iter().map(|(name, value)| (name, value)))
-                .stdin(Stdio::null())
+                .stdin(if on_terminal { Stdio::from(output.try_clone()?) } else { Stdio::null() })
                 .stdout(output.try_clone()?)
-                .stderr(output)
-                .process_group(0)
-                .spawn()?;
+                .stderr(output);
+            if on_terminal {
+                own_session(command.as_std_mut(), on_terminal, None);
+            } else {
+                command.process_group(0);
+            }
+            let child = command.spawn()?;
             let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
             Ok(Direct { child, group, kill_at: None, ended: false })
         };

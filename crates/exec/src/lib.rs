@@ -10,6 +10,7 @@ mod output;
 mod run;
 mod spec;
 mod supervise;
+mod terminal;
 mod tree;
 mod wire;
 
@@ -17,6 +18,7 @@ pub use output::{Output, SPILL_LIMIT};
 pub use run::Exec;
 pub use spec::{End, Outcome, Spec};
 pub use supervise::supervise;
+pub use terminal::{Process, Size, Terminal};
 
 use std::ffi::OsString;
 use std::io;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::job::{Direct, Event, Job, Supervised, until};
 use crate::output::Sink;
+use crate::terminal::{Process, Size, Terminal};
 use crate::{End, ExecError, GRACE, KILL_WAIT, Outcome, Spec};
 
 /// What is read at once, in bytes.
@@ -74,6 +75,7 @@ impl Exec {
                     count => emit(&sink.push(&buffer[..count]), on_output),
                 },
                 event = job.next(&spec) => match event {
+                    Ok(Event::Running) => {}
                     Ok(Event::Ended(how)) => {
                         end.get_or_insert(how);
                         limit = Some(Instant::now() + KILL_WAIT);
@@ -106,22 +108,33 @@ impl Exec {
         Ok(Outcome { end, output })
     }
 
+    /// Starts a command on a terminal of its own. The timeout of `spec` and what it says about output do not apply.
+    pub async fn terminal(&self, spec: Spec, size: Size) -> Result<(Terminal, Process), ExecError> {
+        let opened = Terminal::open(size);
+        let (terminal, slave) = opened.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
+        let job = self.spawn(&spec, slave)?;
+        Ok((terminal, Process::started(job, spec).await?))
+    }
+
     fn start(&self, spec: &Spec) -> Result<(Job, Receiver), ExecError> {
-        if !spec.cwd.is_dir() {
-            return Err(ExecError::Directory(spec.cwd.clone()));
-        }
         let pipe = || -> io::Result<(Receiver, OwnedFd)> {
             let (read, write) = io::pipe()?;
             Ok((Receiver::from_owned_fd(read.into())?, write.into()))
         };
         let (read, write) = pipe().map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
-        let job = match &*self.mode {
+        Ok((self.spawn(spec, write)?, read))
+    }
+
+    fn spawn(&self, spec: &Spec, output: OwnedFd) -> Result<Job, ExecError> {
+        if !spec.cwd.is_dir() {
+            return Err(ExecError::Directory(spec.cwd.clone()));
+        }
+        Ok(match &*self.mode {
             Mode::Supervised { program, lock } => {
-                Job::Supervised(Supervised::start(program, lock.as_ref(), spec, write)?)
+                Job::Supervised(Supervised::start(program, lock.as_ref(), spec, output)?)
             }
-            Mode::Direct => Job::Direct(Direct::start(spec, write)?),
-        };
-        Ok((job, read))
+            Mode::Direct => Job::Direct(Direct::start(spec, output)?),
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 //! needs no tricks with inherited descriptors on Trefoil's side. It adopts every orphan below it (child subreaper), and
 //! ends only when nothing below it is left: after the command's end, on request, or when the socket closes, which the
 //! kernel does for us however Trefoil dies. Until then it keeps the lock.
+//!
+//! If the output is a terminal, it is the command's own: its input and its controlling terminal too.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,10 +19,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpgid, getpid, getppid, pidfd_open, set_child_subreaper,
-    set_parent_process_death_signal, setpgid, setsid, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpgid, getpid, getppid, ioctl_tiocsctty, pidfd_open,
+    set_child_subreaper, set_parent_process_death_signal, setpgid, setsid, wait,
 };
 use rustix::stdio;
+use rustix::termios::isatty;
 
 use crate::GRACE;
 use crate::tree::signal_below;
@@ -50,8 +53,12 @@ pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     if orders(&control, None, Duration::ZERO) == Order::Abandon {
         return ExitCode::SUCCESS;
     }
-    match spawn(args, output, &control) {
+    let on_terminal = isatty(&output);
+    match spawn(args, output, on_terminal, &control) {
         Ok(command) => {
+            if on_terminal {
+                say(&mut control, Message::Running);
+            }
             Supervisor { control, command, status: None }.run();
             ExitCode::SUCCESS
         }
@@ -86,36 +93,49 @@ fn take_descriptors() -> io::Result<(UnixStream, OwnedFd, OwnedFd)> {
     Ok((UnixStream::from(control), output, lock))
 }
 
-fn spawn(mut args: impl Iterator<Item = OsString>, output: OwnedFd, control: &UnixStream) -> io::Result<Pid> {
+fn spawn(
+    mut args: impl Iterator<Item = OsString>,
+    output: OwnedFd,
+    on_terminal: bool,
+    control: &UnixStream,
+) -> io::Result<Pid> {
     set_child_subreaper(Some(getpid()))?;
     let program = args.next().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    let input = if on_terminal { Stdio::from(output.try_clone()?) } else { Stdio::null() };
+    command.args(args).stdin(input).stdout(output.try_clone()?).stderr(output);
     // Invariant: below `cli` nothing reads the environment. This is the process's main, and it only forgets names.
     for (name, _) in
         std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()))
     {
         command.env_remove(name);
     }
-    own_session(&mut command, control.try_clone()?);
+    own_session(&mut command, on_terminal, Some(control.try_clone()?));
     let child = command.spawn()?;
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// A session of its own: no terminal whose signals or password prompts could reach the command, and a process group
-/// that we are not in. If we are killed, the kernel kills the command. The session is told to Trefoil before the command
-/// can do anything: should it kill us, Trefoil knows what else to kill.
+/// A session of its own: no terminal but its own whose signals or password prompts could reach the command, and a
+/// process group that we are not in.
+///
+/// A supervisor passes its control socket: if it is killed, the kernel kills the command, and the session is told to
+/// Trefoil before the command can do anything: should it kill us, Trefoil knows what else to kill.
 #[expect(
     unsafe_code,
     reason = "std starts no sessions; what is done between fork and exec must be, and is, fit for it"
 )]
-fn own_session(command: &mut Command, control: UnixStream) {
+pub(crate) fn own_session(command: &mut Command, on_terminal: bool, control: Option<UnixStream>) {
     // SAFETY: the closure allocates nothing, takes no lock and makes async-signal-safe system calls only.
     unsafe {
         command.pre_exec(move || {
             let session = setsid()?;
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            rustix::io::write(&control, &Message::Started(session.as_raw_nonzero().get()).encode())?;
+            if on_terminal {
+                ioctl_tiocsctty(stdio::stdin())?;
+            }
+            if let Some(control) = &control {
+                set_parent_process_death_signal(Some(Signal::KILL))?;
+                rustix::io::write(control, &Message::Started(session.as_raw_nonzero().get()).encode())?;
+            }
             Ok(())
         });
     }

@@ -7,11 +7,14 @@ pub(crate) const TERMINATE: u8 = b'T';
 /// The length of a message of the supervisor.
 pub(crate) const LEN: usize = 5;
 
-/// What the supervisor says: `Started`, then `Exited` or `Signalled`, then `Clean`; or `Failed` in their place.
+/// What the supervisor says: `Started`, then `Exited` or `Signalled`, then `Clean`; or `Failed` in their place. On a
+/// terminal it says `Running` after `Started`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     /// The command is about to run, as the leader of the session with this id.
     Started(i32),
+    /// The command's program could be started.
+    Running,
     /// The command could not be started: an errno.
     Failed(i32),
     /// The command exited with a code.
@@ -26,6 +29,7 @@ impl Message {
     pub(crate) fn encode(self) -> [u8; LEN] {
         let (tag, value) = match self {
             Self::Started(pid) => (b'P', pid),
+            Self::Running => (b'R', 0),
             Self::Failed(errno) => (b'E', errno),
             Self::Exited(code) => (b'X', code),
             Self::Signalled(signal) => (b'S', signal),
@@ -39,6 +43,7 @@ impl Message {
         let value = i32::from_le_bytes([a, b, c, d]);
         Some(match tag {
             b'P' => Self::Started(value),
+            b'R' => Self::Running,
             b'E' => Self::Failed(value),
             b'X' => Self::Exited(value),
             b'S' => Self::Signalled(value),

@@ -17,13 +17,16 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 use tokio_util::sync::CancellationToken;
-use trefoil_exec::{End, Exec, ExecError, Outcome, SUPERVISE_ARG, Spec, supervise};
+use trefoil_exec::{End, Exec, ExecError, Outcome, Process, SUPERVISE_ARG, Size, Spec, Terminal, supervise};
 
 /// How long an event may take before its test fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The first argument that makes this binary a Trefoil that is about to be killed: `OWN lock-file command`.
 const OWN: &str = "own";
+
+/// The same, with a terminal for the command: `OWN_TERMINAL command`.
+const OWN_TERMINAL: &str = "own-terminal";
 
 type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -50,6 +53,10 @@ const TESTS: &[(&str, Test)] = tests![
     the_lock_is_held_until_all_are_dead,
     a_hundred_at_once,
     without_a_supervisor,
+    a_terminal_is_the_commands_own,
+    a_terminal_is_left_without_a_trace,
+    a_killed_owner_leaves_no_terminal,
+    a_program_that_is_missing_has_no_terminal,
 ];
 
 fn main() -> ExitCode {
@@ -60,6 +67,7 @@ fn main() -> ExitCode {
             let lock = File::options().read(true).write(true).open(args.next().unwrap()).unwrap();
             return own(lock, args.next().unwrap().to_str().unwrap());
         }
+        Some(first) if first == OWN_TERMINAL => return own_terminal(args.next().unwrap().to_str().unwrap()),
         // What `cargo test` passes on, a name to look for among them.
         _ => {}
     }
@@ -374,4 +382,95 @@ async fn without_a_supervisor() {
     assert_eq!(outcome.end, End::TimedOut);
     assert_gone(&outcome, 1);
     assert!(matches!(run(Spec { program: "no-such".into(), ..shell("") }).await, Err(ExecError::Spawn { .. })));
+}
+
+/// Reads until the text is shown; gives all that was shown up to then.
+async fn shown(terminal: &Terminal, wanted: &str) -> String {
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    while !text.contains(wanted) {
+        let count = bounded(terminal.read(&mut buffer)).await.unwrap();
+        assert_ne!(count, 0, "{wanted:?} was not shown: {text:?}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    text
+}
+
+async fn a_terminal_is_the_commands_own() {
+    for exec in [exec(None), Exec::direct()] {
+        let script = "tty >/dev/null && stty size; read -r line; echo \"got $line\"; stty size; read -r line; exit 7";
+        let (terminal, mut process) = bounded(exec.terminal(shell(script), Size::default())).await.unwrap();
+        assert!(!is_gone(Pid::from_raw(process.pid()).unwrap()));
+        shown(&terminal, "24 80").await;
+        terminal.resize(Size { rows: 10, cols: 40 }).unwrap();
+        terminal.write(b"hello\n").await.unwrap();
+        shown(&terminal, "10 40").await;
+        terminal.write(b"\n").await.unwrap();
+        assert_eq!(bounded(process.ended()).await.unwrap(), End::Exited(7));
+        let mut rest = [0; 64];
+        while bounded(terminal.read(&mut rest)).await.unwrap() > 0 {}
+    }
+}
+
+/// A shell on a terminal that ignores all requests to end, with a child and a daemon, and what it showed: their pids.
+async fn stubborn_terminal() -> (Process, Vec<Pid>) {
+    let daemon = "( (setsid -f bash -c 'echo $$; exec sleep 1000') & );";
+    let script = format!("trap '' TERM HUP; {} {daemon} wait; sleep 1000", stubborn(""));
+    let (terminal, process) = exec(None).terminal(shell(&script), Size::default()).await.unwrap();
+    let mut text = String::new();
+    while text.lines().count() < 2 || !text.ends_with('\n') {
+        text += &shown(&terminal, "\n").await;
+    }
+    (process, pids(&text))
+}
+
+async fn a_terminal_is_left_without_a_trace() {
+    let (mut process, family) = stubborn_terminal().await;
+    process.terminate();
+    assert_eq!(bounded(process.ended()).await.unwrap(), End::Signalled(9));
+    assert_eq!(family.len(), 2);
+    assert!(family.into_iter().all(is_gone));
+    let (process, family) = stubborn_terminal().await;
+    drop(process);
+    family.into_iter().for_each(wait_dead);
+}
+
+/// A Trefoil that shows what a command shows on its terminal.
+fn own_terminal(command: &str) -> ExitCode {
+    use std::io::Write;
+    runtime().block_on(async {
+        let (terminal, _process) = exec(None).terminal(shell(command), Size::default()).await.unwrap();
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = terminal.read(&mut buffer).await {
+            std::io::stdout().write_all(&buffer[..count]).unwrap();
+        }
+    });
+    ExitCode::FAILURE
+}
+
+async fn a_killed_owner_leaves_no_terminal() {
+    let daemon = "( (setsid -f bash -c 'echo $$; exec sleep 1000') & );";
+    let script = format!("trap '' TERM HUP; echo $$ $PPID; {} {daemon} wait; sleep 1000", stubborn(""));
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args([OWN_TERMINAL, &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(owner.stdout.take().unwrap()).lines().take(3);
+    let family = lines.flat_map(|line| pids(&line.unwrap())).collect::<Vec<_>>();
+    assert_eq!(family.len(), 4);
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    family.into_iter().for_each(wait_dead);
+}
+
+async fn a_program_that_is_missing_has_no_terminal() {
+    for exec in [exec(None), Exec::direct()] {
+        let missing = Spec { program: "no-such-program".into(), ..shell("") };
+        let error = bounded(exec.terminal(missing, Size::default())).await.err().unwrap();
+        assert!(matches!(&error, ExecError::Spawn { .. }), "{error}");
+        let nowhere = Spec { cwd: "/no/such/place".into(), ..shell("true") };
+        let error = bounded(exec.terminal(nowhere, Size::default())).await.err().unwrap();
+        assert!(matches!(error, ExecError::Directory(_)), "{error}");
+    }
 }

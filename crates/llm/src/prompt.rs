@@ -26,8 +26,6 @@ pub struct Settings {
     pub max_output: Option<u64>,
     /// Vendor options, merged into the request's body.
     pub options: JsonMap,
-    /// The JSON schema that the answer must fit.
-    pub schema: Option<Json>,
     /// Further headers of this request; they win over the endpoint's.
     pub headers: Vec<(String, String)>,
     /// The user message that is answered; [`crate::Script`] rules may match it.

@@ -325,6 +325,26 @@ impl Batch {
         self.ops.push(Op::Release(lease.clone()));
     }
 
+    /// Whether it changes a conversation, other than its own turn does that and other than by a prompt that goes into the
+    /// inbox. What a turn knows of its conversation stays true but for such batches.
+    pub(crate) fn disturbs(&self) -> bool {
+        let own = |session: &SessionId| self.fence.as_ref().is_some_and(|lease| lease.session == *session);
+        let enqueued =
+            |id: &MessageId| self.ops.iter().any(|op| matches!(op, Op::Enqueue { message, .. } if message == id));
+        let inserted = |id: &MessageId| {
+            self.ops.iter().any(|op| matches!(op, Op::Message { id: new, insert: true, .. } if new == id))
+        };
+        self.ops.iter().any(|op| match op {
+            Op::Message { id: message, session, .. } | Op::Part { message, session, .. } => {
+                !(own(session) || enqueued(message) && inserted(message))
+            }
+            // They do not tell the session; a turn removes nothing of another one's.
+            Op::DeleteMessage(_) | Op::DeletePart(_) | Op::Dequeue(_) => self.fence.is_none(),
+            Op::DeleteSession(_) => true,
+            _ => false,
+        })
+    }
+
     fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {
         match serde_json::to_string(value) {
             Ok(json) => Some(json),

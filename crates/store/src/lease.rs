@@ -54,6 +54,9 @@ pub enum Acquire {
         /// Whether its last holder did not give it back: a process that died, or this one when it could not write. Its
         /// turn was cut off.
         took_over: bool,
+        /// A number that is another one whenever a conversation, of whatever session, may have been changed by anything
+        /// but its own turn or a prompt that went into its inbox.
+        revision: u64,
     },
     /// Another live process holds it.
     Held {
@@ -182,7 +185,12 @@ pub(crate) fn row(conn: &Connection, session: &SessionId) -> Result<Option<(Stri
 }
 
 /// Takes the lease if it is free or its owner is dead. Must run in a transaction.
-pub(crate) fn acquire(conn: &Connection, owners: &Owners, session: &SessionId) -> Result<Acquire, StoreError> {
+pub(crate) fn acquire(
+    conn: &Connection,
+    owners: &Owners,
+    session: &SessionId,
+    revision: u64,
+) -> Result<Acquire, StoreError> {
     let before = row(conn, session)?;
     if let Some((owner, _)) = &before
         && *owner != owners.name
@@ -196,7 +204,7 @@ pub(crate) fn acquire(conn: &Connection, owners: &Owners, session: &SessionId) -
     conn.prepare_cached("INSERT OR REPLACE INTO lease (session, owner, epoch) VALUES (?1, ?2, ?3)")?
         .execute(params![session.as_str(), owners.name, int(epoch)])?;
     let lease = Lease { session: session.clone(), owner: owners.name.clone(), epoch };
-    Ok(Acquire::Taken { lease, took_over: before.is_some() })
+    Ok(Acquire::Taken { lease, took_over: before.is_some(), revision })
 }
 
 /// The next number of a counter that never goes back.

@@ -210,6 +210,11 @@ impl Store {
         Ok(stream)
     }
 
+    /// How many writes wait or are on their way.
+    pub fn queued(&self) -> usize {
+        writer::QUEUE.saturating_sub(self.inner.room.available_permits())
+    }
+
     async fn ask_writer(&self, work: Work) -> Result<Done, StoreError> {
         let room = self.inner.room.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();

@@ -1,5 +1,6 @@
 //! The reading side: a few connections that see the last commit, and the queries over them.
 
+mod history;
 mod message;
 mod session;
 mod state;

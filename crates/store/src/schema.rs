@@ -67,7 +67,7 @@ fn prepare(path: &Path) -> Result<(), StoreError> {
 
 fn connect(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
     let mut conn = Connection::open_with_flags(path, flags())?;
-    conn.busy_timeout(busy)?;
+    set_up(&conn, busy)?;
     // Until the file is known to be ours, closing it must not move pages from the WAL into it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     identify(path, &conn)?;
@@ -137,10 +137,18 @@ fn flags() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
+/// What every connection needs.
+fn set_up(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
+    conn.busy_timeout(busy)?;
+    // Otherwise the planner looks at bound values, and a kept statement is compiled anew whenever they change.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
+}
+
 /// A connection that only reads. It is opened writable, as WAL readers share an index file that they may have to make.
 pub(crate) fn reader(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
     let conn = Connection::open_with_flags(path, flags())?;
-    conn.busy_timeout(busy)?;
+    set_up(&conn, busy)?;
     conn.pragma_update(None, "query_only", true)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)

@@ -109,6 +109,10 @@ pub(crate) struct State {
     signals_left: bool,
     /// Rows added to the log since it was last found short enough.
     grown: u64,
+    /// Counts what may have changed a conversation behind the back of its turn.
+    revision: u64,
+    /// The data version when the revision was last told.
+    told: i64,
 }
 
 impl Writer {
@@ -208,18 +212,24 @@ impl Writer {
     fn apply(&mut self, group: &[Job]) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let mut outcomes = Vec::with_capacity(group.len());
         let mut logged = 0;
+        // One job alone needs no savepoint, which copies every page that is changed: it takes the transaction with it.
+        let alone = group.len() == 1;
         for job in group {
-            self.conn.prepare_cached("SAVEPOINT job")?.execute([])?;
+            if !alone {
+                self.conn.prepare_cached("SAVEPOINT job")?.execute([])?;
+            }
             let outcome = self.one(&job.work);
             match &outcome {
                 Ok(Outcome::Applied(applied)) => logged += applied.logged,
                 Ok(_) => {}
-                Err(error) if self.conn.is_autocommit() => return Err(error.clone()),
+                Err(error) if alone || self.conn.is_autocommit() => return Err(error.clone()),
                 Err(_) => {
                     self.conn.prepare_cached("ROLLBACK TO job")?.execute([])?;
                 }
             }
-            self.conn.prepare_cached("RELEASE job")?.execute([])?;
+            if !alone {
+                self.conn.prepare_cached("RELEASE job")?.execute([])?;
+            }
             outcomes.push(outcome);
         }
         let grown = self.prune(self.state.grown + logged)?;
@@ -238,10 +248,17 @@ impl Writer {
         }
     }
 
-    fn one(&self, work: &Work) -> Result<Outcome, StoreError> {
+    fn one(&mut self, work: &Work) -> Result<Outcome, StoreError> {
         match work {
-            Work::Commit(batch) => apply::batch(&self.conn, batch).map(Outcome::Applied),
-            Work::Acquire(session) => lease::acquire(&self.conn, &self.owners, session).map(Outcome::Acquire),
+            Work::Commit(batch) => {
+                // Counted even if the batch fails: too often is harmless.
+                self.state.revision += u64::from(batch.disturbs());
+                apply::batch(&self.conn, batch).map(Outcome::Applied)
+            }
+            Work::Acquire(session) => {
+                let revision = self.revision()?;
+                lease::acquire(&self.conn, &self.owners, session, revision).map(Outcome::Acquire)
+            }
             Work::Signal(session, signal) => match lease::row(&self.conn, session)? {
                 Some((owner, _)) if owner == self.owners.name() => Ok(Outcome::Deliver),
                 Some((owner, _)) if self.owners.alive(&owner) => {
@@ -251,6 +268,21 @@ impl Writer {
                 _ => Ok(Outcome::Sent(false)),
             },
         }
+    }
+
+    /// What another process committed may have changed any conversation. Inside a transaction nothing can follow.
+    fn revision(&mut self) -> Result<u64, StoreError> {
+        let version = self.data_version()?;
+        if version != self.state.told {
+            self.state.told = version;
+            self.state.revision += 1;
+        }
+        Ok(self.state.revision)
+    }
+
+    /// A number that is another one whenever another process has committed.
+    fn data_version(&self) -> Result<i64, StoreError> {
+        Ok(self.conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
     }
 
     /// Cuts the log to its bound, a piece at a time. Gives back how much growth is still to be looked at.
@@ -342,7 +374,7 @@ impl Writer {
 
     /// Looks for what other processes committed.
     fn poll(&mut self) -> Result<(), StoreError> {
-        let version: i64 = self.conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        let version = self.data_version()?;
         if version != self.state.data_version {
             self.catch_up(log::tip(&self.conn)?);
             self.count_leases();

@@ -95,7 +95,7 @@ async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living()
     assert!(store.statuses().unwrap().is_empty(), "a dead process makes nothing busy");
     assert_eq!(store.unfinished().unwrap(), vec![the_session()]);
     assert!(!store.signal(&the_session(), Signal::Abort).await.unwrap());
-    let Acquire::Taken { lease, took_over } = store.acquire(&the_session()).await.unwrap() else { panic!() };
+    let Acquire::Taken { lease, took_over, .. } = store.acquire(&the_session()).await.unwrap() else { panic!() };
     assert!(took_over && lease.epoch() > epoch.parse().unwrap());
     store.commit(batch().fence(&lease)).await.unwrap();
 }

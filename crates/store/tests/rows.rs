@@ -430,7 +430,7 @@ proptest! {
             let query = SessionQuery {
                 project: project.map(|p| p.to_string()),
                 directory: directory.map(|d| d.to_string()),
-                roots, search, start, before, limit,
+                roots, search, start, before, limit, ..SessionQuery::default()
             };
             let wanted: Vec<Session> = sessions
                 .iter()
@@ -444,5 +444,115 @@ proptest! {
                 .collect();
             prop_assert_eq!(store.sessions(&query).unwrap(), wanted, "{:?}", query);
         }
+    }
+}
+
+/// What a turn reads of the revision when it takes the lease; it gives the lease back.
+async fn revision(store: &Store, session: &SessionId) -> u64 {
+    let Acquire::Taken { lease, revision, .. } = store.acquire(session).await.unwrap() else { panic!() };
+    let mut end = batch().fence(&lease);
+    end.release(&lease);
+    store.commit(end).await.unwrap();
+    revision
+}
+
+#[tokio::test]
+async fn the_revision_stays_for_turns_and_prompts_and_tells_of_everything_else() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let session = session("s", 1);
+    let message = user(&session.id, 1);
+    let part = text(&message, "a", false);
+    let mut first = batch();
+    first.session(&session);
+    store.commit(first).await.unwrap();
+    let before = revision(&store, &session.id).await;
+
+    let lease = lease(&store, &session.id).await;
+    let mut turn = batch().fence(&lease);
+    turn.message(&message);
+    turn.part(&part);
+    turn.dequeue(message.id());
+    turn.release(&lease);
+    store.commit(turn).await.unwrap();
+    let prompt = user(&session.id, 2);
+    let mut accepted = batch();
+    accepted.insert_message(&prompt);
+    accepted.part(&text(&prompt, "b", false));
+    accepted.enqueue(&session.id, prompt.id());
+    store.commit(accepted).await.unwrap();
+    assert_eq!(revision(&store, &session.id).await, before);
+
+    let of_another_turn = |lease: &Lease| {
+        let mut batch = batch().fence(lease);
+        batch.message(&message);
+        batch
+    };
+    let unfenced = |fill: &dyn Fn(&mut Batch)| {
+        let mut batch = batch();
+        fill(&mut batch);
+        batch
+    };
+    let disturbing = [
+        unfenced(&|batch| batch.part(&with_text(&part, "changed", Some(2)))),
+        unfenced(&|batch| batch.message(&message)),
+        unfenced(&|batch| batch.insert_message(&user(&session.id, 3))),
+        unfenced(&|batch| {
+            batch.part(&part);
+            batch.enqueue(&session.id, message.id());
+        }),
+        unfenced(&|batch| batch.dequeue(prompt.id())),
+        unfenced(&|batch| batch.delete_part(part.head().map(|head| &head.id).unwrap())),
+        unfenced(&|batch| batch.delete_message(message.id())),
+        unfenced(&|batch| batch.delete_session(&SessionId::new())),
+        of_another_turn(&common::lease(&store, &SessionId::new()).await),
+    ];
+    let mut last = before;
+    for batch in disturbing {
+        let what = format!("{batch:?}");
+        store.commit(batch).await.unwrap();
+        let now = revision(&store, &session.id).await;
+        assert_ne!(now, last, "{what}");
+        last = now;
+    }
+
+    // Another store is another process: whatever it commits may be anything.
+    temp.open().commit(toast_batch("hello")).await.unwrap();
+    let now = revision(&store, &session.id).await;
+    assert_ne!(now, last);
+    assert_eq!(revision(&store, &session.id).await, now);
+}
+
+#[tokio::test]
+async fn each_message_of_a_page_has_its_own_parts() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let session = session("s", 1);
+    let mut all = batch();
+    all.session(&session);
+    let mut expected = Vec::new();
+    // Two at each moment, every third without parts, and parts that are written last to first.
+    for index in 0..12 {
+        let message = user(&session.id, index / 2);
+        all.message(&message);
+        let parts: Vec<Part> = (0..index % 3).map(|part| text(&message, &format!("{index}.{part}"), false)).collect();
+        for part in parts.iter().rev() {
+            all.part(part);
+        }
+        expected.push(MessageWithParts { info: message, parts });
+    }
+    store.commit(all).await.unwrap();
+    assert_eq!(store.messages(&session.id, None, None).unwrap().messages, expected);
+    for limit in 1..12 {
+        let (mut before, mut pages) = (None, Vec::new());
+        loop {
+            let page = store.messages(&session.id, Some(limit), before.as_ref()).unwrap();
+            pages.splice(0..0, page.messages);
+            before = page.older;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(pages, expected, "pages of {limit}");
     }
 }

@@ -9,6 +9,8 @@
 mod binary;
 mod call;
 mod model;
+mod opencode;
+mod outline;
 mod project;
 mod recorder;
 mod recording;
@@ -16,12 +18,14 @@ mod reply;
 
 use std::time::Duration;
 
-pub use binary::trefoil_bin;
+pub use binary::{target_folder, trefoil_bin};
 pub use call::{Call, Request};
 pub use model::ModelServer;
+pub use opencode::OpenCode;
+pub use outline::{by_session, outline};
 pub use project::TempProject;
 pub use recorder::Recorder;
-pub use recording::{recorded_events, recordings};
+pub use recording::{recorded_events, recorded_lines, recordings};
 pub use reply::Reply;
 
 /// The longest that anything in here waits for something to happen.

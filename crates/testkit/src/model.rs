@@ -95,6 +95,11 @@ impl ModelServer {
         }
     }
 
+    /// The same, however long it takes.
+    pub async fn any_call(&mut self) -> Call {
+        self.calls.recv().await.expect("the server lives as long as its handle")
+    }
+
     /// Whether a request waits for [`next_call`](Self::next_call).
     pub fn is_idle(&self) -> bool {
         self.calls.is_empty()

@@ -1,4 +1,4 @@
-//! The recorded event streams of the real OpenCode, to compare order with.
+//! The recordings of the real OpenCode, to compare with.
 
 use std::path::{Path, PathBuf};
 
@@ -18,13 +18,18 @@ pub fn recordings() -> Vec<String> {
     names
 }
 
-/// The events of a recorded scenario, in the order in which a subscriber received them.
-pub fn recorded_events(scenario: &str) -> Vec<Value> {
+/// The lines of a recorded scenario: events as a subscriber received them, between them requests as they were sent and
+/// answers as they came.
+pub fn recorded_lines(scenario: &str) -> Vec<Value> {
     let path = folder().join(format!("{scenario}.jsonl"));
     let text = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("no recording {scenario:?} ({error}); there are: {}", recordings().join(", ")));
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a recording is JSONL"));
-    lines.filter_map(|mut line| line.get_mut("event").map(Value::take)).collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("a recording is JSONL")).collect()
+}
+
+/// The events of a recorded scenario, in the order in which a subscriber received them.
+pub fn recorded_events(scenario: &str) -> Vec<Value> {
+    recorded_lines(scenario).iter_mut().filter_map(|line| line.get_mut("event").map(Value::take)).collect()
 }
 
 #[cfg(test)]
@@ -37,5 +42,6 @@ mod tests {
         assert_eq!(events[0]["type"], "server.connected");
         assert!(events.len() > 20);
         assert!(recordings().contains(&"05_tool_bash".to_owned()));
+        assert_eq!(recorded_lines("03_prompt_text")[0]["request"]["path"], "/event");
     }
 }

@@ -9,7 +9,7 @@ use crate::diff;
 use crate::lock::FileLocks;
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
-use crate::write::{edit_needs, object, read_text, unless_outside};
+use crate::write::{edit_needs, object, read_bytes, text, unless_outside};
 
 mod matching;
 
@@ -88,7 +88,8 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
     }
     let target = path::locate(ctx, &input.file_path)?;
     let shown = target.shown.display().to_string();
-    let before = read_text(ctx, &target).await?;
+    let before = read_bytes(ctx, &target).await?.map(text).transpose();
+    let before = before.map_err(|why| ToolError::failed(format!("{shown} {why}.")))?;
     let existed = before.is_some();
     let (before, content) = match before {
         None if input.old_string.is_empty() => (String::new(), input.new_string.clone()),

@@ -1,5 +1,7 @@
 //! Search for clients: files by name, lines by pattern. The same walk as the tools', other results.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,59 +10,66 @@ use grep_matcher::Matcher;
 use grep_searcher::{Searcher, Sink, SinkMatch};
 use ignore::WalkState;
 use ignore::gitignore::Gitignore;
+use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Utf32Str};
 use tokio_util::sync::CancellationToken;
 
 use crate::grep;
 use crate::tool::ToolError;
 use crate::walk::{self, MAX_FILES, Stop};
 
-/// Files below `root` whose path contains the letters of `query` in their order, the closest first. Blocks.
-pub fn find_files(root: &Path, query: &str, limit: usize, cancel: CancellationToken) -> Vec<String> {
-    let wanted: Vec<char> = query.to_lowercase().chars().filter(|c| !c.is_whitespace()).collect();
-    let found: Mutex<Vec<(u32, String)>> = Mutex::default();
-    walk::files(root, false, &Stop::new(cancel), || {
+/// What is shown of a line, in bytes.
+const MAX_LINE: usize = 16 << 10;
+/// Matches that are told of one line.
+const MAX_MATCHES: usize = 1000;
+
+/// Which entries of a tree are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entries {
+    /// Files alone.
+    Files,
+    /// Directories alone: those that have a file somewhere below.
+    Directories,
+    /// Both.
+    Both,
+}
+
+/// Paths below `root` that contain the letters of `query` in their order, the best first; directories end in a slash. Blocks.
+pub fn find_paths(root: &Path, query: &str, entries: Entries, limit: usize, cancel: CancellationToken) -> Vec<String> {
+    let pattern = Pattern::new(query, CaseMatching::Smart, Normalization::Smart, AtomKind::Fuzzy);
+    let found: Mutex<HashSet<String>> = Mutex::default();
+    walk::files(root, true, &Stop::new(cancel), || {
         |entry: ignore::DirEntry| {
-            let path = entry.path().strip_prefix(root).unwrap_or(entry.path()).to_string_lossy().into_owned();
-            let Some(distance) = distance(&wanted, &path) else { return WalkState::Continue };
+            let path = entry.path().strip_prefix(root).unwrap_or(entry.path());
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.push((distance, path));
+            if entries != Entries::Files {
+                let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+                for folder in folders.map(|folder| format!("{}/", folder.display())) {
+                    // Where one was seen, those above it were too.
+                    if !found.insert(folder) {
+                        break;
+                    }
+                }
+            }
+            if entries != Entries::Directories {
+                found.insert(path.to_string_lossy().into_owned());
+            }
             if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
         }
     });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort();
+    let mut matcher = nucleo_matcher::Matcher::new(Config::DEFAULT.match_paths());
+    let mut letters = Vec::new();
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter();
+    let mut found: Vec<(Reverse<u32>, usize, String)> = found
+        .filter_map(|path| {
+            let score = pattern.score(Utf32Str::new(&path, &mut letters), &mut matcher)?;
+            // Of equal ones the shortest is the likeliest.
+            Some((Reverse(score), path.len(), path))
+        })
+        .collect();
+    found.sort_unstable();
     found.truncate(limit);
-    found.into_iter().map(|(_, path)| path).collect()
-}
-
-/// How far a path is from a query: letters skipped between matches, with the file's name counting more than its
-/// folders. `None` if it lacks a letter.
-fn distance(wanted: &[char], path: &str) -> Option<u32> {
-    let lower = path.to_lowercase();
-    let name_at = lower.rfind('/').map_or(0, |at| at + 1);
-    let in_name = gaps(wanted, &lower[name_at..]);
-    let in_path = gaps(wanted, &lower).map(|gaps| gaps + 1_000);
-    let length = u32::try_from(lower.len()).unwrap_or(u32::MAX);
-    in_name.or(in_path).map(|gaps| gaps.saturating_mul(1_000).saturating_add(length))
-}
-
-/// Characters skipped between the first and the last match, matching from the end, where names differ.
-fn gaps(wanted: &[char], text: &str) -> Option<u32> {
-    let mut left = wanted.iter().rev().peekable();
-    let mut skipped = 0;
-    let mut begun = false;
-    for c in text.chars().rev() {
-        match left.peek() {
-            None => break,
-            Some(want) if **want == c => {
-                left.next();
-                begun = true;
-            }
-            Some(_) if begun => skipped += 1,
-            Some(_) => {}
-        }
-    }
-    left.peek().is_none().then_some(skipped)
+    found.into_iter().map(|(_, _, path)| path).collect()
 }
 
 /// Lines below `root` that match a regular expression, at most `limit`. Blocks.
@@ -73,7 +82,7 @@ pub fn find_text(
     let matcher = grep::matcher(pattern)?;
     let found: Mutex<Vec<FindTextMatch>> = Mutex::default();
     let stop = Stop::new(cancel);
-    walk::files(root, false, &stop, || {
+    walk::files(root, true, &stop, || {
         let mut searcher = grep::searcher();
         let (found, matcher) = (&found, matcher.clone());
         move |entry: ignore::DirEntry| {
@@ -123,14 +132,16 @@ impl<M: Matcher> Sink for Lines<'_, M> {
     type Error = std::io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
+        // Of a line that a program wrote, the beginning will do.
+        let line = &found.bytes()[..found.bytes().len().min(MAX_LINE)];
         let mut matches = Vec::new();
-        let _ = self.matcher.find_iter(found.bytes(), |m| {
+        let _ = self.matcher.find_iter(line, |m| {
             matches.push((m.start() as u64, m.end() as u64));
-            matches.len() < self.limit
+            matches.len() < MAX_MATCHES
         });
         self.lines.push(FindTextMatch {
             path: self.path.clone(),
-            line: String::from_utf8_lossy(found.bytes()).into_owned(),
+            line: String::from_utf8_lossy(line).into_owned(),
             line_number: found.line_number().unwrap_or_default(),
             offset: found.absolute_byte_offset(),
             matches,
@@ -156,11 +167,24 @@ mod tests {
     #[test]
     fn the_closest_name_comes_first() {
         let dir = tree();
-        let find = |query: &str, limit| find_files(dir.path(), query, limit, CancellationToken::new());
-        assert_eq!(find("main", 10), ["src/main.rs", "src/domain.rs"]);
-        assert_eq!(find("srcmain", 1), ["src/main.rs"]);
-        assert_eq!(find("", 2).len(), 2);
-        assert!(find("zzz", 10).is_empty());
+        let find =
+            |query: &str, entries, limit| find_paths(dir.path(), query, entries, limit, CancellationToken::new());
+        assert_eq!(find("main", Entries::Files, 10), ["src/main.rs", "src/domain.rs"]);
+        assert_eq!(find("srcmain", Entries::Files, 1), ["src/main.rs"]);
+        assert_eq!(find("", Entries::Both, 10), ["src/", "a.txt", "src/main.rs", "src/domain.rs"]);
+        assert_eq!(find("s", Entries::Directories, 10), ["src/"]);
+        assert!(find("zzz", Entries::Both, 10).is_empty());
+    }
+
+    #[test]
+    fn the_kernel_is_not_searched() {
+        let dir = tree();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev", &link).unwrap();
+        for root in [Path::new("/dev"), Path::new("/proc/self"), &link] {
+            let found = find_paths(root, "", Entries::Both, 10, CancellationToken::new());
+            assert!(found.is_empty(), "{}: {found:?}", root.display());
+        }
     }
 
     #[test]
@@ -182,5 +206,8 @@ mod tests {
         assert_eq!((found[1].path.as_str(), found[1].line_number, found[1].offset), ("src/main.rs", 1, 0));
         assert_eq!(found[1].matches, [(3, 7)]);
         assert!(find_text(dir.path(), "ma(", 10, CancellationToken::new()).is_err());
+        std::fs::write(dir.path().join(".hidden"), "needle ".repeat(100_000)).unwrap();
+        let found = find_text(dir.path(), "needle", 10, CancellationToken::new()).unwrap();
+        assert_eq!((found[0].line.len(), found[0].matches.len()), (MAX_LINE, MAX_MATCHES));
     }
 }

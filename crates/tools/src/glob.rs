@@ -17,8 +17,8 @@ use crate::write::object;
 
 /// Finds files whose path fits a glob such as `**/*.rs` or `src/**/*.{ts,tsx}`.
 ///
-/// A pattern without a slash fits at any depth. Ignored files (`.gitignore`) are left out, hidden ones too unless the
-/// pattern names them. Gives up to 100 absolute paths, the most recently changed first.
+/// A pattern without a slash fits at any depth. Ignored files (`.gitignore`) are left out unless the pattern begins with
+/// their folder, hidden ones unless it names them. Gives up to 100 absolute paths, the most recently changed first.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The glob.
@@ -35,21 +35,27 @@ impl TypedTool for Glob {
     const EFFECT: Effect = Effect::ReadOnly;
 
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
-        let target = path::locate(ctx, input.path.as_deref().unwrap_or("."))?;
-        Ok(needs(&target, input))
+        Ok(needs(&start(input, ctx)?.0, input))
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
-        let target = path::locate(&ctx, input.path.as_deref().unwrap_or("."))?;
+        let (target, pattern) = start(&input, &ctx)?;
         path::confirm(&ctx, &needs(&target, &input))?;
         if !target.real.is_dir() {
             return Err(ToolError::failed(format!("{} is not a folder that can be searched.", target.shown.display())));
         }
-        let stop = Stop::new(ctx.cancel.clone());
-        let work = tokio::task::spawn_blocking(move || search(&target, &input.pattern, &stop));
-        let found = work.await.map_err(|error| ToolError::failed(format!("The search failed: {error}")))??;
-        Ok(render(found))
+        Ok(render(walk::search(&ctx.cancel, move |stop| search(&target, &pattern, stop)).await?))
     }
+}
+
+/// Where the search begins, and what of the pattern is left to fit from there on.
+fn start(input: &Input, ctx: &Context) -> Result<(Target, String), ToolError> {
+    let base = path::locate_or_here(ctx, input.path.as_deref())?;
+    // The folder's own name may have characters that mean something in a glob.
+    let below = input.pattern.strip_prefix(&*base.shown.to_string_lossy()).filter(|rest| rest.starts_with('/'));
+    let pattern = below.map_or_else(|| input.pattern.clone(), |rest| format!(".{rest}"));
+    let (folder, rest) = walk::split_folder(&pattern);
+    Ok((path::locate_from(ctx, &base.shown, folder)?, rest.to_owned()))
 }
 
 fn needs(target: &Target, input: &Input) -> Vec<Need> {
@@ -67,9 +73,6 @@ struct Found {
 }
 
 fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolError> {
-    // An absolute pattern below the folder is taken as relative to it.
-    let shown = target.shown.to_string_lossy();
-    let pattern = pattern.strip_prefix(&*shown).map_or(pattern, |rest| rest.trim_start_matches('/'));
     let matcher = walk::glob(pattern)?;
     let found: Mutex<Vec<(SystemTime, PathBuf)>> = Mutex::default();
     walk::files(&target.real, walk::names_hidden(pattern), stop, || {
@@ -84,7 +87,6 @@ fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolErro
             if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
         }
     });
-    stop.check()?;
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let more = found.len() > MAX_RESULTS;

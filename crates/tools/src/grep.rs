@@ -44,21 +44,17 @@ impl TypedTool for Grep {
     const EFFECT: Effect = Effect::ReadOnly;
 
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
-        let target = path::locate(ctx, input.path.as_deref().unwrap_or("."))?;
-        Ok(needs(&target, input))
+        Ok(needs(&path::locate_or_here(ctx, input.path.as_deref())?, input))
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
-        let target = path::locate(&ctx, input.path.as_deref().unwrap_or("."))?;
+        let target = path::locate_or_here(&ctx, input.path.as_deref())?;
         path::confirm(&ctx, &needs(&target, &input))?;
         if !target.real.exists() {
             return Err(crate::read::not_found(&target));
         }
-        let stop = Stop::new(ctx.cancel.clone());
         let title = input.pattern.clone();
-        let work = tokio::task::spawn_blocking(move || search(&target, &input, &stop));
-        let found = work.await.map_err(|error| ToolError::failed(format!("The search failed: {error}")))??;
-        Ok(render(title, found))
+        Ok(render(title, walk::search(&ctx.cancel, move |stop| search(&target, &input, stop)).await?))
     }
 }
 
@@ -115,7 +111,6 @@ fn search(target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolErro
             if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
         }
     });
-    stop.check()?;
     let mut files = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     files.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.path.cmp(&b.path)));
     Ok(Found { files, late: stop.late() })

@@ -33,7 +33,7 @@ mod write;
 pub use context::{Answers, Context, Loaded, Options, Progress, ProgressUpdate};
 pub use disk::{LocalEnvironment, MAX_FILE_BYTES, resolve};
 pub use edit::fuzz_edit;
-pub use find::{Ignored, find_files, find_text};
+pub use find::{Entries, Ignored, find_paths, find_text};
 pub use image::sniff;
 pub use input::invalid_arguments;
 pub use patch::fuzz_patch;

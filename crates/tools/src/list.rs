@@ -36,20 +36,18 @@ impl TypedTool for List {
     const EFFECT: Effect = Effect::ReadOnly;
 
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
-        Ok(needs(&path::locate(ctx, input.path.as_deref().unwrap_or("."))?))
+        Ok(needs(&path::locate_or_here(ctx, input.path.as_deref())?))
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
-        let target = path::locate(&ctx, input.path.as_deref().unwrap_or("."))?;
+        let target = path::locate_or_here(&ctx, input.path.as_deref())?;
         path::confirm(&ctx, &needs(&target))?;
         if !target.real.is_dir() {
             return Err(ToolError::failed(format!("{} is not a folder.", target.shown.display())));
         }
         let ignore = input.ignore.iter().map(|glob| walk::glob(glob)).collect::<Result<Vec<_>, _>>()?;
-        let stop = Stop::new(ctx.cancel.clone());
         let (root, title) = (target.shown.display().to_string(), target.title(&ctx));
-        let work = tokio::task::spawn_blocking(move || search(&target.real, &ignore, &stop));
-        let files = work.await.map_err(|error| ToolError::failed(format!("The search failed: {error}")))??;
+        let files = walk::search(&ctx.cancel, move |stop| Ok(search(&target.real, &ignore, stop))).await?;
         let truncated = files.len() > MAX_RESULTS;
         let shown: Vec<&PathBuf> = files.iter().take(MAX_RESULTS).collect();
         let mut output = format!("{root}/\n{}", tree(&shown));
@@ -67,7 +65,7 @@ fn needs(target: &Target) -> Vec<Need> {
     target.leave_for_folder().into_iter().chain([list]).collect()
 }
 
-fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> Result<BTreeSet<PathBuf>, ToolError> {
+fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> BTreeSet<PathBuf> {
     let found: Mutex<BTreeSet<PathBuf>> = Mutex::default();
     walk::files(root, false, stop, || {
         |entry: ignore::DirEntry| {
@@ -80,8 +78,7 @@ fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> Result<BTreeSet<P
             if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
         }
     });
-    stop.check()?;
-    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sorted paths as an indented tree.

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::lock::FileLocks;
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
-use crate::write::{edit_needs, object, read_bytes};
+use crate::write::{edit_needs, object, read_bytes, text};
 use crate::{diff, disk};
 
 mod apply;
@@ -144,7 +144,7 @@ impl Plan {
     ) -> Result<(), ToolError> {
         let (target, before) = self.load(path, ctx).await?;
         let before = before.ok_or_else(|| crate::read::not_found(&target))?;
-        let before = String::from_utf8(before).map_err(|_| fail(path, "is not UTF-8 text, so it is left as it is"))?;
+        let before = text(before).map_err(|why| fail(path, &why))?;
         let work = tokio::task::spawn_blocking(move || apply::apply(&before, &hunks).map(|after| (before, after)));
         let (before, after) = match work.await {
             Ok(result) => result.map_err(|message| fail(path, &message))?,

@@ -27,6 +27,11 @@ pub(crate) fn locate(ctx: &Context, path: &str) -> Result<Target, ToolError> {
     locate_from(ctx, &ctx.directory, path)
 }
 
+/// The same for a path that may be left out: then it is the working directory.
+pub(crate) fn locate_or_here(ctx: &Context, path: Option<&str>) -> Result<Target, ToolError> {
+    locate(ctx, path.unwrap_or("."))
+}
+
 /// The same for a path that is relative to `base`.
 pub(crate) fn locate_from(ctx: &Context, base: &Path, path: &str) -> Result<Target, ToolError> {
     if path.contains('\0') {

@@ -35,11 +35,17 @@ impl Stop {
     pub fn late(&self) -> bool {
         Instant::now() >= self.deadline
     }
+}
 
-    /// The error of a cancelled search.
-    pub fn check(&self) -> Result<(), ToolError> {
-        if self.cancel.is_cancelled() { Err(ToolError::Aborted) } else { Ok(()) }
-    }
+/// Runs a search of a tool on a thread where it may block. One that was cancelled is an error, whatever it has found.
+pub(crate) async fn search<T: Send + 'static>(
+    cancel: &CancellationToken,
+    work: impl FnOnce(&Stop) -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    let stop = Stop::new(cancel.clone());
+    let found = tokio::task::spawn_blocking(move || work(&stop)).await;
+    let found = found.map_err(|error| ToolError::failed(format!("The search failed: {error}")))?;
+    if cancel.is_cancelled() { Err(ToolError::Aborted) } else { found }
 }
 
 /// Hands every file below `root` to a visitor; each thread has its own. Hidden files are left out unless `hidden`; the
@@ -48,10 +54,17 @@ pub(crate) fn files<V>(root: &Path, hidden: bool, stop: &Stop, visitor: impl Fn(
 where
     V: FnMut(DirEntry) -> WalkState + Send,
 {
+    if is_kernel(root) {
+        return;
+    }
+    let whole_disk = root == Path::new("/");
     let walk = WalkBuilder::new(root)
         .hidden(!hidden)
         .add_custom_ignore_filename(".rgignore")
-        .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
+        .filter_entry(move |entry| {
+            let kernel = whole_disk && entry.depth() == 1 && is_kernel(entry.path());
+            !kernel && (entry.depth() == 0 || entry.file_name() != ".git")
+        })
         .build_parallel();
     walk.run(|| {
         let mut visit = visitor();
@@ -66,6 +79,13 @@ where
             }
         })
     });
+}
+
+/// Whether a folder shows the kernel's state. What looks like a file there may never end, or wait for ever.
+fn is_kernel(path: &Path) -> bool {
+    let real = path.canonicalize();
+    let path = real.as_deref().unwrap_or(path);
+    ["/dev", "/proc", "/sys"].iter().any(|kernel| path.starts_with(kernel))
 }
 
 /// When a file was last changed, for the order of results.
@@ -89,6 +109,17 @@ pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     })
 }
 
+/// The folder that a glob names before anything in it is open, and the rest, which fits only from there on: a search need
+/// not look elsewhere. `src/**/*.rs` is `src` and `/**/*.rs`.
+pub(crate) fn split_folder(pattern: &str) -> (&str, &str) {
+    let open = pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len());
+    match pattern[..open].rfind('/') {
+        // The root keeps its slash.
+        Some(at) => (&pattern[..at.max(1)], &pattern[at..]),
+        None => ("", pattern),
+    }
+}
+
 /// Whether a glob names something hidden, so that hidden files must be looked at.
 pub(crate) fn names_hidden(pattern: &str) -> bool {
     pattern.split(['/', ',', '{']).any(|part| part.starts_with('.') && part != "." && part != "..")
@@ -106,5 +137,23 @@ mod tests {
         assert!(glob("a[").unwrap_err().to_string().contains("not a glob"));
         assert!(names_hidden(".github/**") && names_hidden("**/.env") && names_hidden("*.{.a,b}"));
         assert!(!names_hidden("**/*.rs") && !names_hidden("./src/*"));
+    }
+
+    #[test]
+    fn folders_of_globs() {
+        for (pattern, folder, rest) in [
+            ("*.rs", "", "*.rs"),
+            ("main.rs", "", "main.rs"),
+            ("src/main.rs", "src", "/main.rs"),
+            ("./*.rs", ".", "/*.rs"),
+            ("a/b/**/c/*.rs", "a/b", "/**/c/*.rs"),
+            ("a/b{c/d,e}/*", "a", "/b{c/d,e}/*"),
+            ("a/\\*/b", "a", "/\\*/b"),
+            ("/etc/*.conf", "/etc", "/*.conf"),
+            ("/*", "/", "/*"),
+            ("ä/ö*", "ä", "/ö*"),
+        ] {
+            assert_eq!(split_folder(pattern), (folder, rest));
+        }
     }
 }

@@ -93,16 +93,16 @@ pub(crate) async fn read_bytes(ctx: &Context, target: &Target) -> Result<Option<
     }
 }
 
-/// The same as text. What is not UTF-8 would be damaged by an edit, so it is refused.
-pub(crate) async fn read_text(ctx: &Context, target: &Target) -> Result<Option<String>, ToolError> {
-    let Some(bytes) = read_bytes(ctx, target).await? else { return Ok(None) };
-    String::from_utf8(bytes).map(Some).map_err(|error| {
-        ToolError::failed(format!(
-            "{} is not UTF-8 text (byte {}), so it is left as it is. Change it with a command in bash.",
-            target.shown.display(),
-            error.utf8_error().valid_up_to()
-        ))
-    })
+/// The content of a file as text, or why it is none. What is not UTF-8 would be damaged by an edit; what has NUL bytes is
+/// data, where a text that happens to be found is not what was meant.
+pub(crate) fn text(content: Vec<u8>) -> Result<String, String> {
+    let refused = |what: &str, byte: usize| {
+        format!("is {what} (byte {byte}), so it is left as it is; change it with a command in bash")
+    };
+    if let Some(at) = content.iter().position(|byte| *byte == 0) {
+        return Err(refused("a binary file with NUL bytes", at));
+    }
+    String::from_utf8(content).map_err(|error| refused("not UTF-8 text", error.utf8_error().valid_up_to()))
 }
 
 /// The object in a `json!` value.

@@ -1,4 +1,4 @@
-//! A long-lived agent that is given turns: our engine over pipes, or OpenCode over HTTP.
+//! A long-lived agent that is given turns: our engine over pipes, or a server over HTTP.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -22,6 +22,8 @@ pub enum Budget {
     Memory(f64),
     /// So many times the peer's wall time.
     TimesPeer(f64),
+    /// At least so many times faster than the peer.
+    TimesFaster(f64),
 }
 
 /// One line of the table.
@@ -68,6 +70,7 @@ impl std::fmt::Display for Budget {
             Self::Cpu(budget) => write!(f, "{budget} ms CPU"),
             Self::Memory(budget) => write!(f, "{budget} MB"),
             Self::TimesPeer(budget) => write!(f, "{budget} × rg"),
+            Self::TimesFaster(budget) => write!(f, "{budget} × faster"),
         }
     }
 }
@@ -75,6 +78,7 @@ impl std::fmt::Display for Budget {
 /// Fewer decimals for what is large.
 fn figure(value: f64) -> String {
     let decimals = match value {
+        value if value < 0.1 => 4,
         value if value < 1.0 => 2,
         value if value < 100.0 => 1,
         _ => 0,
@@ -94,6 +98,7 @@ impl Line {
         let budget = match self.budget {
             Budget::Wall(budget) | Budget::Cpu(budget) | Budget::Memory(budget) => budget,
             Budget::TimesPeer(times) => times * self.peer?.of(self.budget),
+            Budget::TimesFaster(times) => self.peer?.of(self.budget) / times,
         };
         Some(self.ours.of(self.budget) <= budget)
     }

@@ -9,14 +9,13 @@ mod turn;
 mod verdict;
 
 use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use api::{
     AgentMode, CommandInput, CreateSession, Host, ListSessions, MessageId, ModelRef, PromptInput, PromptPart,
     PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
 };
-use tokio_util::sync::CancellationToken;
 
 pub use input::Typed;
 pub use json::escape;
@@ -25,6 +24,7 @@ pub use verdict::cancelled;
 
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::term::Style;
 
 /// Whether a human can be asked: they must see the question and be able to answer it.
@@ -36,7 +36,6 @@ pub fn interactive() -> bool {
 pub struct Task {
     text: String,
     files: Vec<PromptPart>,
-    directory: PathBuf,
 }
 
 impl Task {
@@ -50,7 +49,7 @@ impl Task {
                 .hint("trefoil run \"what to do\", or pipe the message into it; see trefoil run --help")
                 .into());
         }
-        Ok(Self { text, files, directory: directory.to_path_buf() })
+        Ok(Self { text, files })
     }
 
     fn parts(&self) -> Vec<PromptPart> {
@@ -63,17 +62,18 @@ impl Task {
 pub async fn run(
     args: &Run,
     task: Task,
+    scope: Scope,
     host: Arc<dyn Host>,
     typed: Typed,
     no_color: bool,
-    cancel: CancellationToken,
+    interrupt: Interrupt,
 ) -> anyhow::Result<()> {
-    let scope = Scope::new(task.directory.to_string_lossy());
     let mut target = target(args, host.as_ref(), &scope).await?;
     let resumed = args.last || args.session.is_some();
     let session = session(args, host.as_ref(), &scope, &target).await?;
     let scope = Scope::new(session.directory.clone());
-    if args.command.is_none() && task.parts().is_empty() {
+    let sends = args.command.is_some() || !task.parts().is_empty();
+    if !sends {
         target.message_id = Some(interrupted(host.as_ref(), &scope, &session.id).await?);
     }
     let options = turn::Options {
@@ -83,6 +83,7 @@ pub async fn run(
         style: Style::stderr(no_color),
         roomy: io::stdout().is_terminal() && io::stderr().is_terminal(),
         first: target.message_id.clone(),
+        sends,
         resumed,
     };
     let id = session.id;
@@ -102,7 +103,7 @@ pub async fn run(
             host.prompt(&scope, &id, PromptInput { parts, message_id, model, agent, variant, ..PromptInput::default() })
         }
     };
-    turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), typed, options).play(answer, cancel).await
+    turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), typed, options).play(answer, interrupt).await
 }
 
 /// The prompt whose turn was cut off: sent again by its id it is not a new one, but gets its answer.
@@ -121,7 +122,10 @@ async fn target(args: &Run, host: &dyn Host, scope: &Scope) -> anyhow::Result<Pr
         let usable = agents.iter().filter(|agent| agent.mode != AgentMode::Subagent && agent.hidden != Some(true));
         let known: Vec<String> = usable.map(|agent| agent.name.clone()).collect();
         if !known.contains(agent) {
-            return Err(Failure::unknown("agent", agent, &known).into());
+            let exists = agents.iter().any(|other| other.name == *agent && other.hidden != Some(true));
+            let failure =
+                if exists { Failure::subagent(agent, &known) } else { Failure::unknown("agent", agent, &known) };
+            return Err(failure.into());
         }
     }
     if let Some(command) = &args.command {

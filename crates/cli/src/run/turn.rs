@@ -11,13 +11,13 @@ use api::{
 };
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
-use tokio_util::sync::CancellationToken;
 
 use super::asks::{Ask, Asks, Outcome, Reply, reject, summary};
 use super::render::{Piece, Renderer};
-use super::verdict::{Seen, judge};
+use super::verdict::{Seen, acts, judge};
 use super::{Typed, json, verdict};
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::term::{Screen, Style};
 
 /// How often the spinner turns.
@@ -43,6 +43,8 @@ pub struct Options {
     pub roomy: bool,
     /// The prompt's message.
     pub first: Option<MessageId>,
+    /// It is sent from here; else it was there already.
+    pub sends: bool,
     /// The session was there before: something may wait in it.
     pub resumed: bool,
 }
@@ -67,6 +69,8 @@ pub struct Turn {
     /// Whether the first of the asks is on the screen.
     prompted: bool,
     seen: Seen,
+    /// The turn of a process that died goes on in this one.
+    recovered: bool,
     cursor: Option<Cursor>,
     began: Instant,
 }
@@ -93,18 +97,15 @@ impl Turn {
             screen: Screen::new(),
             view,
             seen: Seen::default(),
+            recovered: false,
             cursor: None,
             began: Instant::now(),
         }
     }
 
     /// Shows the turn until its answer is there.
-    pub async fn play(
-        mut self,
-        answer: HostFuture<'_, MessageWithParts>,
-        cancel: CancellationToken,
-    ) -> anyhow::Result<()> {
-        let result = self.follow(answer, cancel).await;
+    pub async fn play(mut self, answer: HostFuture<'_, MessageWithParts>, interrupt: Interrupt) -> anyhow::Result<()> {
+        let result = self.follow(answer, interrupt).await;
         let shown = match &mut self.view {
             View::Human(renderer) => {
                 let pieces = renderer.finish(Some(self.began.elapsed()));
@@ -126,13 +127,31 @@ impl Turn {
             }
         };
         shown.map_err(stdout_failed)?;
-        Ok(judge(&answer, self.seen)?)
+        judge(&answer, self.seen)?;
+        if self.is_silent(&answer).await {
+            let text =
+                "the model answered nothing; ask again with `trefoil run -c`, or take another one with --model\n";
+            self.screen.note(&self.options.style.yellow(text));
+        }
+        Ok(())
+    }
+
+    /// Whether no answer of the turn says or does anything.
+    async fn is_silent(&self, last: &MessageWithParts) -> bool {
+        let Some(prompt) = last.info.as_assistant().map(|last| &last.parent_id) else { return false };
+        if acts(last) {
+            return false;
+        }
+        let query = ListMessages { limit: Some(REREAD), before: None };
+        let page = self.host.messages(&self.scope, &self.session, query).await.unwrap_or_default();
+        let answers = page.messages.iter().filter(|m| m.info.as_assistant().is_some_and(|m| m.parent_id == *prompt));
+        !answers.into_iter().any(acts)
     }
 
     async fn follow(
         &mut self,
         mut answer: HostFuture<'_, MessageWithParts>,
-        cancel: CancellationToken,
+        interrupt: Interrupt,
     ) -> anyhow::Result<MessageWithParts> {
         let mut events = self.watch(None).await?;
         if self.options.resumed {
@@ -144,9 +163,13 @@ impl Turn {
             let waiting = self.asks.waiting();
             tokio::select! {
                 biased;
-                () = cancel.cancelled(), if deadline.is_none() => {
+                () = interrupt.token.cancelled(), if deadline.is_none() => {
+                    self.seen.cancelled = true;
+                    if !self.owns().await {
+                        return Err(verdict::left().into());
+                    }
                     deadline = Some(tokio::time::Instant::now() + STOP_WAIT);
-                    self.cancel();
+                    self.cancel(interrupt.typed());
                 }
                 item = events.next() => self.item(item, &mut events).await?,
                 // After the events that are there: an answer to one ask may have settled the next one.
@@ -211,8 +234,18 @@ impl Turn {
 
     /// A session that was there before: a turn that a crash cut off is brought to its end, and its asks are asked again.
     async fn catch_up(&mut self) -> anyhow::Result<()> {
-        self.host.recover(Some(&self.session)).await?;
+        self.recovered = self.host.recover(Some(&self.session)).await? > 0;
         self.open_asks().await
+    }
+
+    /// Whether the turn is ours to stop: its first prompt was sent from here, or it goes on only because of us. A turn
+    /// that another terminal began and that we joined belongs to that one.
+    async fn owns(&self) -> bool {
+        if self.recovered {
+            return true;
+        }
+        let waiting = self.host.waiting(&self.scope, &self.session).await.unwrap_or_default();
+        waiting.first().is_none_or(|first| self.options.sends && self.options.first.as_ref() == Some(first))
     }
 
     async fn open_asks(&mut self) -> anyhow::Result<()> {
@@ -234,8 +267,10 @@ impl Turn {
             View::Json(lines) => lines.event(event).map_or(Ok(()), |line| self.screen.text(&line)),
         };
         if let Err(error) = shown {
-            // Nobody reads the answer any more, so nobody wants the rest of the work.
-            let _ = tokio::time::timeout(STOP_WAIT, self.host.abort(&self.scope, &self.session)).await;
+            // Nobody reads the answer any more, so nobody here wants the rest of the work.
+            if self.owns().await {
+                let _ = tokio::time::timeout(STOP_WAIT, self.host.abort(&self.scope, &self.session)).await;
+            }
             return Err(stdout_failed(error));
         }
         if !event.session_id().is_some_and(|session| self.family.contains(session)) {
@@ -332,10 +367,9 @@ impl Turn {
         }
     }
 
-    fn cancel(&mut self) {
-        self.seen.cancelled = true;
+    fn cancel(&mut self, typed: bool) {
         self.asks.clear();
-        self.note("cancelling; press Ctrl-C again to quit at once\n");
+        self.note(if typed { "cancelling; press Ctrl-C again to quit at once\n" } else { "cancelling\n" });
         let (host, scope, session) = (Arc::clone(&self.host), self.scope.clone(), self.session.clone());
         tokio::spawn(async move {
             let began = Instant::now();
@@ -392,5 +426,5 @@ async fn until(deadline: Option<tokio::time::Instant>) {
 
 fn stdout_failed(error: io::Error) -> anyhow::Error {
     let message = format!("cannot write the answer to standard output: {error}");
-    Failure::new(Exit::Failed, message).hint("the turn was stopped; go on with `trefoil run -c \"go on\"`").into()
+    Failure::new(Exit::Failed, message).hint("go on with `trefoil run -c \"go on\"`").into()
 }

@@ -1,13 +1,13 @@
 //! Whether a turn really succeeded.
 
-use api::{AssistantMessage, Message, MessageError, MessageWithParts};
+use api::{AssistantMessage, Message, MessageError, MessageWithParts, Part};
 
 use crate::exit::{Exit, Failure};
 
 /// What happened while the turn ran, beyond what its last message says.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// Somebody pressed Ctrl-C.
+    /// Somebody pressed Ctrl-C, or the process was told to end.
     pub cancelled: bool,
     /// A permission or a question was rejected, so that the turn stopped there.
     pub rejected: bool,
@@ -42,6 +42,21 @@ pub fn judge(answer: &MessageWithParts, seen: Seen) -> Result<(), Failure> {
 /// Ctrl-C.
 pub fn cancelled() -> Failure {
     Failure::new(Exit::Cancelled, "cancelled").hint("what was done is kept; go on with `trefoil run -c \"go on\"`")
+}
+
+/// Ctrl-C in a turn that another process began: it is not stopped.
+pub fn left() -> Failure {
+    Failure::new(Exit::Cancelled, "left the session; its turn goes on in the process that began it")
+        .hint("a message that was sent is answered there; follow it with `trefoil run -c`")
+}
+
+/// Whether an answer says something or calls a tool. What a failed attempt said does not count.
+pub fn acts(answer: &MessageWithParts) -> bool {
+    answer.parts.iter().any(|part| match part {
+        Part::Text(text) => text.ignored != Some(true) && !text.text.trim().is_empty(),
+        Part::Tool(_) => true,
+        _ => false,
+    })
 }
 
 fn failed(error: &MessageError, answer: &AssistantMessage) -> Failure {

@@ -3,8 +3,12 @@
 use std::fs::File;
 use std::process::Child;
 
+use api::{Session, WatchScope};
+use futures::StreamExt as _;
 use rustix::process::Signal;
 use serde_json::json;
+use store::{SessionQuery, Store};
+use testkit::WAIT;
 
 use crate::rig::{Reader, Rig, finish, signal, spawn};
 
@@ -59,7 +63,57 @@ fn a_model_that_does_not_answer_is_cancelled_too() {
     let mut stdout = Reader::new(move || stdout);
     stdout.wait_for("Hm ");
     signal(child.id(), Signal::TERM);
-    finish(child).expect(130);
+    let ran = finish(child).expect(130);
+    ran.says("cancelling\n");
+    assert!(!ran.stderr.contains("Ctrl-C"), "nobody is there to press it:\n{}", ran.stderr);
+}
+
+/// Waits until the journal says that of its only session.
+fn wait_until(rig: &Rig, holds: impl Fn(&Store, &Session) -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(&rig.project.home().join(".local/share/trefoil/trefoil.db")).unwrap();
+        let mut events = store.watch(WatchScope::All, None).unwrap();
+        while !holds(&store, &store.sessions(&SessionQuery::default()).unwrap()[0]) {
+            tokio::time::timeout(WAIT, events.next()).await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn whoever_joined_a_turn_leaves_it_and_it_goes_on() {
+    let rig = Rig::new();
+    let pipe = rig.pipe("go");
+    let waits = json!([{ "text": "Begin. ", "tools": [["bash", { "command": "read -r line <go; echo got $line" }]] }]);
+    let script = rig.rules(json!({
+        "rules": [{ "when": { "text": "two" }, "steps": [{ "text": "End." }] }],
+        "default": waits,
+    }));
+    let mut first = spawn(rig.command(&["run", "--script", &script, "one"]));
+    let stdout = first.stdout.take().unwrap();
+    let mut stdout = Reader::new(move || stdout);
+    stdout.wait_for("Begin. ");
+
+    let leaves = |args: &[&str], joined: &dyn Fn(&Store, &Session) -> bool| {
+        let mut command = rig.command(&["run", "--script", &script, "-c"]);
+        command.args(args);
+        let child = spawn(command);
+        wait_until(&rig, joined);
+        signal(child.id(), Signal::INT);
+        let ran = finish(child).expect(130);
+        ran.says("error: left the session; its turn goes on in the process that began it");
+        assert!(!ran.stderr.contains("cancelling"), "{}", ran.stderr);
+    };
+    leaves(&["two"], &|store, session| store.inbox(&session.id).unwrap().len() == 2);
+    // Without a message it only looks on.
+    leaves(&["--title", "Seen"], &|_, session| session.title == "Seen");
+
+    std::fs::write(pipe, "on\n").unwrap();
+    stdout.wait_for("End.");
+    finish(first).expect(0);
+    let id = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
+    let export = rig.export(&id).to_string();
+    assert!(export.contains("got on") && export.contains("\"two\""), "{export}");
 }
 
 #[test]
@@ -84,7 +138,8 @@ fn a_killed_program_leaves_nothing_running_and_its_session_goes_on() {
     signal(child.id(), Signal::KILL);
     finish(child);
     assert_eq!(alive.rest(), "", "nothing of it is left");
-    let ran = rig.play(json!([{ "text": "Again." }]), &["-c", "again"]).expect(0);
+    // The new message may join the recovered turn before or after its next step.
+    let ran = rig.play(json!([{ "text": "Again." }, { "text": "Again." }]), &["-c", "again"]).expect(0);
     assert!(ran.stdout.ends_with("Again.\n"), "{}", ran.stdout);
     let id = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
     let export = rig.export(&id);

@@ -14,7 +14,15 @@ fn unknown_names_list_what_exists_and_leave_nothing_behind() {
     rig.play(steps.clone(), &["--agent", "paln", "x"])
         .expect(1)
         .says("error: unknown agent: paln\n  hint: known: plan, ");
-    rig.play(steps.clone(), &["--agent", "explore", "x"]).expect(1).says("unknown agent: explore");
+    let ran = rig.play(steps.clone(), &["--agent", "general", "x"]).expect(1);
+    ran.says("error: agent general is a subagent");
+    ran.says("hint: primary agents: ");
+    assert!(
+        ran.stderr.contains("build") && ran.stderr.contains("plan") && !ran.stderr.contains("explore"),
+        "{}",
+        ran.stderr
+    );
+    rig.play(steps.clone(), &["--agent", "title", "x"]).expect(1).says("unknown agent: title");
     assert!(rig.sessions().is_empty());
     rig.play(steps.clone(), &["--session", "ses_nope", "x"]).expect(1).says("there is no session yet");
     rig.play(steps.clone(), &["x"]).expect(0);
@@ -67,6 +75,24 @@ fn a_damaged_database_is_left_as_it_is() {
     let database = findings.as_array().unwrap().iter().find(|finding| finding["name"] == "database").unwrap();
     assert_eq!(database["level"], "error");
     assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_to_be_kept() {
+    let rig = Rig::new();
+    rig.play(json!([{ "text": "Hi." }]), &["x"]).expect(0);
+    let path = rig.project.home().join(".local/share/trefoil/trefoil.db");
+    // Where SQLite keeps the `user_version` of a file.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &999_u32.to_be_bytes(), 60).unwrap();
+    let findings = rig.trefoil(&["doctor", "--json"]).expect(1).json();
+    let database = findings.as_array().unwrap().iter().find(|finding| finding["name"] == "database").unwrap();
+    assert!(database["found"].as_str().unwrap().contains("schema 999"), "{database:#}");
+    let advice = database["advice"].as_str().unwrap();
+    assert!(advice.contains("upgrade") && advice.contains("TREFOIL_DB") && !advice.contains("restore"), "{advice}");
+    let mut command = rig.command(&["doctor"]);
+    command.env("TREFOIL_DB", rig.project.home().join("other.db"));
+    crate::rig::finish(crate::rig::spawn(command)).expect(0);
 }
 
 #[test]

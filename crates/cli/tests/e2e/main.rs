@@ -8,5 +8,6 @@ mod errors;
 mod openai;
 mod rig;
 mod run;
+mod serve;
 mod sessions;
 mod terminal;

@@ -84,6 +84,20 @@ fn an_answer_that_was_cut_off_is_no_success() {
 }
 
 #[test]
+fn a_model_that_answers_nothing_is_named() {
+    let rig = Rig::new();
+    for steps in [json!([{}]), json!([{ "text": " \n" }]), json!([{ "reasoning": "Hm." }])] {
+        let ran = rig.play(steps, &["x"]).expect(0);
+        assert_eq!(ran.stdout.trim(), "");
+        assert_eq!(ran.stderr.matches("the model answered nothing").count(), 1, "{}", ran.stderr);
+    }
+    for steps in [json!([{ "text": "Hi." }]), json!([{ "tools": [["bash", { "command": "true" }]] }, {}])] {
+        let ran = rig.play(steps, &["x"]).expect(0);
+        assert!(!ran.stderr.contains("answered nothing"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn retries_are_shown() {
     let rig = Rig::new();
     let steps = json!([{ "http_error": 503, "retry_after_ms": 1, "fail_times": 1, "text": "Back." }]);

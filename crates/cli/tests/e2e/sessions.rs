@@ -46,6 +46,7 @@ fn a_session_moves_to_another_place() {
     let (there, here) = (rig.export(&id), other.export(&id));
     assert_eq!(here["messages"], there["messages"]);
     assert_eq!(here["info"]["directory"], other.project.directory());
+    assert_eq!((&here["info"]["path"], &there["info"]["path"]), (&json!(""), &json!("")));
     assert_eq!(other.sessions().len(), 1, "it is one of this project now");
     other.play(json!([{ "text": "Going on." }]), &["-c", "go on"]).expect(0);
     assert_eq!(other.export(&id)["messages"].as_array().unwrap().len(), 5);

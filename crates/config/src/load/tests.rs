@@ -293,7 +293,7 @@ fn what_an_untrusted_repository_asks_for_or_denies_only_tightens() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_makes_it_ask() {
+fn what_cannot_be_read_makes_it_ask() {
     let asks = ["bash", "edit", "webfetch", "task"].map(|name| Rule::new(name, "*", Action::Ask));
     let config = "home/.config/opencode/opencode.json";
     let big = vec![b' '; MAX_CONFIG_BYTES as usize + 1];
@@ -314,6 +314,18 @@ fn a_file_that_cannot_be_read_makes_it_ask() {
     }
     for (variable, text) in [("OPENCODE_PERMISSION", "dney"), ("TREFOIL_CONFIG", "/no/such/file.json")] {
         assert_eq!(World::new().env(variable, text).load().config.tighten, asks, "{variable}");
+    }
+    for (name, text) in [
+        (config, r#"{"permissions": {"bash": "deny"}}"#),
+        ("repo/opencode.json", r#"{"permission": {"bsh": "deny"}}"#),
+        ("home/.config/opencode/agent/build.md", "---\npermisions:\n  bash: deny\n---\nB"),
+    ] {
+        let world = World::new();
+        let loaded = world.write(name, text).load();
+        let said = messages(&loaded);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("its rules do not count; until it is mended"), "{said:?}");
+        assert!(asks.iter().all(|rule| loaded.config.tighten.contains(rule)), "{said:?}");
     }
     // Neither an empty file nor a broken command has denials to lose.
     let world = World::new();
@@ -337,11 +349,12 @@ fn doubtful_rules_are_reported_at_their_place_and_count() {
     assert_eq!(said.len(), 4, "{said:?}");
     assert_eq!(said[0], format!("{file}:5:5: permission.bash stands here once more; the last one counts"));
     assert_eq!(loaded.problems[0].key.as_deref(), Some("permission.bash"));
-    assert_eq!(said[1], format!("{file}:4:5: unknown permission \"edti\"; did you mean \"edit\"?"));
+    let mistyped = "unknown permission \"edti\", perhaps meant as \"edit\": its rules do not count";
+    assert!(said[1].starts_with(&format!("{file}:4:5: {mistyped}; until it is mended")), "{said:?}");
     assert!(said[2].starts_with(&format!("{file}:4:5: permission.edti must be \"allow\"")), "{said:?}");
     assert!(said[2].ends_with("it counts as ask") && said[3].ends_with("it counts as ask"), "{said:?}");
     let severities: Vec<_> = loaded.problems.iter().map(|problem| problem.severity).collect();
-    assert_eq!(severities, [Severity::Warning, Severity::Warning, Severity::Error, Severity::Error]);
+    assert_eq!(severities, [Severity::Warning, Severity::Error, Severity::Error, Severity::Error]);
     let want = vec![Rule::new("bash", "*", Action::Deny), Rule::new("edti", "*", Action::Ask)];
     assert_eq!(loaded.config.permission, Some(want));
     assert_eq!(loaded.config.agent["a"].permission, Some(vec![Rule::new("bash", "*", Action::Ask)]));
@@ -468,4 +481,57 @@ proptest! {
             crate::fuzz_config(text.as_bytes());
         }
     }
+}
+
+#[test]
+fn a_change_goes_to_the_file_that_has_the_last_word() {
+    let world = World::new();
+    let change = |model: &str| JsonMap::from_iter([("model".to_owned(), json!(model))]);
+    let read = |name: &str| fs::read_to_string(world.at(name)).unwrap();
+    crate::edit_global(&world.inputs, change("a/1")).unwrap();
+    assert!(read("home/.config/trefoil/trefoil.json").contains("a/1"));
+    fs::remove_file(world.at("home/.config/trefoil/trefoil.json")).unwrap();
+    world.write("home/.config/opencode/opencode.jsonc", "{} // mine").write("home/.config/opencode/config.json", "{}");
+    crate::edit_global(&world.inputs, change("a/2")).unwrap();
+    assert!(read("home/.config/opencode/opencode.jsonc").contains("a/2"));
+    assert_eq!(global(&world.inputs), json!({"model": "a/2"}));
+
+    crate::edit_project(&world.inputs, change("a/3")).unwrap();
+    assert!(read("repo/opencode.json").contains("a/3"));
+    world.write("repo/.opencode/opencode.json", "{}");
+    crate::edit_project(&world.inputs, change("a/4")).unwrap();
+    assert!(read("repo/opencode.json").contains("a/3") && read("repo/.opencode/opencode.json").contains("a/4"));
+    assert_eq!(world.load().raw["model"], "a/4");
+    assert_eq!(global(&world.inputs), json!({"model": "a/2"}));
+}
+
+#[test]
+fn a_client_may_change_what_is_trusted_and_trusts_nothing_else() {
+    let mut world = World::new();
+    let allow = || json!({"permission": {"bash": "allow"}}).as_object().unwrap().clone();
+    crate::edit_project(&world.inputs, allow()).unwrap();
+    world.inputs.trust = world.inputs.trust.fresh();
+    assert!(world.load().untrusted.is_empty());
+    // Somebody else's file has parts that nobody trusted: the change does not make them count.
+    world.write("repo/opencode.json", r#"{"plugin": ["evil"]}"#);
+    crate::edit_project(&world.inputs, allow()).unwrap();
+    world.inputs.trust = world.inputs.trust.fresh();
+    assert_eq!(world.load().untrusted.len(), 1);
+}
+
+#[test]
+fn a_change_of_a_project_stays_in_it() {
+    let mut world = World::new();
+    let change = || json!({"model": "a/b"}).as_object().unwrap().clone();
+    world.write("elsewhere.json", "{}");
+    symlink(world.at("elsewhere.json"), world.at("repo/opencode.json")).unwrap();
+    let error = crate::edit_project(&world.inputs, change()).unwrap_err().to_string();
+    assert!(error.contains("leads out of the repository"), "{error}");
+    assert_eq!(fs::read_to_string(world.at("elsewhere.json")).unwrap(), "{}");
+    fs::remove_file(world.at("repo/opencode.json")).unwrap();
+    world.inputs.directory = world.at("repo/absent");
+    assert!(crate::edit_project(&world.inputs, change()).unwrap_err().to_string().contains("no such directory"));
+    world.inputs.directory = world.at("repo");
+    world.env("OPENCODE_DISABLE_PROJECT_CONFIG", "1");
+    assert!(crate::edit_project(&world.inputs, change()).unwrap_err().to_string().contains("switched off"));
 }

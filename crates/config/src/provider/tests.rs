@@ -2,12 +2,47 @@ use super::*;
 use serde_json::json;
 
 fn build(config: Json, env: &[(&str, &str)]) -> (Vec<ProviderEntry>, Vec<Problem>) {
+    build_with(config, env, &[])
+}
+
+fn build_with(config: Json, env: &[(&str, &str)], keys: &[(&str, &str)]) -> (Vec<ProviderEntry>, Vec<Problem>) {
     let Json::Object(map) = config else { panic!("not an object") };
-    let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let mut problems = Vec::new();
     let config = crate::typed::read(map, &mut problems);
-    let entries = providers(&config, &env, &mut problems);
+    let entries = providers(&config, &owned(env), &owned(keys), &mut problems);
     (entries, problems)
+}
+
+#[test]
+fn a_stored_key_connects_a_vendor_and_wins_over_the_environment() {
+    let key = |entries: &[ProviderEntry]| entries[0].api_key.clone().unwrap();
+    let (entries, _) = build_with(json!({}), &[], &[("openai", "sk-stored"), ("nobody", "x")]);
+    assert_eq!(entries.len(), 1);
+    assert_eq!((key(&entries).as_str(), entries[0].provider.source), ("sk-stored", ProviderSource::Api));
+    assert!(connectable(&Config::default(), &entries).is_empty());
+    let (entries, _) = build_with(json!({}), &[("OPENAI_API_KEY", "sk-env")], &[("openai", "sk-stored")]);
+    assert_eq!(key(&entries), "sk-stored");
+    let written = json!({"provider": {"openai": {"options": {"apiKey": "sk-file"}}}});
+    let (entries, _) = build_with(written, &[], &[("openai", "sk-stored")]);
+    assert_eq!(key(&entries), "sk-file");
+    let (entries, _) = build_with(json!({"disabled_providers": ["openai"]}), &[], &[("openai", "sk-stored")]);
+    assert!(entries.is_empty());
+    let offered = connectable(&Config::default(), &[]);
+    assert_eq!(offered[0].id, "openai");
+    assert!(!offered[0].models.is_empty());
+}
+
+#[test]
+fn what_is_presented_holds_no_secret() {
+    let config = json!({"provider": {"p": {
+        "options": {"baseURL": "http://u:sk-1@h/v1", "apiKey": "sk-2", "secretAccessKey": "sk-3", "x": "y"},
+        "models": {"m": {"headers": {"Authorization": "sk-4"}, "options": {"token": "sk-5"}, "variants": {"v": {"apiKey": "sk-6"}}}},
+    }}});
+    let (entries, _) = build(config, &[]);
+    let shown = serde_json::to_string(&presentable(&entries[0].provider)).unwrap();
+    assert!(!shown.contains("sk-"), "{shown}");
+    assert!(shown.contains("\"x\":\"y\""), "{shown}");
 }
 
 #[test]

@@ -51,8 +51,6 @@ pub fn request(prompt: Prompt, model: &str) -> Json {
     if !limited {
         set(output_limit(model), settings.max_output.map(Json::from));
     }
-    let format = |schema| json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}});
-    set("response_format", settings.schema.map(format));
     body.extend(settings.options.into_iter().filter(|(name, _)| !OWN_FIELDS.contains(&name.as_str())));
     Json::Object(body)
 }

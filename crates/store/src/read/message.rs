@@ -27,8 +27,16 @@ fn overlay(part: &mut Part, texts: &mut Texts) {
 
 /// A message of which the parts are still to be read.
 fn bare(row: &Row<'_>) -> Result<Message, StoreError> {
-    let (id, json): (String, String) = (row.get(0)?, row.get(1)?);
-    row::json("message", &id, &json)
+    let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+    row::json("message", text(0)?, text(1)?)
+}
+
+fn part(row: &Row<'_>, texts: &mut Texts) -> Result<Part, StoreError> {
+    let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+    let (id, json) = (text(0)?, text(1)?);
+    let mut part = Part::from_json(json).map_err(|error| row::unreadable("part", id, &error))?;
+    overlay(&mut part, texts);
+    Ok(part)
 }
 
 fn with_parts(conn: &Connection, info: Message, texts: &mut Texts) -> Result<MessageWithParts, StoreError> {
@@ -36,10 +44,7 @@ fn with_parts(conn: &Connection, info: Message, texts: &mut Texts) -> Result<Mes
     let mut rows = statement.query([info.id().as_str()])?;
     let mut parts = Vec::new();
     while let Some(row) = rows.next()? {
-        let (id, json): (String, String) = (row.get(0)?, row.get(1)?);
-        let mut part = Part::from_json(&json).map_err(|error| row::unreadable("part", &id, &error))?;
-        overlay(&mut part, texts);
-        parts.push(part);
+        parts.push(part(row, texts)?);
     }
     Ok(MessageWithParts { info, parts })
 }
@@ -57,30 +62,59 @@ fn page(
     before: Option<&MessageId>,
     texts: &mut Texts,
 ) -> Result<MessagePage, StoreError> {
-    let (created, rowid) = match before {
+    let end = match before {
         Some(id) => place(conn, session, id)?.ok_or_else(|| StoreError::NoMessage { id: id.clone() })?,
         None => (i64::MAX, i64::MAX),
     };
     // One more than wanted tells whether there is an older page; a negative limit means all.
     let most = limit.map_or(-1, |limit| int(limit as u64).saturating_add(1));
     let mut statement = conn.prepare_cached(
-        "SELECT id, json FROM message WHERE session = ?1 AND (created, rowid) < (?2, ?3)
+        "SELECT id, json, created, rowid FROM message WHERE session = ?1 AND (created, rowid) < (?2, ?3)
          ORDER BY created DESC, rowid DESC LIMIT ?4",
     )?;
-    let mut rows = statement.query(params![session.as_str(), created, rowid, most])?;
-    let mut newest_first = Vec::new();
+    let mut rows = statement.query(params![session.as_str(), end.0, end.1, most])?;
+    let (mut messages, mut begin, mut older) = (Vec::new(), end, None);
     while let Some(row) = rows.next()? {
-        newest_first.push(bare(row)?);
+        if limit == Some(messages.len()) {
+            older = messages.last().map(|message: &MessageWithParts| message.info.id().clone());
+            break;
+        }
+        messages.push(MessageWithParts { info: bare(row)?, parts: Vec::new() });
+        begin = (row.get(2)?, row.get(3)?);
     }
-    let mut older = None;
-    if let Some(limit) = limit
-        && newest_first.len() > limit
-    {
-        newest_first.truncate(limit);
-        older = newest_first.last().map(|message| message.id().clone());
+    messages.reverse();
+    add_parts(conn, session, (begin, end), &mut messages, texts)?;
+    Ok(MessagePage { messages, older })
+}
+
+/// Reads the parts of successive messages, from one place up to another, with one query: a query for each message would
+/// take most of the time that a long conversation takes.
+fn add_parts(
+    conn: &Connection,
+    session: &SessionId,
+    (begin, end): ((i64, i64), (i64, i64)),
+    messages: &mut [MessageWithParts],
+    texts: &mut Texts,
+) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT part.id, part.json, message.id FROM message CROSS JOIN part ON part.message = message.id
+         WHERE message.session = ?1 AND (message.created, message.rowid) >= (?2, ?3)
+           AND (message.created, message.rowid) < (?4, ?5)
+         ORDER BY message.created, message.rowid, part.id",
+    )?;
+    let mut rows = statement.query(params![session.as_str(), begin.0, begin.1, end.0, end.1])?;
+    let mut messages = messages.iter_mut();
+    let mut current = messages.next();
+    while let Some(row) = rows.next()? {
+        let id = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
+        while current.as_ref().is_some_and(|message| message.info.id().as_str() != id) {
+            current = messages.next();
+        }
+        if let Some(message) = &mut current {
+            message.parts.push(part(row, texts)?);
+        }
     }
-    let messages = newest_first.into_iter().rev().map(|message| with_parts(conn, message, texts));
-    Ok(MessagePage { messages: messages.collect::<Result<_, _>>()?, older })
+    Ok(())
 }
 
 impl Store {

@@ -27,13 +27,27 @@ pub struct SessionQuery {
     pub start: Option<Timestamp>,
     /// Only those that changed before: a page's cursor.
     pub before: Option<Timestamp>,
+    /// Only those at or below this path of their project.
+    pub path: Option<String>,
+    /// Only those that are not archived.
+    pub unarchived: bool,
     /// The most; 100 by default.
     pub limit: usize,
 }
 
 impl Default for SessionQuery {
     fn default() -> Self {
-        Self { project: None, directory: None, roots: false, search: None, start: None, before: None, limit: PAGE }
+        Self {
+            project: None,
+            directory: None,
+            roots: false,
+            search: None,
+            start: None,
+            before: None,
+            path: None,
+            unarchived: false,
+            limit: PAGE,
+        }
     }
 }
 
@@ -67,6 +81,13 @@ impl SessionQuery {
         }
         if let Some(search) = self.search.as_ref().filter(|search| !search.is_empty()) {
             and("instr(title, ?) > 0", Some(search.to_lowercase().into()));
+        }
+        if let Some(path) = self.path.as_ref().filter(|path| !path.is_empty()) {
+            let below = "instr(json_extract(json, '$.path') || '/', ?) = 1";
+            and(below, Some(format!("{}/", path.trim_matches('/')).into()));
+        }
+        if self.unarchived {
+            and("json_extract(json, '$.time.archived') IS NULL", None);
         }
         sql.push_str(" ORDER BY updated DESC, id LIMIT ?");
         values.push(int(self.limit as u64).into());
@@ -173,7 +194,7 @@ mod tests {
     fn every_page_is_read_from_an_index() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(include_str!("../schema/1.sql")).unwrap();
-        for bits in 0..64u8 {
+        for bits in 0..=u8::MAX {
             let bit = |n: u8| bits & (1 << n) != 0;
             let query = SessionQuery {
                 project: bit(0).then(|| "p".to_owned()),
@@ -182,6 +203,8 @@ mod tests {
                 search: bit(3).then(|| "s".to_owned()),
                 start: bit(4).then_some(1),
                 before: bit(5).then_some(2),
+                path: bit(6).then(|| "p".to_owned()),
+                unarchived: bit(7),
                 limit: 1,
             };
             let (sql, values) = query.sql();

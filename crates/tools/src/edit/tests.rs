@@ -59,13 +59,18 @@ async fn an_empty_old_string_makes_a_file_with_its_folders() {
 #[tokio::test]
 async fn bytes_that_are_not_text_are_left_alone() {
     let ws = Workspace::new();
-    let file = ws.file("latin.txt", b"caf\xe9 one");
-    assert!(
-        ws.fail("edit", json!({"filePath": "latin.txt", "oldString": "one", "newString": "two"}))
-            .await
-            .contains("not UTF-8")
-    );
-    assert_eq!(std::fs::read(file).unwrap(), b"caf\xe9 one");
+    for (content, why) in [
+        (&b"caf\xe9 one"[..], "is not UTF-8 text (byte 3)"),
+        (b"\x7fELF one\0", "is a binary file with NUL bytes (byte 8)"),
+    ] {
+        let file = ws.file("data", content);
+        let edit = ws.fail("edit", json!({"filePath": "data", "oldString": "one", "newString": "two"})).await;
+        assert!(edit.contains(why) && edit.contains("bash"), "{edit}");
+        let patch = "*** Begin Patch\n*** Update File: data\n@@\n-one\n+two\n*** End Patch";
+        let patch = ws.fail("apply_patch", json!({"patchText": patch})).await;
+        assert!(patch.contains(why), "{patch}");
+        assert_eq!(std::fs::read(file).unwrap(), content);
+    }
 }
 
 #[tokio::test]

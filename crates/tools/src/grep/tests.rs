@@ -60,6 +60,57 @@ async fn ignored_hidden_and_binary_files_are_left_out() {
 }
 
 #[tokio::test]
+async fn a_glob_is_searched_from_the_folder_that_it_names() {
+    let ws = Workspace::new();
+    std::fs::create_dir(ws.path(".git")).unwrap();
+    ws.file(".gitignore", "out/\n");
+    for name in ["src/main.rs", "src/a[b]/deep.rs", "out/built.rs", "top.rs"] {
+        ws.file(name, "");
+    }
+    let found = async |input| {
+        let output = ws.run("glob", input).await.unwrap().output;
+        let below = |path| Path::new(path).strip_prefix(ws.root()).unwrap().display().to_string();
+        let mut names: Vec<String> = output.lines().map(below).collect();
+        names.sort();
+        names
+    };
+    let absolute = |pattern: &str| format!("{}/{pattern}", ws.root().display());
+    assert_eq!(found(json!({"pattern": "src/**/*.rs"})).await, ["src/a[b]/deep.rs", "src/main.rs"]);
+    assert_eq!(found(json!({"pattern": "src/*.rs"})).await, ["src/main.rs"]);
+    assert_eq!(found(json!({"pattern": "src/main.rs"})).await, ["src/main.rs"]);
+    assert_eq!(found(json!({"pattern": "./*.rs"})).await, ["top.rs"]);
+    assert_eq!(found(json!({"pattern": "../*.rs", "path": "src"})).await, ["top.rs"]);
+    assert_eq!(found(json!({"pattern": absolute("src/*.rs")})).await, ["src/main.rs"]);
+    assert_eq!(found(json!({"pattern": absolute("src/*.rs"), "path": "src"})).await, ["src/main.rs"]);
+    let odd = json!({"pattern": absolute("src/a[b]/*.rs"), "path": "src/a[b]"});
+    assert_eq!(found(odd).await, ["src/a[b]/deep.rs"]);
+    // What the pattern opens is ignored; a folder that it names is not, as with `path`.
+    assert_eq!(found(json!({"pattern": "**/*.rs"})).await, ["src/a[b]/deep.rs", "src/main.rs", "top.rs"]);
+    assert_eq!(found(json!({"pattern": "out/*.rs"})).await, ["out/built.rs"]);
+    assert!(ws.fail("glob", json!({"pattern": "missing/*.rs"})).await.contains("missing is not a folder"));
+}
+
+#[tokio::test]
+async fn a_glob_outside_of_the_workspace_needs_to_leave_it() {
+    let ws = Workspace::new();
+    let outside = ws.outside().join("other");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("a.conf"), "").unwrap();
+    symlink(&outside, ws.path("link")).unwrap();
+    let absolute = format!("{}/*.conf", outside.display());
+    for (pattern, shown) in
+        [(absolute.as_str(), &outside), ("../other/*.conf", &outside), ("link/*.conf", &ws.path("link"))]
+    {
+        let needs = ws.needs("glob", json!({"pattern": pattern})).await.unwrap();
+        assert_eq!(needs[0].permission, "external_directory", "{pattern}");
+        assert_eq!(needs[0].patterns, [format!("{}/*", outside.display())], "{pattern}");
+        assert_eq!((needs[1].permission.as_str(), &needs[1].patterns[..]), ("glob", &[pattern.to_owned()][..]));
+        let output = ws.run("glob", json!({"pattern": pattern})).await.unwrap();
+        assert_eq!(output.output, shown.join("a.conf").display().to_string());
+    }
+}
+
+#[tokio::test]
 async fn results_are_bounded_and_say_so() {
     let ws = Workspace::new();
     for n in 0..5 {

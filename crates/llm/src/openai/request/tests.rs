@@ -40,7 +40,6 @@ fn a_whole_request() {
             temperature: Some(0.5),
             top_p: Some(0.9),
             max_output: Some(64),
-            schema: Some(json!({"type": "object"})),
             options: [("reasoning_effort".into(), json!("low")), ("stream".into(), json!(false))].into_iter().collect(),
             ..Settings::default()
         },
@@ -56,7 +55,6 @@ fn a_whole_request() {
             "temperature": 0.5,
             "top_p": 0.9,
             "max_tokens": 64,
-            "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}},
             "reasoning_effort": "low",
         })
     );

@@ -1,0 +1,77 @@
+//! `trefoil serve`: the OpenCode server.
+
+use api::{Host as _, JsonMap, Scope};
+use server::{Listen, Options, Password, Server, StartError};
+
+use crate::args::Serve;
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::term;
+use crate::wire::{self, World};
+
+/// Serves until a signal comes; turns that run are parked then, and go on at the next start.
+pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
+    let stop = Interrupt::listen()?;
+    let script = args.script.clone().or_else(|| world.script());
+    let local = wire::open(world, script.as_deref(), true)?;
+    let loaded = local.engine.loaded(&Scope::new(world.directory.to_string_lossy()));
+    let options = Options {
+        engine: local.engine.clone(),
+        directory: world.directory.clone(),
+        listen: listen(args, &loaded.config.server),
+        password: password(args, world),
+        cors: args.cors.iter().cloned().chain(texts(&loaded.config.server, "cors")).collect(),
+        hosts: args.allow_host.clone(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+    };
+    let server = Server::bind(options).await.map_err(explain)?;
+    // OpenCode's clients wait for this line and take the address from it.
+    term::print(&format!("opencode server listening on {}\n", server.url()))?;
+    let engine = local.engine.clone();
+    tokio::spawn(async move {
+        match engine.recover(None).await {
+            Ok(0) => {}
+            Ok(turns) => tracing::info!(turns, "turns that were cut off go on"),
+            Err(error) => tracing::error!(%error, "turns that were cut off cannot go on"),
+        }
+    });
+    let parked = async {
+        stop.token.cancelled().await;
+        local.engine.shutdown().await;
+    };
+    // Together: whoever waits for a turn learns at once that it is parked.
+    tokio::join!(server.run(stop.token.clone()), parked);
+    Ok(())
+}
+
+fn listen(args: &Serve, config: &JsonMap) -> Listen {
+    if let Some(path) = &args.socket {
+        return Listen::Unix(path.clone());
+    }
+    let configured = config.get("hostname").and_then(|name| name.as_str()).map(str::to_owned);
+    let host = args.hostname.clone().or(configured).unwrap_or_else(|| "127.0.0.1".to_string());
+    let configured = config.get("port").and_then(|port| port.as_u64()).and_then(|port| u16::try_from(port).ok());
+    Listen::Tcp { host, port: args.port.or(configured) }
+}
+
+fn texts(config: &JsonMap, key: &str) -> Vec<String> {
+    let list = config.get(key).and_then(|list| list.as_array()).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+/// The password of the command line, else of the environment.
+fn password(args: &Serve, world: &World) -> Option<Password> {
+    let password = args.password.clone().or_else(|| world.server_secret("PASSWORD"))?;
+    Some(Password { username: world.server_secret("USERNAME").unwrap_or_else(|| "opencode".to_string()), password })
+}
+
+fn explain(error: StartError) -> Failure {
+    let hint = match &error {
+        StartError::Open(_) => "set OPENCODE_SERVER_PASSWORD or --password, or listen on 127.0.0.1",
+        StartError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
+            "something listens there already; choose another --port, or 0 for any that is free"
+        }
+        StartError::Listen { .. } => "check --hostname, --port and --socket",
+    };
+    Failure::new(Exit::Failed, error.to_string()).hint(hint)
+}

@@ -1,0 +1,12 @@
+//! The server with clients that others wrote: OpenCode's SDK, its terminal client, its `run`; with a generator of requests
+//! made from our own description; and with clients that mean no good.
+
+#![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
+
+mod abuse;
+mod generator;
+mod refused;
+mod rig;
+mod run;
+mod sdk;
+mod terminal;

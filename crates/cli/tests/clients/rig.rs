@@ -1,0 +1,173 @@
+//! A server that runs, and programs of others to speak to it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{TempProject, WAIT};
+
+/// `trefoil serve` in a project of its own, with the scripted model. Ends when dropped.
+pub struct Served {
+    pub project: TempProject,
+    pub url: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Served {
+    pub fn start() -> Self {
+        Self::with(TempProject::new(), |_| {})
+    }
+
+    /// In this project, with whatever else the command is to have.
+    pub fn with(project: TempProject, change: impl FnOnce(&mut Command)) -> Self {
+        let script = project.write_home("script.json", script().to_string());
+        let log = project.root().join("serve.log");
+        let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
+        command.args(["serve", "--port", "0", "--print-logs", "--log-level", "warn", "--script"]).arg(script);
+        command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
+        change(&mut command);
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut served = Self { project, url: String::new(), child, log };
+        served.url = address(stdout).unwrap_or_else(|| panic!("the server said no address"));
+        served
+    }
+
+    /// Where it listens, for plain connections.
+    pub fn address(&self) -> SocketAddr {
+        self.url.strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a request; gives the status and the body.
+    pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let (status, body) = self.raw(method, path, &[], body);
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    /// Sends a request with these headers too.
+    pub fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            head += &format!("host: {}\r\n", self.address());
+        }
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer to {path}: {answer:?}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+}
+
+impl Drop for Served {
+    #[expect(clippy::print_stderr, reason = "the test's output says why it failed")]
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the server's log:\n{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
+
+/// What the model says to whom.
+fn script() -> Value {
+    let echo = |text: &str| json!({"tools": [["bash", {"command": format!("echo {text}")}]]});
+    json!({
+        "rules": [
+            {"when": {"text": "greet"}, "steps": [{"text": "Good morning from Trefoil."}]},
+            {"when": {"text": "multiply"}, "steps": [echo("6*7=$((6*7))"), {"text": "That was easy."}]},
+            {"when": {"text": "think"}, "steps": [{"text": "Here is what to do."}]},
+        ],
+        "default": [{"text": "Hello from the script."}],
+    })
+}
+
+/// The address that a server announces.
+fn address(mut stdout: impl BufRead + Send + 'static) -> Option<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = stdout.read_line(&mut line);
+        let _ = sender.send(line);
+        // What it prints later must not block it.
+        let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+    });
+    let line = receiver.recv_timeout(WAIT).ok()?;
+    Some(line.strip_prefix("opencode server listening on ")?.trim_end().to_owned())
+}
+
+/// Waits for a program's end, but not longer than that.
+#[track_caller]
+pub fn finish(mut command: Command, longest: Duration) -> Output {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|error| panic!("{name} cannot be run: {error}"));
+    let pid = rustix::process::Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(longest) {
+        Ok(output) => output.unwrap(),
+        Err(_) => {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let output = receiver.recv().unwrap().unwrap();
+            panic!("{name} did not end within {longest:?}{}", printed(&output));
+        }
+    }
+}
+
+/// Fails with everything that a program printed, unless it ended well; gives its standard output.
+#[track_caller]
+pub fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}{}", output.status, printed(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn printed(output: &Output) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    format!("\nstdout:\n{}\nstderr:\n{}", text(&output.stdout), text(&output.stderr))
+}
+
+/// The folder of the SDK and of the scripts that use it.
+pub fn scripts() -> PathBuf {
+    peer::packages(&testkit::target_folder()).unwrap_or_else(|error| panic!("OpenCode's SDK is needed here: {error}"))
+}
+
+/// The real OpenCode, in a project and with its home.
+pub fn opencode(project: &TempProject) -> Command {
+    let program = peer::install(&testkit::target_folder());
+    let mut command = project.command(program.unwrap_or_else(|error| panic!("OpenCode is needed here: {error}")));
+    for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE", "DEFAULT_PLUGINS"] {
+        command.env(format!("OPENCODE_DISABLE_{name}"), "1");
+    }
+    command
+}
+
+/// A folder whose `opencode` is Trefoil, for programs that look for it in `PATH`.
+pub fn disguise(project: &TempProject) -> PathBuf {
+    let folder = project.root().join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_trefoil"), folder.join("opencode")).unwrap();
+    folder
+}
+
+/// `PATH` with that folder first.
+pub fn path_with(folder: &Path) -> String {
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}

@@ -1,0 +1,114 @@
+//! `opencode attach`: the real terminal client in tmux, with our server behind it.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::rig::{Served, opencode, succeeded};
+
+/// The client takes seconds to start and to draw.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at the screen, which has no event to wait for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The client on a screen of its own. Ends when dropped.
+struct Screen {
+    socket: String,
+}
+
+impl Screen {
+    fn attach(served: &Served) -> Self {
+        let client = opencode(&served.project);
+        let screen = Self { socket: served.project.root().join("tmux").to_str().unwrap().to_owned() };
+        let mut tmux =
+            screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "--", "env", "-i"]);
+        tmux.args(
+            client.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?))),
+        );
+        tmux.args(["TERM=xterm-256color", "COLORTERM=truecolor"]).arg(client.get_program());
+        tmux.args(["attach", &served.url, "--dir", &served.project.directory()]);
+        tmux.current_dir(served.project.path());
+        succeeded(&tmux.output().unwrap_or_else(|error| {
+            panic!("tmux is needed here and cannot be run: {error}; install it (`apt-get install tmux`)")
+        }));
+        screen
+    }
+
+    fn tmux(&self, args: &[&str]) -> Command {
+        let mut tmux = Command::new("tmux");
+        tmux.args(["-S", &self.socket]).args(args);
+        tmux
+    }
+
+    fn text(&self) -> String {
+        succeeded(&self.tmux(&["capture-pane", "-p"]).output().unwrap())
+    }
+
+    /// Waits until the screen is as wanted; gives it.
+    #[track_caller]
+    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let text = self.text();
+            if wanted(&text) {
+                return text;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what} was not shown within {PATIENCE:?}:\n{text}");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    #[track_caller]
+    fn shows(&self, text: &str) -> String {
+        self.until(&format!("{text:?}"), |screen| screen.contains(text))
+    }
+
+    fn key(&self, key: &str) {
+        succeeded(&self.tmux(&["send-keys", key]).output().unwrap());
+    }
+
+    /// Types a prompt; sends it once it stands there.
+    #[track_caller]
+    fn prompt(&self, text: &str) {
+        succeeded(&self.tmux(&["send-keys", "-l", text]).output().unwrap());
+        self.shows(text);
+        self.key("Enter");
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.tmux(&["kill-server"]).output();
+    }
+}
+
+#[test]
+fn the_terminal_client_prompts_answers_a_permission_and_switches_agents() {
+    let project = testkit::TempProject::new();
+    let config = serde_json::json!({"permission": {"bash": "ask"}});
+    project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    let served = Served::with(project, |_| {});
+    let screen = Screen::attach(&served);
+    screen.shows("Ask anything");
+    screen.shows("Build ·");
+    screen.prompt("greet me");
+    screen.shows("Good morning from Trefoil.");
+
+    screen.prompt("multiply");
+    screen.shows("Permission required");
+    screen.shows("Allow once");
+    screen.key("Enter");
+    screen.shows("6*7=42");
+    screen.shows("That was easy.");
+
+    screen.key("Tab");
+    screen.shows("Plan ·");
+    screen.prompt("think");
+    screen.shows("Here is what to do.");
+
+    let (_, sessions) = served.send("GET", "/session", None);
+    let id = sessions[0]["id"].as_str().unwrap();
+    let (_, messages) = served.send("GET", &format!("/session/{id}/message"), None);
+    let users = messages.as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user");
+    let agents: Vec<_> = users.map(|message| message["info"]["agent"].as_str().unwrap()).collect();
+    assert_eq!(agents, ["build", "build", "plan"]);
+}

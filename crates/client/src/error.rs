@@ -1,0 +1,161 @@
+//! What went wrong, out of the four shapes in which servers say it.
+
+use std::error::Error;
+
+use api::{HostError, SessionId};
+use reqwest::StatusCode;
+use serde::Deserialize;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection failed, before or while the answer came. Whether the server did what was asked is not known.
+    Broken(HostError),
+    /// The server answered, and said no.
+    Refused(HostError),
+}
+
+impl From<Failure> for HostError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Broken(error) | Failure::Refused(error) => error,
+        }
+    }
+}
+
+/// A failure below HTTP, with its innermost cause.
+pub(crate) fn network(server: &str, error: reqwest::Error) -> Failure {
+    let mut cause: &dyn Error = &error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let text = if error.is_connect() {
+        format!("{server} cannot be reached: {cause}. Is the server running there?")
+    } else {
+        format!("The connection to {server} broke: {cause}")
+    };
+    Failure::Broken(HostError::Failed(text))
+}
+
+/// `{"name", "data": {"message"}}` or `{"_tag", "message"}`. Some have nothing but the tag, some no body at all.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    #[serde(rename = "_tag")]
+    tag: Option<String>,
+    name: Option<String>,
+    data: Option<Data>,
+    message: Option<String>,
+    #[serde(rename = "sessionID")]
+    session_id: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    message: Option<String>,
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+}
+
+/// What a refusal means. `asked` is the request (`GET http://host/path`), `server` who refused.
+pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str) -> HostError {
+    let refusal: Refusal = serde_json::from_slice(body).unwrap_or_default();
+    let kind = refusal.tag.or(refusal.name).unwrap_or_default();
+    let data = refusal.data.unwrap_or_default();
+    let said = data.message.or(refusal.message).filter(|text| !text.is_empty());
+    let reference = data.reference.map(|reference| format!(" ({reference})")).unwrap_or_default();
+    let text = |otherwise: &str| said.clone().unwrap_or_else(|| otherwise.to_owned());
+    if kind == "SessionBusyError"
+        && let Some(Ok(session)) = refusal.session_id.as_deref().map(SessionId::parse)
+    {
+        return HostError::Busy(session);
+    }
+    match status {
+        StatusCode::NOT_FOUND => not_found(&text(asked)),
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
+            HostError::Invalid(text(&format!("{asked} was refused as malformed")))
+        }
+        StatusCode::CONFLICT => HostError::Conflict(text(&format!("{asked} contradicts what is there"))),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => HostError::Failed(format!(
+            "{server} does not let us in ({status}). Give the user and password that it was started with"
+        )),
+        _ if status.is_redirection() => HostError::Failed(format!(
+            "{server} is somewhere else now ({status}). Give the address that a browser ends up at"
+        )),
+        _ => HostError::Failed(format!("{asked} failed: {}{reference}", text(status.as_str()))),
+    }
+}
+
+/// The things that can be missing, as hosts name them.
+const THINGS: [&str; 12] = [
+    "session",
+    "message",
+    "part",
+    "permission request",
+    "question request",
+    "file",
+    "project",
+    "agent",
+    "model",
+    "provider",
+    "command",
+    "skill",
+];
+
+/// Reads `Session not found: ses_x. Known: ses_y, ses_z`.
+fn not_found(text: &str) -> HostError {
+    let (what, rest) = text.split_once(" not found: ").unwrap_or(("resource", text));
+    let (id, known) = rest.split_once(". Known: ").unwrap_or((rest, ""));
+    HostError::NotFound {
+        what: THINGS.into_iter().find(|thing| thing.eq_ignore_ascii_case(what)).unwrap_or("resource"),
+        id: id.to_owned(),
+        known: known.split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(status: u16, body: &str) -> HostError {
+        refused(StatusCode::from_u16(status).unwrap(), body.as_bytes(), "GET http://host/x", "http://host")
+    }
+
+    #[test]
+    fn all_shapes_are_read() {
+        let error = read(404, r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_x"}}"#);
+        assert!(
+            matches!(&error, HostError::NotFound { what: "session", id, known } if id == "ses_x" && known.is_empty())
+        );
+        assert_eq!(error.to_string(), "Session not found: ses_x");
+        let error = read(
+            404,
+            r#"{"_tag":"PermissionNotFoundError","requestID":"per_x","message":"Permission request not found: per_x"}"#,
+        );
+        assert!(matches!(&error, HostError::NotFound { what: "permission request", id, .. } if id == "per_x"));
+        let error =
+            read(400, r#"{"name":"BadRequest","data":{"message":"Missing key\n  at [\"parts\"]","kind":"Payload"}}"#);
+        assert!(matches!(&error, HostError::Invalid(text) if text.starts_with("Missing key")));
+        let error = read(400, r#"{"_tag":"BadRequest"}"#);
+        assert!(matches!(&error, HostError::Invalid(text) if text == "GET http://host/x was refused as malformed"));
+        let error = read(409, r#"{"_tag":"SessionBusyError","sessionID":"ses_x","message":"Session is busy: ses_x"}"#);
+        assert!(matches!(&error, HostError::Busy(id) if id.as_str() == "ses_x"));
+        let error = read(409, r#"{"_tag":"ConflictError","message":"per_x was answered already"}"#);
+        assert!(matches!(&error, HostError::Conflict(text) if text == "per_x was answered already"));
+        let error = read(500, r#"{"name":"UnknownError","data":{"message":"Unexpected.","ref":"err_1"}}"#);
+        assert_eq!(error.to_string(), "GET http://host/x failed: Unexpected. (err_1)");
+        let error = read(401, "").to_string();
+        assert!(error.contains("user and password"), "{error}");
+    }
+
+    #[test]
+    fn what_exists_instead_is_kept() {
+        let error =
+            read(404, r#"{"name":"NotFoundError","data":{"message":"Agent not found: x. Known: build, plan"}}"#);
+        assert_eq!(error.to_string(), "Agent not found: x. Known: build, plan");
+        let error =
+            read(404, r#"{"_tag":"McpServerNotFoundError","name":"nope","message":"MCP server not found: nope"}"#);
+        assert_eq!(error.to_string(), "Resource not found: nope");
+    }
+}

@@ -1,0 +1,32 @@
+//! A [`Host`](api::Host) far away: OpenCode's HTTP and SSE API, spoken to Trefoil or to OpenCode itself.
+//!
+//! What a server can do beyond OpenCode's API is learned from the `server` header of its answers, never asked for.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), api::HostError> {
+//! use api::{CreateSession, Host, PromptInput, PromptPart, Scope, WatchScope};
+//! use trefoil_client::{Client, Options};
+//!
+//! let client = Client::new("http://127.0.0.1:4096", Options::default())?;
+//! let scope = Scope::new("/path/of/a/project");
+//! let events = client.events(WatchScope::Directory(scope.directory.clone())).await?;
+//! let idle = events.once("session.idle");
+//! let session = client.create_session(&scope, CreateSession::default()).await?;
+//! let prompt = PromptInput { parts: vec![PromptPart::text("Hello")], ..PromptInput::default() };
+//! client.prompt_async(&scope, &session.id, prompt).await?;
+//! idle.await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod call;
+mod client;
+mod connection;
+mod error;
+mod events;
+mod host;
+mod watch;
+mod wire;
+
+pub use client::{Client, Health, Options, Timeouts};
+pub use events::Events;

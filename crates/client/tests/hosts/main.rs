@@ -1,0 +1,93 @@
+//! The client against the real servers: OpenCode and Trefoil do the same.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod scenario;
+
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{CreateSession, EventBody, Features, Host, Scope, SessionId, WatchItem, WatchScope};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use testkit::{ModelServer, OpenCode, TempProject, trefoil_bin};
+use trefoil_client::{Client, Options};
+
+/// How long a server may take to answer for the first time.
+const START: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn opencode_does_what_every_host_does() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    let server = OpenCode::start(&project, &scenario::config(&model));
+    let client = Client::new(&server.url(), Options::default()).unwrap();
+    client.ready(START).await.unwrap();
+    scenario::scenario(Arc::new(client.clone()), &project, model).await;
+    assert_eq!(client.features(), Features::default());
+}
+
+#[tokio::test]
+async fn trefoil_does_what_every_host_does() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
+    let (_server, client) = trefoil(&project).await;
+    scenario::scenario(Arc::new(client.clone()), &project, model).await;
+    assert_eq!(client.features(), Features { cursor: true, ..Features::default() });
+    // Not for OpenCode, which would fetch ripgrep where there is none.
+    let found = client.find_text(&Scope::new(project.directory()), "need.e", 5).await.unwrap();
+    assert_eq!(found.iter().map(|line| (line.path.as_str(), line.line_number)).collect::<Vec<_>>(), [("notes.txt", 2)]);
+}
+
+#[tokio::test]
+async fn trefoil_is_followed_through_a_restart() {
+    let project = TempProject::new();
+    let scope = Scope::new(project.directory());
+    let (server, client) = trefoil(&project).await;
+    let mut items = client.watch(WatchScope::All, None).await.unwrap();
+    let before = client.create_session(&scope, CreateSession::default()).await.unwrap();
+    assert_eq!(created(&mut items).await, before.id);
+    drop(server);
+    let (_server, client) = trefoil(&project).await;
+    // Made while nobody listened: the watch connects again when it is asked for its next item.
+    let missed = client.create_session(&scope, CreateSession::default()).await.unwrap();
+    assert_eq!(created(&mut items).await, missed.id);
+}
+
+/// The session that the next `session.created` is of. A gap before it fails the test.
+async fn created(items: &mut BoxStream<'static, WatchItem>) -> SessionId {
+    let search = async {
+        loop {
+            let item = items.next().await;
+            let Some(WatchItem::Frame(frame)) = &item else { panic!("no event but {item:?}") };
+            if let EventBody::SessionCreated { session_id, .. } = &frame.event().unwrap().body {
+                return session_id.clone();
+            }
+        }
+    };
+    tokio::time::timeout(testkit::WAIT, search).await.expect("a session is made")
+}
+
+/// Trefoil's server on a socket in the project's temporary folder.
+async fn trefoil(project: &TempProject) -> (Server, Client) {
+    let socket = project.root().join("trefoil.sock");
+    let mut command = project.command(trefoil_bin());
+    command.arg("serve").arg("--socket").arg(&socket).stdout(Stdio::null());
+    let server = Server(command.spawn().unwrap());
+    let client = Client::new(&format!("unix:{}", socket.display()), Options::default()).unwrap();
+    client.ready(START).await.unwrap();
+    (server, client)
+}
+
+/// Ends when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

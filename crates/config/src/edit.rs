@@ -1,0 +1,393 @@
+//! Changes a configuration file as a client asks. Comments and layout stay; what could not be read again is refused; the
+//! file is replaced in one step.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use api::{Json, JsonMap};
+use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+
+use crate::check::check;
+use crate::file::{self, Access, Durability, MAX_CONFIG_BYTES};
+use crate::find::{self, Switches};
+use crate::problem::{Problem, Severity};
+use crate::redact::MASK;
+use crate::trust::content_hash;
+use crate::{Inputs, jsonc, load, rules, typed};
+
+/// Why a configuration file was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// The change is no configuration.
+    #[error("{message}\n  at {}", at(path))]
+    Change {
+        /// Keys and indexes from the root.
+        path: Vec<String>,
+        /// What is wrong.
+        message: String,
+    },
+    /// The file is in the way.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        message: String,
+    },
+}
+
+/// `["provider"]["p"]`, as OpenCode writes a place in a body.
+fn at(path: &[String]) -> String {
+    path.iter().map(|step| format!("[{step:?}]")).collect()
+}
+
+/// Changes the user's own configuration: the file that has the last word, or a new one.
+pub fn edit_global(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
+    edit(&find::global_file(inputs), change, Created::Private).map(drop)
+}
+
+/// Changes the configuration of the directory: the file in it that has the last word, or a new one. Whoever may change it
+/// may run commands as well, so the change needs no trust of its own; what was not trusted before stays so.
+pub fn edit_project(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
+    let path = find::project_file(inputs);
+    let refused = |message: String| EditError::File { path: path.clone(), message };
+    if !Switches::from_env(&inputs.env).project {
+        return Err(refused("the configuration of projects is switched off by the environment".to_owned()));
+    }
+    if !inputs.directory.is_dir() {
+        return Err(refused("there is no such directory".to_owned()));
+    }
+    let loaded = load::load(inputs);
+    if fs::symlink_metadata(&path).is_ok() && file::outside(&path, &loaded.project.worktree).is_some() {
+        return Err(refused("this link leads out of the repository; change the file itself".to_owned()));
+    }
+    let trusted = loaded.untrusted.iter().all(|untrusted| untrusted.path != path);
+    let hash = edit(&path, change, Created::Shared)?;
+    if trusted {
+        inputs.trust.remember(&path, &hash).map_err(|error| refused(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Who may read a file that the change creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Created {
+    /// The user: it may hold keys.
+    Private,
+    /// Everybody who works on the project.
+    Shared,
+}
+
+/// A change is read, made and written by one at a time.
+static EDITING: Mutex<()> = Mutex::new(());
+
+/// Lays a change over a configuration file, and gives the hash of its new content. `null` takes a key away; a masked secret,
+/// which a client only sends back, leaves the one that is there.
+fn edit(path: &Path, change: JsonMap, created: Created) -> Result<String, EditError> {
+    let refused = |message: String| EditError::File { path: path.to_owned(), message };
+    let change = Change::new(change)?;
+    let _one = EDITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = file::read(path, MAX_CONFIG_BYTES).map_err(|problem| refused(problem.message))?;
+    let new = change.apply(text.as_deref().unwrap_or_default()).map_err(|error| match error {
+        Refusal::Change(path, message) => EditError::Change { path, message },
+        Refusal::File(message) => refused(message),
+    })?;
+    // The file that a link leads to is changed, not the link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let access = match (fs::metadata(&target), created) {
+        (Ok(metadata), _) => Access::Same(metadata.permissions()),
+        (Err(_), Created::Private) => Access::Owner,
+        (Err(_), Created::Shared) => Access::Everybody,
+    };
+    file::replace(&target, new.as_bytes(), access, Durability::Synced)
+        .map_err(|error| refused(format!("cannot be written: {error}")))?;
+    Ok(content_hash(new.as_bytes()))
+}
+
+/// A change that was checked.
+struct Change {
+    put: JsonMap,
+    /// What goes away.
+    gone: Vec<Vec<String>>,
+}
+
+enum Refusal {
+    Change(Vec<String>, String),
+    File(String),
+}
+
+impl Change {
+    fn new(mut change: JsonMap) -> Result<Self, EditError> {
+        let mut gone = Vec::new();
+        split(&mut change, &mut Vec::new(), &mut gone);
+        let mut put = Json::Object(change);
+        if let Some(wrong) = check(&mut put).into_iter().find(|finding| finding.severity == Severity::Error) {
+            // What a file would get away with is refused here.
+            let so = ["; it is ignored", "; it counts as ask"];
+            let message = so.iter().fold(wrong.message.as_str(), |message, so| message.trim_end_matches(so));
+            return Err(EditError::Change { message: message.to_owned(), path: wrong.path });
+        }
+        let Json::Object(put) = put else { return Ok(Self { put: JsonMap::new(), gone }) };
+        Ok(Self { put, gone })
+    }
+
+    /// The text with the change in it.
+    fn apply(&self, old: &str) -> Result<String, Refusal> {
+        let mark = if old.starts_with('\u{feff}') { "\u{feff}" } else { "" };
+        let old = &old[mark.len()..];
+        let broken = |broken: jsonc::Broken| {
+            let (line, column) = broken.place;
+            Refusal::File(format!("this is not JSON: {} (line {line}, column {column}); mend it first", broken.message))
+        };
+        let before = match jsonc::parse(old).map_err(broken)? {
+            Json::Null => JsonMap::new(),
+            Json::Object(map) => map,
+            _ => return Err(Refusal::File("this is not an object; mend it first".to_owned())),
+        };
+        let mut wanted = before.clone();
+        overlay(&mut wanted, &self.put);
+        for path in &self.gone {
+            remove(&mut wanted, path);
+        }
+        let root = CstRootNode::parse(old, &jsonc::options()).map_err(|error| Refusal::File(error.to_string()))?;
+        let object = root.object_value_or_set();
+        write(&object, &self.put);
+        for path in &self.gone {
+            erase(&object, path);
+        }
+        let new = format!("{mark}{root}");
+        // What cannot be read back as it was meant must not reach the disk: keys that stand twice, for one.
+        let text = new.strip_prefix('\u{feff}').unwrap_or(&new);
+        if jsonc::parse(text).ok().as_ref() != Some(&Json::Object(wanted.clone())) {
+            return Err(Refusal::File("a key stands here twice; take one away first".to_owned()));
+        }
+        if new.len() as u64 > MAX_CONFIG_BYTES {
+            return Err(Refusal::File(format!("it would be larger than {MAX_CONFIG_BYTES} bytes")));
+        }
+        let known = errors(before);
+        if let Some(problem) = errors(wanted).into_iter().find(|problem| !known.contains(problem)) {
+            let path = problem.key.iter().flat_map(|key| key.split('.')).map(str::to_owned).collect();
+            return Err(Refusal::Change(path, problem.message));
+        }
+        Ok(new)
+    }
+}
+
+/// Takes out of a change the keys that are to go, and masked secrets. Objects that held nothing else go with them.
+fn split(change: &mut JsonMap, path: &mut Vec<String>, gone: &mut Vec<Vec<String>>) {
+    change.retain(|key, value| {
+        path.push(key.clone());
+        let stays = match value {
+            Json::Null => {
+                gone.push(path.clone());
+                false
+            }
+            Json::String(text) => text != MASK,
+            Json::Object(map) if !map.is_empty() => {
+                split(map, path, gone);
+                !map.is_empty()
+            }
+            _ => true,
+        };
+        path.pop();
+        stays
+    });
+}
+
+/// Objects are merged; anything else, lists included, is replaced.
+fn overlay(base: &mut JsonMap, put: &JsonMap) {
+    for (key, value) in put {
+        match (base.get_mut(key), value) {
+            (Some(Json::Object(old)), Json::Object(new)) => overlay(old, new),
+            _ => drop(base.insert(key.clone(), value.clone())),
+        }
+    }
+}
+
+fn remove(map: &mut JsonMap, path: &[String]) {
+    match path {
+        [] => {}
+        [key] => drop(map.shift_remove(key)),
+        [key, rest @ ..] => {
+            if let Some(Json::Object(inner)) = map.get_mut(key) {
+                remove(inner, rest);
+            }
+        }
+    }
+}
+
+/// The same as [`overlay`], on text.
+fn write(object: &CstObject, put: &JsonMap) {
+    for (key, value) in put {
+        match (object.get(key), value) {
+            (None, value) => drop(object.append(key, input(value))),
+            (Some(property), Json::Object(new)) => match property.object_value() {
+                Some(old) => write(&old, new),
+                None => property.set_value(input(value)),
+            },
+            (Some(property), value) => property.set_value(input(value)),
+        }
+    }
+}
+
+/// The same as [`remove`], on text.
+fn erase(object: &CstObject, path: &[String]) {
+    let Some((key, rest)) = path.split_first() else { return };
+    let Some(property) = object.get(key) else { return };
+    match (rest, property.object_value()) {
+        ([], _) => property.remove(),
+        (rest, Some(inner)) => erase(&inner, rest),
+        _ => {}
+    }
+}
+
+fn input(value: &Json) -> CstInputValue {
+    match value {
+        Json::Null => CstInputValue::Null,
+        Json::Bool(flag) => CstInputValue::Bool(*flag),
+        Json::Number(number) => CstInputValue::Number(number.to_string()),
+        Json::String(text) => CstInputValue::String(text.clone()),
+        Json::Array(list) => CstInputValue::Array(list.iter().map(input).collect()),
+        Json::Object(map) => {
+            CstInputValue::Object(map.iter().map(|(key, value)| (key.clone(), input(value))).collect())
+        }
+    }
+}
+
+/// What is wrong with a whole file.
+fn errors(map: JsonMap) -> Vec<Problem> {
+    let mut value = Json::Object(map);
+    let mut problems: Vec<Problem> = check(&mut value).iter().map(|finding| finding.problem()).collect();
+    if let Json::Object(mut map) = value {
+        load::normalise(&mut map);
+        rules::compile(&mut map);
+        typed::read(map, &mut problems);
+    }
+    problems.retain(|problem| problem.severity == Severity::Error);
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn map(value: Json) -> JsonMap {
+        match value {
+            Json::Object(map) => map,
+            other => panic!("not an object: {other}"),
+        }
+    }
+
+    fn changed(text: &str, change: Json) -> Result<String, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("opencode.jsonc");
+        fs::write(&path, text).unwrap();
+        let result = edit(&path, map(change), Created::Private);
+        let after = fs::read_to_string(&path).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+        match result {
+            Ok(hash) => {
+                assert_eq!(hash, content_hash(after.as_bytes()));
+                Ok(after)
+            }
+            Err(error) => {
+                assert_eq!(after, text, "a refused change changes nothing");
+                Err(error.to_string().replace(&path.display().to_string(), "FILE"))
+            }
+        }
+    }
+
+    #[test]
+    fn comments_and_layout_stay() {
+        let text = "{\n  // mine\n  \"model\": \"a/b\", // why\n  \"agent\": { \"x\": { \"prompt\": \"p\" } },\n}\n";
+        let change = json!({"model": "c/d", "username": "u", "agent": {"x": {"color": "#112233", "prompt": null}}});
+        let after = changed(text, change).unwrap();
+        for part in ["// mine", "\"model\": \"c/d\", // why", "\"username\": \"u\"", "\"color\": \"#112233\""] {
+            assert!(after.contains(part), "{part} in {after}");
+        }
+        assert!(!after.contains("prompt"), "{after}");
+    }
+
+    #[test]
+    fn an_empty_or_absent_file_becomes_one() {
+        for text in ["", "// nothing yet\n", "\u{feff}{}"] {
+            let after = changed(text, json!({"model": "a/b"})).unwrap();
+            let value = jsonc::parse(after.trim_start_matches('\u{feff}')).unwrap();
+            assert_eq!(value, json!({"model": "a/b"}), "{after}");
+            assert_eq!(after.starts_with('\u{feff}'), text.starts_with('\u{feff}'));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/trefoil.json");
+        edit(&path, map(json!({"model": "a/b"})), Created::Private).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_wrong_changes_nothing_and_is_named() {
+        for (text, change, part) in [
+            ("{}", json!({"model": 5}), "model must be a string, not this number\n  at [\"model\"]"),
+            ("{}", json!({"permission": {"bash": "dney"}}), "at [\"permission\"][\"bash\"]"),
+            ("{}", json!({"permissions": {"bash": "deny"}}), "permission"),
+            ("{}", json!({"command": {"c": {"description": "d"}}}), "command.c has no template"),
+            ("{bad", json!({"model": "a/b"}), "FILE: this is not JSON"),
+            ("[]", json!({"model": "a/b"}), "FILE: this is not an object"),
+            ("{\"model\": \"a/b\", \"model\": \"c/d\"}", json!({"model": "e/f"}), "FILE: a key stands here twice"),
+        ] {
+            let message = changed(text, change.clone()).unwrap_err();
+            assert!(message.contains(part), "{change}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_was_wrong_before_does_not_forbid_a_change() {
+        let after = changed("{\"snapshot\": \"no\", \"command\": {\"c\": {}}}", json!({"model": "a/b"})).unwrap();
+        assert!(after.contains("a/b"), "{after}");
+    }
+
+    #[test]
+    fn a_mask_that_comes_back_keeps_the_secret() {
+        let text = r#"{"provider": {"p": {"options": {"apiKey": "sk-1", "baseURL": "http://a"}}}}"#;
+        let change = json!({"provider": {"p": {"options": {"apiKey": MASK, "baseURL": "http://b"}}}});
+        let after = changed(text, change).unwrap();
+        assert!(after.contains("sk-1") && after.contains("http://b"), "{after}");
+    }
+
+    #[test]
+    fn unknown_keys_are_not_written() {
+        assert_eq!(changed("{}", json!({"nonsense": 1})).unwrap(), "{}");
+    }
+
+    #[test]
+    fn a_linked_file_is_changed_in_its_place_and_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("dotfiles.json"), dir.path().join("opencode.json"));
+        fs::write(&real, "{}").unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        edit(&link, map(json!({"model": "a/b"})), Created::Private).unwrap();
+        assert!(fs::read_to_string(&real).unwrap().contains("a/b"));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    proptest! {
+        /// Whatever the names and texts are, the file says afterwards what was asked for, or is as it was.
+        #[test]
+        fn any_texts_are_written_as_they_are(name in any::<String>(), text in any::<String>(), pretty in any::<bool>()) {
+            let old = json!({"agent": {"a": {"prompt": "p"}}, "username": "u"});
+            let old = if pretty { serde_json::to_string_pretty(&old).unwrap() } else { old.to_string() };
+            let change = json!({"agent": {name.clone(): {"prompt": text.clone()}}, "username": null});
+            let after = Change::new(map(change)).unwrap().apply(&old);
+            if text != MASK {
+                let Ok(after) = after else { panic!("refused") };
+                let value = jsonc::parse(&after).unwrap();
+                prop_assert_eq!(&value["agent"][&name]["prompt"], &json!(text));
+                prop_assert!(value.get("username").is_none());
+            }
+        }
+    }
+}

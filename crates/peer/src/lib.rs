@@ -1,0 +1,111 @@
+//! Programs of others that Trefoil is tested and compared with: OpenCode and its SDK from npm, Schemathesis from PyPI. Without
+//! dependencies, because `xtask` builds it before everything else.
+
+use std::fs::File;
+use std::io::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where the packages are named, each with its version, beside the scripts that use them.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients")
+}
+
+/// Installs OpenCode and its SDK below the target folder, unless they are there; gives the path of OpenCode's program.
+pub fn install(target: &Path) -> Result<PathBuf> {
+    let folder = packages(target)?;
+    program(&folder).ok_or_else(|| {
+        let machine = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
+        Error::other(format!(
+            "npm installed no OpenCode program into {}: there is none for {machine}",
+            folder.display()
+        ))
+    })
+}
+
+/// Installs OpenCode and its SDK below the target folder, unless they are there; gives the folder, in which the scripts that
+/// import the SDK are too, so that they find it.
+pub fn packages(target: &Path) -> Result<PathBuf> {
+    let folder = target.join("clients");
+    let sources = sources();
+    // Held until the end: several tests may find something absent at once.
+    let _lock = lock(&folder)?;
+    for file in std::fs::read_dir(&sources)? {
+        let file = file?.path();
+        if file.extension().is_some_and(|extension| extension == "mjs") {
+            copy(&file, &folder)?;
+        }
+    }
+    once(&folder, &sources.join("package-lock.json"), || {
+        for name in ["package.json", "package-lock.json"] {
+            copy(&sources.join(name), &folder)?;
+        }
+        let mut npm = Command::new("npm");
+        npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        run(npm, "install Node.js")
+    })?;
+    Ok(folder)
+}
+
+/// Installs Schemathesis below the target folder, unless it is there; gives the path of its program.
+pub fn schemathesis(target: &Path) -> Result<PathBuf> {
+    let folder = target.join("schemathesis");
+    let list = sources().join("requirements.txt");
+    let _lock = lock(&folder)?;
+    once(&folder, &list, || {
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv", "--clear"]).arg(folder.join("venv"));
+        run(venv, "install Python 3 with its venv module (Debian: python3-venv)")?;
+        let mut pip = Command::new(folder.join("venv/bin/pip"));
+        pip.args(["install", "--quiet", "--no-deps", "--disable-pip-version-check", "--requirement"]).arg(&list);
+        run(pip, "install Python 3 with its venv module (Debian: python3-venv)")
+    })?;
+    Ok(folder.join("venv/bin/schemathesis"))
+}
+
+/// Makes a folder, and keeps others of us out of it.
+fn lock(folder: &Path) -> Result<File> {
+    std::fs::create_dir_all(folder)?;
+    let lock = File::create(folder.join(".lock"))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// Does what fills a folder, unless that was done with the same list before.
+fn once(folder: &Path, list: &Path, fill: impl FnOnce() -> Result<()>) -> Result<()> {
+    let done = folder.join("installed");
+    let wanted = std::fs::read(list)?;
+    if std::fs::read(&done).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    fill()?;
+    // Last, so that an install that was cut off is made again.
+    std::fs::write(done, wanted)
+}
+
+fn run(mut command: Command, advice: &str) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.stdout(Stdio::null()).status();
+    let status =
+        status.map_err(|error| Error::new(error.kind(), format!("{name} cannot be run: {error}; {advice}")))?;
+    if status.success() { Ok(()) } else { Err(Error::other(format!("{command:?} failed: {status}; {advice}"))) }
+}
+
+/// Copies a file that differs; one that another test may be reading is left alone.
+fn copy(file: &Path, folder: &Path) -> Result<()> {
+    let content = std::fs::read(file)?;
+    let there = folder.join(file.file_name().unwrap_or_default());
+    if std::fs::read(&there).is_ok_and(|there| there == content) { Ok(()) } else { std::fs::write(there, content) }
+}
+
+/// OpenCode's native program; the package's own `bin` is a script that starts it, which would be measured as well.
+fn program(folder: &Path) -> Option<PathBuf> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let system = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
+    let program = folder.join(format!("node_modules/opencode-{system}-{arch}/bin/opencode"));
+    program.is_file().then(|| program.canonicalize().ok()).flatten()
+}

@@ -1,0 +1,219 @@
+//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStderr, ChildStdout, Command};
+
+/// How long git may take. Clients wait for it.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it may take where nobody waits: a large tree is checked out.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// What it may answer, in bytes.
+const MAX_OUTPUT: u64 = 16 << 20;
+/// What it may complain, in bytes.
+const MAX_ERRORS: u64 = 16 << 10;
+
+/// Settings of a repository that would start programs or ask somebody.
+const QUIET: [&str; 8] = [
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.quotePath=false",
+    "-c",
+    "submodule.recurse=false",
+];
+
+/// What would make git look at another repository than that of its directory.
+const FOREIGN: [&str; 6] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+];
+
+/// Why git gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// It said no.
+    #[error("{0}")]
+    Refused(String),
+    /// It is missing, or its directory is.
+    #[error("git cannot be run in {directory}: {error}")]
+    Start {
+        /// Where.
+        directory: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It took too long.
+    #[error("git did not end within {} seconds", .0.as_secs())]
+    Slow(Duration),
+    /// It said too much.
+    #[error("git answered more than {} MB", MAX_OUTPUT >> 20)]
+    Long,
+}
+
+/// Git in a directory.
+#[derive(Debug, Clone)]
+pub struct Git {
+    directory: PathBuf,
+    index: Option<PathBuf>,
+    timeout: Duration,
+}
+
+impl Git {
+    /// Git in a directory.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into(), index: None, timeout: TIMEOUT }
+    }
+
+    /// The same with another index.
+    pub fn with_index(&self, index: PathBuf) -> Self {
+        Self { index: Some(index), ..self.clone() }
+    }
+
+    /// The same for work that nobody waits for.
+    pub fn patient(&self) -> Self {
+        Self { timeout: PATIENCE, ..self.clone() }
+    }
+
+    /// Runs it; gives what it wrote.
+    pub async fn run(&self, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
+        self.run_with(arguments, &[]).await
+    }
+
+    /// The same, as text without the last line's end.
+    pub async fn text(&self, arguments: &[&str]) -> Result<String, GitError> {
+        let output = self.run(arguments).await?;
+        Ok(String::from_utf8_lossy(&output).trim_end().to_owned())
+    }
+
+    /// The same, with something to read.
+    pub async fn run_with(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
+        let attempt = tokio::time::timeout(self.timeout, self.attempt(arguments, input));
+        attempt.await.unwrap_or(Err(GitError::Slow(self.timeout)))
+    }
+
+    async fn attempt(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
+        let failed = |error| GitError::Start { directory: self.directory.clone(), error };
+        let mut command = Command::new("git");
+        command.args(QUIET).args(arguments).current_dir(&self.directory);
+        for name in FOREIGN {
+            command.env_remove(name);
+        }
+        command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("GIT_NO_LAZY_FETCH", "1");
+        command.env("LC_ALL", "C.UTF-8").envs(self.index.iter().map(|index| ("GIT_INDEX_FILE", index)));
+        command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        let mut child = command.spawn().map_err(failed)?;
+        let mut group = Group(child.id());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let feed = async {
+            if let Some(mut pipe) = stdin {
+                // It may have seen enough; its exit says whether that was well.
+                let _ = pipe.write_all(input).await;
+            }
+        };
+        let ((), output, errors) = tokio::join!(feed, read(stdout, MAX_OUTPUT), complaints(stderr));
+        let (output, errors) = (output.map_err(failed)?, errors.map_err(failed)?);
+        if output.len() as u64 > MAX_OUTPUT {
+            return Err(GitError::Long);
+        }
+        let status = child.wait().await.map_err(failed)?;
+        group.0 = None;
+        if status.success() {
+            return Ok(output);
+        }
+        let errors = String::from_utf8_lossy(&errors).trim().to_owned();
+        let name = arguments.first().copied().unwrap_or_default();
+        Err(GitError::Refused(if errors.is_empty() { format!("git {name}: {status}") } else { errors }))
+    }
+}
+
+/// Reads up to one byte more than a bound.
+async fn read(pipe: Option<ChildStdout>, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(most + 1).read_to_end(&mut content).await?;
+    }
+    Ok(content)
+}
+
+/// Reads the beginning and takes in the rest, so that git can go on.
+async fn complaints(pipe: Option<ChildStderr>) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    if let Some(pipe) = pipe {
+        let mut limited = pipe.take(MAX_ERRORS);
+        limited.read_to_end(&mut content).await?;
+        tokio::io::copy(&mut limited.into_inner(), &mut tokio::io::sink()).await?;
+    }
+    Ok(content)
+}
+
+/// Kills a process and its children unless it has ended.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::TempProject;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_or_the_reason_why_not() {
+        let project = TempProject::new();
+        let git = Git::new(project.path());
+        assert_eq!(git.text(&["rev-parse", "--is-inside-work-tree"]).await.unwrap(), "true");
+        let hash = git.run_with(&["hash-object", "--stdin"], b"x").await.unwrap();
+        assert_eq!(hash.len(), 41);
+        let refused = git.run(&["rev-parse", "--verify", "nothing"]).await.unwrap_err();
+        assert_eq!(refused.to_string(), "fatal: Needed a single revision");
+        let absent = Git::new("/nowhere/at/all").run(&["status"]).await.unwrap_err();
+        assert!(matches!(absent, GitError::Start { .. }), "{absent}");
+    }
+
+    #[tokio::test]
+    async fn a_repository_starts_nothing() {
+        let project = TempProject::new();
+        let (mark, hook) = (project.root().join("ran"), project.path().join(".git/hooks/post-checkout"));
+        let script = project.write("evil.sh", format!("#!/bin/sh\ntouch {}\n", mark.display()));
+        std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        std::fs::copy(&script, &hook).unwrap();
+        for file in [&script, &hook] {
+            std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        project.git(&["config", "core.fsmonitor", script.to_str().unwrap()]);
+        let git = Git::new(project.path());
+        git.run(&["status"]).await.unwrap();
+        git.run(&["checkout", "-b", "other"]).await.unwrap();
+        assert!(!mark.exists());
+        // What it is kept from would have worked.
+        project.git(&["checkout", "--quiet", "-b", "third"]);
+        assert!(mark.exists());
+    }
+
+    #[tokio::test]
+    async fn too_much_is_an_error() {
+        let project = TempProject::new();
+        project.write("large", vec![b'x'; (MAX_OUTPUT + 1) as usize]);
+        project.commit("large");
+        let error = Git::new(project.path()).run(&["cat-file", "blob", "HEAD:large"]).await.unwrap_err();
+        assert!(matches!(error, GitError::Long), "{error}");
+    }
+}

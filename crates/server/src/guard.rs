@@ -1,0 +1,255 @@
+//! Who may speak to the server, decided from the head of a request: no web page by CORS or DNS rebinding, no other user
+//! of the machine, nobody without the password where there is one.
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use base64::Engine as _;
+
+use crate::error::Error;
+
+/// The password that clients must know.
+#[derive(Clone)]
+pub struct Password {
+    /// The user name.
+    pub username: String,
+    /// The password.
+    pub password: String,
+}
+
+/// What is allowed.
+pub struct Guard {
+    /// The password, if there is one.
+    pub password: Option<Password>,
+    /// Further origins whose pages may call.
+    pub cors: Vec<String>,
+    /// Further names under which the server may be reached.
+    pub hosts: Vec<String>,
+}
+
+/// Origins of OpenCode's own clients on this machine.
+const ORIGINS: [&str; 3] = ["tauri://localhost", "http://tauri.localhost", "https://tauri.localhost"];
+
+const METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE";
+const EXPOSED: &str = "Link, X-Next-Cursor, X-Request-Id";
+
+impl Guard {
+    /// An answer that ends the request here: a preflight, or a refusal. `peer` is whose process speaks, if that is known
+    /// to be somebody else.
+    pub fn check(&self, parts: &Parts, stranger: Option<u32>) -> Option<Response<Body>> {
+        let refuse = |message: String| Some(Error::named(StatusCode::FORBIDDEN, "Forbidden", message).into());
+        let host = authority(parts);
+        if self.password.is_none() && !self.knows_host(host) {
+            return refuse(format!(
+                "This server is not reached as {host:?}; start it with --allow-host to allow that name"
+            ));
+        }
+        let origin = parts.headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("invalid"));
+        let from_page = origin.is_some_and(|origin| self.allows_origin(origin, host));
+        if let Some(origin) = origin.filter(|_| !from_page) {
+            return refuse(format!("Pages of {origin:?} may not call this server; --cors allows an origin"));
+        }
+        let site = parts.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        if !from_page && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+            return refuse("A page of another site may not call this server; --cors allows an origin".into());
+        }
+        if parts.method == Method::OPTIONS && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+            return Some(preflight(&parts.headers));
+        }
+        if let Some(user) = stranger.filter(|_| self.password.is_none()) {
+            return refuse(format!(
+                "This server belongs to another user of this machine (you are {user}); start it with --password to share it"
+            ));
+        }
+        if !self.knows_caller(parts) && !has_ticket(parts) {
+            return Some(unauthorized(parts.uri.path()));
+        }
+        None
+    }
+
+    /// What a page needs to read an answer.
+    pub fn decorate(&self, origin: Option<&HeaderValue>, response: &mut Response<Body>) {
+        let headers = response.headers_mut();
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+        if let Some(origin) = origin {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        }
+    }
+
+    fn knows_host(&self, host: &str) -> bool {
+        let name = without_port(host);
+        is_loopback(name) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    fn allows_origin(&self, origin: &str, host: &str) -> bool {
+        if ORIGINS.contains(&origin) || origin.starts_with("oc://renderer") || self.cors.iter().any(|o| o == origin) {
+            return true;
+        }
+        let Some((scheme, rest)) = origin.split_once("://") else { return false };
+        let same = (scheme == "http" || scheme == "https") && rest.eq_ignore_ascii_case(host);
+        same || (scheme == "http" && matches!(without_port(rest), "localhost" | "127.0.0.1"))
+    }
+
+    fn knows_caller(&self, parts: &Parts) -> bool {
+        let Some(wanted) = &self.password else { return true };
+        let wanted = format!("{}:{}", wanted.username, wanted.password);
+        let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text.trim()).ok();
+        let basic = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let basic = basic.and_then(|value| {
+            let (scheme, rest) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("basic").then(|| decode(rest)).flatten()
+        });
+        let token = || {
+            let query = parts.uri.query()?;
+            let token = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "auth_token")?.1;
+            decode(&token)
+        };
+        basic.or_else(token).is_some_and(|given| same(&given, wanted.as_bytes()))
+    }
+}
+
+/// Whether a request comes with a ticket for a terminal's connection, which that operation checks.
+fn has_ticket(parts: &Parts) -> bool {
+    let id = parts.uri.path().strip_prefix("/pty/").and_then(|rest| rest.strip_suffix("/connect"));
+    let query = parts.uri.query().unwrap_or_default();
+    id.is_some_and(|id| !id.contains('/'))
+        && url::form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "ticket" && !value.is_empty())
+}
+
+/// Whether two secrets are the same, in a time that says nothing about where they differ.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    let differences = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
+    left.len() == right.len() && std::hint::black_box(differences) == 0
+}
+
+/// The name that the client used.
+fn authority(parts: &Parts) -> &str {
+    let header = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap_or("invalid"));
+    parts.uri.authority().map(|authority| authority.as_str()).or(header).unwrap_or_default()
+}
+
+fn without_port(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => host.rsplit_once(':').filter(|(name, _)| !name.contains(':')).map_or(host, |(name, _)| name),
+    }
+}
+
+/// Names of this machine that no DNS answer can change. A request over a unix socket may have none.
+fn is_loopback(name: &str) -> bool {
+    name.is_empty()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn preflight(headers: &HeaderMap) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let answer = response.headers_mut();
+    answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+    answer.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    response
+}
+
+fn unauthorized(path: &str) -> Response<Body> {
+    let error = if path.starts_with("/api/") {
+        Error::tagged(StatusCode::UNAUTHORIZED, "UnauthorizedError", &[], "Authentication required")
+    } else {
+        Error { status: StatusCode::UNAUTHORIZED, body: None, cause: None }
+    };
+    let mut response: Response<Body> = error.into();
+    let realm = HeaderValue::from_static("Basic realm=\"Secure Area\"");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, realm);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(method: &str, uri: &str, headers: &[(&str, &str)]) -> Parts {
+        let mut request = axum::http::Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn guard(password: Option<&str>) -> Guard {
+        let password = password.map(|password| Password { username: "opencode".into(), password: password.into() });
+        Guard { password, cors: vec!["https://app.example".into()], hosts: vec!["box.lan".into()] }
+    }
+
+    fn status(guard: &Guard, headers: &[(&str, &str)]) -> u16 {
+        guard.check(&head("GET", "/session", headers), None).map_or(200, |response| response.status().as_u16())
+    }
+
+    #[test]
+    fn a_rebound_name_is_refused() {
+        let open = guard(None);
+        for host in ["localhost:4096", "127.0.0.1:1", "[::1]:4096", "box.lan", "BOX.LAN:80", "127.0.0.2"] {
+            assert_eq!(status(&open, &[("host", host)]), 200, "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "10.0.0.1:4096", "127.0.0.1.nip.io"] {
+            assert_eq!(status(&open, &[("host", host)]), 403, "{host}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let open = guard(None);
+        let host = ("host", "localhost:4096");
+        for origin in [
+            "http://localhost:3000",
+            "http://127.0.0.1:1",
+            "https://app.example",
+            "tauri://localhost",
+            "oc://renderer",
+            "http://localhost:4096",
+        ] {
+            assert_eq!(status(&open, &[host, ("origin", origin), ("sec-fetch-site", "cross-site")]), 200, "{origin}");
+        }
+        for origin in ["https://evil.example", "null", "http://localhost.evil.example", "https://app.example.evil"] {
+            assert_eq!(status(&open, &[host, ("origin", origin)]), 403, "{origin}");
+        }
+        assert_eq!(status(&open, &[host, ("sec-fetch-site", "cross-site")]), 403);
+        assert_eq!(status(&open, &[host, ("sec-fetch-site", "same-site")]), 403);
+        assert_eq!(status(&open, &[host, ("sec-fetch-site", "none")]), 200);
+    }
+
+    #[test]
+    fn the_password_comes_as_basic_or_as_a_token() {
+        let shut = guard(Some("secret"));
+        let basic = |text: &str| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text));
+        assert_eq!(status(&shut, &[]), 401);
+        assert_eq!(status(&shut, &[("authorization", &basic("opencode:wrong!"))]), 401);
+        assert_eq!(status(&shut, &[("authorization", &basic("opencode:secret"))]), 200);
+        let token = base64::engine::general_purpose::STANDARD.encode("opencode:secret");
+        let token = url::form_urlencoded::byte_serialize(token.as_bytes()).collect::<String>();
+        assert!(shut.check(&head("GET", &format!("/event?auth_token={token}"), &[]), None).is_none());
+        assert!(shut.check(&head("GET", "/event?auth_token=%20nope", &[]), None).is_some());
+        assert_eq!(status(&shut, &[("host", "evil.example"), ("authorization", &basic("opencode:secret"))]), 200);
+    }
+
+    #[test]
+    fn preflight_comes_before_the_password() {
+        let shut = guard(Some("secret"));
+        let preflight = head(
+            "OPTIONS",
+            "/session",
+            &[("origin", "http://localhost:3000"), ("access-control-request-method", "POST")],
+        );
+        assert_eq!(shut.check(&preflight, None).unwrap().status(), 204);
+    }
+
+    #[test]
+    fn another_user_needs_the_password() {
+        let parts = head("GET", "/session", &[("host", "localhost")]);
+        assert_eq!(guard(None).check(&parts, Some(1001)).unwrap().status(), 403);
+        assert_eq!(guard(Some("secret")).check(&parts, Some(1001)).unwrap().status(), 401);
+    }
+}

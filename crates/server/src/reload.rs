@@ -1,0 +1,29 @@
+//! Tells clients that what they know of a directory is stale: they ask again.
+
+use api::{EventBody, Scope};
+use store::Place;
+
+use crate::State;
+
+impl State {
+    /// Forgets what was loaded for a directory. Running turns go on with it.
+    pub(crate) fn dispose(&self, scope: &Scope) {
+        let project = self.engine.loaded(scope).project.id.clone();
+        self.engine.reload(scope);
+        self.reloaded(&[Place::new(scope.directory.as_str(), project)]);
+    }
+
+    /// What was loaded for these places is gone.
+    pub(crate) fn reloaded(&self, places: &[Place]) {
+        for place in places {
+            let directory = place.directory.to_string();
+            self.tell(&place.directory, &place.project, EventBody::InstanceDisposed { directory });
+        }
+    }
+
+    /// What was loaded for any place is gone; these were.
+    pub(crate) fn reloaded_all(&self, places: &[Place]) {
+        self.reloaded(places);
+        self.tell("global", "", EventBody::GlobalDisposed {});
+    }
+}

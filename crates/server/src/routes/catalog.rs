@@ -1,0 +1,28 @@
+//! Agents, commands and skills.
+
+use api::{Agent, Command, Host as _, Skill};
+use axum::http::Method;
+
+use crate::call::Call;
+use crate::error::Error;
+use crate::operation::{Data, Operation, operation};
+
+pub fn operations() -> Vec<Operation> {
+    vec![
+        operation(Method::GET, "/agent", "app.agents", "The agents, the default first.", agents),
+        operation(Method::GET, "/command", "command.list", "The commands.", commands),
+        operation(Method::GET, "/skill", "app.skills", "The skills.", skills),
+    ]
+}
+
+async fn agents(call: Call) -> Result<Data<Vec<Agent>>, Error> {
+    Ok(Data(call.state.engine.agents(&call.scope).await?))
+}
+
+async fn commands(call: Call) -> Result<Data<Vec<Command>>, Error> {
+    Ok(Data(call.state.engine.commands(&call.scope).await?))
+}
+
+async fn skills(call: Call) -> Result<Data<Vec<Skill>>, Error> {
+    Ok(Data(call.state.engine.skills(&call.scope).await?))
+}

@@ -1,0 +1,25 @@
+//! What the server keeps of directories, and how it forgets it.
+
+use axum::http::Method;
+
+use crate::call::Call;
+use crate::error::Error;
+use crate::operation::{Data, Operation, operation};
+
+pub fn operations() -> Vec<Operation> {
+    vec![
+        operation(Method::POST, "/instance/dispose", "instance.dispose", "Read a directory's configuration anew.", one),
+        operation(Method::POST, "/global/dispose", "global.dispose", "Read all configuration anew.", all).global(),
+    ]
+}
+
+async fn one(call: Call) -> Result<Data<bool>, Error> {
+    call.state.dispose(&call.scope);
+    Ok(Data(true))
+}
+
+async fn all(call: Call) -> Result<Data<bool>, Error> {
+    let places = call.state.engine.reload_below("/");
+    call.state.reloaded_all(&places);
+    Ok(Data(true))
+}

@@ -1,0 +1,162 @@
+//! Messages and parts.
+
+use api::{Host as _, ListMessages, MessageId, MessageWithParts, Part, PartId, SessionId, Timestamp};
+use axum::http::{HeaderValue, Method, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::session::{SessionPath, whole};
+use crate::call::{Call, Given, JsonBody, Nothing};
+use crate::error::{Error, Where};
+use crate::operation::{Data, Operation, Raw, Reply as _, operation};
+
+pub fn operations() -> Vec<Operation> {
+    const MESSAGES: &str = "/session/{sessionID}/message";
+    const MESSAGE: &str = "/session/{sessionID}/message/{messageID}";
+    const PART: &str = "/session/{sessionID}/message/{messageID}/part/{partID}";
+    vec![
+        operation(Method::GET, MESSAGES, "session.messages", "The messages of a session, oldest first.", list)
+            .not_found(),
+        operation(Method::GET, MESSAGE, "session.message", "A message with its parts.", get).not_found(),
+        operation(Method::DELETE, MESSAGE, "session.deleteMessage", "Delete a message.", delete).not_found().busy(),
+        operation(Method::PATCH, PART, "part.update", "Replace a part.", update_part).not_found().busy(),
+        operation(Method::DELETE, PART, "part.delete", "Delete a part.", delete_part).not_found().busy(),
+    ]
+}
+
+/// Which messages.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ListQuery {
+    /// The newest so many; all without it.
+    #[schemars(with = "Option<u64>")]
+    limit: Option<f64>,
+    /// The cursor of the page before.
+    before: Option<String>,
+}
+
+/// A place in a conversation, as OpenCode's clients carry it: base64 of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct PageCursor {
+    id: Given<MessageId>,
+    time: Timestamp,
+}
+
+impl PageCursor {
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?).ok()
+    }
+}
+
+async fn list(call: Call<SessionPath, ListQuery>) -> Result<Raw<Vec<MessageWithParts>>, Error> {
+    let limit = whole("limit", call.query.limit)?.filter(|limit| *limit > 0);
+    let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let bad = |why: &str| Error::bad_request(Where::Query, format!("{why}\n  at [\"before\"]"));
+    let before = match &call.query.before {
+        None => None,
+        Some(_) if limit.is_none() => return Err(bad("A cursor needs a limit")),
+        Some(text) => Some(PageCursor::decode(text).ok_or_else(|| bad("Not a cursor of this server"))?.id.0),
+    };
+    let list = ListMessages { limit, before };
+    let page = call.state.engine.messages(&call.scope, &call.path.session.0, list).await?;
+    let next = page.older.and_then(|id| {
+        let time = page.messages.iter().find(|message| *message.info.id() == id)?.info.created();
+        Some(PageCursor { id: Given(id), time }.encode())
+    });
+    let mut response = Data(page.messages).into_response();
+    if let Some(cursor) = next
+        && let Ok(value) = HeaderValue::from_str(&cursor)
+    {
+        let headers = response.headers_mut();
+        if let Ok(link) = HeaderValue::from_str(&next_page(&call.parts, &cursor)) {
+            headers.insert(header::LINK, link);
+        }
+        headers.insert("x-next-cursor", value);
+        let exposed = HeaderValue::from_static("Link, X-Next-Cursor");
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+    }
+    Ok(Raw::response(response))
+}
+
+/// The same URL with another cursor, as a link.
+fn next_page(parts: &axum::http::request::Parts, cursor: &str) -> String {
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    let given = parts.uri.query().unwrap_or_default();
+    query.extend_pairs(url::form_urlencoded::parse(given.as_bytes()).filter(|(name, _)| name != "before"));
+    query.append_pair("before", cursor);
+    format!("<http://{host}{}?{}>; rel=\"next\"", parts.uri.path(), query.finish())
+}
+
+/// A message in the path.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct MessagePath {
+    #[serde(rename = "sessionID")]
+    session: Given<SessionId>,
+    #[serde(rename = "messageID")]
+    message: Given<MessageId>,
+}
+
+async fn get(call: Call<MessagePath>) -> Result<Data<MessageWithParts>, Error> {
+    let MessagePath { session, message } = call.path;
+    Ok(Data(call.state.engine.message(&call.scope, &session.0, &message.0).await?))
+}
+
+async fn delete(call: Call<MessagePath>) -> Result<Data<bool>, Error> {
+    let MessagePath { session, message } = call.path;
+    call.state.engine.delete_message(&call.scope, &session.0, &message.0).await?;
+    Ok(Data(true))
+}
+
+/// A part in the path.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct PartPath {
+    #[serde(rename = "sessionID")]
+    session: Given<SessionId>,
+    #[serde(rename = "messageID")]
+    message: Given<MessageId>,
+    #[serde(rename = "partID")]
+    part: Given<PartId>,
+}
+
+async fn update_part(call: Call<PartPath, Nothing, JsonBody<Part>>) -> Result<Data<Part>, Error> {
+    let JsonBody(part) = call.body;
+    let PartPath { session, message, part: id } = call.path;
+    let head = part.head().ok_or_else(|| Error::bad_request(Where::Payload, "Not a part: it has no known type"))?;
+    for (name, given, wanted) in [
+        ("id", head.id.as_str(), id.0.as_str()),
+        ("messageID", head.message_id.as_str(), message.0.as_str()),
+        ("sessionID", head.session_id.as_str(), session.0.as_str()),
+    ] {
+        if given != wanted {
+            let message = format!("The part is not the one of the path: {given:?}, not {wanted:?}\n  at [{name:?}]");
+            return Err(Error::bad_request(Where::Payload, message));
+        }
+    }
+    Ok(Data(call.state.engine.update_part(&call.scope, part).await?))
+}
+
+async fn delete_part(call: Call<PartPath>) -> Result<Data<bool>, Error> {
+    let PartPath { session, message, part } = call.path;
+    call.state.engine.delete_part(&call.scope, &session.0, &message.0, &part.0).await?;
+    Ok(Data(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_what_opencode_writes() {
+        let cursor = PageCursor { id: Given(MessageId::parse("msg_1de008bed001").unwrap()), time: 1_794_725_940_205 };
+        let text = cursor.encode();
+        assert_eq!(PageCursor::decode(&text).unwrap().id, cursor.id);
+        assert!(PageCursor::decode("nope").is_none());
+        assert!(PageCursor::decode("eyJpZCI6Im5vcGUiLCJ0aW1lIjoxfQ").is_none(), "an id has its prefix");
+    }
+}

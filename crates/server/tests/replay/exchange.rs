@@ -1,0 +1,121 @@
+//! A recorded scenario: its requests, what had been seen before each, and how they were answered.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A request as it was sent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    n: usize,
+    pub method: String,
+    pub path: String,
+    pub directory: Option<String>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    pub body: Option<Value>,
+    /// A body that is no JSON.
+    pub raw: Option<String>,
+}
+
+impl Request {
+    /// Whether the answer is a stream of events.
+    pub fn subscribes(&self) -> bool {
+        ["/event", "/global/event", "/api/event"].contains(&self.path.as_str())
+    }
+
+    /// Whether it begins or joins a turn.
+    pub fn is_prompt(&self) -> bool {
+        self.method == "POST" && self.path.ends_with("/message")
+    }
+
+    /// The operation, without ids and cursors.
+    pub fn place(&self) -> String {
+        let (path, query) = self.path.split_once('?').map_or((self.path.as_str(), None), |(p, q)| (p, Some(q)));
+        let segments = path.split('/').map(|segment| if is_id(segment) { "{id}" } else { segment });
+        let path = segments.collect::<Vec<_>>().join("/");
+        let query = query.map(|query| query.split("&before=ey").next().unwrap_or_default());
+        let query = query.map_or_else(String::new, |query| format!("?{query}"));
+        format!("{} {path}{query}", self.method)
+    }
+}
+
+/// How it was answered.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    to: usize,
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    /// Nothing if it was no JSON.
+    pub body: Option<Value>,
+}
+
+/// A request and its answer.
+pub struct Exchange {
+    pub request: Request,
+    pub answer: Answer,
+    /// How many events had been seen before it was sent.
+    pub seen: usize,
+    /// How many requests had been sent before it was answered, itself among them.
+    pub answered: usize,
+    line: usize,
+}
+
+/// A scenario.
+pub struct Recording {
+    pub exchanges: Vec<Exchange>,
+    pub events: Vec<Value>,
+    /// Whether the server ended the stream of events.
+    pub ended: bool,
+    /// The first line that has an id.
+    born: HashMap<String, usize>,
+}
+
+impl Recording {
+    pub fn load(scenario: &str) -> Self {
+        let (mut pending, mut exchanges): (Vec<(Request, usize, usize)>, Vec<Exchange>) = Default::default();
+        let (mut events, mut born, mut ended, mut sent) = (Vec::new(), HashMap::new(), false, 0);
+        for (number, mut line) in testkit::recorded_lines(scenario).into_iter().enumerate() {
+            for id in ids(&line.to_string()) {
+                born.entry(id.to_owned()).or_insert(number);
+            }
+            if let Some(request) = line.get_mut("request") {
+                pending.push((serde_json::from_value(request.take()).unwrap(), events.len(), number));
+                sent += 1;
+            } else if let Some(answer) = line.get_mut("answer") {
+                let answer: Answer = serde_json::from_value(answer.take()).unwrap();
+                let which = pending.iter().position(|(request, ..)| request.n == answer.to).unwrap();
+                let (request, seen, line) = pending.remove(which);
+                exchanges.push(Exchange { request, answer, seen, answered: sent, line });
+            } else if let Some(event) = line.get_mut("event") {
+                events.push(event.take());
+            }
+            ended |= line.get("end").is_some();
+        }
+        assert!(pending.is_empty(), "{scenario}: every recorded request was answered");
+        exchanges.sort_by_key(|exchange| exchange.request.n);
+        Self { exchanges, events, ended, born }
+    }
+
+    /// Whether an id in a request was the client's own idea.
+    pub fn invented(&self, id: &str, exchange: &Exchange) -> bool {
+        self.born.get(id).is_none_or(|line| *line >= exchange.line)
+    }
+}
+
+/// Ids of the recording in a text: their tails are cut, so they are told from ours.
+pub fn ids(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|token| is_id(token))
+}
+
+fn is_id(token: &str) -> bool {
+    let Some((prefix, rest)) = token.split_once('_') else { return false };
+    prefix.len() == 3
+        && prefix.bytes().all(|byte| byte.is_ascii_lowercase())
+        && rest.len() == 14
+        && rest.is_char_boundary(12)
+        && rest[..12].bytes().all(|byte| byte.is_ascii_hexdigit())
+}

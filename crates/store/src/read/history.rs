@@ -1,0 +1,23 @@
+//! The log as it is, for those that do not follow it.
+
+use api::Frame;
+
+use crate::Store;
+use crate::error::StoreError;
+use crate::log;
+
+impl Store {
+    /// The next events of the log after a sequence number, oldest first, with the number to go on from; nothing once there
+    /// are no more. Text that grows is not among them.
+    pub fn history(&self, after: u64) -> Result<Option<(Vec<Frame>, u64)>, StoreError> {
+        self.read(|conn| {
+            let tip = log::tip(conn)?;
+            let after = after.max(log::first(conn)?.saturating_sub(1));
+            if after >= tip {
+                return Ok(None);
+            }
+            let to = tip.min(after + log::CHUNK);
+            Ok(Some((log::replay(conn, after, to)?, to)))
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! The real OpenCode as a server, for tests that speak to it.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::{TempProject, target_folder};
+
+/// OpenCode's server on a port of its own, in a project and with its home. Ends when dropped.
+pub struct OpenCode {
+    child: Child,
+    address: SocketAddr,
+    log: PathBuf,
+}
+
+impl OpenCode {
+    /// Starts it with this configuration; installs it from npm if it was never used before. It takes a while to answer.
+    pub fn start(project: &TempProject, config: &Value) -> Self {
+        let program =
+            peer::install(&target_folder()).unwrap_or_else(|error| panic!("OpenCode is needed here: {error}"));
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+        let log = project.root().join("opencode.log");
+        let output = File::create(&log).expect("a log file in the temporary directory");
+        let mut command = project.command(program);
+        command.args(["serve", "--hostname", "127.0.0.1", "--port", &address.port().to_string()]);
+        command.args(["--print-logs", "--log-level", "INFO"]);
+        command.env("OPENCODE_CONFIG_CONTENT", config.to_string());
+        for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE", "DEFAULT_PLUGINS"] {
+            command.env(format!("OPENCODE_DISABLE_{name}"), "1");
+        }
+        // Whatever else it wants to fetch (it looks for ripgrep on GitHub, for one) ends on this machine.
+        command.env("HTTPS_PROXY", "http://127.0.0.1:9");
+        command.stderr(output.try_clone().expect("a second handle")).stdout(Stdio::from(output));
+        let child = command.spawn().expect("OpenCode starts");
+        Self { child, address, log }
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What it wrote so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for OpenCode {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            // Stands with the output of the test that failed.
+            print_end(&self.log());
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the test's output says why it failed")]
+fn print_end(log: &str) {
+    let lines: Vec<&str> = log.lines().collect();
+    eprintln!("OpenCode wrote last:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+}

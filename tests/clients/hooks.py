@@ -1,0 +1,49 @@
+"""What Schemathesis is told about the server under test: things that exist, and where requests may leave traces.
+
+TREFOIL_KNOWN is a JSON object of path parameters that lead to something; TREFOIL_DIRECTORY is the project.
+"""
+
+import json
+import os
+import zlib
+
+import schemathesis
+
+KNOWN = json.loads(os.environ["TREFOIL_KNOWN"])
+DIRECTORY = os.environ["TREFOIL_DIRECTORY"]
+
+
+def chosen(value):
+    """Half of all values, always the same ones."""
+    return zlib.crc32(repr(value).encode("utf-8", "surrogatepass")) % 2 == 0
+
+
+def inside(value):
+    """A path of the project."""
+    return f"{DIRECTORY}/{value.replace('..', '')}" if isinstance(value, str) else value
+
+
+@schemathesis.hook
+def map_path_parameters(context, path_parameters):
+    """Half of the requests are about something that exists; what exists is not deleted."""
+    if path_parameters and context.operation.method != "delete" and chosen(path_parameters):
+        path_parameters.update({name: KNOWN[name] for name in path_parameters if name in KNOWN})
+    return path_parameters
+
+
+@schemathesis.hook
+def map_query(context, query):
+    """Requests may read any directory of this machine, but they change the project alone."""
+    if query and context.operation.method != "get" and "directory" in query:
+        query["directory"] = DIRECTORY if chosen(query) else inside(query["directory"])
+    return query
+
+
+@schemathesis.hook
+def map_body(context, body):
+    """The same for directories in bodies."""
+    if isinstance(body, dict):
+        for name in ("directory", "cwd"):
+            if name in body:
+                body[name] = inside(body[name])
+    return body

@@ -1,0 +1,188 @@
+//! The rows about `serve`: the same requests to our server and to OpenCode's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::agent::Agent as _;
+use super::cost::Cost;
+use super::server::Server;
+use super::setup::Setup;
+use super::{Bench, HELLO, Measured, Size, model, process, timed};
+
+/// Sessions of the list that is read.
+const LISTED: usize = 31;
+/// Sessions that work at once.
+const AT_ONCE: usize = 20;
+/// How long the events of a turn may take to reach everybody.
+const DELIVERY: Duration = Duration::from_secs(60);
+
+impl Bench {
+    /// Measures both servers, each with a home and a model server of its own.
+    fn servers(&self, what: String, measure: impl Fn(&mut Server, &Setup) -> Result<Cost>) -> Result<Measured> {
+        let one = |program| {
+            let setup = Setup::new()?;
+            measure(&mut Server::watched(program, &setup)?, &setup)
+        };
+        let peer = self.opencode.as_deref().map(one).transpose()?;
+        Ok(Measured { what, ours: one(&self.program)?, peer })
+    }
+}
+
+pub fn start(bench: &Bench) -> Result<Measured> {
+    let one = |program| {
+        let setup = Setup::new()?;
+        let mut walls = Vec::new();
+        let mut cpu = 0.0;
+        for _ in 0..bench.size.runs {
+            let server = Server::start(program, &setup)?;
+            walls.push(server.start);
+            cpu += process::cpu(server.process())?;
+        }
+        anyhow::Ok(Cost::Time { wall: process::median(walls), cpu: cpu / bench.size.runs as f64 })
+    };
+    let peer = bench.opencode.as_deref().map(one).transpose()?;
+    Ok(Measured { what: "`serve`, start to first answer".to_owned(), ours: one(&bench.program)?, peer })
+}
+
+pub fn idle(bench: &Bench) -> Result<Measured> {
+    bench.servers("memory of an idle server".to_owned(), |server, _| {
+        server.connection()?.get("/session")?;
+        Ok(Cost::Memory(process::resident(server.process())?))
+    })
+}
+
+pub fn first(bench: &Bench) -> Result<Measured> {
+    bench.servers("memory after the first turn".to_owned(), |server, _| {
+        let session = server.session()?;
+        server.turn(&session, HELLO)?;
+        Ok(Cost::Memory(process::resident(server.process())?))
+    })
+}
+
+pub fn memory(bench: &Bench) -> Result<Measured> {
+    let (sessions, turns) = (bench.size.turns, bench.size.sessions);
+    bench.servers(format!("memory after {sessions} sessions of {turns} turns"), |server, _| {
+        side_by_side(server, sessions, turns)?;
+        Ok(Cost::Memory(process::resident(server.process())?))
+    })
+}
+
+pub fn list(bench: &Bench) -> Result<Measured> {
+    let times = bench.size.turns * 20;
+    bench.servers(format!("`GET /session`, {LISTED} sessions"), |server, _| {
+        for _ in 0..LISTED {
+            server.session()?;
+        }
+        requests(server, "/session", times)
+    })
+}
+
+pub fn get(bench: &Bench) -> Result<Measured> {
+    let times = bench.size.turns * 20;
+    bench.servers("`GET /session/:id`".to_owned(), |server, _| {
+        let session = server.session()?;
+        requests(server, &format!("/session/{session}"), times)
+    })
+}
+
+fn requests(server: &mut Server, path: &str, times: usize) -> Result<Cost> {
+    server.connection()?.get(path)?;
+    let cpu = process::cpu(server.process())?;
+    let walls = (0..times).map(|_| timed(|| server.connection()?.get(path).map(drop))).collect::<Result<Vec<_>>>()?;
+    let cpu = process::cpu(server.process())? - cpu;
+    Ok(Cost::Time { wall: process::median(walls), cpu: cpu / times as f64 })
+}
+
+/// The time of a turn in which the model has no part. The CPU time is all of it.
+pub fn turn(bench: &Bench) -> Result<Measured> {
+    let turns = bench.size.turns;
+    bench.servers(format!("overhead of a turn ({turns} in one session)"), |server, setup| {
+        let session = server.session()?;
+        server.turn(&session, HELLO)?;
+        let (busy, cpu) = (setup.model.busy(), process::cpu(server.process())?);
+        let walls = (0..turns).map(|_| timed(|| server.turn(&session, HELLO))).collect::<Result<_>>()?;
+        let each = |total: f64| total / turns as f64;
+        let model = each(setup.model.busy() - busy);
+        let wall = (process::median(walls) - model).max(0.0);
+        Ok(Cost::Time { wall, cpu: each(process::cpu(server.process())? - cpu) })
+    })
+}
+
+pub fn deltas(bench: &Bench) -> Result<Measured> {
+    let Size { runs, deltas, .. } = bench.size;
+    let text = format!("{} {deltas}", model::DELTAS);
+    bench.servers(format!("a turn of {deltas} deltas, one subscriber"), |server, _| {
+        let session = server.session()?;
+        server.turn(&session, &text)?;
+        let cpu = process::cpu(server.process())?;
+        let mut walls = Vec::new();
+        for _ in 0..runs {
+            let session = server.session()?;
+            walls.push(timed(|| server.turn(&session, &text))?);
+        }
+        Ok(Cost::Time { wall: process::median(walls), cpu: (process::cpu(server.process())? - cpu) / runs as f64 })
+    })
+}
+
+/// What it costs to bring one event to one subscriber, when there are many: each gets every event.
+pub fn events(bench: &Bench) -> Result<Measured> {
+    let Size { subscribers, deltas, runs, .. } = bench.size;
+    let text = format!("{} {deltas}", model::DELTAS);
+    bench.servers(format!("an event delivered, {subscribers} subscribers"), |server, _| {
+        let counts: Vec<Arc<AtomicU64>> = (0..subscribers).map(|_| Arc::default()).collect();
+        for count in &counts {
+            server.subscribe(count)?;
+        }
+        let (cpu, begin) = (process::cpu(server.process())?, Instant::now());
+        for _ in 0..runs {
+            let session = server.session()?;
+            server.turn(&session, &text)?;
+        }
+        let total = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+        let level = || {
+            let first = counts.first().map_or(0, |count| count.load(Ordering::Relaxed));
+            first as usize > runs * deltas && counts.iter().all(|count| count.load(Ordering::Relaxed) == first)
+        };
+        while !level() {
+            if begin.elapsed() > DELIVERY {
+                bail!("after {DELIVERY:?} not everybody has every event: {counts:?}");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let each = |milliseconds: f64| milliseconds / total() as f64;
+        let wall = each(begin.elapsed().as_secs_f64() * 1e3);
+        Ok(Cost::Time { wall, cpu: each(process::cpu(server.process())? - cpu) })
+    })
+}
+
+pub fn many(bench: &Bench) -> Result<Measured> {
+    let rounds = bench.size.rounds;
+    bench.servers(format!("a turn, {AT_ONCE} sessions at once"), |server, _| {
+        side_by_side(server, AT_ONCE, 1)?;
+        let (cpu, begin) = (process::cpu(server.process())?, Instant::now());
+        side_by_side(server, AT_ONCE, rounds)?;
+        let each = |total: f64| total / (AT_ONCE * rounds) as f64;
+        let wall = each(begin.elapsed().as_secs_f64() * 1e3);
+        Ok(Cost::Time { wall, cpu: each(process::cpu(server.process())? - cpu) })
+    })
+}
+
+/// New sessions of so many turns each, as many at once as [`AT_ONCE`] says.
+fn side_by_side(server: &Server, sessions: usize, turns: usize) -> Result<()> {
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut connection = server.connect()?;
+            while next.fetch_add(1, Ordering::Relaxed) < sessions as u64 {
+                let session = connection.session()?;
+                (0..turns).try_for_each(|_| connection.turn(&session, HELLO))?;
+            }
+            anyhow::Ok(())
+        };
+        let workers: Vec<_> = (0..AT_ONCE.min(sessions)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| bail!("a worker panicked")))
+    })
+}

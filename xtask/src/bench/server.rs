@@ -1,0 +1,231 @@
+//! A server of OpenCode's API, ours or its own: the same driver for both.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::agent::Agent;
+use super::setup::Setup;
+
+/// How long a server may take to answer for the first time.
+const START: Duration = Duration::from_secs(60);
+/// How long one request may take: a turn with a long answer.
+const REQUEST: Duration = Duration::from_secs(120);
+/// OpenCode's server leaves a request unanswered that comes in the first moment, so the first ones are given up early.
+const FIRST_REQUEST: Duration = Duration::from_millis(500);
+
+/// A server. Ends when dropped.
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+    connection: Option<Connection>,
+    /// Milliseconds from its start to its first answer.
+    pub start: f64,
+}
+
+impl Server {
+    /// Starts it, and waits until it answers.
+    pub fn start(program: &Path, setup: &Setup) -> Result<Self> {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut command = setup.command(program);
+        command.args(["serve", "--hostname", "127.0.0.1", "--port", &address.port().to_string()]);
+        command.stdout(Stdio::null()).stderr(File::create(setup.errors())?);
+        let begin = Instant::now();
+        let mut server = Self { child: command.spawn()?, address, connection: None, start: 0.0 };
+        while let Err(error) = Connection::open(address, FIRST_REQUEST).and_then(|mut c| c.get("/global/health")) {
+            if begin.elapsed() > START {
+                return Err(error.context(format!("the server did not answer within {START:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server.start = begin.elapsed().as_secs_f64() * 1e3;
+        Ok(server)
+    }
+
+    /// The same with one subscriber, as a terminal client is one.
+    pub fn watched(program: &Path, setup: &Setup) -> Result<Self> {
+        let server = Self::start(program, setup)?;
+        server.subscribe(&Arc::default())?;
+        Ok(server)
+    }
+
+    /// Adds a subscriber, which counts the events that it gets.
+    pub fn subscribe(&self, events: &Arc<AtomicU64>) -> Result<()> {
+        let mut stream = TcpStream::connect(self.address)?;
+        write!(stream, "GET /event HTTP/1.1\r\nhost: {}\r\n\r\n", self.address)?;
+        let mut lines = BufReader::with_capacity(1 << 16, stream);
+        // Its first event says that it gets all that follow.
+        read_line_with(&mut lines, "server.connected")?;
+        let events = events.clone();
+        // Ends with the server's connection.
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                if line.starts_with(b"data:") {
+                    events.fetch_add(1, Ordering::Relaxed);
+                }
+                line.clear();
+            }
+        })?;
+        Ok(())
+    }
+
+    /// A connection of its own, for work side by side.
+    pub fn connect(&self) -> Result<Connection> {
+        Connection::open(self.address, REQUEST)
+    }
+
+    /// The connection that stays open.
+    pub fn connection(&mut self) -> Result<&mut Connection> {
+        if self.connection.is_none() {
+            self.connection = Some(self.connect()?);
+        }
+        self.connection.as_mut().context("just opened")
+    }
+}
+
+impl Agent for Server {
+    fn session(&mut self) -> Result<String> {
+        self.connection()?.session()
+    }
+
+    fn turn(&mut self, session: &str, text: &str) -> Result<()> {
+        self.connection()?.turn(session, text)
+    }
+
+    fn process(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection that is used again and again, as clients do.
+pub struct Connection {
+    address: SocketAddr,
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    fn open(address: SocketAddr, longest: Duration) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(longest))?;
+        Ok(Self { address, stream: BufReader::new(stream) })
+    }
+
+    /// Reads something.
+    pub fn get(&mut self, path: &str) -> Result<Value> {
+        self.send("GET", path, None)
+    }
+
+    /// Makes a session; gives its id.
+    pub fn session(&mut self) -> Result<String> {
+        // A title of its own, so that none is asked of the model.
+        let session = self.send("POST", "/session", Some(json!({"title": "bench"})))?;
+        session["id"].as_str().map(str::to_owned).with_context(|| format!("a session without id: {session}"))
+    }
+
+    /// Sends a prompt and waits for the end of the turn.
+    pub fn turn(&mut self, session: &str, text: &str) -> Result<()> {
+        let body = json!({"parts": [{"type": "text", "text": text}]});
+        let answer = self.send("POST", &format!("/session/{session}/message"), Some(body))?;
+        let parts = answer["parts"].as_array().into_iter().flatten();
+        if !parts.into_iter().any(|part| part["type"] == "text") {
+            bail!("the turn had no answer: {answer}");
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: Option<Value>) -> Result<Value> {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address);
+        let content = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        self.stream.get_mut().write_all((head + &content).as_bytes())?;
+        let (status, body) = answer(&mut self.stream)?;
+        if status != 200 {
+            bail!("{method} {path}: {status} {}", String::from_utf8_lossy(&body));
+        }
+        Ok(serde_json::from_slice(&body)?)
+    }
+}
+
+fn read_line_with(reader: &mut impl BufRead, wanted: &str) -> Result<()> {
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 0 {
+        if line.contains(wanted) {
+            return Ok(());
+        }
+        line.clear();
+    }
+    bail!("the stream ended before {wanted:?}")
+}
+
+/// Reads one answer: its status and its body, of a length that is told or in chunks.
+fn answer(reader: &mut impl BufRead) -> Result<(u16, Vec<u8>)> {
+    let mut line = String::new();
+    let mut next = |reader: &mut dyn BufRead| -> Result<String> {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            bail!("the connection ended");
+        }
+        Ok(line.trim_end().to_ascii_lowercase())
+    };
+    let status = next(reader)?.split(' ').nth(1).and_then(|code| code.parse().ok()).context("not HTTP")?;
+    let mut length = None;
+    loop {
+        let header = next(reader)?;
+        if header.is_empty() {
+            break;
+        }
+        if let Some(value) = header.strip_prefix("content-length:") {
+            length = Some(value.trim().parse::<usize>()?);
+        }
+    }
+    let mut body = Vec::new();
+    if let Some(length) = length {
+        body.resize(length, 0);
+        reader.read_exact(&mut body)?;
+        return Ok((status, body));
+    }
+    loop {
+        let size = usize::from_str_radix(next(reader)?.split(';').next().unwrap_or_default(), 16)?;
+        let begin = body.len();
+        body.resize(begin + size, 0);
+        reader.read_exact(&mut body[begin..])?;
+        next(reader)?;
+        if size == 0 {
+            return Ok((status, body));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_by_length_and_by_chunk() {
+        let mut both =
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n\
+                        3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"
+                .as_bytes();
+        assert_eq!(answer(&mut both).unwrap(), (200, b"ok".to_vec()));
+        assert_eq!(answer(&mut both).unwrap(), (404, b"abcd".to_vec()));
+        assert!(answer(&mut both).is_err());
+    }
+}
