@@ -41,9 +41,12 @@ def map_query(context, query):
 
 @schemathesis.hook
 def map_body(context, body):
-    """The same for directories in bodies."""
+    """The same for directories in bodies. Half of the prompts go to an agent and a model that exist."""
     if isinstance(body, dict):
         for name in ("directory", "cwd"):
             if name in body:
                 body[name] = inside(body[name])
+        if "agent" in body and chosen(body):
+            body["agent"] = "build"
+            body.pop("model", None)
     return body

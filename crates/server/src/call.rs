@@ -116,7 +116,12 @@ pub struct Maybe<T>(pub T);
 
 impl<T: DeserializeOwned + JsonSchema + Default + Send> Payload for Maybe<T> {
     fn read(bytes: &Bytes) -> Result<Self, Error> {
-        if bytes.trim_ascii().is_empty() { Ok(Self(T::default())) } else { parse_json(bytes).map(Self) }
+        match bytes.trim_ascii().first() {
+            None => Ok(Self(T::default())),
+            // A list would be taken for the fields in their order, all of them left out.
+            Some(b'[') => Err(Error::bad_request(Where::Payload, "Expected an object, got a list")),
+            Some(_) => parse_json(bytes).map(Self),
+        }
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(Schema, bool)> {

@@ -19,8 +19,7 @@ async fn session(rig: &Rig, title: &str) -> String {
 }
 
 async fn rename(rig: &Rig, session: &str, title: &str) {
-    let (status, body) =
-        rig.send(Method::PATCH, &format!("/session/{session}"), Some(json!({"title": title}))).await;
+    let (status, body) = rig.send(Method::PATCH, &format!("/session/{session}"), Some(json!({"title": title}))).await;
     assert_eq!(status, 200, "{body}");
 }
 

@@ -82,14 +82,12 @@ impl Outliner {
             | "message.removed"
             | "message.part.removed"
             | "command.executed"
-            | "todo.updated"
             | "file.edited"
             | "pty.created"
             | "pty.updated"
             | "pty.exited"
             | "pty.deleted"
             | "server.connected"
-            | "server.heartbeat"
             | "server.instance.disposed" => {
                 self.push(kind, None);
             }

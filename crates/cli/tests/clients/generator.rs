@@ -11,17 +11,6 @@ use crate::rig::{Served, finish, succeeded};
 const LONGEST: Duration = Duration::from_secs(400);
 /// How many requests there must be.
 const ENOUGH: u64 = 10_000;
-/// Random values per operation, beside those that cover its schema.
-const EXAMPLES: &str = "20";
-
-/// What is left out, and why.
-const EXCLUDED: [(&str, &str); 4] = [
-    ("/event", "a stream without an end"),
-    ("/global/event", "a stream without an end"),
-    ("/tui/control/next", "waits for minutes until there is something to tell"),
-    ("/pty/{ptyID}/connect", "a WebSocket"),
-];
-
 #[test]
 fn ten_thousand_generated_requests_break_nothing() {
     let served = Served::start();
@@ -31,15 +20,8 @@ fn ten_thousand_generated_requests_break_nothing() {
     generator.current_dir(served.project.root()).env("SCHEMATHESIS_HOOKS", peer::sources().join("hooks.py"));
     generator.env("TREFOIL_KNOWN", known(&served).to_string()).env("TREFOIL_DIRECTORY", served.project.directory());
     generator.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUTF8", "1");
-    generator.args(["run", &format!("{}/doc", served.url), "--seed", "1", "--workers", "2", "--no-shrink"]);
-    generator.args(["--phases", "coverage,fuzzing", "--max-examples", EXAMPLES, "--continue-on-failure"]);
-    // The last of them: nothing hangs.
-    generator.args(["--suppress-health-check", "all", "--warnings", "off", "--request-timeout", "20"]);
-    let checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
-    generator.args(["--checks", checks]);
-    for (path, _) in EXCLUDED {
-        generator.args(["--exclude-path", path]);
-    }
+    generator.arg("--config-file").arg(peer::sources().join("schemathesis.toml"));
+    generator.args(["run", &format!("{}/doc", served.url)]);
     succeeded(&finish(generator, LONGEST));
 
     let answered = requests(&served);

@@ -86,14 +86,16 @@ impl Drop for Served {
     }
 }
 
-/// What the model says to whom.
+/// What the model says to whom. It takes its time, as models do: `opencode run` subscribes while its prompt is on the way, and
+/// would not hear of an answer that is faster than its subscription.
 fn script() -> Value {
-    let echo = |text: &str| json!({"tools": [["bash", {"command": format!("echo {text}")}]]});
+    const THINKS: u64 = 1000;
+    let echo = json!({"tools": [["bash", {"command": "echo 6*7=$((6*7))"}]], "delay_ms": THINKS});
     json!({
         "rules": [
-            {"when": {"text": "greet"}, "steps": [{"text": "Good morning from Trefoil."}]},
-            {"when": {"text": "multiply"}, "steps": [echo("6*7=$((6*7))"), {"text": "That was easy."}]},
-            {"when": {"text": "think"}, "steps": [{"text": "Here is what to do."}]},
+            {"when": {"text": "greet"}, "steps": [{"text": "Good morning from Trefoil.", "delay_ms": THINKS}]},
+            {"when": {"text": "multiply"}, "steps": [echo, {"text": "That was easy."}]},
+            {"when": {"text": "think"}, "steps": [{"text": "Here is what to do.", "delay_ms": THINKS}]},
         ],
         "default": [{"text": "Hello from the script."}],
     })

@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::rig::{Served, opencode, succeeded};
 
 /// The client takes seconds to start and to draw.
@@ -84,9 +86,10 @@ impl Drop for Screen {
 #[test]
 fn the_terminal_client_prompts_answers_a_permission_and_switches_agents() {
     let project = testkit::TempProject::new();
-    let config = serde_json::json!({"permission": {"bash": "ask"}});
+    let config = json!({"permission": {"bash": "ask"}});
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
     let served = Served::with(project, |_| {});
+    let (_, known) = served.send("POST", "/session", Some(&json!({"title": "Known to the terminal"})));
     let screen = Screen::attach(&served);
     screen.shows("Ask anything");
     screen.shows("Build ·");
@@ -105,8 +108,16 @@ fn the_terminal_client_prompts_answers_a_permission_and_switches_agents() {
     screen.prompt("think");
     screen.shows("Here is what to do.");
 
+    // The list of sessions.
+    screen.key("C-x");
+    screen.key("l");
+    screen.shows("Known to the terminal");
+    screen.key("Escape");
+
     let (_, sessions) = served.send("GET", "/session", None);
-    let id = sessions[0]["id"].as_str().unwrap();
+    let sessions = sessions.as_array().unwrap();
+    let own = sessions.iter().find(|session| session["id"] != known["id"]).unwrap();
+    let id = own["id"].as_str().unwrap();
     let (_, messages) = served.send("GET", &format!("/session/{id}/message"), None);
     let users = messages.as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user");
     let agents: Vec<_> = users.map(|message| message["info"]["agent"].as_str().unwrap()).collect();

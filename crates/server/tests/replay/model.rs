@@ -83,7 +83,8 @@ async fn answer(mut call: Call, mut go_on: watch::Receiver<bool>, failures: Fail
         call.raw(format!("data: {error}\n\n")).await;
     }
     if step.drop {
-        return call.drop_connection().await;
+        // The answer ends there.
+        return drop(call);
     }
     let before = call.request.messages().len();
     for (n, (name, input)) in step.tools.iter().enumerate() {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
 use axum::response::Html;
@@ -25,11 +25,25 @@ use crate::{model, stage};
 const PATIENCE: Duration = Duration::from_secs(25);
 /// The same after something never happened: the rest cannot be as recorded.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked whether anything still happens.
+const LOOK: Duration = Duration::from_secs(1);
+/// So many looks at an idle server, and what did not come never will.
+const QUIET: usize = 3;
 /// The headers that matter.
 const HEADERS: [&str; 13] = [
-    "content-type", "vary", "link", "x-next-cursor", "cache-control", "x-accel-buffering", "x-content-type-options",
-    "www-authenticate", "access-control-allow-origin", "access-control-allow-methods", "access-control-allow-headers",
-    "access-control-max-age", "access-control-expose-headers",
+    "content-type",
+    "vary",
+    "link",
+    "x-next-cursor",
+    "cache-control",
+    "x-accel-buffering",
+    "x-content-type-options",
+    "www-authenticate",
+    "access-control-allow-origin",
+    "access-control-allow-methods",
+    "access-control-allow-headers",
+    "access-control-max-age",
+    "access-control-expose-headers",
 ];
 /// Headers of which only their presence is compared.
 const OWN_VALUES: [&str; 2] = ["link", "x-next-cursor"];
@@ -65,10 +79,10 @@ struct Player {
 pub async fn play(scenario: &str) -> BTreeSet<String> {
     let recording = Arc::new(Recording::load(scenario));
     let model = ModelServer::start().await;
-    let project = stage::project(&recording, &model);
+    let project = stage::project(scenario, &recording, &model);
     let secret = |_| Password { username: "opencode".to_owned(), password: "pw".to_owned() };
     let guarded = scenario.ends_with("basic_auth").then_some(()).map(secret);
-    let rig = Rig::guarded(project, guarded).await;
+    let rig = Rig::with(project, guarded, &[("TREFOIL_ALLOW_PRIVATE_FETCH", "1")]).await;
     let (go_on, gate) = watch::channel(true);
     let (log, events) = watch::channel(Vec::new());
     let mut tasks = JoinSet::new();
@@ -99,6 +113,7 @@ pub async fn play(scenario: &str) -> BTreeSet<String> {
         let Some(sent) = player.send(exchange) else { continue };
         if exchange.answered == number + 1 {
             player.finish(vec![(exchange, sent)]).await;
+            player.resubscribe(exchange).await;
         } else {
             player.go_on.send_replace(false);
             player.accepted(exchange, &sent).await;
@@ -129,6 +144,7 @@ impl Player {
     /// A recorded text with our ids and places in it; ids that never came here are named instead.
     fn ours(&self, text: &str, exchange: &Exchange) -> Result<String, String> {
         let mut text = text.replace(stage::MODEL, &self.page.to_string());
+        text = text.replace(stage::SHORT_LIVED[0], stage::SHORT_LIVED[1]);
         for directory in stage::DIRECTORIES {
             text = text.replace(directory, &self.rig.project.directory());
         }
@@ -188,11 +204,10 @@ impl Player {
         if !exchange.request.is_prompt() || sent.is_finished() {
             return;
         }
-        let text = exchange.request.body.as_ref().map(|body| body["parts"][0]["text"].to_string()).unwrap_or_default();
-        let text = self.ours(&text, exchange).unwrap_or_default();
-        let stored = |events: &Vec<Value>| {
-            events.iter().any(|event| event["properties"]["part"]["text"].to_string() == text)
-        };
+        let text = exchange.request.body.as_ref().and_then(|body| body["parts"][0]["text"].as_str());
+        let text = self.ours(text.unwrap_or_default(), exchange).unwrap_or_default();
+        let stored =
+            |events: &Vec<Value>| events.iter().any(|event| event["properties"]["part"]["text"] == text.as_str());
         if tokio::time::timeout(self.patience, self.events.wait_for(stored)).await.is_err() {
             self.differ(format!("{}: the prompt was never stored", exchange.request.place()));
             self.patience = LITTLE_PATIENCE;
@@ -204,13 +219,37 @@ impl Player {
         let wanted = milestones(&self.recording.events[..count]);
         let missing = |events: &[Value]| {
             let ours = milestones(events);
-            wanted.iter().find(|(line, count)| ours.get(*line).is_none_or(|own| own < *count)).map(|(line, _)| line.clone())
+            let lacks = |(line, count): &(&String, &usize)| ours.get(*line).is_none_or(|own| own < *count);
+            wanted.iter().find(lacks).map(|(line, _)| line.clone())
         };
-        let waited = self.events.wait_for(|events| missing(events).is_none());
-        let timed_out = tokio::time::timeout(self.patience, waited).await.is_err();
-        if timed_out && let Some(line) = { let events = self.events.borrow().clone(); missing(&events) } {
-            self.differ(format!("events: waited in vain for {line:?}"));
-            self.patience = LITTLE_PATIENCE;
+        let (began, mut quiet) = (Instant::now(), 0);
+        loop {
+            let waited = self.events.wait_for(|events| missing(events).is_none());
+            if tokio::time::timeout(LOOK, waited).await.is_ok() {
+                return;
+            }
+            let line = missing(&self.events.borrow());
+            let Some(line) = line else { return };
+            // Nothing can come any more if nothing runs, except for what comes by the clock and what is on its way.
+            let idle = !line.starts_with("server.") && self.rig.get("/session/status").await == json!({});
+            quiet = if idle { quiet + 1 } else { 0 };
+            if quiet == QUIET || began.elapsed() > self.patience {
+                self.patience = LITTLE_PATIENCE;
+                return self.differ(format!("events: waited in vain for {line:?}"));
+            }
+        }
+    }
+
+    /// Subscribes again where our stream ended, and the recorded one did not.
+    async fn resubscribe(&mut self, exchange: &Exchange) {
+        if self.recording.ended || exchange.request.path != "/instance/dispose" {
+            return;
+        }
+        let ended = self.events.wait_for(|events| events.iter().any(|event| event["type"] == END));
+        let ended = tokio::time::timeout(self.patience, ended).await.is_ok();
+        let recording = self.recording.clone();
+        if let Some(subscription) = recording.exchanges.iter().find(|e| e.request.subscribes()).filter(|_| ended) {
+            self.subscribe(subscription).await;
         }
     }
 
@@ -267,22 +306,26 @@ impl Player {
     fn learn(&mut self, theirs: &Value, ours: &Value) {
         match (theirs, ours) {
             (Value::Object(theirs), Value::Object(ours)) => {
-                theirs.iter().filter_map(|(key, value)| Some((value, ours.get(key)?))).for_each(|(a, b)| self.learn(a, b));
+                theirs
+                    .iter()
+                    .filter_map(|(key, value)| Some((value, ours.get(key)?)))
+                    .for_each(|(a, b)| self.learn(a, b));
             }
             (Value::Array(theirs), Value::Array(ours)) => {
                 theirs.iter().zip(ours).for_each(|(theirs, ours)| self.learn(theirs, ours));
             }
-            (Value::String(theirs), Value::String(ours)) => {
-                if ids(theirs).next() == Some(theirs) && theirs.get(..4) == ours.get(..4) {
-                    self.ids.entry(theirs.clone()).or_insert_with(|| ours.clone());
-                }
+            (Value::String(theirs), Value::String(ours))
+                if ids(theirs).next() == Some(theirs) && theirs.get(..4) == ours.get(..4) =>
+            {
+                self.ids.entry(theirs.clone()).or_insert_with(|| ours.clone());
             }
             _ => {}
         }
     }
 
     async fn compare_events(&mut self) {
-        if !self.recording.exchanges.iter().any(|exchange| exchange.request.subscribes()) {
+        if self.events.borrow().is_empty() {
+            // Nobody subscribed, or could.
             return;
         }
         let ended = |events: &Vec<Value>| events.iter().any(|event| event["type"] == END);
@@ -294,7 +337,9 @@ impl Player {
             // The last event is ours, so nothing is missed that came before it.
             let (_, marker) = self.rig.send(Method::POST, "/session", Some(json!({"title": "marker"}))).await;
             let marked = |events: &Vec<Value>| {
-                events.iter().any(|event| event["type"] == "session.created" && event["properties"]["info"]["id"] == marker["id"])
+                events.iter().any(|event| {
+                    event["type"] == "session.created" && event["properties"]["info"]["id"] == marker["id"]
+                })
             };
             if tokio::time::timeout(self.patience, self.events.wait_for(marked)).await.is_err() {
                 self.differ("events: the stream is over");
@@ -322,6 +367,8 @@ impl Player {
 /// What clients wait for, and how often it happened.
 fn milestones(events: &[Value]) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
+    let beats = events.iter().filter(|event| event["type"] == "server.heartbeat").count();
+    counts.insert("server.heartbeat".to_owned(), beats);
     for (_, events) in testkit::by_session(events) {
         for line in testkit::outline(&events) {
             let waited = line.starts_with("status ")
@@ -331,6 +378,9 @@ fn milestones(events: &[Value]) -> HashMap<String, usize> {
                 || line.ends_with(" running");
             if waited {
                 *counts.entry(line).or_default() += 1;
+            } else if line == "delta" {
+                // How often a text goes on is a matter of time; that it began is not.
+                counts.insert(line, 1);
             }
         }
     }

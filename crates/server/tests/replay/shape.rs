@@ -1,17 +1,31 @@
 //! Whether two JSON values have the same shape: the same keys with values of the same types, and the same words where clients
 //! decide by them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 /// Texts that clients decide by.
 const WORDS: [&str; 14] = [
-    "type", "role", "status", "_tag", "finish", "reason", "tool", "kind", "mode", "agent", "permission", "action", "patterns",
+    "type",
+    "role",
+    "status",
+    "_tag",
+    "finish",
+    "reason",
+    "tool",
+    "kind",
+    "mode",
+    "agent",
+    "permission",
+    "action",
+    "patterns",
     "always",
 ];
 /// A text that was cut out of the recording.
 const CUT: &str = "…";
+/// Objects whose keys are other people's: what a model's server sends.
+const FOREIGN: &str = "responseHeaders";
 
 /// How lists are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,6 +55,9 @@ pub fn compare(place: &str, theirs: &Value, ours: &Value, lists: Lists) -> Vec<S
 }
 
 fn objects(place: &str, theirs: &Map<String, Value>, ours: &Map<String, Value>, lists: Lists) -> Vec<String> {
+    if place.ends_with(FOREIGN) {
+        return Vec::new();
+    }
     let by_id = |map: &Map<String, Value>| map.keys().all(|key| key.starts_with("ses_")) && !map.is_empty();
     if by_id(theirs) || by_id(ours) {
         let values = |map: &Map<String, Value>| map.values().cloned().collect::<Vec<_>>();
@@ -51,6 +68,8 @@ fn objects(place: &str, theirs: &Map<String, Value>, ours: &Map<String, Value>, 
         let place = format!("{place}.{key}");
         match ours.get(key) {
             Some(own) => out.extend(compare(&place, value, own, lists)),
+            // To clients it is the same.
+            None if value.is_null() => {}
             None => out.push(format!("{place}: missing")),
         }
     }
@@ -84,7 +103,9 @@ fn arrays(place: &str, theirs: &[Value], ours: &[Value], lists: Lists) -> Vec<St
 /// The differences from the one of theirs that is most alike; none if there is nothing to compare with.
 fn nearest(place: &str, theirs: &[Value], own: &Value) -> Vec<String> {
     let all = theirs.iter().map(|value| compare(place, value, own, Lists::Alike));
-    all.min_by_key(Vec::len).unwrap_or_default()
+    // What is left out says more than a whole that is too much.
+    let extras = |lines: &Vec<String>| lines.iter().filter(|line| line.ends_with(": extra")).count();
+    all.min_by_key(|lines| (lines.len(), extras(lines))).unwrap_or_default()
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -98,19 +119,22 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The differences of our events from recorded ones of the same kind.
+/// The differences of our events from recorded ones of the same kind, and the kinds that never came.
 pub fn compare_events(theirs: &[Value], ours: &[Value]) -> Vec<String> {
     let mut recorded: HashMap<String, Vec<Value>> = HashMap::new();
     for event in theirs {
         recorded.entry(event_kind(event)).or_default().push(event.clone());
     }
-    let mut out = Vec::new();
+    let (mut out, mut came) = (Vec::new(), HashSet::new());
     for event in ours {
         let kind = event_kind(event);
         if let Some(theirs) = recorded.get(&kind) {
             out.extend(nearest(&format!("event {kind}"), theirs, event));
         }
+        came.insert(kind);
     }
+    let missing = recorded.keys().filter(|kind| !came.contains(*kind));
+    out.extend(missing.map(|kind| format!("event {kind}: never came")));
     out
 }
 
@@ -118,8 +142,13 @@ fn event_kind(event: &Value) -> String {
     let properties = &event["properties"];
     let part = &properties["part"];
     let words = [
-        &event["type"], &properties["info"]["role"], &part["type"], &part["tool"], &part["state"]["status"],
-        &properties["status"]["type"], &properties["error"]["name"],
+        &event["type"],
+        &properties["info"]["role"],
+        &part["type"],
+        &part["tool"],
+        &part["state"]["status"],
+        &properties["status"]["type"],
+        &properties["error"]["name"],
     ];
     words.into_iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }

@@ -7,11 +7,13 @@ use crate::exchange::Recording;
 
 /// Where the recorded projects were. The longer names come first, because they are replaced.
 pub const DIRECTORIES: [&str; 3] = ["/home/user/proj-ask", "/home/user/proj2", "/home/user/proj"];
+/// A command of the recordings, and one that outlives its scenario also on a slow machine.
+pub const SHORT_LIVED: [&str; 2] = ["echo pty-hello; sleep 1", "echo pty-hello; sleep 60"];
 /// Where the recorded model and web page were.
 pub const MODEL: &str = "127.0.0.1:4199";
 
 /// A project as it was.
-pub fn project(recording: &Recording, model: &ModelServer) -> TempProject {
+pub fn project(scenario: &str, recording: &Recording, model: &ModelServer) -> TempProject {
     let project = TempProject::new();
     project.write("hello.txt", "hello world\n");
     project.write("src/main.rs", "fn main() {\n    println!(\"hi\");\n}\n");
@@ -23,17 +25,48 @@ pub fn project(recording: &Recording, model: &ModelServer) -> TempProject {
     project.write("sub/x.txt", "x\n");
     project.write("sub/AGENTS.md", "NESTED\n");
     project.commit("the recorded project");
-    let asks = recording.exchanges.iter().any(|exchange| exchange.request.directory.as_deref() == Some(DIRECTORIES[0]));
     let mut config = config(&model.base_url());
-    if asks {
+    let is_in = |directory| recording.exchanges.iter().any(|e| e.request.directory.as_deref() == Some(directory));
+    if is_in(DIRECTORIES[1]) {
+        config["provider"]["fake"]["models"]["gpt-5-fake"] =
+            json!({"name": "GPT5 Fake", "limit": {"context": 100_000, "output": 8192}});
+    }
+    if is_in(DIRECTORIES[0]) {
         config["permission"] = json!({"bash": "ask", "edit": "ask", "webfetch": "deny"});
     }
     project.write_home(".config/opencode/opencode.json", config.to_string());
+    match scenario {
+        "11_command_shell" => commands(&project),
+        "22_discovery" => discoveries(&project, config),
+        _ => {}
+    }
+    project
+}
+
+fn commands(project: &TempProject) {
     let greet = "---\ndescription: Greet someone\nagent: build\n---\nkw:hello greet $ARGUMENTS first=$1 second=$2 shell=!`echo sh`\n";
     project.write_home(".config/opencode/command/greet.md", greet);
     let subby = "---\ndescription: Sub\nagent: general\nsubtask: true\n---\nkw:hello subby $ARGUMENTS\n";
     project.write_home(".config/opencode/command/subby.md", subby);
-    project
+}
+
+/// All kinds of things that are found in files.
+fn discoveries(project: &TempProject, mut config: Value) {
+    let home = |path: &str, text: &str| drop(project.write_home(format!(".config/opencode/{path}"), text));
+    config["agent"]["custom"] = json!({"prompt": "CUSTOM", "description": "Custom", "mode": "primary",
+        "permission": {"bash": {"*": "ask", "git *": "allow"}}});
+    config["command"]["jsoncmd"] = json!({"template": "kw:hello json", "description": "In JSON", "agent": "plan"});
+    config["instructions"] = json!(["extra.md"]);
+    config["subagent_depth"] = json!(2);
+    config["mcp"]["demo"] = json!({"type": "local", "command": ["python3", "mcp_server.py"], "enabled": true});
+    home("opencode.json", &config.to_string());
+    home(
+        "agent/reviewer.md",
+        "---\ndescription: Reviews\nmode: subagent\nmodel: fake/fake-small\ntemperature: 0.2\npermission:\n  edit: deny\n---\nREVIEWER-PROMPT\n",
+    );
+    home("agents/plural.md", "---\ndescription: Plural\nmode: all\n---\nPLURAL\n");
+    home("commands/plur.md", "---\ndescription: Plural\n---\nkw:hello plural\n");
+    home("skill/demo/SKILL.md", "---\nname: demo\ndescription: A skill\n---\nDo the demo.\n");
 }
 
 fn config(base_url: &str) -> Value {
@@ -61,7 +94,6 @@ fn config(base_url: &str) -> Value {
                     "variants": {"low": {"reasoningEffort": "low"}, "high": {"reasoningEffort": "high"}},
                 },
                 "fake-small": {"name": "Fake Small", "limit": limit},
-                "gpt-5-fake": {"name": "GPT5 Fake", "limit": limit},
             },
         }},
     })
