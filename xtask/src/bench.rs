@@ -149,7 +149,9 @@ impl Bench {
             cargo::build(&["--workspace"])?;
             (cargo::program("debug", "trefoil")?, cargo::program("debug", "trefoil-bench")?)
         } else {
-            (cargo::release("trefoil")?, cargo::release("trefoil-bench")?)
+            // Together: one by one they would be built with other features each, and so anew each time.
+            cargo::build(&["--release", "--package", "trefoil", "--package", "trefoil-bench"])?;
+            (cargo::program("release", "trefoil")?, cargo::program("release", "trefoil-bench")?)
         };
         Ok(Self { size, program, probe, opencode })
     }

@@ -375,6 +375,13 @@ pub struct FileContent {
     pub mime_type: Option<String>,
 }
 
+impl FileContent {
+    /// A file of text.
+    pub fn text(content: String) -> Self {
+        Self { kind: ContentKind::Text, content, diff: None, encoding: None, mime_type: None }
+    }
+}
+
 /// A file that differs from the last commit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "File")]

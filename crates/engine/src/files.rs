@@ -61,9 +61,7 @@ pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<Fil
         return Err(HostError::Invalid(format!("{path} is larger than {} MB", FILE_MAX >> 20)));
     }
     Ok(match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => {
-            FileContent { kind: ContentKind::Text, content: text, diff: None, encoding: None, mime_type: None }
-        }
+        Ok(text) if !text.contains('\0') => FileContent::text(text),
         Ok(text) => binary(text.as_bytes()),
         Err(error) => binary(error.as_bytes()),
     })

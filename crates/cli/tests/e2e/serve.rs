@@ -101,8 +101,11 @@ fn a_turn_is_parked_at_the_end_and_goes_on_at_the_next_start() {
     let pipe = rig.pipe("gate");
     // It waits for somebody who never writes.
     let command = format!("echo begun > {}; cat {}", pipe.display(), rig.pipe("never").display());
-    let steps = json!([{"tools": [["bash", {"command": command}]]}, {"text": "It goes on."}]);
-    let script = rig.script(steps);
+    // The second prompt may join the turn that goes on, or find it done.
+    let script = rig.rules(json!({
+        "rules": [{"when": {"text": "and then"}, "steps": [{"text": "It goes on."}]}],
+        "default": [{"tools": [["bash", {"command": command}]]}, {"text": "It goes on."}],
+    }));
     let serving = Serving::start(&rig, &["--script", &script]);
     let mut run = rig.command(&["run", "--attach", &serving.url, "--model", "script/file", "go"]);
     run.stdin(std::process::Stdio::null());

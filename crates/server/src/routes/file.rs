@@ -22,7 +22,7 @@ const MAX_QUERY: usize = 4 << 10;
 pub fn operations() -> Vec<Operation> {
     vec![
         operation(Method::GET, "/file", "file.list", "The entries of a directory.", list).not_found(),
-        operation(Method::GET, "/file/content", "file.read", "A file.", read).not_found(),
+        operation(Method::GET, "/file/content", "file.read", "A file.", read),
         operation(Method::GET, "/file/status", "file.status", "The files that differ from the last commit.", status),
         operation(Method::GET, "/find", "find.text", "Lines that match a regular expression.", text),
         operation(Method::GET, "/find/file", "find.files", "Paths that fit a query, the best first.", files),
@@ -50,7 +50,12 @@ async fn list(call: Call<Nothing, PathQuery>) -> Result<Data<Vec<FileNode>>, Err
 }
 
 async fn read(call: Call<Nothing, PathQuery>) -> Result<Data<FileContent>, Error> {
-    Ok(Data(call.state.engine.file(&call.scope, &call.query.path).await.map_err(in_query)?))
+    match call.state.engine.file(&call.scope, &call.query.path).await {
+        Ok(content) => Ok(Data(content)),
+        // As OpenCode has it: clients that compare a file with its last commit read those that were deleted, too.
+        Err(HostError::NotFound { .. }) => Ok(Data(FileContent::text(String::new()))),
+        Err(error) => Err(in_query(error)),
+    }
 }
 
 async fn status(call: Call) -> Result<Data<Vec<api::FileStatus>>, Error> {

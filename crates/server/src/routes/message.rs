@@ -1,6 +1,6 @@
 //! Messages and parts.
 
-use api::{Host as _, ListMessages, MessageId, MessageWithParts, Part, PartId, SessionId, Timestamp};
+use api::{Host as _, HostError, ListMessages, MessageId, MessageWithParts, Part, PartId, SessionId, Timestamp};
 use axum::http::{HeaderValue, Method, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -109,8 +109,11 @@ async fn get(call: Call<MessagePath>) -> Result<Data<MessageWithParts>, Error> {
 
 async fn delete(call: Call<MessagePath>) -> Result<Data<bool>, Error> {
     let MessagePath { session, message } = call.path;
-    call.state.engine.delete_message(&call.scope, &session.0, &message.0).await?;
-    Ok(Data(true))
+    match call.state.engine.delete_message(&call.scope, &session.0, &message.0).await {
+        // It is gone, whoever did it: what the client wants.
+        Ok(()) | Err(HostError::NotFound { what: "message", .. }) => Ok(Data(true)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A part in the path.

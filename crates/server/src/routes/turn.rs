@@ -60,7 +60,6 @@ pub fn operations() -> Vec<Operation> {
             .error(409, ID_TAKEN),
         operation(Method::POST, "/session/{sessionID}/abort", "session.abort", "Stop the turn.", abort).not_found(),
         operation(Method::GET, "/session/{sessionID}/diff", "session.diff", "What a session changed.", diff)
-            .not_found()
             .partial("always empty: there are no snapshots yet"),
         operation(Method::POST, "/session/{sessionID}/summarize", "session.summarize", "Compact it.", summarize)
             .not_found()
@@ -221,14 +220,11 @@ struct DiffQuery {
 }
 
 async fn diff(call: Call<SessionPath, DiffQuery>) -> Result<Data<Vec<FileDiff>>, Error> {
-    let session = &call.path.session.0;
-    match call.state.engine.diff(&call.scope, session, call.query.message.map(|id| id.0)).await {
+    let message = call.query.message.map(|id| id.0);
+    match call.state.engine.diff(&call.scope, &call.path.session.0, message).await {
         Ok(diff) => Ok(Data(diff)),
         // Terminal clients read it at every session they show: that nothing is known is no reason to fail them.
-        Err(HostError::Unsupported(_)) => {
-            call.state.engine.session(&call.scope, session).await?;
-            Ok(Data(Vec::new()))
-        }
+        Err(HostError::Unsupported(_) | HostError::NotFound { .. }) => Ok(Data(Vec::new())),
         Err(error) => Err(error.into()),
     }
 }
