@@ -8,6 +8,7 @@ mod agents;
 mod asks;
 mod call;
 mod command;
+mod delegate;
 mod error;
 mod files;
 mod history;
@@ -27,10 +28,13 @@ mod shell;
 mod step;
 mod structured;
 mod submit;
+mod subtask;
 mod system;
+mod task;
 mod template;
 mod title;
 mod trace;
+mod tree;
 mod turn;
 
 use std::collections::HashMap;
@@ -97,6 +101,8 @@ pub(crate) struct Inner {
     kept: kept::Kept,
     pub(crate) asks: asks::Waiters,
     pub(crate) traces: trace::Traces,
+    /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
+    pub(crate) births: tokio::sync::Mutex<()>,
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -121,6 +127,7 @@ impl Engine {
             kept: kept::Kept::default(),
             asks: asks::Waiters::default(),
             traces: trace::Traces::default(),
+            births: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             titles: TaskTracker::new(),
@@ -226,6 +233,19 @@ impl Inner {
 
     pub(crate) fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {
         lock(&self.environments).get(session).cloned().unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
+    }
+
+    /// Lets a session see files as another one does.
+    pub(crate) fn share_environment(&self, from: &SessionId, with: &SessionId) {
+        let mut bound = lock(&self.environments);
+        if let Some(environment) = bound.get(from).cloned() {
+            bound.insert(with.clone(), environment);
+        }
+    }
+
+    /// Lets a session see files as they are on disk.
+    pub(crate) fn unbind(&self, session: &SessionId) {
+        lock(&self.environments).remove(session);
     }
 
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
