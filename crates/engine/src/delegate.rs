@@ -108,7 +108,7 @@ impl Call {
             }
         };
         let child = work.bound.child.clone();
-        self.turn.inner.share_environment(&self.turn.session_id, &child);
+        let _shared = self.turn.inner.share_environment(&self.turn.session_id, &child);
         let answer = self.work(&mut work).await;
         if self.turn.run.is_parked() {
             // We stopped ourselves to go on later, and so does the child.
@@ -119,7 +119,6 @@ impl Call {
         {
             tracing::warn!(%child, %error, "a subagent was not stopped");
         }
-        self.turn.inner.unbind(&child);
         let aborted = |message: &MessageWithParts| {
             let error = message.info.as_assistant().and_then(|answer| answer.error.as_ref());
             matches!(error, Some(MessageError::MessageAbortedError(_)))

@@ -235,17 +235,12 @@ impl Inner {
         lock(&self.environments).get(session).cloned().unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
     }
 
-    /// Lets a session see files as another one does.
-    pub(crate) fn share_environment(&self, from: &SessionId, with: &SessionId) {
+    /// Lets a session see files as another one does, until the answer is dropped.
+    pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<Shared> {
         let mut bound = lock(&self.environments);
-        if let Some(environment) = bound.get(from).cloned() {
-            bound.insert(with.clone(), environment);
-        }
-    }
-
-    /// Lets a session see files as they are on disk.
-    pub(crate) fn unbind(&self, session: &SessionId) {
-        lock(&self.environments).remove(session);
+        let environment = bound.get(from)?.clone();
+        bound.insert(with.clone(), environment);
+        Some(Shared { inner: self.clone(), session: with.clone() })
     }
 
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
@@ -258,6 +253,18 @@ impl Inner {
                 self.start(session);
             }
         }
+    }
+}
+
+/// A session that sees files as another one does.
+pub(crate) struct Shared {
+    inner: Arc<Inner>,
+    session: SessionId,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        lock(&self.inner.environments).remove(&self.session);
     }
 }
 

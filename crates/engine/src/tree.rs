@@ -7,6 +7,7 @@ use futures::future::join_all;
 use store::StoreError;
 
 use crate::Inner;
+use crate::error::stored;
 
 /// The deepest tree of sessions that is walked.
 const DEPTH_MAX: usize = 100;
@@ -45,7 +46,7 @@ impl Inner {
 
     /// Stops a session and all below it; false if none of them ran. When it returns, none of them runs any more.
     pub(crate) async fn stop_tree(self: &Arc<Self>, session: Session) -> Result<bool, HostError> {
-        let tree = self.tree(session).map_err(crate::error::stored)?;
+        let tree = self.tree(session).map_err(stored)?;
         // A parent is told first, or it would go on with the news that its child was stopped. What it spawns after we have
         // looked it stops itself, before it ends.
         for session in &tree {
@@ -58,7 +59,8 @@ impl Inner {
     /// Stops a session whose work nobody wants any more. A prompt that nobody runs is aborted as well, so that it does not
     /// wait for ever.
     pub(crate) async fn call_off(self: &Arc<Self>, session: &SessionId) -> Result<(), HostError> {
-        if !self.store.inbox(session).map_err(crate::error::stored)?.is_empty() {
+        let elsewhere = self.store.holder(session).map_err(stored)?.is_some_and(|h| h.alive && !h.own);
+        if !elsewhere && !self.store.inbox(session).map_err(stored)?.is_empty() {
             self.start(session);
         }
         self.stop(session).await.map(drop)
