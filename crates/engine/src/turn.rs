@@ -105,6 +105,13 @@ impl Turn {
         let mut looked = false;
         for round in 0.. {
             let Some(user) = conversation.next(&self.inner.store)? else {
+                if round == 0 && !(took_over || repaired) {
+                    // Whoever started this saw a prompt that another run has answered since: nobody hears of it.
+                    let mut batch = self.batch();
+                    batch.release(&self.lease);
+                    self.store().commit(batch).await?;
+                    return Ok(conversation);
+                }
                 looked = true;
                 break;
             };

@@ -298,7 +298,7 @@ async fn what_a_caller_may_not_do_its_subagent_may_not_either() {
 async fn eight_work_at_once_and_the_others_wait_for_their_turn() {
     let lab = asking();
     let session = lab.session().await;
-    let mut events = lab.recorder().await;
+    let (mut events, mut births) = (lab.recorder().await, lab.recorder().await);
     let tasks: Vec<Value> = (0..10)
         .map(|n| task(&format!("T{n}"), "general", json!([{"tools": [bash(&format!("echo {n}"))]}, {"text": "done"}])))
         .collect();
@@ -306,6 +306,9 @@ async fn eight_work_at_once_and_the_others_wait_for_their_turn() {
     let mut asks = Vec::new();
     for _ in 0..8 {
         asks.push(asked(&mut events).await);
+    }
+    for _ in 0..10 {
+        births.wait_for(|b| matches!(b, EventBody::SessionCreated { .. })).await;
     }
     let children = children(&lab, &session).await;
     assert_eq!(children.len(), 10);

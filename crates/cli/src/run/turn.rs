@@ -52,7 +52,7 @@ pub struct Options {
 }
 
 enum View {
-    Human(Renderer),
+    Human(Box<Renderer>),
     Json(json::Lines),
 }
 
@@ -85,7 +85,7 @@ impl Turn {
         let view = if options.json {
             View::Json(json::Lines::new(session.clone()))
         } else {
-            View::Human(Renderer::new(session.clone(), options.style, options.roomy))
+            View::Human(Box::new(Renderer::new(session.clone(), options.style, options.roomy)))
         };
         Self {
             host,

@@ -78,6 +78,11 @@ impl Family {
             _ => false,
         });
         assert_eq!(ends.count(), 1, "P4: the parent gets the result once");
+        for session in self.parent.iter().chain(&self.child) {
+            let idle =
+                |body: &EventBody| matches!(body, EventBody::SessionIdle { session_id } if *session_id == session.id);
+            assert_eq!(self.events(lab).iter().filter(|body| idle(body)).count(), 1, "P4: {session:#?}");
+        }
         let last = self.messages(self.parent.as_ref()).pop().unwrap();
         assert_eq!(last.info.as_assistant().unwrap().finish.as_deref(), Some("stop"), "{last:#?}");
         let ToolState::Completed(done) = &task.state else {
