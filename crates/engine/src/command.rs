@@ -66,12 +66,15 @@ impl Inner {
         };
         let prompt = if delegates {
             // Files are left to the subagent: what it reads itself it need not be told. The session keeps its agent.
+            let agent = agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
+            let model = model.or_else(|| instance.agents.get(&agent)?.model.clone());
+            let last = || session.model.as_ref().map(|last| ModelRef::new(&last.provider_id, &last.id));
             let part = PromptPart::Subtask {
                 id: None,
                 prompt: text,
                 description: command.description.clone().unwrap_or_else(|| command.name.clone()),
-                agent: agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent()),
-                model,
+                agent,
+                model: model.or_else(|| last().filter(|last| self.resolve(&instance, last).is_ok())),
                 command: Some(command.name.clone()),
             };
             PromptInput { parts: vec![part], ..target }

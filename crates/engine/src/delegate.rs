@@ -114,7 +114,8 @@ impl Call {
             // We stopped ourselves to go on later, and so does the child.
             return Err(Error::Parked);
         }
-        if self.turn.cancel().is_cancelled()
+        // Nobody waits for the child any more, so it must not go on, now or after a restart.
+        if !matches!(answer, Ok(Some(Ok(_))))
             && let Err(error) = self.turn.inner.call_off(&child).await
         {
             tracing::warn!(%child, %error, "a subagent was not stopped");
@@ -167,6 +168,9 @@ impl Call {
         }
         let inner = self.turn.inner.clone();
         let _birth = inner.births.lock().await;
+        if self.turn.cancel().is_cancelled() {
+            return if self.turn.run.is_parked() { Err(Error::Parked) } else { Ok(Err(CANCELLED.to_owned())) };
+        }
         let (child, new) = match self.child(&task, agent)? {
             Ok(child) => child,
             Err(refusal) => return Ok(Err(refusal)),

@@ -2,7 +2,7 @@
 //! tool has.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use api::{Action, Agent, AgentMode, Json, Rule};
 use futures::future::BoxFuture;
@@ -39,18 +39,19 @@ pub(crate) struct Input {
     pub(crate) command: Option<String>,
 }
 
+/// What every agent reads about the tool. Made once: a schema is made along with it, and every step reads it.
+static TEXT: LazyLock<String> = LazyLock::new(|| erase(Typed { names: Vec::new() }).description());
+
 /// The tool, for these agents.
 pub(crate) fn tool(agents: &IndexMap<String, Agent>) -> Arc<dyn Tool> {
     let names = callable(agents).map(|agent| agent.name.clone()).collect();
-    let typed = erase(Typed { names });
-    Arc::new(Task { description: describe(&typed.description(), callable(agents)), typed })
+    Arc::new(Task { typed: erase(Typed { names }), description: describe(callable(agents)) })
 }
 
 /// What an agent with these rules reads about the tool: only the agents that it may call.
 pub(crate) fn description(agents: &IndexMap<String, Agent>, rules: &[Rule]) -> String {
     let denied = |agent: &&Agent| api::evaluate(rules, TOOL, &agent.name) == Action::Deny;
-    let typed = erase(Typed { names: Vec::new() });
-    describe(&typed.description(), callable(agents).filter(|agent| !denied(agent)))
+    describe(callable(agents).filter(|agent| !denied(agent)))
 }
 
 /// The text for a model that names an agent which it cannot call.
@@ -62,8 +63,8 @@ fn callable(agents: &IndexMap<String, Agent>) -> impl Iterator<Item = &Agent> {
     agents.values().filter(|agent| agent.mode != AgentMode::Primary && agent.hidden != Some(true))
 }
 
-fn describe<'a>(text: &str, agents: impl Iterator<Item = &'a Agent>) -> String {
-    let mut text = format!("{text}\n\nThe agents:");
+fn describe<'a>(agents: impl Iterator<Item = &'a Agent>) -> String {
+    let mut text = format!("{}\n\nThe agents:", *TEXT);
     for agent in agents {
         let what = agent.description.as_deref().unwrap_or("Made for this project; use it when the user asks for it.");
         let _ = write!(text, "\n- {}: {what}", agent.name);

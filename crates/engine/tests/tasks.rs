@@ -150,6 +150,7 @@ async fn an_agent_without_a_rule_about_tasks_gets_none_as_recorded() {
 #[tokio::test]
 async fn the_result_and_what_clients_see_of_the_child() {
     let lab = Lab::new();
+    assert!(lab.engine.tools(&lab.scope, None).iter().any(|tool| tool.name() == "task"));
     lab.project.write("hello.txt", "hello\n");
     let session = lab.session().await;
     let steps =
@@ -405,6 +406,20 @@ async fn an_abort_returns_when_nothing_of_the_tree_runs_any_more() {
     let tools = lab.tools(&session).await;
     assert!(tools.iter().all(|tool| error(tool) == "Task cancelled"), "{tools:#?}");
     assert!(!lab.engine.abort(&lab.scope, &session).await.unwrap(), "nothing is left to stop");
+}
+
+#[tokio::test]
+async fn an_abort_from_another_process_waits_for_the_tree_too() {
+    let lab = Lab::new();
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let child = json!([{"tools": [staying("pid")]}, {"text": "never"}]);
+    start(&lab, &session, json!([{"tools": [task("Stay", "general", child)]}, {"text": "never"}])).await;
+    ready(&mut events).await;
+    assert!(lab.second().abort(&lab.scope, &session).await.unwrap());
+    assert!(!lives(&lab, "pid"));
+    assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().len(), 0);
+    assert_eq!(error(&lab.tools(&session).await[0]), "Task cancelled");
 }
 
 #[tokio::test]
