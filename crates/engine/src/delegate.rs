@@ -104,6 +104,10 @@ impl Call {
                 if !begun {
                     self.begin(&input, started, false, |_| {}).await?;
                 }
+                // Its agent may be gone since it began.
+                if let Some(bound) = bound(self.turn.store(), &self.part.head.id)? {
+                    self.call_off(&bound.child).await;
+                }
                 return self.end_with(input, started, refusal, None, Ended::Done).await;
             }
         };
@@ -114,19 +118,19 @@ impl Call {
             // We stopped ourselves to go on later, and so does the child.
             return Err(Error::Parked);
         }
-        // Nobody waits for the child any more, so it must not go on, now or after a restart.
-        if !matches!(answer, Ok(Some(Ok(_))))
-            && let Err(error) = self.turn.inner.call_off(&child).await
-        {
-            tracing::warn!(%child, %error, "a subagent was not stopped");
+        let answer = answer?;
+        if !matches!(answer, Some(Ok(_))) {
+            self.call_off(&child).await;
         }
+        // The last events may not have come yet.
+        work.summary.load(self.turn.store(), &work.bound)?;
         let aborted = |message: &MessageWithParts| {
             let error = message.info.as_assistant().and_then(|answer| answer.error.as_ref());
             matches!(error, Some(MessageError::MessageAbortedError(_)))
         };
         let metadata = work.metadata();
         let (input, started) = (work.input, work.started);
-        let failure = match answer? {
+        let failure = match answer {
             None => CANCELLED.to_owned(),
             Some(Ok(answer)) if aborted(&answer) => CANCELLED.to_owned(),
             Some(Ok(answer)) => match answer.info.as_assistant().and_then(|answer| answer.error.as_ref()) {
@@ -139,6 +143,13 @@ impl Call {
             Some(Err(error)) => failed(&child, &error.to_string()),
         };
         self.end_with(input, started, failure, Some(metadata), Ended::Done).await
+    }
+
+    /// Nobody waits for the child any more, so it must not go on, now or after a restart.
+    async fn call_off(&self, child: &SessionId) {
+        if let Err(error) = self.turn.inner.call_off(child).await {
+            tracing::warn!(%child, %error, "a subagent was not stopped");
+        }
     }
 
     /// Finds or makes the child; else the text for the model that says why there is none.
