@@ -148,6 +148,14 @@ impl Part {
         }
     }
 
+    /// The task, if it is one for a subagent.
+    pub fn as_subtask(&self) -> Option<&SubtaskPart> {
+        match self {
+            Self::Subtask(p) => Some(p),
+            _ => None,
+        }
+    }
+
     /// The text, if it is a text part.
     pub fn as_text(&self) -> Option<&TextPart> {
         match self {
@@ -279,6 +287,16 @@ pub enum ToolState {
 }
 
 impl ToolState {
+    /// Its name on the wire.
+    pub fn status(&self) -> &'static str {
+        match self {
+            Self::Pending(_) => "pending",
+            Self::Running(_) => "running",
+            Self::Completed(_) => "completed",
+            Self::Error(_) => "error",
+        }
+    }
+
     /// Whether the call has its outcome.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Error(_))

@@ -11,6 +11,8 @@
 
 #[path = "crash/facts.rs"]
 mod facts;
+#[path = "crash/family.rs"]
+mod family;
 #[path = "crash/lab.rs"]
 mod lab;
 
@@ -24,6 +26,7 @@ use serde_json::{Value, json};
 use testkit::WAIT;
 
 use facts::{Facts, Stage, check_answered, check_killed, check_settled, interrupted};
+use family::Family;
 use lab::{Lab, Ran, finish};
 
 /// More commits than any turn of this test has.
@@ -62,8 +65,32 @@ impl Drop for Moment {
 /// Kills a turn after each of its commits, and the recovery after each of its own where that is `worth` it. Gives what the
 /// first kills left.
 fn sweep(make: fn() -> Lab, worth: fn(&Facts) -> bool) -> Vec<Facts> {
-    let (next, end) = (AtomicU64::new(1), AtomicU64::new(COMMITS_MAX));
     let kills = Mutex::new(Vec::new());
+    each_commit(|number| {
+        let lab = make();
+        let ran = lab.send(Some(number));
+        if !ran.killed() {
+            ran.expect(0);
+            check_settled(&lab, &Facts::read(&lab));
+            return false;
+        }
+        // P11: nobody waits for the processes to end, and yet they do.
+        lab.wait_for_silence();
+        let killed = check_killed(&lab, &ran);
+        if worth(&killed) {
+            sweep_recovery(&lab, &killed);
+        } else {
+            recover(&lab, &killed, lab.resume(None));
+        }
+        kills.lock().unwrap().push(killed);
+        true
+    });
+    kills.into_inner().unwrap()
+}
+
+/// Tries each commit of a turn, several side by side, until `kill` says that there was none left to kill at.
+fn each_commit(kill: impl Fn(u64) -> bool + Sync) {
+    let (next, end) = (AtomicU64::new(1), AtomicU64::new(COMMITS_MAX));
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -71,21 +98,7 @@ fn sweep(make: fn() -> Lab, worth: fn(&Facts) -> bool) -> Vec<Facts> {
                 return;
             }
             let _moment = Moment(format!("killed after commit {number}"));
-            let lab = make();
-            let ran = lab.send(Some(number));
-            if ran.killed() {
-                // P11: nobody waits for the processes to end, and yet they do.
-                lab.wait_for_silence();
-                let killed = check_killed(&lab, &ran);
-                if worth(&killed) {
-                    sweep_recovery(&lab, &killed);
-                } else {
-                    recover(&lab, &killed, lab.resume(None));
-                }
-                kills.lock().unwrap().push(killed);
-            } else {
-                ran.expect(0);
-                check_settled(&lab, &Facts::read(&lab));
+            if !kill(number) {
                 end.fetch_min(number, Ordering::Relaxed);
             }
         }
@@ -96,7 +109,6 @@ fn sweep(make: fn() -> Lab, worth: fn(&Facts) -> bool) -> Vec<Facts> {
         }
     });
     assert!(end.load(Ordering::Relaxed) < COMMITS_MAX, "the turn has no end");
-    kills.into_inner().unwrap()
 }
 
 /// Recovers from a kill; first with another kill after each commit of the recovery, at last undisturbed. Gives what the
@@ -221,4 +233,59 @@ fn a_prompt_that_crashes_too_often_is_given_up_visibly() {
     let ran = lab.resume(None).expect(1);
     assert!(ran.stderr.contains("given up") && ran.stdout.contains("given up"), "{}\n{}", ran.stderr, ran.stdout);
     check_settled(&lab, &killed);
+}
+
+/// A parent whose subagent runs the command.
+fn delegating() -> Lab {
+    let child = json!([{ "tools": [["bash", { "command": COMMAND }]] }, { "text": "Child end." }]);
+    let input = json!({ "description": "Run it", "prompt": format!("SCRIPT: {child}"), "subagent_type": "general" });
+    Lab::new(json!([{ "tools": [["task", input]] }, { "text": "Finished." }]), json!({}), &[])
+}
+
+#[test]
+fn a_task_survives_a_kill_at_every_commit_and_its_result_comes_once() {
+    let at_work = AtomicU64::new(0);
+    each_commit(|number| {
+        let lab = delegating();
+        let ran = lab.send(Some(number));
+        if ran.killed() {
+            lab.wait_for_silence();
+            let killed = Family::read(&lab);
+            at_work.fetch_add(u64::from(killed.at_work()), Ordering::Relaxed);
+            lab.resume(None).expect(killed.exit());
+        }
+        lab.wait_for_silence();
+        Family::read(&lab).check_settled(&lab);
+        ran.killed()
+    });
+    assert!(at_work.into_inner() > 5, "the sweep came by the child's work");
+}
+
+#[test]
+fn a_task_whose_recovery_is_killed_too_is_given_up_with_its_child() {
+    let lab = delegating();
+    lab.keep();
+    let mut kills = (1..COMMITS_MAX).map(|number| {
+        lab.go_back();
+        lab.send(Some(number));
+        lab.wait_for_silence();
+        Family::read(&lab)
+    });
+    assert!(kills.any(|killed| killed.at_work()), "the child began");
+    lab.keep();
+    for number in 1..COMMITS_MAX {
+        let _moment = Moment(format!("the recovery was killed after commit {number}"));
+        lab.go_back();
+        if !lab.resume(Some(number)).killed() {
+            Family::read(&lab).check_settled(&lab);
+            return;
+        }
+        lab.wait_for_silence();
+        Family::read(&lab);
+        let ran = lab.resume(None);
+        assert!(matches!(ran.code, Some(0..=2)), "{}", ran.stderr);
+        lab.wait_for_silence();
+        Family::read(&lab).check_quiet();
+    }
+    panic!("the recovery has no end");
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Action, EventBody, Extra, FilePart, Json, JsonMap, OutputFormat, Part, PartHead, PermissionId, PermissionReply,
-    PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted, ToolPart, ToolRef,
-    ToolRunning, ToolState, ToolTime,
+    Action, EventBody, Extra, FilePart, Json, JsonMap, MessageId, OutputFormat, Part, PartHead, PermissionId,
+    PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted,
+    ToolPart, ToolRef, ToolRunning, ToolState, ToolTime,
 };
 use store::{Batch, StoreError};
 use tokio::sync::{oneshot, watch};
@@ -15,10 +15,10 @@ use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress
 
 use crate::step::put_part;
 use crate::turn::Turn;
-use crate::{Error, permission, prompt, structured};
+use crate::{Error, delegate, permission, prompt, structured, task};
 
 /// Live updates of a running call are written this often at most.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// So many equal calls in a row are a loop, and need a permission of their own.
 const DOOM_LOOP: usize = 3;
 /// The longest piece of a model's broken arguments that an error quotes.
@@ -49,6 +49,8 @@ pub(crate) struct Call {
     pub(crate) rules: Arc<[Rule]>,
     pub(crate) model: String,
     pub(crate) agent: String,
+    /// The prompt that the turn answers.
+    pub(crate) prompt: MessageId,
     pub(crate) format: Option<OutputFormat>,
     /// How many equal calls came just before it.
     pub(crate) repeats: usize,
@@ -102,6 +104,9 @@ impl Call {
         {
             return self.hand_in(&schema, input).await;
         }
+        if self.is_settled_task()? {
+            return self.delegate(input, api::now(), true).await;
+        }
         let Some(tool) = self.tool() else {
             let registry = self.turn.instance.tools_for(&self.model);
             let names: Vec<&str> = prompt::offered(registry, &self.rules).into_iter().map(|t| t.name()).collect();
@@ -135,6 +140,9 @@ impl Call {
                 Some(answers) => ctx.answers = Some(answers),
                 None => return self.cancelled(input, started).await,
             }
+        }
+        if tool.effect() == Effect::Resumes {
+            return self.delegate(input, started, begun).await;
         }
         self.start(&input, started, begun, tool.effect()).await?;
         let dismissed = ctx.answers == Some(Answers::Dismissed);
@@ -234,7 +242,7 @@ impl Call {
     }
 
     /// The call is visible as running. It has not begun yet: see [`start`](Self::start).
-    async fn begin(
+    pub(crate) async fn begin(
         &mut self,
         input: &Json,
         started: i64,
@@ -252,10 +260,14 @@ impl Call {
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         let batch = if durable { batch.durable() } else { batch };
         self.turn.store().commit(batch).await?;
+        self.is_visible();
+        Ok(())
+    }
+
+    pub(crate) fn is_visible(&mut self) {
         if let Some(begun) = self.begun.take() {
             let _ = begun.send(());
         }
-        Ok(())
     }
 
     /// The intent: from now on the call may have happened. A call with side effects leaves a durable mark until its
@@ -275,10 +287,13 @@ impl Call {
         if batch.is_empty() { Ok(()) } else { self.turn.store().commit(batch).await.map(drop) }
     }
 
-    /// The outcome's batch: with it the mark of the intent goes.
+    /// The outcome's batch: with it the mark of the intent goes, and the bond to a subagent.
     fn outcome(&self) -> Batch {
         let mut batch = self.turn.batch();
         batch.record(STARTED, self.part.head.id.as_str(), None, None);
+        if self.part.tool == task::TOOL {
+            batch.record(delegate::BOUND, self.part.head.id.as_str(), None, None);
+        }
         batch
     }
 
@@ -483,7 +498,7 @@ impl Call {
     }
 
     /// The outcome of a call without a result.
-    async fn end_with(
+    pub(crate) async fn end_with(
         mut self,
         input: Json,
         started: i64,
@@ -500,7 +515,7 @@ impl Call {
     }
 
     /// The outcome of a call with a result, and all that it changed, in one commit.
-    async fn complete(
+    pub(crate) async fn complete(
         mut self,
         input: Json,
         started: i64,

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{CommandInput, EventBody, HostError, MessageWithParts, ModelRef, PromptInput, PromptPart, SessionId};
+use api::{
+    AgentMode, CommandInput, EventBody, HostError, MessageWithParts, ModelRef, PromptInput, PromptPart, SessionId,
+};
 use exec::Spec;
 use store::Batch;
 use tokio_util::sync::CancellationToken;
@@ -48,22 +50,37 @@ impl Inner {
                 self.submit(id, PromptInput { message_id: Some(message.clone()), ..PromptInput::default() }).await?;
             return self.answered(id, &message).await;
         }
+        let agent = command.agent.clone().or(input.target.agent);
+        let subagent = || agent.as_deref().and_then(|name| instance.agents.get(name)).map(|agent| agent.mode);
+        let delegates = command.subtask.unwrap_or_else(|| subagent() == Some(AgentMode::Subagent));
         let pieces = template::expand(&command.template, &input.arguments);
         // Files that a command's output happens to name are not meant.
         let typed =
             pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(text.as_str()) } else { None });
         let files = mentioned(&instance, &typed.collect::<Vec<_>>().join(" "));
         let text = self.fill(&instance, pieces).await;
-        let mut parts = vec![PromptPart::text(text)];
-        parts.extend(files);
-        parts.extend(input.parts);
-        let prompt = PromptInput {
-            parts,
+        let target = PromptInput {
             message_id: input.target.message_id,
-            model,
-            agent: command.agent.clone().or(input.target.agent),
             variant: input.target.variant,
             ..PromptInput::default()
+        };
+        let prompt = if delegates {
+            // Files are left to the subagent: what it reads itself it need not be told. The session keeps its agent.
+            let agent = agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
+            let model = model.or_else(|| instance.agents.get(&agent)?.model.clone());
+            let last = || session.model.as_ref().map(|last| ModelRef::new(&last.provider_id, &last.id));
+            let part = PromptPart::Subtask {
+                id: None,
+                prompt: text,
+                description: command.description.clone().unwrap_or_else(|| command.name.clone()),
+                agent,
+                model: model.or_else(|| last().filter(|last| self.resolve(&instance, last).is_ok())),
+                command: Some(command.name.clone()),
+            };
+            PromptInput { parts: vec![part], ..target }
+        } else {
+            let parts = std::iter::once(PromptPart::text(text)).chain(files).chain(input.parts).collect();
+            PromptInput { parts, model, agent, ..target }
         };
         let name = command.name.clone();
         let message = self.submit(id, prompt).await?;

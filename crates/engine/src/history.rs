@@ -38,7 +38,11 @@ fn user_content(part: &Part, takes: &Modalities) -> Option<Content> {
         Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
             Some(Content::Text(text.text.clone()))
         }
-        Part::Subtask(task) => Some(Content::Text(task.prompt.clone())),
+        // What it shall do is in the call that follows; here it would read as work for this model.
+        Part::Subtask(task) => Some(Content::Text(format!(
+            "The user gave a task to the subagent {} ({}). The call and its result follow.",
+            task.agent, task.description
+        ))),
         Part::File(file) => file_content(file, takes),
         _ => None,
     }

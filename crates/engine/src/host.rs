@@ -138,8 +138,8 @@ impl Host for Engine {
 
     fn abort<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, bool> {
         Box::pin(async {
-            self.inner.session(id)?;
-            self.inner.stop(id).await
+            let session = self.inner.session(id)?;
+            self.inner.stop_tree(session).await
         })
     }
 

@@ -10,7 +10,7 @@ use llm::Timeouts;
 use store::Place;
 use tools::{Registry, RegistryOptions};
 
-use crate::{Inner, agents, models, template};
+use crate::{Inner, agents, models, task, template};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
@@ -45,18 +45,21 @@ impl Instance {
         };
         let place =
             Place { directory: directory.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let agents = agents::agents(&loaded, &output_dir.to_string_lossy());
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
-            Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool })
+            let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });
+            registry.insert(task::tool(&agents));
+            registry
         };
         Self {
-            agents: agents::agents(&loaded, &output_dir.to_string_lossy()),
             commands: commands(&loaded),
             script: models::script_provider(inner),
             tools: registry(false),
             patch_tools: registry(true),
             options: Arc::new(options(inner, &loaded, output_dir)),
             directory: directory.to_owned(),
+            agents,
             loaded,
             project,
             place,

@@ -8,6 +8,7 @@ mod agents;
 mod asks;
 mod call;
 mod command;
+mod delegate;
 mod error;
 mod files;
 mod history;
@@ -27,10 +28,13 @@ mod shell;
 mod step;
 mod structured;
 mod submit;
+mod subtask;
 mod system;
+mod task;
 mod template;
 mod title;
 mod trace;
+mod tree;
 mod turn;
 
 use std::collections::HashMap;
@@ -97,6 +101,8 @@ pub(crate) struct Inner {
     kept: kept::Kept,
     pub(crate) asks: asks::Waiters,
     pub(crate) traces: trace::Traces,
+    /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
+    pub(crate) births: tokio::sync::Mutex<()>,
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -121,6 +127,7 @@ impl Engine {
             kept: kept::Kept::default(),
             asks: asks::Waiters::default(),
             traces: trace::Traces::default(),
+            births: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             titles: TaskTracker::new(),
@@ -228,6 +235,14 @@ impl Inner {
         lock(&self.environments).get(session).cloned().unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
     }
 
+    /// Lets a session see files as another one does, until the answer is dropped.
+    pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<Shared> {
+        let mut bound = lock(&self.environments);
+        let environment = bound.get(from)?.clone();
+        bound.insert(with.clone(), environment);
+        Some(Shared { inner: self.clone(), session: with.clone() })
+    }
+
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
         match signal {
             Signal::Abort => {
@@ -238,6 +253,18 @@ impl Inner {
                 self.start(session);
             }
         }
+    }
+}
+
+/// A session that sees files as another one does.
+pub(crate) struct Shared {
+    inner: Arc<Inner>,
+    session: SessionId,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        lock(&self.inner.environments).remove(&self.session);
     }
 }
 

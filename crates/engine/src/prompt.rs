@@ -7,7 +7,7 @@ use tools::Registry;
 use crate::call::INVALID;
 use crate::instance::Instance;
 use crate::models::{self, Target};
-use crate::{history, permission, structured, system};
+use crate::{history, permission, structured, system, task};
 
 /// What a step is about.
 pub(crate) struct Request<'a> {
@@ -64,7 +64,14 @@ fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
     let mut specs: Vec<ToolSpec> = offered(registry, request.rules)
         .into_iter()
         .filter(|tool| tool.name() != INVALID)
-        .map(|tool| ToolSpec { name: tool.name().to_owned(), description: tool.description(), schema: tool.schema() })
+        .map(|tool| ToolSpec {
+            name: tool.name().to_owned(),
+            description: match tool.name() {
+                task::TOOL => task::description(&request.instance.agents, request.rules),
+                _ => tool.description(),
+            },
+            schema: tool.schema(),
+        })
         .collect();
     specs.extend(structured::spec(request.user));
     specs

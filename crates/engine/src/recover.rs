@@ -2,7 +2,7 @@
 //!
 //! Read-only calls run again. A call with side effects leaves a mark before it begins: without the mark it never began
 //! (it waited for a permission), so it runs now; with it the call may have happened, is marked as interrupted and never
-//! repeated silently. Text that was written stays.
+//! repeated silently. A call that waited for a subagent goes on waiting for the same one. Text that was written stays.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tools::Effect;
 use crate::call::{Call, Ended, STARTED};
 use crate::step::{put_message, put_part};
 use crate::turn::{Turn, is_final};
-use crate::{Error, Inner};
+use crate::{Error, Inner, delegate};
 
 /// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
 const ATTEMPTS_MAX: u32 = 2;
@@ -46,6 +46,9 @@ impl Inner {
 /// Brings what an earlier run left to a truthful state; true if there was something to do. `settled`: everything but the
 /// prompts that wait is known to be complete.
 pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Result<bool, Error> {
+    if turn.run.is_parked() {
+        return Err(Error::Parked);
+    }
     let store = turn.store();
     let inbox = store.inbox(&turn.session_id)?;
     if crashed {
@@ -60,8 +63,8 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Re
     if crashed || !(settled || inbox.is_empty()) {
         for message in store.incomplete(&turn.session_id, TAIL)? {
             repaired = true;
-            // What is given up runs nothing again: it may be just that which kills the process.
-            repair_message(turn, message, lost.is_empty()).await?;
+            // What is given up runs nothing again: it may be just that which kills the process. Nor does what was aborted.
+            repair_message(turn, message, lost.is_empty() && !turn.cancel().is_cancelled()).await?;
         }
     }
     for row in lost {
@@ -75,7 +78,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
     let user = turn.store().message(&info.parent_id)?;
     let user = user.as_ref().and_then(|m| m.info.as_user());
     let mut batch = turn.batch();
-    let mut again = Vec::new();
+    let (mut again, mut orphans) = (Vec::new(), Vec::new());
     let mut called = false;
     for mut part in message.parts {
         let end = api::now();
@@ -96,6 +99,10 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
                             again.push(tool.clone());
                         }
                         _ => {
+                            if let Some(bound) = delegate::bound(turn.store(), &tool.head.id)? {
+                                orphans.push(bound.child);
+                                batch.record(delegate::BOUND, tool.head.id.as_str(), None, None);
+                            }
                             interrupt(tool);
                             batch.record(STARTED, tool.head.id.as_str(), None, None);
                             put_part(&mut batch, &part);
@@ -104,6 +111,11 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
                 }
             }
             _ => {}
+        }
+    }
+    for child in orphans {
+        if let Err(error) = turn.inner.call_off(&child).await {
+            tracing::warn!(%child, %error, "a subagent was not stopped");
         }
     }
     if !batch.is_empty() {
@@ -139,10 +151,10 @@ fn vendor_model(turn: &Turn, user: &UserMessage) -> String {
     target.map_or_else(|_| user.model.model_id.clone(), |target| target.model.api.id)
 }
 
-/// A call may run (again) if it changes nothing, or if it had not begun.
+/// A call may run (again) if it changes nothing, if it goes on with what it began, or if it had not begun.
 fn may_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<bool, Error> {
     let registry = turn.instance.tools_for(&vendor_model(turn, user));
-    if registry.get(&tool.tool).is_some_and(|t| t.effect() == Effect::ReadOnly) {
+    if registry.get(&tool.tool).is_some_and(|t| t.effect() != Effect::SideEffect) {
         return Ok(true);
     }
     Ok(turn.store().record(STARTED, tool.head.id.as_str())?.is_none())
@@ -160,6 +172,7 @@ async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -
             rules: rules.clone(),
             model: vendor_model(turn, user),
             agent: user.agent.clone(),
+            prompt: user.id.clone(),
             format: user.format.clone(),
             repeats: 0,
             part,

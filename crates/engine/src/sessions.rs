@@ -18,8 +18,6 @@ use crate::{Inner, title};
 const ABORT_WAIT: Duration = Duration::from_secs(10);
 /// How long an abort waits for another process.
 const ABORT_WAIT_FOREIGN: Duration = Duration::from_secs(5);
-/// The deepest tree of sessions that is deleted in one go.
-const DEPTH_MAX: usize = 100;
 /// The default length of a page of sessions.
 const PAGE: usize = 100;
 
@@ -38,7 +36,7 @@ impl Inner {
         Ok(session)
     }
 
-    fn blank(&self, instance: &Instance, input: CreateSession) -> Session {
+    pub(crate) fn blank(&self, instance: &Instance, input: CreateSession) -> Session {
         let created = api::now();
         Session {
             id: SessionId::new(),
@@ -134,23 +132,8 @@ impl Inner {
     /// Deletes a session and everything below it, deepest first, after stopping them.
     pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
         let session = self.session(id)?;
-        let mut tree = vec![session];
-        let mut level = 0..1;
-        for _ in 0..DEPTH_MAX {
-            let mut below = Vec::new();
-            for parent in &tree[level.clone()] {
-                below.extend(self.store.children(&parent.id).map_err(stored)?);
-            }
-            if below.is_empty() {
-                break;
-            }
-            level = tree.len()..tree.len() + below.len();
-            tree.extend(below);
-        }
-        for session in &tree {
-            self.stop(&session.id).await?;
-        }
-        for session in tree.iter().rev() {
+        self.stop_tree(session.clone()).await?;
+        for session in self.tree(session).map_err(stored)?.iter().rev() {
             let mut batch = Batch::new(&place(session)).durable();
             batch.delete_session(&session.id);
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });

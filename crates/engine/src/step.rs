@@ -47,11 +47,7 @@ pub(crate) async fn run(
     number: u32,
 ) -> Result<Next, Error> {
     if turn.cancel().is_cancelled() {
-        if turn.run.is_parked() {
-            return Err(Error::Parked);
-        }
-        fail(turn, conversation, user, MessageError::aborted()).await?;
-        return Ok(Next::Stop);
+        return stopped(turn, conversation, user).await;
     }
     let found =
         turn.instance.agent(&user.agent).and_then(|a| Ok((a, turn.inner.resolve(&turn.instance, &user.model)?)));
@@ -86,6 +82,15 @@ pub(crate) async fn run(
     let (message, parts) = step.into_parts();
     conversation.push(message, parts);
     Ok(next)
+}
+
+/// Ends a turn that was stopped before its next step.
+pub(crate) async fn stopped(turn: &Turn, conversation: &mut Conversation, user: &UserMessage) -> Result<Next, Error> {
+    if turn.run.is_parked() {
+        return Err(Error::Parked);
+    }
+    fail(turn, conversation, user, MessageError::aborted()).await?;
+    Ok(Next::Stop)
 }
 
 /// Ends a turn with an answer that is an error.
@@ -348,6 +353,7 @@ impl<'a> Step<'a> {
             rules: self.rules.clone(),
             model: self.model.clone(),
             agent: self.user.agent.clone(),
+            prompt: self.user.id.clone(),
             format: self.user.format.clone(),
             repeats,
             part,

@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use api::{
     AssistantMessage, AssistantPath, AssistantTime, EventBody, Extra, Message, MessageError, MessageId,
-    MessageWithParts, ModelRef, PermissionReply, PermissionReplyKind, SessionId, SessionStatus, Tokens, Usd,
-    UserMessage,
+    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, SessionId, SessionStatus, SubtaskPart,
+    Tokens, Usd, UserMessage,
 };
 use store::{Acquire, AskFilter, Batch, Lease, Signal, Store, StoreError};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::instance::Instance;
 use crate::runs::Run;
 use crate::step::{self, Next};
-use crate::{Error, Inner, recover, title};
+use crate::{Error, Inner, delegate, recover, subtask, title};
 
 /// The most steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
@@ -40,6 +41,8 @@ pub(crate) struct Turn {
     pub(crate) options: Arc<tools::Options>,
     /// The calls of this turn as the model wrote them, to notice a model that turns in circles.
     pub(crate) called: Mutex<Vec<(String, String)>>,
+    /// Lets so many subagents of this turn work at once.
+    pub(crate) subagents: Semaphore,
 }
 
 impl Inner {
@@ -79,7 +82,8 @@ impl Turn {
     ) -> Self {
         let options = Arc::new(instance.options_for_session());
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
-        Self { inner, instance, session_id, lease, run, options, called: Mutex::default() }
+        let subagents = Semaphore::new(delegate::AT_ONCE);
+        Self { inner, instance, session_id, lease, run, options, called: Mutex::default(), subagents }
     }
 
     /// Gives the conversation as it is in the rows then.
@@ -101,6 +105,13 @@ impl Turn {
         let mut looked = false;
         for round in 0.. {
             let Some(user) = conversation.next(&self.inner.store)? else {
+                if round == 0 && !(took_over || repaired) {
+                    // Whoever started this saw a prompt that another run has answered since: nobody hears of it.
+                    let mut batch = self.batch();
+                    batch.release(&self.lease);
+                    self.store().commit(batch).await?;
+                    return Ok(conversation);
+                }
                 looked = true;
                 break;
             };
@@ -114,7 +125,12 @@ impl Turn {
                 step::fail(self, &mut conversation, &user, error).await?;
                 break;
             }
-            match step::run(self, &mut conversation, &user, number).await? {
+            let next = match conversation.subtask() {
+                Some((prompt, task)) => subtask::run(self, &mut conversation, &prompt, &task).await?,
+                None if conversation.is_command(&user.id) => subtask::follow_up(self, &user).await?,
+                None => step::run(self, &mut conversation, &user, number).await?,
+            };
+            match next {
                 Next::Continue => unknown = 0,
                 Next::Unknown if unknown + 1 < UNKNOWN_MAX => unknown += 1,
                 Next::Unknown => {
@@ -322,6 +338,22 @@ impl Conversation {
     fn steps(&self, prompt: &MessageId) -> u32 {
         let steps = self.messages.iter().filter_map(|m| m.info.as_assistant()).filter(|a| a.parent_id == *prompt);
         u32::try_from(steps.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The next task that a prompt hands to a subagent without asking the model. Its call has the part's id.
+    fn subtask(&self) -> Option<(UserMessage, SubtaskPart)> {
+        let prompts = self.pending.iter().filter_map(|id| self.messages.iter().find(|m| m.info.id() == id));
+        let tasks = prompts.flat_map(|m| m.parts.iter().filter_map(Part::as_subtask).map(move |task| (m, task)));
+        let tools = self.messages.iter().rev().flat_map(|m| m.parts.iter().filter_map(Part::as_tool));
+        let (message, task) =
+            tasks.into_iter().find(|(_, task)| !tools.clone().any(|tool| tool.call_id == task.head.id.as_str()))?;
+        Some((message.info.as_user()?.clone(), task.clone()))
+    }
+
+    /// Whether a prompt is a command whose work a subagent has done.
+    fn is_command(&self, prompt: &MessageId) -> bool {
+        let message = self.messages.iter().find(|m| m.info.id() == prompt);
+        message.is_some_and(|m| m.parts.iter().filter_map(Part::as_subtask).any(|task| task.command.is_some()))
     }
 
     /// What the human wrote in a message.

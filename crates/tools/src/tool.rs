@@ -53,6 +53,8 @@ pub enum Effect {
     ReadOnly,
     /// It is never repeated silently.
     SideEffect,
+    /// Its work is durable by itself: the same call goes on with what it began, and begins nothing twice.
+    Resumes,
 }
 
 /// What happened to a file.

@@ -58,6 +58,10 @@ pub struct Renderer {
     last: Last,
     header: bool,
     totals: Totals,
+    /// Subagents whose work is shown too, and how deep they are.
+    subagents: HashMap<SessionId, usize>,
+    /// Calls of the `task` tool that were shown.
+    tasks: HashSet<PartId>,
 }
 
 impl Renderer {
@@ -76,15 +80,18 @@ impl Renderer {
             last: Last::Nothing,
             header: false,
             totals: Totals::default(),
+            subagents: HashMap::new(),
+            tasks: HashSet::new(),
         }
     }
 
     /// What an event adds.
     pub fn event(&mut self, event: &EventBody) -> Vec<Piece> {
-        if event.session_id() != Some(&self.session) {
-            return Vec::new();
-        }
         let mut out = Vec::new();
+        if event.session_id() != Some(&self.session) {
+            self.subagent(event, &mut out);
+            return out;
+        }
         match event {
             EventBody::MessageUpdated { info, .. } => self.message(info, &mut out),
             EventBody::PartUpdated { part, .. } => self.part(part, &mut out),
@@ -107,6 +114,19 @@ impl Renderer {
             _ => {}
         }
         out
+    }
+
+    /// What an event of a subagent adds: its calls, indented.
+    fn subagent(&mut self, event: &EventBody, out: &mut Vec<Piece>) {
+        let Some(depth) = event.session_id().and_then(|id| self.subagents.get(id)).copied() else { return };
+        let EventBody::PartUpdated { part, .. } = event else { return };
+        let Some(tool) = part.as_tool().filter(|tool| !self.done.contains(&tool.head.id)) else { return };
+        let mut own = Vec::new();
+        self.tool(tool, depth, &mut own);
+        out.extend(own.into_iter().map(|piece| match piece {
+            Piece::Note(text) => Piece::Note(indent(&text, depth)),
+            text => text,
+        }));
     }
 
     /// What a message's state adds: the first one of the human names who answers.
@@ -143,7 +163,7 @@ impl Renderer {
                     self.close_line(out);
                 }
             }
-            Part::Tool(tool) => self.tool(tool, out),
+            Part::Tool(tool) => self.tool(tool, 0, out),
             Part::StepFinish(step) => {
                 self.done.insert(head.id.clone());
                 self.count(step);
@@ -167,8 +187,11 @@ impl Renderer {
         out.push(Piece::Text(clean.into_owned()));
     }
 
-    fn tool(&mut self, tool: &ToolPart, out: &mut Vec<Piece>) {
+    fn tool(&mut self, tool: &ToolPart, depth: usize, out: &mut Vec<Piece>) {
         let label = label(tool);
+        if tool.tool == "task" {
+            self.task(tool, &label, depth, out);
+        }
         self.running.retain(|(id, _)| *id != tool.head.id);
         match &tool.state {
             ToolState::Pending(_) | ToolState::Running(_) => {
@@ -177,8 +200,8 @@ impl Renderer {
             }
             ToolState::Completed(done) => {
                 self.done.insert(tool.head.id.clone());
-                // The list itself follows from its own event.
-                if tool.tool != "todowrite" {
+                // The list itself follows from its own event; a task's line came before those of its subagent.
+                if tool.tool != "todowrite" && !self.tasks.contains(&tool.head.id) {
                     let failed = tool.tool == "bash" && exit_code(&done.metadata) != Some(0);
                     let mark = if failed { self.style.red("✗") } else { self.style.green("●") };
                     let text = self.tool_text(tool, &mark, &label, &detail(tool));
@@ -194,6 +217,23 @@ impl Renderer {
                 }
                 self.note(&text, out);
             }
+        }
+    }
+
+    /// The line of a task, once its subagent is known: the lines of that follow.
+    fn task(&mut self, tool: &ToolPart, label: &str, depth: usize, out: &mut Vec<Piece>) {
+        let metadata = match &tool.state {
+            ToolState::Running(running) => running.metadata.as_ref(),
+            ToolState::Completed(done) => Some(&done.metadata),
+            ToolState::Pending(_) | ToolState::Error(_) => None,
+        };
+        let Some(child) = metadata.and_then(|data| data.get("sessionId")).and_then(Json::as_str) else { return };
+        if let Ok(child) = SessionId::parse(child)
+            && self.tasks.insert(tool.head.id.clone())
+        {
+            self.subagents.insert(child, depth + 1);
+            let text = self.tool_text(tool, &self.style.green("●"), label, "");
+            self.note(&text, out);
         }
     }
 
@@ -309,8 +349,19 @@ impl Renderer {
     }
 }
 
+/// The lines of a text, moved to the right.
+fn indent(text: &str, depth: usize) -> String {
+    text.split_inclusive('\n').map(|line| format!("{}{line}", "  ".repeat(depth))).collect()
+}
+
 /// What a call is about, in a few words.
 fn label(tool: &ToolPart) -> String {
+    let text = |key: &str| tool.state.input().get(key).and_then(Json::as_str);
+    if tool.tool == "task"
+        && let (Some(agent), Some(description)) = (text("subagent_type"), text("description"))
+    {
+        return format!("{agent}: {description}");
+    }
     let title = match &tool.state {
         ToolState::Completed(done) => done.title.as_str(),
         ToolState::Running(running) => running.title.as_deref().unwrap_or_default(),

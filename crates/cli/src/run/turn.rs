@@ -26,6 +26,8 @@ const TICK: Duration = Duration::from_millis(100);
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// A turn that has not begun yet cannot be aborted; how soon that is tried again.
 const ABORT_AGAIN: Duration = Duration::from_millis(20);
+/// How many subagents of a session are looked for; more than a session can have.
+const FAMILY_MAX: usize = 1_000;
 /// How many messages are read again when events were lost.
 const REREAD: usize = 200;
 
@@ -50,7 +52,7 @@ pub struct Options {
 }
 
 enum View {
-    Human(Renderer),
+    Human(Box<Renderer>),
     Json(json::Lines),
 }
 
@@ -83,7 +85,7 @@ impl Turn {
         let view = if options.json {
             View::Json(json::Lines::new(session.clone()))
         } else {
-            View::Human(Renderer::new(session.clone(), options.style, options.roomy))
+            View::Human(Box::new(Renderer::new(session.clone(), options.style, options.roomy)))
         };
         Self {
             host,
@@ -234,8 +236,24 @@ impl Turn {
 
     /// A session that was there before: a turn that a crash cut off is brought to its end, and its asks are asked again.
     async fn catch_up(&mut self) -> anyhow::Result<()> {
+        self.find_family().await?;
         self.recovered = self.host.recover(Some(&self.session)).await? > 0;
         self.open_asks().await
+    }
+
+    /// The subagents that the session has already: their asks are answered here too.
+    async fn find_family(&mut self) -> anyhow::Result<()> {
+        let mut unseen = vec![self.session.clone()];
+        while let Some(parent) = unseen.pop()
+            && self.family.len() < FAMILY_MAX
+        {
+            for child in self.host.children(&self.scope, &parent).await? {
+                if self.family.insert(child.id.clone()) {
+                    unseen.push(child.id);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether the turn is ours to stop: its first prompt was sent from here, or it goes on only because of us. A turn

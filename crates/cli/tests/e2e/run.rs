@@ -127,6 +127,25 @@ fn what_would_be_asked_is_denied_without_a_terminal() {
 }
 
 #[test]
+fn what_a_subagent_asks_is_answered_as_the_sessions_own() {
+    let rig = Rig::new();
+    rig.configure(json!({ "permission": { "bash": "ask" } }));
+    let child = json!([{ "tools": [["bash", { "command": "touch made" }]] }, { "text": "I made it." }]);
+    let input = json!({ "description": "Make it", "prompt": format!("SCRIPT: {child}"), "subagent_type": "general" });
+    let steps = json!([{ "tools": [["task", input]] }, { "text": "Well." }]);
+    let prompt = format!("SCRIPT: {steps}");
+    let ran = rig.trefoil(&["run", "--model", "script/demo", &prompt]).expect(0);
+    assert_eq!(ran.stdout, "Well.\n");
+    ran.says("denied: bash touch made needs permission, and there is no terminal to ask on");
+    assert!(!rig.project.path().join("made").exists());
+
+    let ran = rig.trefoil(&["run", "--model", "script/demo", "--yes", &prompt]).expect(0);
+    ran.says("● task  general: Make it\n");
+    ran.says("\n  ● bash  touch made\n");
+    assert!(rig.project.path().join("made").exists());
+}
+
+#[test]
 fn yes_does_not_overrule_a_rule_that_denies() {
     let rig = Rig::new();
     rig.configure(json!({ "permission": { "bash": { "*": "allow", "touch *": "deny" } } }));

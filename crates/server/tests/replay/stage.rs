@@ -37,7 +37,7 @@ pub fn project(scenario: &str, recording: &Recording, model: &ModelServer) -> Te
     project.write_home(".config/opencode/opencode.json", config.to_string());
     match scenario {
         "11_command_shell" => commands(&project),
-        "22_discovery" => discoveries(&project, config),
+        "22_discovery" | "24_nested_task_depth2" => discoveries(&project, config),
         _ => {}
     }
     project

@@ -197,6 +197,26 @@ fn a_roomy_screen_gets_blank_lines_and_totals() {
 }
 
 #[test]
+fn the_calls_of_a_subagent_are_indented_below_its_task() {
+    let mut rig = Rig::new(false);
+    let (id, child) = (PartId::new(), SessionId::new());
+    let input = json!({"description": "Look", "prompt": "p", "subagent_type": "explore"});
+    let running = json!({"status": "running", "input": input, "title": "Look", "time": {"start": 1},
+        "metadata": {"sessionId": child}});
+    assert_eq!(rig.part(&id, tool("task", running.clone())), [note("● task  explore: Look\n")]);
+    assert_eq!(rig.part(&id, tool("task", running)), []);
+    let parent = std::mem::replace(&mut rig.session, child);
+    let output = json!({"status": "completed", "input": {"command": "ls"}, "title": "ls", "output": "a\nb\n",
+        "metadata": {"exit": 0}, "time": {"start": 1, "end": 2}});
+    assert_eq!(rig.part(&PartId::new(), tool("bash", output)), [note("  ● bash  ls\n    │ a\n    │ b\n")]);
+    assert_eq!(rig.part(&PartId::new(), json!({"type": "text", "text": "not shown", "time": {"start": 1}})), []);
+    rig.session = parent;
+    let done = json!({"status": "completed", "input": input, "title": "Look", "output": "o", "metadata": {},
+        "time": {"start": 1, "end": 2}});
+    assert_eq!(rig.part(&id, tool("task", done)), []);
+}
+
+#[test]
 fn retries_are_visible() {
     let mut rig = Rig::new(false);
     let status = SessionStatus::Retry { attempt: 2, message: "overloaded".into(), action: None, next: api::now() };
