@@ -14,6 +14,14 @@ pub fn root() -> &'static Path {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
+    // What cargo tells this program about itself must not reach build scripts: some watch these names, and everything above
+    // them would be built anew whenever cargo is called from here and then by hand.
+    for (name, _) in std::env::vars_os() {
+        let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+        if name.to_str().is_some_and(|name| told.iter().any(|prefix| name.starts_with(prefix))) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
