@@ -233,8 +233,8 @@ pub(crate) fn events(schema: &mut Schema) {
 #[derive(Debug, Clone, Copy)]
 pub enum GlobalEvent {}
 
-/// The events of a session's log.
-const DURABLE: [&str; 7] = [
+/// The events of a session's log, which OpenCode's replicas read.
+pub const SYNCED: [&str; 7] = [
     "session.created",
     "session.updated",
     "session.deleted",
@@ -257,7 +257,7 @@ impl JsonSchema for GlobalEvent {
         };
         let id = generator.subschema_for::<EventId>();
         let sync = |event: &Json| {
-            let kind = event.pointer("/properties/type/const")?.as_str().filter(|kind| DURABLE.contains(kind))?;
+            let kind = event.pointer("/properties/type/const")?.as_str().filter(|kind| SYNCED.contains(kind))?;
             Some(json!({
                 "title": format!("SyncEvent{}", pascal(kind)),
                 "type": "object",

@@ -130,12 +130,16 @@ impl<T: DeserializeOwned + JsonSchema + Default + Send> Payload for Maybe<T> {
 }
 
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    // Broken JSON is told apart from JSON of the wrong shape, whatever the type would have looked at first.
-    if let Err(error) = serde_json::from_slice::<IgnoredAny>(bytes) {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut json);
+    // Broken JSON is told apart from JSON of the wrong shape, whatever the type looked at first. Only what failed is read
+    // again.
+    if (read.is_err() || json.end().is_err())
+        && let Err(error) = serde_json::from_slice::<IgnoredAny>(bytes)
+    {
         return Err(Error::bad_request(Where::Body, format!("The body is not JSON: {error}")));
     }
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    serde_path_to_error::deserialize(&mut json).map_err(|error| Error::bad_request(Where::Payload, explain(&error)))
+    read.map_err(|error| Error::bad_request(Where::Payload, explain(&error)))
 }
 
 /// The query of a request as a type. Parameters that nobody asked for are ignored.
@@ -277,6 +281,7 @@ mod tests {
         let bad = message(r#"{"parts":[{"id":"nope"}]}"#);
         assert_eq!(bad, "Expected a string starting with \"ses\", got \"nope\"\n  at [\"parts\"][0][\"id\"]");
         assert_eq!(refused("{bad")["data"]["kind"], "Body");
+        assert_eq!(refused(r#"{"parts":[]} x"#)["data"]["kind"], "Body");
         assert_eq!(refused("{}")["data"]["kind"], "Payload");
     }
 

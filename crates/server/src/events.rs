@@ -232,16 +232,6 @@ pub struct Recorded<'a> {
     pub properties: &'a RawValue,
 }
 
-const SYNCED: [&str; 7] = [
-    "session.created",
-    "session.updated",
-    "session.deleted",
-    "message.updated",
-    "message.removed",
-    "message.part.updated",
-    "message.part.removed",
-];
-
 fn sync(frame: &Frame) -> Option<String> {
     let seq = frame.cursor.as_ref()?.seq;
     let session = frame.session.as_ref()?;
@@ -257,5 +247,5 @@ fn sync(frame: &Frame) -> Option<String> {
 /// The event of a frame, if replicas read it.
 pub fn synced(frame: &Frame) -> Option<Recorded<'_>> {
     let event: Recorded<'_> = serde_json::from_slice(&frame.json).ok()?;
-    SYNCED.contains(&event.kind).then_some(event)
+    api::schema::SYNCED.contains(&event.kind).then_some(event)
 }
