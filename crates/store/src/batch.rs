@@ -151,6 +151,15 @@ impl Batch {
         self
     }
 
+    /// Takes in what another batch of the same place and lease writes, after its own.
+    pub fn append(&mut self, other: Batch) {
+        self.durable |= other.durable;
+        self.ops.extend(other.ops);
+        if let Some(why) = other.invalid {
+            self.refuse(why);
+        }
+    }
+
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty() && self.invalid.is_none()
