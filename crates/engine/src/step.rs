@@ -188,7 +188,7 @@ impl<'a> Step<'a> {
             self.attempt_from = self.parts.len();
             self.finish = None;
             self.usage = Usage::default();
-            let error = match self.listen(target, request.clone()).await? {
+            let error = match self.listen(target, request).await? {
                 Outcome::Failed(error) => error,
                 other => return Ok(other),
             };
@@ -216,7 +216,7 @@ impl<'a> Step<'a> {
     }
 
     /// One model call.
-    async fn listen(&mut self, target: &Target, request: Prompt) -> Result<Outcome, Error> {
+    async fn listen(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
         let mut stream = self.turn.inner.llm.stream(&target.endpoint, request);
         let mut started = false;
         loop {

@@ -69,7 +69,7 @@ async fn ask(inner: &Inner, instance: &Instance, model: &ModelRef, text: String)
             ..Settings::default()
         },
     };
-    let mut stream = inner.llm.stream(&target.endpoint, prompt);
+    let mut stream = inner.llm.stream(&target.endpoint, &prompt);
     let mut answer = String::new();
     while let Some(event) = stream.next().await {
         match event {
