@@ -1,0 +1,528 @@
+//! The servers of a directory or of a session: which there are, how it is with each, and what they offer together.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::{Json, McpConfig, McpStatus};
+use exec::Exec;
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::auth::{Auth, Flow};
+use crate::browser::Listener;
+use crate::client::{Client, Limits};
+use crate::connect::{auth_of, connect, is_enabled, timeout_of};
+use crate::error::{Challenge, Error};
+use crate::list::{
+    self, CallResult, Prompt, PromptText, Resource, ResourceContents, ResourceTemplate, Tool, ToolEntry,
+};
+use crate::lock;
+
+/// The most servers of one directory or session.
+const SERVERS_MAX: usize = 64;
+/// How long a server may hold up a prompt while it starts; it joins later then.
+const START_WAIT: Duration = Duration::from_secs(10);
+/// How long a server that said that its tools are others may hold up a prompt.
+const RELIST_WAIT: Duration = Duration::from_secs(2);
+/// The pause between two looks at the tools of a server that changes them all the time.
+const RELIST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a call may take without a sign of life, if nothing is configured.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// A remote connection that lived so long is made again when the server forgets it.
+const RECONNECT: Duration = Duration::from_secs(5);
+/// How long a server that is disconnected may take to end.
+const END_WAIT: Duration = Duration::from_secs(10);
+
+/// What servers need to be run.
+pub struct Setup {
+    /// Runs programs.
+    pub exec: Exec,
+    /// Where they run; servers may ask for it.
+    pub directory: PathBuf,
+    /// Where tokens are kept.
+    pub data: PathBuf,
+    /// Our version, as servers see it.
+    pub version: String,
+    /// How long a call may take, if the server's own configuration does not say.
+    pub timeout: Option<Duration>,
+    /// Ends them all.
+    pub closing: CancellationToken,
+    /// Knows until when they are there.
+    pub tasks: TaskTracker,
+    /// Told when the tools of a server are others.
+    pub changed: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Servers by name. They are started at their first use, and end when this is dropped.
+pub struct Servers {
+    setup: Arc<Setup>,
+    entries: Mutex<IndexMap<String, Entry>>,
+    flows: Mutex<HashMap<String, Flow>>,
+}
+
+struct Entry {
+    config: McpConfig,
+    /// `None` before its first use, and when it was disconnected.
+    link: Option<Link>,
+    off: bool,
+}
+
+/// A server that was started.
+struct Link {
+    state: watch::Receiver<State>,
+    since: Instant,
+    _end: DropGuard,
+}
+
+#[derive(Clone)]
+enum State {
+    Starting,
+    Up(Arc<Connection>),
+    Down(McpStatus, Challenge),
+}
+
+/// A server that answers.
+struct Connection {
+    client: Client,
+    name: String,
+    /// How long a start or a list may take, and how long a call.
+    limits: (Duration, Duration),
+    tools: Mutex<Arc<[Tool]>>,
+    prompts: Mutex<Arc<[Prompt]>>,
+    /// Up to which change the lists are read.
+    listed: watch::Sender<u64>,
+}
+
+/// Where a human signs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorization {
+    /// The address; empty if that is not needed.
+    pub url: String,
+    /// What comes back with the code.
+    pub state: String,
+}
+
+/// What a server wants models to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instructions {
+    /// The server.
+    pub server: String,
+    /// The text.
+    pub text: String,
+    /// The names of its tools.
+    pub tools: Vec<String>,
+}
+
+impl Servers {
+    /// The servers of a configuration. Nothing is started yet.
+    pub fn new(setup: Setup, configs: impl IntoIterator<Item = (String, McpConfig)>) -> Self {
+        let entry = |(name, config)| (name, Entry { config, link: None, off: false });
+        let entries = configs.into_iter().take(SERVERS_MAX).map(entry).collect();
+        Self { setup: Arc::new(setup), entries: Mutex::new(entries), flows: Mutex::default() }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.entries).is_empty()
+    }
+
+    /// Starts what is configured and was not started yet, and waits until all are ready; a server that takes long is not
+    /// waited for, and one that is not used yet when it is ready joins then.
+    pub async fn ready(&self) {
+        let waits: Vec<_> = {
+            let mut entries = lock(&self.entries);
+            for (name, entry) in entries.iter_mut().filter(|(_, entry)| entry.link.is_none()) {
+                if is_enabled(&entry.config) && !entry.off {
+                    entry.link = Some(start(&self.setup, name, &entry.config));
+                }
+            }
+            let links = entries.values().filter_map(|entry| entry.link.as_ref());
+            links.map(|link| (link.state.clone(), link.since + START_WAIT)).collect()
+        };
+        let settled = waits.into_iter().map(|(mut state, until)| async move {
+            let settled = timeout_at(until, state.wait_for(|state| !matches!(state, State::Starting))).await;
+            if let Ok(Ok(state)) = settled
+                && let State::Up(connection) = state.clone()
+            {
+                drop(state);
+                let _ = timeout(RELIST_WAIT, connection.current()).await;
+            }
+        });
+        futures::future::join_all(settled).await;
+    }
+
+    /// How it is with each server.
+    pub fn status(&self) -> IndexMap<String, McpStatus> {
+        lock(&self.entries).iter().map(|(name, entry)| (name.clone(), entry.status())).collect()
+    }
+
+    /// How it is with one.
+    pub fn status_of(&self, name: &str) -> Result<McpStatus, Error> {
+        lock(&self.entries).get(name).map(Entry::status).ok_or_else(|| Error::Unknown(name.to_owned()))
+    }
+
+    /// Adds a server, or replaces the one of that name, and connects to it.
+    pub async fn add(&self, name: &str, config: McpConfig) -> Result<(), Error> {
+        let enabled = is_enabled(&config);
+        {
+            let mut entries = lock(&self.entries);
+            if entries.len() >= SERVERS_MAX && !entries.contains_key(name) {
+                return Err(Error::Config(format!("There are at most {SERVERS_MAX} MCP servers")));
+            }
+            entries.insert(name.to_owned(), Entry { config, link: None, off: false });
+        }
+        if enabled { self.connect(name).await.map(drop) } else { Ok(()) }
+    }
+
+    /// Connects to a server, again if need be; it counts as switched on then.
+    pub async fn connect(&self, name: &str) -> Result<McpStatus, Error> {
+        let mut state = {
+            let mut entries = lock(&self.entries);
+            let entry = entries.get_mut(name).ok_or_else(|| Error::Unknown(name.to_owned()))?;
+            entry.off = false;
+            // The old one goes first, so that there are never two.
+            entry.link = None;
+            entry.link.insert(start(&self.setup, name, &entry.config)).state.clone()
+        };
+        let _ = state.wait_for(|state| !matches!(state, State::Starting)).await;
+        self.status_of(name)
+    }
+
+    /// Disconnects from a server; returns when it is gone.
+    pub async fn disconnect(&self, name: &str) -> Result<(), Error> {
+        let link = {
+            let mut entries = lock(&self.entries);
+            let entry = entries.get_mut(name).ok_or_else(|| Error::Unknown(name.to_owned()))?;
+            entry.off = true;
+            entry.link.take()
+        };
+        if let Some(Link { mut state, _end, .. }) = link {
+            drop(_end);
+            // Its task drops the other end when all is done.
+            let gone = async { while state.changed().await.is_ok() {} };
+            let _ = timeout(END_WAIT, gone).await;
+        }
+        (self.setup.changed)(name);
+        Ok(())
+    }
+
+    /// The tools of all servers that answer.
+    pub fn tools(&self) -> Vec<Tool> {
+        self.up().iter().flat_map(|connection| lock(&connection.tools).to_vec()).collect()
+    }
+
+    /// The prompts of all servers that answer.
+    pub fn prompts(&self) -> Vec<Prompt> {
+        self.up().iter().flat_map(|connection| lock(&connection.prompts).to_vec()).collect()
+    }
+
+    /// What servers want models to know, by name.
+    pub fn instructions(&self) -> Vec<Instructions> {
+        let told = self.up().into_iter().filter_map(|connection| {
+            let text = connection.client.instructions.clone()?;
+            let tools = lock(&connection.tools).iter().map(|tool| tool.name.clone()).collect();
+            Some(Instructions { server: connection.name.clone(), text, tools })
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort_by(|a, b| a.server.cmp(&b.server));
+        told
+    }
+
+    /// The names of the servers that have something to read.
+    pub fn with_resources(&self) -> Vec<String> {
+        let mut names: Vec<_> =
+            self.up().iter().filter(|c| c.client.has("resources")).map(|c| c.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// Calls a tool. `progress` is told what the server says meanwhile.
+    pub async fn call(
+        &self,
+        tool: &Tool,
+        arguments: Json,
+        cancel: &CancellationToken,
+        progress: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<CallResult, Error> {
+        let connection = self.connection(&tool.server)?;
+        let limits = Limits { timeout: connection.limits.1, cancel, progress };
+        let params = json!({ "name": tool.tool, "arguments": arguments });
+        connection.client.request("tools/call", params, &limits).await
+    }
+
+    /// The text of a prompt, with its arguments filled in.
+    pub async fn prompt(&self, server: &str, name: &str, arguments: IndexMap<String, String>) -> Result<String, Error> {
+        let connection = self.connection(server)?;
+        let params = json!({ "name": name, "arguments": arguments });
+        let text: PromptText = connection.client.ask("prompts/get", params, connection.limits.1).await?;
+        Ok(text.text())
+    }
+
+    /// What one server, or all of them, have to read. One that does not answer is left out.
+    pub async fn resources(&self, server: Option<&str>) -> Vec<Resource> {
+        let lists = self.lists(server, "resources/list", "resources", |server, resource: Resource| Resource {
+            name: if resource.name.is_empty() { resource.uri.clone() } else { resource.name },
+            server: server.to_owned(),
+            ..resource
+        });
+        lists.await
+    }
+
+    /// The patterns of what can be read.
+    pub async fn resource_templates(&self, server: Option<&str>) -> Vec<ResourceTemplate> {
+        let (method, key) = ("resources/templates/list", "resourceTemplates");
+        let named = |server: &str, template| ResourceTemplate { server: server.to_owned(), ..template };
+        self.lists(server, method, key, named).await
+    }
+
+    /// Reads something.
+    pub async fn read(&self, server: &str, uri: &str) -> Result<Vec<ResourceContents>, Error> {
+        #[derive(Deserialize)]
+        struct Read {
+            contents: Vec<ResourceContents>,
+        }
+        let connection = self.connection(server)?;
+        let read: Read = connection.client.ask("resources/read", json!({ "uri": uri }), connection.limits.1).await?;
+        Ok(read.contents)
+    }
+
+    /// Begins to sign in at a server.
+    pub async fn begin_auth(&self, name: &str) -> Result<Authorization, Error> {
+        let auth = self.auth(name)?;
+        self.connect(name).await?;
+        let challenge = match lock(&self.entries).get(name).and_then(|entry| entry.state()) {
+            Some(State::Up(_)) => return Ok(Authorization { url: String::new(), state: String::new() }),
+            Some(State::Down(McpStatus::Failed { error }, _)) => return Err(Error::OAuth(error)),
+            Some(State::Down(_, challenge)) => challenge,
+            _ => Challenge::default(),
+        };
+        let flow = auth.begin(&challenge).await?;
+        let authorization = Authorization { url: flow.url.to_string(), state: flow.state.clone() };
+        lock(&self.flows).insert(name.to_owned(), flow);
+        Ok(authorization)
+    }
+
+    /// Finishes to sign in with the code that the browser brought, and connects.
+    pub async fn finish_auth(&self, name: &str, code: &str) -> Result<McpStatus, Error> {
+        let auth = self.auth(name)?;
+        let flow = lock(&self.flows).remove(name);
+        let flow = flow.ok_or_else(|| Error::OAuth(format!("nobody has begun to sign in at {name:?}")))?;
+        auth.finish(&flow, code).await?;
+        self.connect(name).await
+    }
+
+    /// Signs in: begins (unless that was done), shows the address to `open`, waits for the browser, and connects.
+    pub async fn authenticate(&self, name: &str, open: impl AsyncFnOnce(&str)) -> Result<McpStatus, Error> {
+        self.auth(name)?;
+        let begun = lock(&self.flows).contains_key(name);
+        if !begun && self.begin_auth(name).await?.url.is_empty() {
+            return self.status_of(name);
+        }
+        let flow = lock(&self.flows).get(name).cloned();
+        let flow = flow.ok_or_else(|| Error::OAuth("signing in was called off".to_owned()))?;
+        let listener = Listener::open(&flow).await?;
+        let (code, ()) = futures::future::join(listener.code(), open(flow.url.as_str())).await;
+        match code {
+            Ok(code) => self.finish_auth(name, &code).await,
+            Err(error) => {
+                lock(&self.flows).remove(name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets how to sign in at a server.
+    pub fn forget_auth(&self, name: &str) -> Result<(), Error> {
+        let config = lock(&self.entries).get(name).map(|entry| entry.config.clone());
+        let config = config.ok_or_else(|| Error::Unknown(name.to_owned()))?;
+        lock(&self.flows).remove(name);
+        auth_of(&self.setup, name, &config)?.map_or(Ok(()), |auth| auth.forget())
+    }
+
+    fn auth(&self, name: &str) -> Result<Arc<Auth>, Error> {
+        let config = lock(&self.entries).get(name).map(|entry| entry.config.clone());
+        let config = config.ok_or_else(|| Error::Unknown(name.to_owned()))?;
+        auth_of(&self.setup, name, &config)?.ok_or_else(|| Error::NoOAuth(name.to_owned()))
+    }
+
+    fn up(&self) -> Vec<Arc<Connection>> {
+        let up = |entry: &Entry| match entry.state() {
+            Some(State::Up(connection)) => Some(connection),
+            _ => None,
+        };
+        lock(&self.entries).values().filter_map(up).collect()
+    }
+
+    fn connection(&self, name: &str) -> Result<Arc<Connection>, Error> {
+        let state = lock(&self.entries).get(name).map(Entry::state);
+        match state.ok_or_else(|| Error::Unknown(name.to_owned()))? {
+            Some(State::Up(connection)) => Ok(connection),
+            Some(State::Down(McpStatus::Failed { error }, _)) => Err(Error::Closed(error)),
+            _ => Err(Error::NotConnected(name.to_owned())),
+        }
+    }
+
+    async fn lists<T: serde::de::DeserializeOwned>(
+        &self,
+        server: Option<&str>,
+        method: &str,
+        key: &str,
+        named: impl Fn(&str, T) -> T,
+    ) -> Vec<T> {
+        let wanted = |c: &Arc<Connection>| c.client.has("resources") && server.is_none_or(|name| c.name == name);
+        let connections: Vec<_> = self.up().into_iter().filter(wanted).collect();
+        let lists = connections.iter().map(|connection| async {
+            let list = connection.client.list::<T>(method, key, connection.limits.1).await;
+            let list = list.unwrap_or_else(|error| {
+                tracing::warn!(server = connection.name, %error, "an MCP server does not say what it has to read");
+                Vec::new()
+            });
+            list.into_iter().map(|entry| named(&connection.name, entry)).collect::<Vec<_>>()
+        });
+        futures::future::join_all(lists).await.into_iter().flatten().collect()
+    }
+}
+
+impl Entry {
+    fn state(&self) -> Option<State> {
+        Some(self.link.as_ref()?.state.borrow().clone())
+    }
+
+    fn status(&self) -> McpStatus {
+        match self.state() {
+            Some(State::Up(_)) => McpStatus::Connected,
+            Some(State::Down(status, _)) => status,
+            Some(State::Starting) => McpStatus::Failed { error: "The server is still starting".to_owned() },
+            None => McpStatus::Disabled,
+        }
+    }
+}
+
+impl Connection {
+    async fn open(setup: &Setup, name: &str, config: &McpConfig) -> Result<Self, Error> {
+        let (start, own) = timeout_of(config);
+        let client = connect(setup, name, config, start).await?;
+        let connection = Self {
+            client,
+            name: name.to_owned(),
+            limits: (start, own.or(setup.timeout).unwrap_or(CALL_TIMEOUT)),
+            tools: Mutex::new(Arc::from([])),
+            prompts: Mutex::new(Arc::from([])),
+            listed: watch::Sender::new(0),
+        };
+        connection.relist().await?;
+        Ok(connection)
+    }
+
+    /// Reads the lists of tools and prompts. Prompts are not worth failing for.
+    async fn relist(&self) -> Result<(), Error> {
+        let limit = self.limits.0;
+        if self.client.has("tools") {
+            let entries: Vec<ToolEntry> = self.client.list("tools/list", "tools", limit).await?;
+            *lock(&self.tools) = list::tools(&self.name, entries).into();
+        }
+        if self.client.has("prompts") {
+            let prompts = self.client.list::<Prompt>("prompts/list", "prompts", limit).await;
+            let prompts = prompts.unwrap_or_else(|error| {
+                tracing::warn!(server = self.name, %error, "an MCP server does not tell its prompts");
+                Vec::new()
+            });
+            let named = prompts.into_iter().map(|prompt| Prompt { server: self.name.clone(), ..prompt });
+            *lock(&self.prompts) = named.collect();
+        }
+        Ok(())
+    }
+
+    /// Reads the lists again whenever the server says that they are others.
+    async fn follow(&self, changed: &(dyn Fn(&str) + Send + Sync)) -> Error {
+        let mut changes = self.client.peer().changes.subscribe();
+        loop {
+            let seen = *self.listed.borrow();
+            let Ok(now) = changes.wait_for(|change| *change != seen).await.map(|now| *now) else {
+                return Error::Forgotten;
+            };
+            if let Err(error) = self.relist().await {
+                tracing::warn!(server = self.name, %error, "an MCP server does not tell its tools");
+            }
+            self.listed.send_replace(now);
+            changed(&self.name);
+            tokio::time::sleep(RELIST_PAUSE).await;
+        }
+    }
+
+    /// Waits until the lists are as new as what the server has said about them.
+    async fn current(&self) {
+        let wanted = *self.client.peer().changes.borrow();
+        let _ = self.listed.subscribe().wait_for(|listed| *listed >= wanted).await;
+    }
+}
+
+/// Starts a server; its task lives until it is dropped.
+fn start(setup: &Arc<Setup>, name: &str, config: &McpConfig) -> Link {
+    let (told, state) = watch::channel(State::Starting);
+    let end = setup.closing.child_token();
+    let (setup, name, config, ends) = (setup.clone(), name.to_owned(), config.clone(), end.clone());
+    let tasks = setup.tasks.clone();
+    tasks.spawn(async move { attend(&setup, &name, &config, &told, &ends).await });
+    Link { state, since: Instant::now(), _end: end.drop_guard() }
+}
+
+/// A server's whole life.
+async fn attend(setup: &Setup, name: &str, config: &McpConfig, state: &watch::Sender<State>, end: &CancellationToken) {
+    loop {
+        let Some(opened) = end.run_until_cancelled(Connection::open(setup, name, config)).await else { return };
+        let connection = match opened {
+            Ok(connection) => Arc::new(connection),
+            Err(error) => {
+                tracing::warn!(server = name, %error, "an MCP server cannot be used");
+                let (status, challenge) = judge(setup, name, config, error).await;
+                state.send_replace(State::Down(status, challenge));
+                return;
+            }
+        };
+        state.send_replace(State::Up(connection.clone()));
+        (setup.changed)(name);
+        let since = Instant::now();
+        let why = tokio::select! {
+            why = connection.client.peer().closed() => Some(why),
+            why = connection.follow(&*setup.changed) => Some(why),
+            () = end.cancelled() => None,
+        };
+        let again = why == Some(Error::Forgotten) && since.elapsed() > RECONNECT;
+        let status = match &why {
+            Some(error) => McpStatus::Failed { error: error.to_string() },
+            None => McpStatus::Disabled,
+        };
+        state.send_replace(if again { State::Starting } else { State::Down(status, Challenge::default()) });
+        connection.client.close().await;
+        if let Some(error) = &why {
+            tracing::warn!(server = name, %error, again, "an MCP server is gone");
+            (setup.changed)(name);
+        }
+        if !again {
+            return;
+        }
+    }
+}
+
+/// What a failure to connect means. Whether a human can sign in is found out here.
+async fn judge(setup: &Setup, name: &str, config: &McpConfig, error: Error) -> (McpStatus, Challenge) {
+    let Error::Unauthorized(challenge) = error else {
+        return (McpStatus::Failed { error: error.to_string() }, Challenge::default());
+    };
+    let status = match auth_of(setup, name, config) {
+        Ok(Some(auth)) => match auth.begin(&challenge).await {
+            Err(Error::Registration(error)) => McpStatus::NeedsClientRegistration { error },
+            _ => McpStatus::NeedsAuth,
+        },
+        _ => McpStatus::NeedsAuth,
+    };
+    (status, challenge)
+}
