@@ -167,10 +167,7 @@ impl Direct {
         let start = || -> io::Result<Direct> {
             let on_terminal = matches!(stdio, Stdio::Terminal(_));
             let mut command = Command::new(&spec.program);
-            command
-                .args(&spec.args)
-                .current_dir(&spec.cwd)
-                .envs(spec.env.iter().map(|(name, value)| (name, value)));
+            command.args(&spec.args).current_dir(&spec.cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
             stdio.give(command.as_std_mut())?;
             if on_terminal {
                 own_session(command.as_std_mut(), on_terminal, None);

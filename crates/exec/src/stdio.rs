@@ -8,8 +8,8 @@ use std::process::{self, Command};
 
 use rustix::fs::{FileType, fstat};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 use rustix::termios::isatty;
 use tokio::net::unix::pipe::{Receiver, Sender};

@@ -37,9 +37,9 @@ pub(crate) fn timeout_of(config: &McpConfig) -> (Duration, Option<Duration>) {
 pub(crate) fn auth_of(setup: &Setup, name: &str, config: &McpConfig) -> Result<Option<Arc<Auth>>, Error> {
     let McpConfig::Remote { url, oauth, .. } = config else { return Ok(None) };
     let oauth = match oauth {
-        Some(McpOAuth::Off(_)) => return Ok(None),
+        Some(McpOAuth::Off(false)) => return Ok(None),
         Some(McpOAuth::Config(oauth)) => oauth.clone(),
-        None => Default::default(),
+        Some(McpOAuth::Off(true)) | None => Default::default(),
     };
     Ok(Some(Arc::new(Auth::new(name, web::address(url)?, oauth, Store::new(&setup.data)))))
 }

@@ -147,11 +147,9 @@ impl Servers {
             links.map(|link| (link.state.clone(), link.since + START_WAIT)).collect()
         };
         let settled = waits.into_iter().map(|(mut state, until)| async move {
-            let settled = timeout_at(until, state.wait_for(|state| !matches!(state, State::Starting))).await;
-            if let Ok(Ok(state)) = settled
-                && let State::Up(connection) = state.clone()
-            {
-                drop(state);
+            let settled =
+                async { state.wait_for(|state| !matches!(state, State::Starting)).await.ok().map(|s| s.clone()) };
+            if let Ok(Some(State::Up(connection))) = timeout_at(until, settled).await {
                 let _ = timeout(RELIST_WAIT, connection.current()).await;
             }
         });
@@ -291,6 +289,11 @@ impl Servers {
         let connection = self.connection(server)?;
         let read: Read = connection.client.ask("resources/read", json!({ "uri": uri }), connection.limits.1).await?;
         Ok(read.contents)
+    }
+
+    /// Whether a server can be signed in at; the error says why not.
+    pub fn has_oauth(&self, name: &str) -> Result<(), Error> {
+        self.auth(name).map(drop)
     }
 
     /// Begins to sign in at a server.
