@@ -7,8 +7,9 @@ import sys
 import time
 
 kind = sys.argv[1] if len(sys.argv) > 1 else "polite"
-tools = ["echo", "picture", "fail", "slow", "huge", "grow", "die", "pids", "structured"]
-flooded = False
+tools = ["echo", "picture", "fail", "slow", "huge", "grow", "die", "pids", "hold", "structured"]
+if kind == "demo":
+    tools = ["echo"]
 
 
 def send(message):
@@ -28,7 +29,7 @@ def call(request):
     params = request["params"]
     name, arguments = params["name"], params.get("arguments", {})
     if name == "echo":
-        text(request, "echo: " + str(arguments.get("text")))
+        text(request, "mcp:" + arguments["t"] if "t" in arguments else "echo: " + str(arguments.get("text")))
     elif name == "picture":
         pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
         content = [
@@ -63,6 +64,11 @@ def call(request):
     elif name == "pids":
         child = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, start_new_session=True)
         text(request, "%d %d" % (os.getpid(), child.pid))
+    elif name == "hold":
+        # Whoever reads that pipe sees its end when neither this process nor its child is left.
+        pipe = os.open(arguments["path"], os.O_WRONLY)
+        subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, pass_fds=[pipe], start_new_session=True)
+        os.write(pipe, b"started\n")
     elif name == "structured":
         answer(request, {"content": [], "structuredContent": {"answer": 42}})
     else:
@@ -70,7 +76,7 @@ def call(request):
 
 
 def listing(name):
-    properties = {"text": {"type": "string"}, "steps": {"type": "integer"}, "bytes": {"type": "integer"}}
+    properties = {"text": {"type": "string"}, "path": {"type": "string"}, "steps": {"type": "integer"}}
     return {"name": name, "description": "The tool " + name, "inputSchema": {"type": "object", "properties": properties}}
 
 
@@ -78,7 +84,7 @@ def handle(request):
     method = request.get("method")
     if method == "initialize":
         listed = {"listChanged": True}
-        capabilities = {"tools": listed, "prompts": listed, "resources": {}}
+        capabilities = {"tools": listed} if kind == "demo" else {"tools": listed, "prompts": listed, "resources": {}}
         info = {"name": "test", "version": "1"}
         result = {"protocolVersion": request["params"]["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
         answer(request, {**result, "instructions": "Echo before you leap."})
