@@ -311,8 +311,8 @@ impl Host for Engine {
         servers: IndexMap<String, McpConfig>,
     ) -> HostFuture<'a, ()> {
         Box::pin(async {
-            self.inner.bring_servers(&self.inner.session(session)?, servers);
-            Ok(())
+            let session = self.inner.session(session)?;
+            self.inner.bring_servers(&session, servers)
         })
     }
 

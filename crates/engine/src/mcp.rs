@@ -25,6 +25,8 @@ use crate::instance::Instance;
 use crate::turn::Turn;
 use crate::{Engine, Inner, lock, permission, sessions, template};
 
+/// The most sessions with servers of their own.
+const SESSIONS_MAX: usize = 256;
 /// How far up the tree of sessions servers are looked for.
 const DEPTH_MAX: usize = 32;
 /// How long a program that opens a browser may take.
@@ -74,11 +76,24 @@ impl Engine {
 }
 
 impl Inner {
+    /// Ends the servers that a session brought.
+    pub(crate) fn drop_servers(&self, session: &SessionId) {
+        lock(&self.session_servers).remove(session);
+    }
+
     /// Gives a session servers of its own, in place of those that it had; they are started at once.
-    pub(crate) fn bring_servers(&self, session: &Session, servers: IndexMap<String, McpConfig>) {
+    pub(crate) fn bring_servers(
+        &self,
+        session: &Session,
+        servers: IndexMap<String, McpConfig>,
+    ) -> Result<(), HostError> {
+        self.drop_servers(&session.id);
         if servers.is_empty() {
-            lock(&self.session_servers).remove(&session.id);
-            return;
+            return Ok(());
+        }
+        if lock(&self.session_servers).len() >= SESSIONS_MAX {
+            let text = format!("{SESSIONS_MAX} sessions have MCP servers of their own; close one of them first");
+            return Err(HostError::Conflict(text));
         }
         let directory: &Path = session.directory.as_ref();
         let loaded = &self.instance(directory).loaded;
@@ -86,6 +101,7 @@ impl Inner {
         let servers = Arc::new(servers);
         lock(&self.session_servers).insert(session.id.clone(), servers.clone());
         self.tasks.spawn(async move { servers.ready().await });
+        Ok(())
     }
 
     /// All that a session can use: its directory's, then its parents', then its own.

@@ -8,7 +8,6 @@ use api::{
     CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope,
     Session, SessionId, SessionTime, UpdateSession,
 };
-use indexmap::IndexMap;
 use store::{Batch, Place, SessionQuery, Signal};
 
 use crate::error::stored;
@@ -139,7 +138,7 @@ impl Inner {
             batch.delete_session(&session.id);
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
             self.store.commit(batch).await.map_err(stored)?;
-            self.bring_servers(session, IndexMap::new());
+            self.drop_servers(&session.id);
         }
         Ok(())
     }

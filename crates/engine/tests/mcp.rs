@@ -25,7 +25,7 @@ fn lab(kind: &str, mut config: Value) -> Lab {
 /// The outcomes of the calls of a prompt: the output or the error of each.
 async fn play(lab: &Lab, session: &SessionId, steps: Value) -> Vec<Result<String, String>> {
     let before = lab.tools(session).await.len();
-    tokio::time::timeout(WAIT, lab.say(session, &script(steps))).await.expect("the turn ends");
+    tokio::time::timeout(WAIT, lab.say(session, &script(steps))).await.unwrap();
     let outcome = |state| match state {
         ToolState::Completed(done) => Ok(done.output),
         ToolState::Error(error) => Err(error.error),

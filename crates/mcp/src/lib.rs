@@ -11,6 +11,7 @@ mod client;
 mod connect;
 mod error;
 mod http;
+mod link;
 mod list;
 mod message;
 mod name;

@@ -10,19 +10,17 @@ use exec::Exec;
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::time::{timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::{Auth, Flow};
 use crate::browser::Listener;
-use crate::client::{Client, Limits};
-use crate::connect::{auth_of, connect, is_enabled, timeout_of};
+use crate::client::Limits;
+use crate::connect::{auth_of, is_enabled};
 use crate::error::{Challenge, Error};
-use crate::list::{
-    self, CallResult, Prompt, PromptText, Resource, ResourceContents, ResourceTemplate, Tool, ToolEntry,
-};
+use crate::link::{Connection, Link, State};
+use crate::list::{CallResult, Prompt, PromptText, Resource, ResourceContents, ResourceTemplate, Tool};
 use crate::lock;
 
 /// The most servers of one directory or session.
@@ -31,14 +29,6 @@ const SERVERS_MAX: usize = 64;
 const START_WAIT: Duration = Duration::from_secs(10);
 /// How long a server that said that its tools are others may hold up a prompt.
 const RELIST_WAIT: Duration = Duration::from_secs(2);
-/// The pause between two looks at the tools of a server that changes them all the time.
-const RELIST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a call may take without a sign of life, if nothing is configured.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// A remote connection that lived so long is made again when the server forgets it.
-const RECONNECT: Duration = Duration::from_secs(5);
-/// How long a server that is disconnected may take to end.
-const END_WAIT: Duration = Duration::from_secs(10);
 
 /// What servers need to be run.
 pub struct Setup {
@@ -72,32 +62,6 @@ struct Entry {
     /// `None` before its first use, and when it was disconnected.
     link: Option<Link>,
     off: bool,
-}
-
-/// A server that was started.
-struct Link {
-    state: watch::Receiver<State>,
-    since: Instant,
-    _end: DropGuard,
-}
-
-#[derive(Clone)]
-enum State {
-    Starting,
-    Up(Arc<Connection>),
-    Down(McpStatus, Challenge),
-}
-
-/// A server that answers.
-struct Connection {
-    client: Client,
-    name: String,
-    /// How long a start or a list may take, and how long a call.
-    limits: (Duration, Duration),
-    tools: Mutex<Arc<[Tool]>>,
-    prompts: Mutex<Arc<[Prompt]>>,
-    /// Up to which change the lists are read.
-    listed: watch::Sender<u64>,
 }
 
 /// Where a human signs in.
@@ -140,7 +104,7 @@ impl Servers {
             let mut entries = lock(&self.entries);
             for (name, entry) in entries.iter_mut().filter(|(_, entry)| entry.link.is_none()) {
                 if is_enabled(&entry.config) && !entry.off {
-                    entry.link = Some(start(&self.setup, name, &entry.config));
+                    entry.link = Some(Link::start(&self.setup, name, &entry.config));
                 }
             }
             let links = entries.values().filter_map(|entry| entry.link.as_ref());
@@ -181,13 +145,13 @@ impl Servers {
 
     /// Connects to a server, again if need be; it counts as switched on then.
     pub async fn connect(&self, name: &str) -> Result<McpStatus, Error> {
+        // The old one is gone first, so that there are never two of a program.
+        self.close(name).await?;
         let mut state = {
             let mut entries = lock(&self.entries);
             let entry = entries.get_mut(name).ok_or_else(|| Error::Unknown(name.to_owned()))?;
             entry.off = false;
-            // The old one goes first, so that there are never two.
-            entry.link = None;
-            entry.link.insert(start(&self.setup, name, &entry.config)).state.clone()
+            entry.link.insert(Link::start(&self.setup, name, &entry.config)).state.clone()
         };
         let _ = state.wait_for(|state| !matches!(state, State::Starting)).await;
         self.status_of(name)
@@ -195,19 +159,22 @@ impl Servers {
 
     /// Disconnects from a server; returns when it is gone.
     pub async fn disconnect(&self, name: &str) -> Result<(), Error> {
+        self.close(name).await?;
+        (self.setup.changed)(name);
+        Ok(())
+    }
+
+    async fn close(&self, name: &str) -> Result<(), Error> {
         let link = {
             let mut entries = lock(&self.entries);
             let entry = entries.get_mut(name).ok_or_else(|| Error::Unknown(name.to_owned()))?;
+            // Nobody who wants it ready starts it meanwhile.
             entry.off = true;
             entry.link.take()
         };
-        if let Some(Link { mut state, _end, .. }) = link {
-            drop(_end);
-            // Its task drops the other end when all is done.
-            let gone = async { while state.changed().await.is_ok() {} };
-            let _ = timeout(END_WAIT, gone).await;
+        if let Some(link) = link {
+            link.close().await;
         }
-        (self.setup.changed)(name);
         Ok(())
     }
 
@@ -299,8 +266,11 @@ impl Servers {
     /// Begins to sign in at a server.
     pub async fn begin_auth(&self, name: &str) -> Result<Authorization, Error> {
         let auth = self.auth(name)?;
-        self.connect(name).await?;
-        let challenge = match lock(&self.entries).get(name).and_then(|entry| entry.state()) {
+        if self.status_of(name)? != McpStatus::Connected {
+            self.connect(name).await?;
+        }
+        let state = lock(&self.entries).get(name).and_then(Entry::state);
+        let challenge = match state {
             Some(State::Up(_)) => return Ok(Authorization { url: String::new(), state: String::new() }),
             Some(State::Down(McpStatus::Failed { error }, _)) => return Err(Error::OAuth(error)),
             Some(State::Down(_, challenge)) => challenge,
@@ -406,126 +376,4 @@ impl Entry {
             None => McpStatus::Disabled,
         }
     }
-}
-
-impl Connection {
-    async fn open(setup: &Setup, name: &str, config: &McpConfig) -> Result<Self, Error> {
-        let (start, own) = timeout_of(config);
-        let client = connect(setup, name, config, start).await?;
-        let connection = Self {
-            client,
-            name: name.to_owned(),
-            limits: (start, own.or(setup.timeout).unwrap_or(CALL_TIMEOUT)),
-            tools: Mutex::new(Arc::from([])),
-            prompts: Mutex::new(Arc::from([])),
-            listed: watch::Sender::new(0),
-        };
-        connection.relist().await?;
-        Ok(connection)
-    }
-
-    /// Reads the lists of tools and prompts. Prompts are not worth failing for.
-    async fn relist(&self) -> Result<(), Error> {
-        let limit = self.limits.0;
-        if self.client.has("tools") {
-            let entries: Vec<ToolEntry> = self.client.list("tools/list", "tools", limit).await?;
-            *lock(&self.tools) = list::tools(&self.name, entries).into();
-        }
-        if self.client.has("prompts") {
-            let prompts = self.client.list::<Prompt>("prompts/list", "prompts", limit).await;
-            let prompts = prompts.unwrap_or_else(|error| {
-                tracing::warn!(server = self.name, %error, "an MCP server does not tell its prompts");
-                Vec::new()
-            });
-            let named = prompts.into_iter().map(|prompt| Prompt { server: self.name.clone(), ..prompt });
-            *lock(&self.prompts) = named.collect();
-        }
-        Ok(())
-    }
-
-    /// Reads the lists again whenever the server says that they are others.
-    async fn follow(&self, changed: &(dyn Fn(&str) + Send + Sync)) -> Error {
-        let mut changes = self.client.peer().changes.subscribe();
-        loop {
-            let seen = *self.listed.borrow();
-            let Ok(now) = changes.wait_for(|change| *change != seen).await.map(|now| *now) else {
-                return Error::Forgotten;
-            };
-            if let Err(error) = self.relist().await {
-                tracing::warn!(server = self.name, %error, "an MCP server does not tell its tools");
-            }
-            self.listed.send_replace(now);
-            changed(&self.name);
-            tokio::time::sleep(RELIST_PAUSE).await;
-        }
-    }
-
-    /// Waits until the lists are as new as what the server has said about them.
-    async fn current(&self) {
-        let wanted = *self.client.peer().changes.borrow();
-        let _ = self.listed.subscribe().wait_for(|listed| *listed >= wanted).await;
-    }
-}
-
-/// Starts a server; its task lives until it is dropped.
-fn start(setup: &Arc<Setup>, name: &str, config: &McpConfig) -> Link {
-    let (told, state) = watch::channel(State::Starting);
-    let end = setup.closing.child_token();
-    let (setup, name, config, ends) = (setup.clone(), name.to_owned(), config.clone(), end.clone());
-    let tasks = setup.tasks.clone();
-    tasks.spawn(async move { attend(&setup, &name, &config, &told, &ends).await });
-    Link { state, since: Instant::now(), _end: end.drop_guard() }
-}
-
-/// A server's whole life.
-async fn attend(setup: &Setup, name: &str, config: &McpConfig, state: &watch::Sender<State>, end: &CancellationToken) {
-    loop {
-        let Some(opened) = end.run_until_cancelled(Connection::open(setup, name, config)).await else { return };
-        let connection = match opened {
-            Ok(connection) => Arc::new(connection),
-            Err(error) => {
-                tracing::warn!(server = name, %error, "an MCP server cannot be used");
-                let (status, challenge) = judge(setup, name, config, error).await;
-                state.send_replace(State::Down(status, challenge));
-                return;
-            }
-        };
-        state.send_replace(State::Up(connection.clone()));
-        (setup.changed)(name);
-        let since = Instant::now();
-        let why = tokio::select! {
-            why = connection.client.peer().closed() => Some(why),
-            why = connection.follow(&*setup.changed) => Some(why),
-            () = end.cancelled() => None,
-        };
-        let again = why == Some(Error::Forgotten) && since.elapsed() > RECONNECT;
-        let status = match &why {
-            Some(error) => McpStatus::Failed { error: error.to_string() },
-            None => McpStatus::Disabled,
-        };
-        state.send_replace(if again { State::Starting } else { State::Down(status, Challenge::default()) });
-        connection.client.close().await;
-        if let Some(error) = &why {
-            tracing::warn!(server = name, %error, again, "an MCP server is gone");
-            (setup.changed)(name);
-        }
-        if !again {
-            return;
-        }
-    }
-}
-
-/// What a failure to connect means. Whether a human can sign in is found out here.
-async fn judge(setup: &Setup, name: &str, config: &McpConfig, error: Error) -> (McpStatus, Challenge) {
-    let Error::Unauthorized(challenge) = error else {
-        return (McpStatus::Failed { error: error.to_string() }, Challenge::default());
-    };
-    let status = match auth_of(setup, name, config) {
-        Ok(Some(auth)) => match auth.begin(&challenge).await {
-            Err(Error::Registration(error)) => McpStatus::NeedsClientRegistration { error },
-            _ => McpStatus::NeedsAuth,
-        },
-        _ => McpStatus::NeedsAuth,
-    };
-    (status, challenge)
 }

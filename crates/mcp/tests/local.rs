@@ -1,5 +1,7 @@
 //! Servers that are programs, polite and hostile ones.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! The reference servers of the protocol's authors, from npm.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use api::McpStatus;

@@ -1,5 +1,7 @@
 //! Servers with an address, on loopback: both transports, odd answers, and OAuth.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use std::collections::HashMap;
