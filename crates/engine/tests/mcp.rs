@@ -201,3 +201,25 @@ async fn a_session_brings_servers_that_end_with_it() {
     lab.engine.shutdown().await;
     assert!(!std::path::Path::new(&format!("/proc/{}", pids[0])).exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waited_for_its_permission_runs_after_a_restart() {
+    let mut lab = lab("polite", json!({ "permission": { "s_echo": "ask" } }));
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let steps = json!([{"tools": [["s_echo", {"text": "hi"}]]}, {"text": "done"}]);
+    lab.engine.prompt_async(&lab.scope, &session, common::prompt(&script(steps))).await.unwrap();
+    let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
+    let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
+    lab.restart().await;
+    let mut events = lab.recorder().await;
+    assert_eq!(lab.engine.recover(None).await.unwrap(), 1);
+    let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
+    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    events.wait_idle(&session).await;
+    let tools = lab.tools(&session).await;
+    assert!(
+        matches!(&tools[..], [tool] if matches!(&tool.state, ToolState::Completed(done) if done.output == "echo: hi")),
+        "{tools:?}"
+    );
+}
