@@ -27,6 +27,7 @@ pub fn install() -> Result<()> {
     let target = cargo::target();
     peer::install(&target)?;
     peer::schemathesis(&target)?;
+    peer::mcp_servers(&target)?;
     Ok(())
 }
 

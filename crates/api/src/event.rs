@@ -237,6 +237,13 @@ pub enum EventBody {
     /// An MCP server's tools changed.
     #[serde(rename = "mcp.tools.changed")]
     McpToolsChanged { server: String },
+    /// The browser in which the human shall sign in at an MCP server could not be opened.
+    #[serde(rename = "mcp.browser.open.failed")]
+    McpBrowserOpenFailed {
+        #[serde(rename = "mcpName")]
+        mcp_name: String,
+        url: String,
+    },
     /// A language server changed.
     #[serde(rename = "lsp.updated")]
     LspUpdated {},

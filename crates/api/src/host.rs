@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::shape;
 use crate::{
-    Agent, Command, Cursor, FileDiff, FileSource, Json, JsonMap, MessageId, MessageWithParts, ModelRef, OutputFormat,
-    Part, PartId, PermissionId, PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest,
-    Ruleset, Session, SessionId, SessionModel, SessionStatus, Skill, Timestamp, Todo, WatchItem, WatchScope,
-    part::AgentSource,
+    Agent, Command, Cursor, FileDiff, FileSource, Json, JsonMap, McpAuthorization, McpConfig, McpResource, McpStatus,
+    MessageId, MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId, PermissionReply,
+    PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId, SessionModel,
+    SessionStatus, Skill, Timestamp, Todo, WatchItem, WatchScope, part::AgentSource,
 };
 
 /// What a [`Host`] method gives back.
@@ -562,6 +562,40 @@ pub trait Host: Send + Sync {
     fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>>;
     /// Lines that match a regular expression.
     fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>>;
+
+    // MCP servers.
+
+    /// How it is with each; they are started if that was not done yet.
+    fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>>;
+    /// Adds one for as long as the host lives, or replaces the one of that name, and connects to it.
+    fn mcp_add<'a>(
+        &'a self,
+        scope: &'a Scope,
+        name: &'a str,
+        config: McpConfig,
+    ) -> HostFuture<'a, IndexMap<String, McpStatus>>;
+    /// Connects to one.
+    fn mcp_connect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()>;
+    /// Disconnects from one.
+    fn mcp_disconnect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()>;
+    /// What all have to read.
+    fn mcp_resources<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpResource>>;
+    /// Begins to sign in at one: whoever opens the address in a browser gets a code.
+    fn mcp_auth_start<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpAuthorization>;
+    /// Finishes with that code.
+    fn mcp_auth_callback<'a>(&'a self, scope: &'a Scope, name: &'a str, code: &'a str) -> HostFuture<'a, McpStatus>;
+    /// Signs in with a browser on the host's machine; returns when the human has.
+    fn mcp_authenticate<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpStatus>;
+    /// Forgets how to sign in at one.
+    fn mcp_auth_remove<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()>;
+    /// The servers that a session brings, beside those of its directory; its subagents use them too. They end when it is
+    /// told none any more, or deleted.
+    fn session_servers<'a>(
+        &'a self,
+        scope: &'a Scope,
+        session: &'a SessionId,
+        servers: IndexMap<String, McpConfig>,
+    ) -> HostFuture<'a, ()>;
 
     // Events.
 

@@ -61,5 +61,7 @@ pub use schema::GlobalEvent;
 pub use session::{
     Session, SessionModel, SessionRevert, SessionShare, SessionSummary, SessionTime, SessionTokens, Todo,
 };
-pub use status::{FormatterStatus, LspState, LspStatus, McpConfig, McpOAuth, McpOAuthConfig, McpResource, McpStatus};
+pub use status::{
+    FormatterStatus, LspState, LspStatus, McpAuthorization, McpConfig, McpOAuth, McpOAuthConfig, McpResource, McpStatus,
+};
 pub use text::strip_control;

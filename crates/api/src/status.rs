@@ -61,13 +61,17 @@ pub enum McpConfig {
         /// The program and its arguments.
         command: Vec<String>,
         /// Where it runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
         /// Further variables.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         environment: Option<IndexMap<String, String>>,
         /// Whether it is used.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         enabled: Option<bool>,
         /// How long an answer may take, in milliseconds.
         #[schemars(extend("exclusiveMinimum" = 0))]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout: Option<u64>,
     },
     /// A server with an address.
@@ -76,13 +80,17 @@ pub enum McpConfig {
         /// The address.
         url: String,
         /// Whether it is used.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         enabled: Option<bool>,
         /// Further headers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         headers: Option<IndexMap<String, String>>,
         /// How to sign in; `false` for not at all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         oauth: Option<McpOAuth>,
         /// How long an answer may take, in milliseconds.
         #[schemars(extend("exclusiveMinimum" = 0))]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout: Option<u64>,
     },
 }
@@ -104,16 +112,32 @@ pub enum McpOAuth {
 #[schemars(rename = "McpOAuthConfig")]
 pub struct McpOAuthConfig {
     /// As whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
     /// With which secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<String>,
     /// For what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// The port on which the answer is awaited.
     #[schemars(range(min = 1, max = 65535))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_port: Option<u16>,
     /// The address to which the answer goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect_uri: Option<String>,
+}
+
+/// Where a human signs in at an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub struct McpAuthorization {
+    /// The address; empty if that is not needed.
+    pub authorization_url: String,
+    /// What comes back with the code.
+    pub oauth_state: String,
 }
 
 /// How it is with a language server.

@@ -63,6 +63,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List or add MCP servers, or sign in at them.
+    Mcp {
+        /// Where they are.
+        #[command(flatten)]
+        remote: Remote,
+        /// What to do with them.
+        #[command(subcommand)]
+        command: Mcp,
+    },
     /// Show, locate or check the configuration.
     #[command(subcommand)]
     Config(Config),
@@ -211,6 +220,52 @@ pub enum Session {
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
+}
+
+/// What to do with MCP servers.
+#[derive(Debug, Subcommand)]
+pub enum Mcp {
+    /// Connect to the MCP servers of this directory, and say how it is with each.
+    #[command(visible_alias = "ls")]
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add an MCP server to your configuration.
+    Add(AddServer),
+    /// Sign in at an MCP server with a browser.
+    Auth {
+        /// The server.
+        name: String,
+    },
+    /// Forget how to sign in at an MCP server.
+    Logout {
+        /// The server.
+        name: String,
+    },
+}
+
+/// An MCP server.
+#[derive(Debug, Args)]
+pub struct AddServer {
+    /// Its name: its tools begin with it.
+    pub name: String,
+    /// The address of a remote one.
+    #[arg(long, conflicts_with = "command")]
+    pub url: Option<String>,
+    /// A header for a remote one; can be given several times.
+    #[arg(long, value_name = "NAME=VALUE", requires = "url")]
+    pub header: Vec<String>,
+    /// A variable for a local one; can be given several times.
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
+    pub env: Vec<String>,
+    /// Add it to the configuration of this repository instead.
+    #[arg(long)]
+    pub project: bool,
+    /// The command of a local one, behind `--`.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
 }
 
 /// What to do with the configuration.

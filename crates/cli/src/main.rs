@@ -9,6 +9,7 @@ mod exit;
 mod import;
 mod interrupt;
 mod log;
+mod mcp;
 mod models;
 mod run;
 mod serve;
@@ -99,14 +100,20 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
         Command::Trust(args) => return trust::command(args, world, Interrupt::listen()?.token).await,
         _ => {}
     }
-    if let Command::Session { remote, .. } | Command::Models { remote, .. } | Command::Agents { remote, .. } = command
+    if let Command::Session { remote, .. }
+    | Command::Models { remote, .. }
+    | Command::Agents { remote, .. }
+    | Command::Mcp { remote, .. } = command
         && let Some((host, scope)) = wire::attach(world, remote)?
     {
         return query(command, host.as_ref(), None, &scope, world).await;
     }
     let local = wire::open(world, world.script().as_deref(), false)?;
     let scope = Scope::new(world.directory.to_string_lossy());
-    let result = query(command, &local.engine, Some(&local.store), &scope, world).await;
+    let result = match command {
+        Command::Mcp { command, .. } => mcp::command(command, &local.engine, Some(&local.engine), &scope).await,
+        _ => query(command, &local.engine, Some(&local.store), &scope, world).await,
+    };
     local.engine.shutdown().await;
     result
 }
@@ -138,6 +145,7 @@ async fn query(
         },
         Command::Models { provider, json, .. } => models::models(host, scope, provider.as_deref(), *json).await,
         Command::Agents { json, .. } => models::agents(host, scope, *json).await,
+        Command::Mcp { command, .. } => mcp::command(command, host, None, scope).await,
         Command::Run(_)
         | Command::Demo { .. }
         | Command::Serve(_)

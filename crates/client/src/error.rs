@@ -46,6 +46,8 @@ struct Refusal {
     name: Option<String>,
     data: Option<Data>,
     message: Option<String>,
+    /// What is wrong with signing in at an MCP server has nothing else.
+    error: Option<String>,
     #[serde(rename = "sessionID")]
     session_id: Option<String>,
 }
@@ -63,7 +65,7 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
     let refusal: Refusal = serde_json::from_slice(body).unwrap_or_default();
     let kind = refusal.tag.or(refusal.name).unwrap_or_default();
     let data = refusal.data.unwrap_or_default();
-    let said = data.message.or(refusal.message).filter(|text| !text.is_empty());
+    let said = data.message.or(refusal.message).or(refusal.error).filter(|text| !text.is_empty());
     let reference = data.reference.map(|reference| format!(" ({reference})")).unwrap_or_default();
     let text = |otherwise: &str| said.clone().unwrap_or_else(|| otherwise.to_owned());
     if kind == "SessionBusyError"
@@ -88,7 +90,7 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
 }
 
 /// The things that can be missing, as hosts name them.
-const THINGS: [&str; 12] = [
+const THINGS: [&str; 13] = [
     "session",
     "message",
     "part",
@@ -101,6 +103,7 @@ const THINGS: [&str; 12] = [
     "provider",
     "command",
     "skill",
+    "MCP server",
 ];
 
 /// Reads `Session not found: ses_x. Known: ses_y, ses_z`.
@@ -156,6 +159,6 @@ mod tests {
         assert_eq!(error.to_string(), "Agent not found: x. Known: build, plan");
         let error =
             read(404, r#"{"_tag":"McpServerNotFoundError","name":"nope","message":"MCP server not found: nope"}"#);
-        assert_eq!(error.to_string(), "Resource not found: nope");
+        assert_eq!(error.to_string(), "MCP server not found: nope");
     }
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use api::{
     Agent, Command, CommandInput, CreateSession, Cursor, Features, FileContent, FileDiff, FileNode, FindTextMatch,
-    Host, HostError, HostFuture, Json, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts, ModelRef,
-    Part, PartId, PermissionId, PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId,
-    QuestionRequest, RevertInput, Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SummarizeInput, Todo,
-    UpdateSession, WatchItem, WatchScope,
+    Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization, McpConfig, McpResource, McpStatus,
+    MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId, PermissionReply, PermissionRequest,
+    Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput, Scope, Session, SessionId, SessionStatus,
+    ShellInput, Skill, SummarizeInput, Todo, UpdateSession, WatchItem, WatchScope,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -399,6 +399,72 @@ impl Host for Client {
         Box::pin(async move {
             let found: Vec<Found> = self.get(scope, &["find"]).query("pattern", pattern).ask().await?;
             Ok(found.into_iter().take(limit).map(FindTextMatch::from).collect())
+        })
+    }
+
+    fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>> {
+        Box::pin(async { self.get(scope, &["mcp"]).ask().await })
+    }
+
+    fn mcp_add<'a>(
+        &'a self,
+        scope: &'a Scope,
+        name: &'a str,
+        config: McpConfig,
+    ) -> HostFuture<'a, IndexMap<String, McpStatus>> {
+        Box::pin(async move {
+            let body = wire::body(&json!({ "name": name, "config": config }))?;
+            self.post(scope, &["mcp"], &body).ask().await
+        })
+    }
+
+    fn mcp_connect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
+        Box::pin(async move { self.call(Method::POST, &["mcp", name, "connect"]).scope(scope).tell().await })
+    }
+
+    fn mcp_disconnect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
+        Box::pin(async move { self.call(Method::POST, &["mcp", name, "disconnect"]).scope(scope).tell().await })
+    }
+
+    fn mcp_resources<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpResource>> {
+        Box::pin(async { self.get(scope, &["experimental", "resource"]).ask().await })
+    }
+
+    fn mcp_auth_start<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpAuthorization> {
+        Box::pin(async move { self.call(Method::POST, &["mcp", name, "auth"]).scope(scope).ask().await })
+    }
+
+    fn mcp_auth_callback<'a>(&'a self, scope: &'a Scope, name: &'a str, code: &'a str) -> HostFuture<'a, McpStatus> {
+        Box::pin(
+            async move { self.post(scope, &["mcp", name, "auth", "callback"], &json!({ "code": code })).ask().await },
+        )
+    }
+
+    fn mcp_authenticate<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpStatus> {
+        Box::pin(
+            async move { self.call(Method::POST, &["mcp", name, "auth", "authenticate"]).scope(scope).run().await },
+        )
+    }
+
+    fn mcp_auth_remove<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
+        Box::pin(async move { self.call(Method::DELETE, &["mcp", name, "auth"]).scope(scope).tell().await })
+    }
+
+    /// The wire knows servers of a directory alone: there they stay, for all its sessions. One that cannot be used is its
+    /// session's loss, and no reason to refuse the rest.
+    fn session_servers<'a>(
+        &'a self,
+        scope: &'a Scope,
+        _: &'a SessionId,
+        servers: IndexMap<String, McpConfig>,
+    ) -> HostFuture<'a, ()> {
+        Box::pin(async move {
+            for (name, config) in servers {
+                if let Err(error) = self.mcp_add(scope, &name, config).await {
+                    tracing::warn!(server = name, %error, "the MCP server of a session was not added");
+                }
+            }
+            Ok(())
         })
     }
 

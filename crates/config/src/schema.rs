@@ -43,7 +43,6 @@ pub(crate) const INERT: &[&str] = &[
     "formatter",
     "layout",
     "lsp",
-    "mcp",
     "plugin",
     "reference",
     "references",

@@ -107,9 +107,9 @@ impl Call {
         if self.is_settled_task()? {
             return self.delegate(input, api::now(), true).await;
         }
-        let Some(tool) = self.tool() else {
-            let registry = self.turn.instance.tools_for(&self.model);
-            let names: Vec<&str> = prompt::offered(registry, &self.rules).into_iter().map(|t| t.name()).collect();
+        let Some(tool) = self.tool().await else {
+            let registry = self.turn.tools(&self.model).await;
+            let names: Vec<&str> = prompt::offered(&registry, &self.rules).into_iter().map(|t| t.name()).collect();
             let (tool, names) = (&self.part.tool, names.join(", "));
             let text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
             return Box::pin(self.execute_invalid(text)).await;
@@ -185,11 +185,10 @@ impl Call {
         self.end_with(input, now, text, None, Ended::Done).await
     }
 
-    fn tool(&self) -> Option<Arc<dyn Tool>> {
-        let registry = self.turn.instance.tools_for(&self.model);
-        let tool = registry.get(&self.part.tool)?;
+    async fn tool(&self) -> Option<Arc<dyn Tool>> {
+        let tool = self.turn.tool(&self.model, &self.part.tool).await?;
         let refused = tool.name() != INVALID && permission::refused(&self.rules, permission::of_tool(tool.name()));
-        (!refused).then(|| tool.clone())
+        (!refused).then_some(tool)
     }
 
     fn context(&self, progress: Progress) -> Context {

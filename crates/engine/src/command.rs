@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    AgentMode, CommandInput, EventBody, HostError, MessageWithParts, ModelRef, PromptInput, PromptPart, SessionId,
+    AgentMode, CommandInput, CommandSource, EventBody, HostError, MessageWithParts, ModelRef, PromptInput, PromptPart,
+    SessionId,
 };
 use exec::Spec;
 use store::Batch;
@@ -32,8 +33,9 @@ impl Inner {
     ) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
         let instance = self.instance(session.directory.as_ref());
-        let Some(command) = instance.commands.iter().find(|c| c.name == input.command) else {
-            let known = instance.commands.iter().map(|c| c.name.clone()).collect();
+        let commands = self.commands(&instance, Some(id)).await;
+        let Some(command) = commands.iter().find(|c| c.name == input.command) else {
+            let known = commands.iter().map(|c| c.name.clone()).collect();
             return Err(HostError::NotFound { what: "command", id: input.command, known });
         };
         let model = match &command.model {
@@ -53,12 +55,19 @@ impl Inner {
         let agent = command.agent.clone().or(input.target.agent);
         let subagent = || agent.as_deref().and_then(|name| instance.agents.get(name)).map(|agent| agent.mode);
         let delegates = command.subtask.unwrap_or_else(|| subagent() == Some(AgentMode::Subagent));
-        let pieces = template::expand(&command.template, &input.arguments);
+        let pieces = match command.source {
+            // What a server says is text: nothing in it is run, and no file is read for it.
+            Some(CommandSource::Mcp) => Vec::new(),
+            _ => template::expand(&command.template, &input.arguments),
+        };
         // Files that a command's output happens to name are not meant.
         let typed =
             pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(text.as_str()) } else { None });
         let files = mentioned(&instance, &typed.collect::<Vec<_>>().join(" "));
-        let text = self.fill(&instance, pieces).await;
+        let text = match command.source {
+            Some(CommandSource::Mcp) => self.server_prompt(&instance, id, &command.name, &input.arguments).await?,
+            _ => self.fill(&instance, pieces).await,
+        };
         let target = PromptInput {
             message_id: input.target.message_id,
             variant: input.target.variant,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use api::{
     Agent, Command, CommandInput, CreateSession, Cursor, Features, FileContent, FileDiff, FileNode, FindTextMatch,
-    Host, HostError, HostFuture, Json, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts, ModelRef,
-    Part, PartId, PermissionId, PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId,
-    QuestionRequest, RevertInput, Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SummarizeInput, Todo,
-    UpdateSession, WatchItem, WatchScope,
+    Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization, McpConfig, McpResource, McpStatus,
+    MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId, PermissionReply, PermissionRequest,
+    Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput, Scope, Session, SessionId, SessionStatus,
+    ShellInput, Skill, SummarizeInput, Todo, UpdateSession, WatchItem, WatchScope,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -15,7 +15,7 @@ use store::AskFilter;
 
 use crate::error::stored;
 use crate::instance::Instance;
-use crate::{Engine, models};
+use crate::{Engine, mcp, models};
 
 impl Engine {
     fn at(&self, scope: &Scope) -> Arc<Instance> {
@@ -209,7 +209,7 @@ impl Host for Engine {
     }
 
     fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>> {
-        Box::pin(async { Ok(self.at(scope).commands.clone()) })
+        Box::pin(async { Ok(self.inner.commands(&self.at(scope), None).await) })
     }
 
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
@@ -250,6 +250,70 @@ impl Host for Engine {
 
     fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>> {
         Box::pin(async move { crate::files::grep(self.at(scope), pattern.to_owned(), limit).await })
+    }
+
+    fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>> {
+        Box::pin(async {
+            let instance = self.at(scope);
+            instance.servers.ready().await;
+            Ok(instance.servers.status())
+        })
+    }
+
+    fn mcp_add<'a>(
+        &'a self,
+        scope: &'a Scope,
+        name: &'a str,
+        config: McpConfig,
+    ) -> HostFuture<'a, IndexMap<String, McpStatus>> {
+        Box::pin(async move {
+            let instance = self.at(scope);
+            instance.servers.add(name, config).await.map_err(mcp::refused)?;
+            Ok(instance.servers.status())
+        })
+    }
+
+    fn mcp_connect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
+        Box::pin(async { self.at(scope).servers.connect(name).await.map(drop).map_err(mcp::refused) })
+    }
+
+    fn mcp_disconnect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
+        Box::pin(async { self.at(scope).servers.disconnect(name).await.map_err(mcp::refused) })
+    }
+
+    fn mcp_resources<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpResource>> {
+        Box::pin(async { Ok(mcp::resources(&self.at(scope)).await) })
+    }
+
+    fn mcp_auth_start<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpAuthorization> {
+        Box::pin(async {
+            let begun = self.at(scope).servers.begin_auth(name).await.map_err(mcp::refused)?;
+            Ok(McpAuthorization { authorization_url: begun.url, oauth_state: begun.state })
+        })
+    }
+
+    fn mcp_auth_callback<'a>(&'a self, scope: &'a Scope, name: &'a str, code: &'a str) -> HostFuture<'a, McpStatus> {
+        Box::pin(async { mcp::signed_in(self.at(scope).servers.finish_auth(name, code).await) })
+    }
+
+    fn mcp_authenticate<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpStatus> {
+        Box::pin(async { self.inner.sign_in(&self.at(scope), name).await })
+    }
+
+    fn mcp_auth_remove<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
+        Box::pin(async { self.at(scope).servers.forget_auth(name).map_err(mcp::refused) })
+    }
+
+    fn session_servers<'a>(
+        &'a self,
+        _: &'a Scope,
+        session: &'a SessionId,
+        servers: IndexMap<String, McpConfig>,
+    ) -> HostFuture<'a, ()> {
+        Box::pin(async {
+            let session = self.inner.session(session)?;
+            self.inner.bring_servers(&session, servers)
+        })
     }
 
     fn watch<'a>(&'a self, scope: WatchScope, after: Option<Cursor>) -> HostFuture<'a, BoxStream<'static, WatchItem>> {

@@ -12,7 +12,7 @@ use base64::Engine as _;
 use crate::Inner;
 use crate::error::stored;
 use crate::instance::Instance;
-use crate::structured;
+use crate::{mcp, structured};
 
 /// The most parts of one prompt.
 const PARTS_MAX: usize = 1_000;
@@ -177,7 +177,12 @@ impl Reader<'_> {
     }
 
     async fn file(&self, accepted: &mut Accepted, mut file: FilePart) -> Result<(), HostError> {
-        if let Some(rest) = file.url.strip_prefix("data:") {
+        if let Some((server, uri)) = mcp::resource_of(&file) {
+            let servers = self.inner.servers_of(self.instance, self.session);
+            for text in mcp::read_for_prompt(&servers, &server, &uri, &mut file).await {
+                self.synthetic(accepted, text);
+            }
+        } else if let Some(rest) = file.url.strip_prefix("data:") {
             if file.mime == "text/plain" {
                 let name = file.filename.clone().unwrap_or_else(|| "file".to_owned());
                 let text = inline_text(rest)?;

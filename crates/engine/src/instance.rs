@@ -10,7 +10,7 @@ use llm::Timeouts;
 use store::Place;
 use tools::{Registry, RegistryOptions};
 
-use crate::{Inner, agents, models, task, template};
+use crate::{Inner, agents, mcp, models, task, template};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
@@ -25,6 +25,8 @@ pub(crate) struct Instance {
     /// The tools for models that take patches instead of edits.
     pub(crate) patch_tools: Registry,
     pub(crate) options: Arc<tools::Options>,
+    /// Its MCP servers, which all its sessions share.
+    pub(crate) servers: Arc<::mcp::Servers>,
 }
 
 impl Instance {
@@ -52,7 +54,9 @@ impl Instance {
             registry.insert(task::tool(&agents));
             registry
         };
+        let servers = Arc::new(mcp::servers(inner, &loaded, directory, &place));
         Self {
+            servers,
             commands: commands(&loaded),
             script: models::script_provider(inner),
             tools: registry(false),

@@ -16,6 +16,7 @@ mod host;
 mod input;
 mod instance;
 mod kept;
+mod mcp;
 mod models;
 mod permission;
 mod projects;
@@ -97,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) version: String,
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
+    /// The MCP servers that sessions brought.
+    session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
     pub(crate) runs: runs::Runs,
     kept: kept::Kept,
     pub(crate) asks: asks::Waiters,
@@ -123,6 +126,7 @@ impl Engine {
             version: options.version,
             instances: Mutex::default(),
             environments: Mutex::default(),
+            session_servers: Mutex::default(),
             runs: runs::Runs::default(),
             kept: kept::Kept::default(),
             asks: asks::Waiters::default(),

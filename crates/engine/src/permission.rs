@@ -52,6 +52,7 @@ pub(crate) fn refused(rules: &[Rule], permission: &str) -> bool {
 pub(crate) fn of_tool(tool: &str) -> &str {
     match tool {
         "edit" | "write" | "apply_patch" => "edit",
+        "list_mcp_resources" | "list_mcp_resource_templates" | "read_mcp_resource" => "read",
         other => other,
     }
 }

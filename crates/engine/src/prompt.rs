@@ -21,6 +21,10 @@ pub(crate) struct Request<'a> {
     pub(crate) step: u32,
     /// Whether the model must come to an end now.
     pub(crate) last: bool,
+    /// The tools there are.
+    pub(crate) tools: &'a Registry,
+    /// What MCP servers want the model to know.
+    pub(crate) servers: Option<String>,
     /// The session it belongs to, for the provider's routing.
     pub(crate) session: &'a str,
 }
@@ -35,7 +39,7 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
     options.extend(models::variant_options(&target.model, user.model.variant.as_deref()));
     options.extend(agent.options.clone());
     Prompt {
-        system: system::blocks(instance, agent, &target.model, user.system.as_deref()),
+        system: system::blocks(instance, agent, &target.model, request.servers.as_deref(), user.system.as_deref()),
         messages,
         tools,
         settings: Settings {
@@ -60,8 +64,7 @@ pub(crate) fn offered<'a>(registry: &'a Registry, rules: &[api::Rule]) -> Vec<&'
 }
 
 fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
-    let registry = request.instance.tools_for(&request.target.model.api.id);
-    let mut specs: Vec<ToolSpec> = offered(registry, request.rules)
+    let mut specs: Vec<ToolSpec> = offered(request.tools, request.rules)
         .into_iter()
         .filter(|tool| tool.name() != INVALID)
         .map(|tool| ToolSpec {

@@ -138,6 +138,7 @@ impl Inner {
             batch.delete_session(&session.id);
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
             self.store.commit(batch).await.map_err(stored)?;
+            self.drop_servers(&session.id);
         }
         Ok(())
     }

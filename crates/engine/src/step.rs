@@ -61,6 +61,7 @@ pub(crate) async fn run(
     let session_rules = turn.store().session(&turn.session_id)?.and_then(|s| s.permission).unwrap_or_default();
     let rules: Arc<[Rule]> = agent.permission.iter().chain(&session_rules).cloned().collect();
     let last = agent.steps.is_some_and(|most| number + 1 >= most);
+    let tools = turn.tools(&target.model.api.id).await;
     let mut request = prompt::build(&Request {
         instance: &turn.instance,
         agent,
@@ -70,6 +71,8 @@ pub(crate) async fn run(
         rules: &rules,
         step: number,
         last,
+        tools: &tools,
+        servers: turn.server_instructions(&rules),
         session: turn.session_id.as_str(),
     });
     request.settings.headers.extend(turn.inner.traces.header(&user.id));

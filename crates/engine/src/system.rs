@@ -7,14 +7,20 @@ use api::{Agent, Model};
 use crate::instance::Instance;
 
 /// The blocks of the system prompt.
-pub(crate) fn blocks(instance: &Instance, agent: &Agent, model: &Model, addition: Option<&str>) -> Vec<String> {
+pub(crate) fn blocks(
+    instance: &Instance,
+    agent: &Agent,
+    model: &Model,
+    servers: Option<&str>,
+    addition: Option<&str>,
+) -> Vec<String> {
     let role = agent.prompt.clone().unwrap_or_else(|| include_str!("prompts/base.md").to_owned());
     let mut blocks = vec![role, environment(instance, model)];
     for instruction in &instance.loaded.instructions {
         blocks.push(format!("Instructions from: {}\n{}", instruction.path.display(), instruction.text));
     }
     blocks.extend(skills(instance));
-    blocks.extend(addition.map(str::to_owned));
+    blocks.extend(servers.into_iter().chain(addition).map(str::to_owned));
     blocks
 }
 

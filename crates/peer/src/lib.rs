@@ -1,5 +1,5 @@
-//! Programs of others that Trefoil is tested and compared with: OpenCode and its SDK from npm, Schemathesis from PyPI. Without
-//! dependencies, because `xtask` builds it before everything else.
+//! Programs of others that Trefoil is tested and compared with: OpenCode, its SDK and MCP servers from npm, Schemathesis from
+//! PyPI. Without dependencies, because `xtask` builds it before everything else.
 
 use std::fs::File;
 use std::io::{Error, Result};
@@ -45,6 +45,22 @@ pub fn packages(target: &Path) -> Result<PathBuf> {
         run(npm, "install Node.js")
     })?;
     Ok(folder)
+}
+
+/// Installs the reference MCP servers below the target folder, unless they are there; gives the folder of their programs.
+pub fn mcp_servers(target: &Path) -> Result<PathBuf> {
+    let folder = target.join("mcp-servers");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp");
+    let _lock = lock(&folder)?;
+    once(&folder, &sources.join("package-lock.json"), || {
+        for name in ["package.json", "package-lock.json"] {
+            copy(&sources.join(name), &folder)?;
+        }
+        let mut npm = Command::new("npm");
+        npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        run(npm, "install Node.js")
+    })?;
+    Ok(folder.join("node_modules/.bin"))
 }
 
 /// Installs Schemathesis below the target folder, unless it is there; gives the path of its program.

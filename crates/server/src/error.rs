@@ -106,6 +106,7 @@ impl From<HostError> for Error {
                     "permission request" | "permission" => tagged("PermissionNotFoundError", "requestID"),
                     "question request" | "question" => tagged("QuestionNotFoundError", "requestID"),
                     "project" => tagged("ProjectNotFoundError", "projectID"),
+                    "MCP server" => tagged("McpServerNotFoundError", "name"),
                     // The resource of the path exists; what the body names does not.
                     "agent" | "model" | "provider" | "command" | "skill" => Self::bad_request(Where::Payload, message),
                     _ => Self::not_found(message),

@@ -37,17 +37,25 @@ async fn tools_are_listed_as_models_get_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mcp_servers_are_told_but_not_connected() {
+async fn mcp_servers_are_connected_and_disconnected() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = json!(["python3", testkit::mcp_server(folder.path())]);
     let config = json!({ "mcp": {
-        "on": { "type": "local", "command": ["true"] },
-        "off": { "type": "remote", "url": "http://localhost:1", "enabled": false },
+        "on": { "type": "local", "command": command },
+        "gone": { "type": "local", "command": ["false"] },
+        "off": { "type": "remote", "url": "http://127.0.0.1:1", "enabled": false },
     } });
     let rig = Rig::new(config).await;
     let status = rig.get("/mcp").await;
+    assert_eq!(status["on"], json!({ "status": "connected" }));
     assert_eq!(status["off"], json!({ "status": "disabled" }));
-    assert_eq!(status["on"]["status"], "failed");
-    assert!(status["on"]["error"].as_str().unwrap().contains("MCP"), "{status}");
-    assert_eq!(rig.get("/experimental/resource").await, json!({}));
+    assert_eq!(status["gone"]["status"], "failed");
+    assert!(status["gone"]["error"].as_str().unwrap().contains("exit code 1"), "{status}");
+    let memo = json!({ "name": "memo", "uri": "memo://1", "mimeType": "text/plain", "client": "on" });
+    assert_eq!(rig.get("/experimental/resource").await, json!({ "on:memo://1": memo }));
+    let commands = rig.get("/command").await;
+    let greet = commands.as_array().unwrap().iter().find(|command| command["name"] == "on:greet").unwrap();
+    assert_eq!((&greet["source"], &greet["hints"]), (&json!("mcp"), &json!(["$1", "$2"])));
     for (method, path) in [
         (Method::POST, "connect"),
         (Method::POST, "disconnect"),
@@ -57,14 +65,27 @@ async fn mcp_servers_are_told_but_not_connected() {
         (Method::POST, "auth/callback"),
     ] {
         let body = (path == "auth/callback").then(|| json!({ "code": "x" }));
-        let (status, error) = rig.send(method.clone(), &format!("/mcp/nobody/{path}"), body.clone()).await;
-        let wanted = json!({ "_tag": "McpServerNotFoundError", "name": "nobody", "message": error["message"] });
+        let (status, error) = rig.send(method, &format!("/mcp/nobody/{path}"), body).await;
+        let wanted =
+            json!({ "_tag": "McpServerNotFoundError", "name": "nobody", "message": "MCP server not found: nobody" });
         assert_eq!((status, error), (404, wanted), "{path}");
-        let (status, error) = rig.send(method, &format!("/mcp/on/{path}"), body).await;
-        assert!(status == 400 && error.to_string().contains("does not connect"), "{path}: {status} {error}");
     }
-    let add = json!({ "name": "x", "config": { "type": "local", "command": ["true"] } });
-    assert_eq!(rig.send(Method::POST, "/mcp", Some(add)).await.0, 400);
+    for path in ["auth", "auth/authenticate"] {
+        let (status, error) = rig.send(Method::POST, &format!("/mcp/on/{path}"), None).await;
+        assert_eq!((status, error), (400, json!({ "error": "MCP server on does not support OAuth" })), "{path}");
+    }
+    assert_eq!(rig.send(Method::DELETE, "/mcp/off/auth", None).await, (200, json!({ "success": true })));
+    let begun = rig.send(Method::POST, "/mcp/off/auth", None).await;
+    assert!(begun.0 == 400 && begun.1["error"].as_str().unwrap().contains("reached"), "{begun:?}");
+    assert_eq!(rig.send(Method::POST, "/mcp/on/disconnect", None).await, (200, json!(true)));
+    assert_eq!(rig.get("/mcp").await["on"], json!({ "status": "disabled" }));
+    assert_eq!(rig.send(Method::POST, "/mcp/on/connect", None).await, (200, json!(true)));
+    let add = json!({ "name": "x", "config": { "type": "local", "command": command } });
+    let (status, all) = rig.send(Method::POST, "/mcp", Some(add)).await;
+    assert_eq!(
+        (status, &all["x"], &all["on"]["status"]),
+        (200, &json!({ "status": "connected" }), &json!("connected"))
+    );
     assert_eq!(rig.get("/lsp").await, json!([]));
     assert_eq!(rig.get("/formatter").await, json!([]));
     assert_eq!(rig.get("/experimental/capabilities").await, json!({ "backgroundSubagents": false }));

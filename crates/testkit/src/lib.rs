@@ -8,6 +8,7 @@
 
 mod binary;
 mod call;
+mod mcp;
 mod model;
 mod opencode;
 mod outline;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 pub use binary::{target_folder, trefoil_bin};
 pub use call::{Call, Request};
+pub use mcp::mcp_server;
 pub use model::ModelServer;
 pub use opencode::OpenCode;
 pub use outline::{by_session, outline};

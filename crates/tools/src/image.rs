@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::tool::Attachment;
 
 /// The largest attachment; models refuse more.
-pub(crate) const MAX_ATTACHMENT_BYTES: usize = 5 * 1024 * 1024;
+pub const MAX_ATTACHMENT_BYTES: usize = 5 * 1024 * 1024;
 
 /// The media type of an image or PDF, by its first bytes.
 pub fn sniff(content: &[u8]) -> Option<&'static str> {

@@ -8,7 +8,7 @@ use crate::context::Options;
 
 /// An output within its limits.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Truncated {
+pub struct Truncated {
     /// What the model reads.
     pub text: String,
     /// Where the whole text is, if it was too long.
@@ -16,7 +16,7 @@ pub(crate) struct Truncated {
 }
 
 /// Cuts a text to the limits of the options; the whole text of a cut one is saved.
-pub(crate) async fn truncate(text: String, options: &Options) -> Truncated {
+pub async fn truncate(text: String, options: &Options) -> Truncated {
     if fits(&text, options) {
         return Truncated { text, path: None };
     }

@@ -149,3 +149,18 @@ fn a_killed_program_leaves_nothing_running_and_its_session_goes_on() {
     assert_eq!(tool["state"]["status"], "error", "{tool:#}");
     assert!(tool["state"].to_string().contains("interrupted"), "{tool:#}");
 }
+
+#[test]
+fn a_killed_program_leaves_no_mcp_server_running() {
+    let rig = Rig::new();
+    let server = testkit::mcp_server(rig.project.path());
+    rig.configure(json!({ "mcp": { "s": { "type": "local", "command": ["python3", server] } } }));
+    let pipe = rig.pipe("alive");
+    let script = rig.script(json!([{ "tools": [["s_hold", { "path": pipe }]] }, { "text": "Never." }]));
+    let child = spawn(rig.command(&["run", "--script", &script, "go"]));
+    let mut alive = Reader::new(move || File::open(pipe).unwrap());
+    alive.wait_for("started\n");
+    signal(child.id(), Signal::KILL);
+    finish(child);
+    assert_eq!(alive.rest(), "", "neither the server nor its child is left");
+}

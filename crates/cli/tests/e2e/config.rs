@@ -109,3 +109,21 @@ fn logs_go_where_they_are_wanted() {
     rig.play(json!([{ "text": "Hi." }]), &["x"]).expect(0);
     assert!(std::fs::read_to_string(log).unwrap().contains("nothing is trusted"));
 }
+
+#[test]
+fn mcp_servers_are_added_and_listed() {
+    let rig = Rig::new();
+    let server = testkit::mcp_server(rig.project.path());
+    let server = server.to_str().unwrap();
+    rig.trefoil(&["mcp", "list"]).expect(0).says("There are no MCP servers");
+    let added = rig.trefoil(&["mcp", "add", "s", "--env", "A=b", "--", "python3", server]).expect(0);
+    assert_eq!(added.stdout, "s is added; it is connected\n");
+    let far = ["mcp", "add", "far", "--url", "http://127.0.0.1:1/mcp", "--header", "X-Key=k"];
+    assert!(rig.trefoil(&far).expect(0).stdout.starts_with("far is added; it is failed: "));
+    let status = rig.trefoil(&["mcp", "list", "--json"]).expect(0).json();
+    assert_eq!((&status["s"]["status"], &status["far"]["status"]), (&json!("connected"), &json!("failed")));
+    rig.trefoil(&["mcp", "auth", "s"]).expect(1).says("does not support OAuth");
+    rig.trefoil(&["mcp", "logout", "far"]).expect(0);
+    rig.trefoil(&["mcp", "add", "x"]).expect(2).says("neither --url nor a command");
+    rig.trefoil(&["mcp", "add", "x", "--env", "A", "--", "y"]).expect(2).says("NAME=VALUE");
+}

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::{
-    CreateSession, Event, EventBody, Host, HostError, ListMessages, ListSessions, MessageError, MessageId,
-    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, Scope, Session,
-    SessionId, ToolState, UpdateSession, WatchItem, WatchScope,
+    CreateSession, Event, EventBody, Host, HostError, ListMessages, ListSessions, McpConfig, McpStatus, MessageError,
+    MessageId, MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, Scope,
+    Session, SessionId, ToolState, UpdateSession, WatchItem, WatchScope,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -46,6 +46,7 @@ pub async fn scenario(host: Arc<dyn Host>, project: &TempProject, model: ModelSe
     later(&lab, &session).await;
     paging(&lab, &session).await;
     fork(&lab, &session, &asked).await;
+    servers(&lab, &session, project).await;
     mistakes(&lab, &session).await;
     delete(&lab, &session).await;
 }
@@ -243,6 +244,39 @@ async fn fork(lab: &Lab, session: &Session, before: &MessageId) {
         assert_ne!(copied[0].info.id(), all[0].info.id());
         host.delete_session(scope, &fork.id).await.unwrap();
     }
+}
+
+async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
+    let Lab { host, scope, model, .. } = lab;
+    let command = json!({ "type": "local", "command": ["python3", testkit::mcp_server(&project.home())] });
+    let config: McpConfig = serde_json::from_value(command).unwrap();
+    let added = soon(host.mcp_add(scope, "my tools", config)).await.unwrap();
+    assert_eq!(added["my tools"], McpStatus::Connected);
+    let resources = host.mcp_resources(scope).await.unwrap();
+    assert_eq!(resources["my tools:memo://1"].client, "my tools");
+    model.enqueue(Reply::default().tool("call_mcp", "my_tools_echo", json!({"text": "hi"})));
+    model.enqueue(Reply::text("It echoes."));
+    let answer = soon(host.prompt(scope, &session.id, text("Use it."))).await.unwrap();
+    assert_eq!(said(&answer), "It echoes.");
+    let requests = model.requests();
+    let offered = requests.last().unwrap().tools();
+    for tool in ["my_tools_echo", "list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"] {
+        assert!(offered.contains(&tool), "{tool} is not among {offered:?}");
+    }
+    let messages = host.messages(scope, &session.id, ListMessages::default()).await.unwrap().messages;
+    let mut tools = messages.iter().flat_map(|message| message.parts.iter().filter_map(Part::as_tool));
+    let tool = tools.find(|tool| tool.tool == "my_tools_echo").unwrap();
+    let ToolState::Completed(done) = &tool.state else { panic!("{tool:?}") };
+    assert_eq!((done.output.as_str(), done.title.as_str()), ("echo: hi", ""));
+    host.mcp_disconnect(scope, "my tools").await.unwrap();
+    assert_eq!(host.mcp(scope).await.unwrap()["my tools"], McpStatus::Disabled);
+    soon(host.mcp_connect(scope, "my tools")).await.unwrap();
+    assert_eq!(host.mcp(scope).await.unwrap()["my tools"], McpStatus::Connected);
+    let error = host.mcp_connect(scope, "nobody").await.unwrap_err();
+    assert!(matches!(&error, HostError::NotFound { what: "MCP server", id, .. } if id == "nobody"), "{error:?}");
+    let error = host.mcp_auth_start(scope, "my tools").await.unwrap_err();
+    assert!(matches!(&error, HostError::Invalid(text) if text.contains("does not support OAuth")), "{error:?}");
+    host.mcp_auth_remove(scope, "my tools").await.unwrap();
 }
 
 async fn mistakes(lab: &Lab, session: &Session) {

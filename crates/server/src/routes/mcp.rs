@@ -1,16 +1,15 @@
-//! MCP servers: what is configured is told, but none is connected yet.
+//! MCP servers: how it is with them, connecting, signing in, and what they have to read.
 
-use api::{Json, McpConfig, McpResource, McpStatus};
+use api::{Host, HostError, McpAuthorization, McpConfig, McpResource, McpStatus};
 use axum::http::{Method, StatusCode};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use super::turn::patient;
 use crate::call::{Call, JsonBody, Nothing};
 use crate::error::Error;
-use crate::operation::{Data, Never, Operation, operation};
-
-const NOT_YET: &str = "Trefoil does not connect to MCP servers yet";
+use crate::operation::{Data, Operation, Raw, operation};
 
 pub fn operations() -> Vec<Operation> {
     const MISSING: &[&str] = &["McpServerNotFoundError"];
@@ -18,45 +17,38 @@ pub fn operations() -> Vec<Operation> {
     let auth = "/mcp/{name}/auth";
     let (callback, authenticate) = ("/mcp/{name}/auth/callback", "/mcp/{name}/auth/authenticate");
     let post = Method::POST;
-    let refusing = |operation: Operation| operation.error(404, MISSING).not_offered(NOT_YET);
+    let named = |operation: Operation| operation.error(404, MISSING);
     let resource = "/experimental/resource";
     vec![
-        operation(Method::GET, "/mcp", "mcp.status", "The MCP servers of a directory.", status)
-            .partial("configured servers are listed as failed: none is connected yet"),
-        operation(post.clone(), "/mcp", "mcp.add", "Add an MCP server.", add).not_offered(NOT_YET),
-        refusing(operation(post.clone(), auth, "mcp.auth.start", "Begin to sign in at one.", auth_start))
+        operation(Method::GET, "/mcp", "mcp.status", "The MCP servers of a directory.", status),
+        operation(post.clone(), "/mcp", "mcp.add", "Add an MCP server.", add),
+        named(operation(post.clone(), auth, "mcp.auth.start", "Begin to sign in at one.", auth_start))
             .error(400, NO_OAUTH),
-        refusing(operation(Method::DELETE, auth, "mcp.auth.remove", "Forget how to sign in at one.", auth_remove)),
-        refusing(operation(post.clone(), callback, "mcp.auth.callback", "Finish to sign in.", auth_callback)),
-        refusing(operation(post.clone(), authenticate, "mcp.auth.authenticate", "Sign in.", auth_authenticate))
+        named(operation(Method::DELETE, auth, "mcp.auth.remove", "Forget how to sign in at one.", auth_remove)),
+        named(operation(post.clone(), callback, "mcp.auth.callback", "Finish to sign in.", auth_callback)),
+        named(operation(post.clone(), authenticate, "mcp.auth.authenticate", "Sign in.", auth_authenticate))
             .error(400, NO_OAUTH),
-        refusing(operation(post.clone(), "/mcp/{name}/connect", "mcp.connect", "Connect to one.", connect)),
-        refusing(operation(post, "/mcp/{name}/disconnect", "mcp.disconnect", "Disconnect from one.", disconnect)),
-        operation(Method::GET, resource, "experimental.resource.list", "What MCP servers have to read.", resources)
-            .partial("always empty: no MCP server is connected yet"),
+        named(operation(post.clone(), "/mcp/{name}/connect", "mcp.connect", "Connect to one.", connect)),
+        named(operation(post, "/mcp/{name}/disconnect", "mcp.disconnect", "Disconnect from one.", disconnect)),
+        operation(Method::GET, resource, "experimental.resource.list", "What MCP servers have to read.", resources),
     ]
 }
 
 async fn status(call: Call) -> Result<Data<IndexMap<String, McpStatus>>, Error> {
-    let loaded = call.state.engine.loaded(&call.scope);
-    let status = |config: &Json| match config.get("enabled") {
-        Some(Json::Bool(false)) => McpStatus::Disabled,
-        _ => McpStatus::Failed { error: NOT_YET.to_owned() },
-    };
-    Ok(Data(loaded.config.mcp.iter().map(|(name, config)| (name.clone(), status(config))).collect()))
+    Ok(Data(call.state.engine.mcp(&call.scope).await?))
 }
 
 /// A server to add.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-#[expect(dead_code, reason = "only its shape is looked at")]
 struct Add {
     name: String,
     config: McpConfig,
 }
 
-async fn add(_: Call<Nothing, Nothing, JsonBody<Add>>) -> Result<Never<IndexMap<String, McpStatus>>, Error> {
-    Err(Error::unsupported(NOT_YET))
+async fn add(call: Call<Nothing, Nothing, JsonBody<Add>>) -> Result<Raw<IndexMap<String, McpStatus>>, Error> {
+    let (engine, scope, JsonBody(Add { name, config })) = (call.state.engine.clone(), call.scope, call.body);
+    patient(async move { engine.mcp_add(&scope, &name, config).await }).await
 }
 
 /// A server in the path.
@@ -65,79 +57,62 @@ struct ServerPath {
     name: String,
 }
 
-/// Refuses a call about a server, in the words for one that is configured or for one that nobody knows.
-fn refuse<T, B>(call: &Call<ServerPath, Nothing, B>) -> Result<Never<T>, Error> {
-    known(call)?;
-    Err(Error::unsupported(NOT_YET))
-}
-
-fn refuse_oauth<T>(call: &Call<ServerPath>) -> Result<Never<T>, Error> {
-    known(call)?;
-    let body = Some(serde_json::json!({ "error": NOT_YET }));
-    Err(Error { status: StatusCode::BAD_REQUEST, body, cause: None })
-}
-
-fn known<B>(call: &Call<ServerPath, Nothing, B>) -> Result<(), Error> {
-    let name = &call.path.name;
-    if call.state.engine.loaded(&call.scope).config.mcp.contains_key(name) {
-        return Ok(());
+/// Why one cannot sign in has a shape of its own.
+fn no_oauth(error: HostError) -> Error {
+    match error {
+        HostError::Invalid(error) => {
+            let body = Some(serde_json::json!({ "error": error }));
+            Error { status: StatusCode::BAD_REQUEST, body, cause: None }
+        }
+        error => error.into(),
     }
-    let message = format!("There is no MCP server {name:?} in the configuration");
-    Err(Error::tagged(StatusCode::NOT_FOUND, "McpServerNotFoundError", &[("name", name)], message))
 }
 
-/// Where to sign in.
-#[derive(Debug, JsonSchema)]
-#[schemars(inline)]
-#[expect(dead_code, reason = "only documented")]
-struct Authorization {
-    #[schemars(rename = "authorizationUrl")]
-    url: String,
-    #[schemars(rename = "oauthState")]
-    state: String,
-}
-
-async fn auth_start(call: Call<ServerPath>) -> Result<Never<Authorization>, Error> {
-    refuse_oauth(&call)
+async fn auth_start(call: Call<ServerPath>) -> Result<Data<McpAuthorization>, Error> {
+    Ok(Data(call.state.engine.mcp_auth_start(&call.scope, &call.path.name).await.map_err(no_oauth)?))
 }
 
 /// It is forgotten.
-#[derive(Debug, JsonSchema)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-#[expect(dead_code, reason = "only documented")]
 struct Forgotten {
     #[schemars(extend("enum" = [true]))]
     success: bool,
 }
 
-async fn auth_remove(call: Call<ServerPath>) -> Result<Never<Forgotten>, Error> {
-    refuse(&call)
+async fn auth_remove(call: Call<ServerPath>) -> Result<Data<Forgotten>, Error> {
+    call.state.engine.mcp_auth_remove(&call.scope, &call.path.name).await?;
+    Ok(Data(Forgotten { success: true }))
 }
 
 /// What the browser brought back.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-#[expect(dead_code, reason = "only its shape is looked at")]
 struct Code {
     code: String,
 }
 
-async fn auth_callback(call: Call<ServerPath, Nothing, JsonBody<Code>>) -> Result<Never<McpStatus>, Error> {
-    refuse(&call)
+async fn auth_callback(call: Call<ServerPath, Nothing, JsonBody<Code>>) -> Result<Data<McpStatus>, Error> {
+    let JsonBody(Code { code }) = &call.body;
+    Ok(Data(call.state.engine.mcp_auth_callback(&call.scope, &call.path.name, code).await?))
 }
 
-async fn auth_authenticate(call: Call<ServerPath>) -> Result<Never<McpStatus>, Error> {
-    refuse_oauth(&call)
+async fn auth_authenticate(call: Call<ServerPath>) -> Result<Raw<McpStatus>, Error> {
+    let (engine, scope, name) = (call.state.engine.clone(), call.scope, call.path.name);
+    engine.mcp_oauth(&scope, &name).map_err(no_oauth)?;
+    patient(async move { engine.mcp_authenticate(&scope, &name).await }).await
 }
 
-async fn connect(call: Call<ServerPath>) -> Result<Never<bool>, Error> {
-    refuse(&call)
+async fn connect(call: Call<ServerPath>) -> Result<Raw<bool>, Error> {
+    let (engine, scope, name) = (call.state.engine.clone(), call.scope, call.path.name);
+    patient(async move { engine.mcp_connect(&scope, &name).await.map(|()| true) }).await
 }
 
-async fn disconnect(call: Call<ServerPath>) -> Result<Never<bool>, Error> {
-    refuse(&call)
+async fn disconnect(call: Call<ServerPath>) -> Result<Data<bool>, Error> {
+    call.state.engine.mcp_disconnect(&call.scope, &call.path.name).await?;
+    Ok(Data(true))
 }
 
-async fn resources(_: Call) -> Result<Data<IndexMap<String, McpResource>>, Error> {
-    Ok(Data(IndexMap::new()))
+async fn resources(call: Call) -> Result<Data<IndexMap<String, McpResource>>, Error> {
+    Ok(Data(call.state.engine.mcp_resources(&call.scope).await?))
 }

@@ -58,7 +58,8 @@ fn discoveries(project: &TempProject, mut config: Value) {
     config["command"]["jsoncmd"] = json!({"template": "kw:hello json", "description": "In JSON", "agent": "plan"});
     config["instructions"] = json!(["extra.md"]);
     config["subagent_depth"] = json!(2);
-    config["mcp"]["demo"] = json!({"type": "local", "command": ["python3", "mcp_server.py"], "enabled": true});
+    let server = testkit::mcp_server(&project.home());
+    config["mcp"]["demo"] = json!({"type": "local", "command": ["python3", server, "demo"], "enabled": true});
     home("opencode.json", &config.to_string());
     home(
         "agent/reviewer.md",

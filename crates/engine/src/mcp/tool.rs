@@ -1,0 +1,153 @@
+//! A server's tool as the engine sees it.
+
+use std::sync::Arc;
+
+use ::mcp::{CallResult, Content, Error, ResourceContents, Servers};
+use api::{Json, JsonMap};
+use futures::future::BoxFuture;
+use tools::{
+    Attachment, Context, Effect, MAX_ATTACHMENT_BYTES, Need, Output, ProgressUpdate, Tool, ToolError, truncate,
+};
+
+/// What models take as a file.
+const ATTACHABLE: [&str; 5] = ["application/pdf", "image/gif", "image/jpeg", "image/png", "image/webp"];
+/// The most files of one answer.
+const ATTACHMENTS_MAX: usize = 20;
+
+/// A tool of one of these servers.
+pub(super) fn tool(servers: &Arc<Servers>, tool: ::mcp::Tool) -> Arc<dyn Tool> {
+    Arc::new(ServerTool { servers: servers.clone(), tool })
+}
+
+struct ServerTool {
+    servers: Arc<Servers>,
+    tool: ::mcp::Tool,
+}
+
+impl Tool for ServerTool {
+    fn name(&self) -> &str {
+        &self.tool.name
+    }
+
+    fn description(&self) -> String {
+        self.tool.description.clone()
+    }
+
+    fn schema(&self) -> Json {
+        self.tool.schema.clone()
+    }
+
+    /// What a server says about its own effects is not relied on.
+    fn effect(&self) -> Effect {
+        Effect::SideEffect
+    }
+
+    fn needs<'a>(&'a self, _: &'a Json, _: &'a Context) -> BoxFuture<'a, Result<Vec<Need>, ToolError>> {
+        Box::pin(async { Ok(vec![Need::new(&self.tool.name, "*")]) })
+    }
+
+    fn run<'a>(&'a self, input: Json, ctx: Context) -> BoxFuture<'a, Result<Output, ToolError>> {
+        Box::pin(async move {
+            let input = if input.is_object() { input } else { Json::Object(JsonMap::new()) };
+            let progress = {
+                let progress = ctx.progress.clone();
+                move |text: String| progress.send(ProgressUpdate { title: Some(text), metadata: None })
+            };
+            let result = self.servers.call(&self.tool, input, &ctx.cancel, &progress).await;
+            let result = result.map_err(|error| match error {
+                Error::Cancelled => ToolError::Aborted,
+                error => ToolError::failed(format!("The MCP server {} failed: {error}", self.tool.server)),
+            })?;
+            if result.is_error {
+                return Err(ToolError::failed(failure(result, &ctx).await));
+            }
+            Ok(output(String::new(), result.into_pieces(), &ctx).await)
+        })
+    }
+}
+
+/// A piece of what a server gave.
+pub(super) enum Piece {
+    Text(String),
+    File(Attachment),
+}
+
+trait IntoPieces {
+    fn into_pieces(self) -> Vec<Piece>;
+}
+
+impl IntoPieces for CallResult {
+    fn into_pieces(self) -> Vec<Piece> {
+        if self.content.is_empty() {
+            return self.structured_content.map(|raw| Piece::Text(raw.get().to_owned())).into_iter().collect();
+        }
+        self.content.into_iter().filter_map(piece).collect()
+    }
+}
+
+fn piece(content: Content) -> Option<Piece> {
+    match content {
+        Content::Text { text } => Some(Piece::Text(text)),
+        Content::Image { data, mime_type } | Content::Audio { data, mime_type } => {
+            Some(attached(None, Some(mime_type), data))
+        }
+        Content::Resource { resource } => read(resource),
+        Content::ResourceLink { name, uri } => Some(Piece::Text(format!("{name}: {uri}"))),
+        Content::Other => None,
+    }
+}
+
+/// What a resource has.
+pub(super) fn pieces(contents: Vec<ResourceContents>) -> Vec<Piece> {
+    contents.into_iter().filter_map(read).collect()
+}
+
+fn read(resource: ResourceContents) -> Option<Piece> {
+    match (resource.text, resource.blob) {
+        (Some(text), _) if !text.is_empty() => Some(Piece::Text(text)),
+        (_, Some(blob)) if !blob.is_empty() => Some(attached(Some(resource.uri), resource.mime_type, blob)),
+        _ => None,
+    }
+}
+
+/// A file, if models take such; else a word about it.
+fn attached(name: Option<String>, mime: Option<String>, base64: String) -> Piece {
+    let mime = mime.unwrap_or_else(|| "application/octet-stream".to_owned());
+    let what = name.as_deref().unwrap_or("content");
+    let bytes = base64.len() / 4 * 3;
+    if !ATTACHABLE.contains(&mime.as_str()) {
+        return Piece::Text(format!("[{what} is left out: {bytes} bytes of {mime}, which cannot be shown]"));
+    }
+    if bytes > MAX_ATTACHMENT_BYTES {
+        return Piece::Text(format!("[{what} is left out: {bytes} bytes of {mime} are more than can be shown]"));
+    }
+    let url = format!("data:{mime};base64,{base64}");
+    Piece::File(Attachment { mime, filename: name, url })
+}
+
+/// The outcome of a call: its texts, within the limits, and its files.
+pub(super) async fn output(title: String, pieces: Vec<Piece>, ctx: &Context) -> Output {
+    let (mut texts, mut attachments) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => texts.push(text),
+            Piece::File(file) if attachments.len() < ATTACHMENTS_MAX => attachments.push(file),
+            Piece::File(_) => texts.push(format!("[A file is left out: there are more than {ATTACHMENTS_MAX}]")),
+        }
+    }
+    let text = truncate(texts.join("\n\n"), &ctx.options).await;
+    let mut metadata = JsonMap::from_iter([("truncated".to_owned(), text.path.is_some().into())]);
+    if let Some(path) = text.path {
+        metadata.insert("outputPath".to_owned(), path.to_string_lossy().into());
+    }
+    Output { title, output: text.text, metadata, attachments, changes: Vec::new() }
+}
+
+async fn failure(result: CallResult, ctx: &Context) -> String {
+    let texts = result.into_pieces().into_iter().filter_map(|piece| match piece {
+        Piece::Text(text) if !text.trim().is_empty() => Some(text),
+        _ => None,
+    });
+    let text = texts.collect::<Vec<_>>().join("\n\n");
+    if text.is_empty() { "The MCP tool returned an error".to_owned() } else { truncate(text, &ctx.options).await.text }
+}

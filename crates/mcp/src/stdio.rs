@@ -1,0 +1,220 @@
+//! A server that is a program of this machine: one message per line on its standard input and output.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+
+use exec::{End, Exec, Pipes, Process, Spec};
+use indexmap::IndexMap;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::Error;
+use crate::message::{Line, Lines, MESSAGE_MAX, beginning};
+use crate::peer::Peer;
+
+/// Messages that wait to be written.
+const QUEUE: usize = 64;
+/// What is read at once, in bytes.
+const READ_BYTES: usize = 64 << 10;
+/// So many bytes that are no message, one after the other, and the server is given up.
+const NOISE_MAX: usize = 256 << 20;
+/// What is kept of the server's errors, to explain its end.
+const STDERR_LINES: usize = 5;
+const STDERR_LINE: usize = 300;
+/// How long a server that closed its output may take to end, so that its exit code is known.
+const END_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// How a program is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Program<'a> {
+    pub command: &'a [String],
+    pub cwd: &'a Path,
+    pub environment: &'a IndexMap<String, String>,
+}
+
+/// The sending end.
+pub(crate) struct Stdio {
+    queue: mpsc::Sender<Vec<u8>>,
+}
+
+impl Stdio {
+    /// Starts the program. It ends with `end`; `tasks` knows until when it is there.
+    pub(crate) async fn start(
+        exec: &Exec,
+        program: Program<'_>,
+        peer: &Arc<Peer>,
+        end: &CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Result<Self, Error> {
+        let [name, args @ ..] = program.command else {
+            return Err(Error::Config("A local MCP server needs a `command`".to_owned()));
+        };
+        let spec = Spec {
+            program: name.into(),
+            args: args.iter().map(Into::into).collect(),
+            cwd: program.cwd.to_owned(),
+            env: program.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            timeout: None,
+            keep_bytes: 0,
+            spill: None,
+        };
+        let (pipes, process) = exec.pipes(spec).await.map_err(|error| Error::Closed(error.to_string()))?;
+        let (queue, messages) = mpsc::channel(QUEUE);
+        let (peer, end, replies) = (peer.clone(), end.clone(), queue.downgrade());
+        tasks.spawn(async move { attend(process, pipes, messages, replies, &peer, &end).await });
+        Ok(Self { queue })
+    }
+
+    pub(crate) async fn send(&self, mut message: Vec<u8>) -> Result<(), Error> {
+        message.push(b'\n');
+        self.queue.send(message).await.map_err(|_| Error::Closed("The server has ended".to_owned()))
+    }
+
+    /// Sends what may as well be lost.
+    pub(crate) fn try_send(&self, mut message: Vec<u8>) {
+        message.push(b'\n');
+        let _ = self.queue.try_send(message);
+    }
+}
+
+/// The program's whole life.
+async fn attend(
+    mut process: Process,
+    pipes: Pipes,
+    messages: mpsc::Receiver<Vec<u8>>,
+    replies: mpsc::WeakSender<Vec<u8>>,
+    peer: &Peer,
+    end: &CancellationToken,
+) {
+    let Pipes { stdin, stdout, mut stderr } = pipes;
+    let mut complaints = Complaints::default();
+    let closed = tokio::select! {
+        closed = read(stdout, peer, &replies) => closed,
+        closed = write(stdin, messages) => closed,
+        never = complaints.collect_on(&mut stderr) => match never {},
+        () = end.cancelled() => Closed::Because("The server was disconnected".to_owned()),
+    };
+    let why = match closed {
+        Closed::Because(why) => why,
+        Closed::Output => {
+            let ended = tokio::time::timeout(END_WAIT, process.ended()).await.ok().and_then(Result::ok);
+            let _ = tokio::time::timeout(END_WAIT, complaints.collect(&mut stderr)).await;
+            complaints.explain(how(ended))
+        }
+    };
+    peer.close(Error::Closed(why));
+    process.terminate();
+    if let Err(error) = process.ended().await {
+        tracing::warn!(%error, "an MCP server did not end cleanly");
+    }
+}
+
+/// Why a program is not talked to any more.
+enum Closed {
+    /// It closed its output, usually because it ended.
+    Output,
+    /// Something else.
+    Because(String),
+}
+
+fn how(end: Option<End>) -> String {
+    match end {
+        Some(End::Exited(code)) => format!("The server has ended with exit code {code}"),
+        Some(End::Signalled(signal)) => format!("The server was ended by signal {signal}"),
+        _ => "The server closed the connection".to_owned(),
+    }
+}
+
+/// Reads messages until the server closes its output or is given up.
+async fn read(mut stdout: Receiver, peer: &Peer, replies: &mpsc::WeakSender<Vec<u8>>) -> Closed {
+    let mut lines = Lines::default();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut noise = 0;
+    loop {
+        let count = match stdout.read(&mut buffer).await {
+            Ok(0) => return Closed::Output,
+            Ok(count) => count,
+            Err(error) => return Closed::Because(format!("The server's output cannot be read: {error}")),
+        };
+        noise += count;
+        lines.push(&buffer[..count], |line| match line {
+            Line::TooLong => {
+                tracing::warn!("an MCP server sent a line of more than {MESSAGE_MAX} bytes; it is dropped");
+                peer.fail_all(&Error::TooLarge);
+            }
+            Line::Text(text) if text.trim_ascii().is_empty() => {}
+            Line::Text(text) => match peer.receive(&text) {
+                Ok(reply) => {
+                    noise = 0;
+                    if let (Some(mut reply), Some(queue)) = (reply, replies.upgrade()) {
+                        reply.push(b'\n');
+                        // A server that asks faster than it reads gets no answer.
+                        let _ = queue.try_send(reply);
+                    }
+                }
+                Err(()) => {
+                    let text = beginning(&String::from_utf8_lossy(&text), STDERR_LINE);
+                    tracing::debug!(text, "an MCP server printed what is no message");
+                }
+            },
+        });
+        if noise > NOISE_MAX {
+            return Closed::Because(format!("The server printed {} MB that are no message", NOISE_MAX >> 20));
+        }
+    }
+}
+
+async fn write(mut stdin: Sender, mut messages: mpsc::Receiver<Vec<u8>>) -> Closed {
+    while let Some(message) = messages.recv().await {
+        if let Err(error) = stdin.write_all(&message).await {
+            // Usually it is about to end, and how it ends says more.
+            tokio::time::sleep(END_WAIT).await;
+            return Closed::Because(format!("The server does not read any more: {error}"));
+        }
+    }
+    // The handle is gone; whoever dropped it ends the program too.
+    std::future::pending().await
+}
+
+/// The last lines of the server's standard error.
+#[derive(Default)]
+struct Complaints {
+    lines: Lines,
+    last: VecDeque<String>,
+}
+
+impl Complaints {
+    /// A server may close it and live on.
+    async fn collect_on(&mut self, stderr: &mut Receiver) -> Infallible {
+        self.collect(stderr).await;
+        std::future::pending().await
+    }
+
+    async fn collect(&mut self, stderr: &mut Receiver) {
+        let mut buffer = vec![0; READ_BYTES];
+        while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+            let last = &mut self.last;
+            self.lines.push(&buffer[..count], |line| {
+                let Line::Text(text) = line else { return };
+                let text = beginning(&String::from_utf8_lossy(&text), STDERR_LINE);
+                if text.is_empty() {
+                    return;
+                }
+                if last.len() == STDERR_LINES {
+                    last.pop_front();
+                }
+                last.push_back(text);
+            });
+        }
+    }
+
+    fn explain(&self, why: String) -> String {
+        let last: Vec<&str> = self.last.iter().map(String::as_str).collect();
+        if last.is_empty() { why } else { format!("{why}. It said: {}", last.join("\n")) }
+    }
+}
