@@ -16,12 +16,15 @@ const ATTACHMENTS_MAX: usize = 20;
 
 /// A tool of one of these servers.
 pub(super) fn tool(servers: &Arc<Servers>, tool: ::mcp::Tool) -> Arc<dyn Tool> {
-    Arc::new(ServerTool { servers: servers.clone(), tool })
+    let (description, schema) = (tool.description.as_str().into(), tool.schema.clone().into());
+    Arc::new(ServerTool { servers: servers.clone(), tool, description, schema })
 }
 
 struct ServerTool {
     servers: Arc<Servers>,
     tool: ::mcp::Tool,
+    description: Arc<str>,
+    schema: Arc<Json>,
 }
 
 impl Tool for ServerTool {
@@ -29,12 +32,12 @@ impl Tool for ServerTool {
         &self.tool.name
     }
 
-    fn description(&self) -> String {
-        self.tool.description.clone()
+    fn description(&self) -> Arc<str> {
+        self.description.clone()
     }
 
-    fn schema(&self) -> Json {
-        self.tool.schema.clone()
+    fn schema(&self) -> Arc<Json> {
+        self.schema.clone()
     }
 
     /// What a server says about its own effects is not relied on.
