@@ -23,6 +23,7 @@ pub mod schema;
 mod session;
 mod status;
 mod text;
+mod subtree;
 mod tree;
 
 pub use agent::{Agent, AgentMode, Command, CommandSource, Skill};
@@ -64,6 +65,7 @@ pub use session::{
 };
 pub use status::{FormatterStatus, LspState, LspStatus, McpConfig, McpOAuth, McpOAuthConfig, McpResource, McpStatus};
 pub use text::strip_control;
+pub use subtree::Subtree;
 pub use tree::{
     Blocked, Bound, Budget, BudgetState, Cancelled, CurrentTool, SteerInput, Tree, TreeAsk, TreeNode, TreeState, Usage,
 };
