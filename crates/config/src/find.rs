@@ -148,6 +148,16 @@ pub(crate) fn project_file(inputs: &Inputs) -> PathBuf {
     found.unwrap_or_else(|| inputs.directory.join("opencode.json"))
 }
 
+/// Whether OpenCode reads this file as well: its name says so, or the folder that it is in.
+pub(crate) fn is_foreign(path: &Path) -> bool {
+    let mut names = path.components().rev().filter_map(|part| part.as_os_str().to_str());
+    names.find_map(|name| match name {
+        "opencode" | ".opencode" | "opencode.json" | "opencode.jsonc" => Some(true),
+        "trefoil" | ".trefoil" | "trefoil.json" | "trefoil.jsonc" => Some(false),
+        _ => None,
+    }) == Some(true)
+}
+
 /// The last file of that kind that is there. Those that a variable names are not the project's.
 fn last_file(inputs: &Inputs, project: &[PathBuf], kind: SourceKind) -> Option<PathBuf> {
     let spots = spots(inputs, &Switches::from_env(&inputs.env), project).into_iter().rev();
@@ -172,6 +182,15 @@ mod tests {
         let folders = project_folders(Path::new("/r/a/b"), Path::new("/r"));
         assert_eq!(folders, [PathBuf::from("/r"), "/r/a".into(), "/r/a/b".into()]);
         assert_eq!(project_folders(Path::new("/r"), Path::new("/r")), [PathBuf::from("/r")]);
+    }
+
+    #[test]
+    fn files_of_opencode() {
+        let foreign = ["/r/opencode.json", "/r/.trefoil/opencode.jsonc", "/h/.config/opencode/agent/team/a.md"];
+        let ours =
+            ["/opencode/trefoil.json", "/opencode/.trefoil/agent/a.md", "/h/.config/trefoil/config.json", "/x.json"];
+        assert!(foreign.iter().all(|path| is_foreign(Path::new(path))));
+        assert!(!ours.iter().any(|path| is_foreign(Path::new(path))));
     }
 
     #[test]

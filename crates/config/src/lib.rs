@@ -54,8 +54,8 @@ pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 pub use typed::{
-    AgentConfig, CommandConfig, CompactionConfig, Config, LimitConfig, ModalitiesConfig, ModelConfig,
-    ModelProviderConfig, PriceConfig, ProviderConfig, SkillsConfig, ToolOutputConfig,
+    AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, Isolation, LimitConfig, ModalitiesConfig,
+    ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, SkillsConfig, SubagentsConfig, ToolOutputConfig,
 };
 
 /// Everything that decides what is loaded.

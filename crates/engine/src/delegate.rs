@@ -24,12 +24,6 @@ use crate::call::{Call, Ended, PROGRESS_INTERVAL};
 use crate::step::put_part;
 use crate::task::{self, Input};
 
-/// How many subagents of one turn work at once; the others wait for their turn.
-pub(crate) const AT_ONCE: usize = 8;
-/// The most sessions below one root: a model that only ever delegates comes to an end.
-const DESCENDANTS_MAX: usize = 100;
-/// How deep subagents may call subagents, unless the configuration says otherwise.
-const DEPTH: u32 = 1;
 /// The most calls of a subagent that its summary lists: its newest.
 const SUMMARY_MAX: usize = 100;
 /// The most bytes of a result; the whole text is in the child's session.
@@ -215,8 +209,8 @@ impl Call {
     fn child(&self, task: &Input, agent: &Agent) -> Result<Result<(Session, bool), String>, StoreError> {
         let (inner, store) = (&self.turn.inner, self.turn.store());
         let Some(own) = store.session(&self.turn.session_id)? else { return Ok(Err(CANCELLED.to_owned())) };
-        let config = &self.turn.instance.loaded.config;
-        let most = config.subagent_depth.unwrap_or(DEPTH);
+        let limits = &self.turn.instance.limits;
+        let most = limits.depth;
         let (root, depth) = inner.root(own.clone())?;
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
         if depth >= most {
@@ -233,10 +227,11 @@ impl Call {
                 )
             }));
         }
-        if inner.tree(root)?.len() > DESCENDANTS_MAX {
+        if inner.tree(root)?.len() > limits.descendants {
             return Ok(Err(format!(
-                "This session and its subagents have {DESCENDANTS_MAX} subagents, which is the most. Go on with one of \
-                 them by its task_id, or do the work yourself."
+                "This session and its subagents have {} subagents, which is the most. Go on with one of \
+                 them by its task_id, or do the work yourself.",
+                limits.descendants
             )));
         }
         let caller = self.turn.instance.agents.get(&self.agent);

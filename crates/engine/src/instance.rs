@@ -10,6 +10,7 @@ use llm::Timeouts;
 use store::Place;
 use tools::{Registry, RegistryOptions};
 
+use crate::limits::{AgentLimits, Limits};
 use crate::{Inner, agents, models, task, template};
 
 /// A directory that sessions work in.
@@ -25,6 +26,7 @@ pub(crate) struct Instance {
     /// The tools for models that take patches instead of edits.
     pub(crate) patch_tools: Registry,
     pub(crate) options: Arc<tools::Options>,
+    pub(crate) limits: Limits,
 }
 
 impl Instance {
@@ -58,6 +60,7 @@ impl Instance {
             tools: registry(false),
             patch_tools: registry(true),
             options: Arc::new(options(inner, &loaded, output_dir)),
+            limits: Limits::new(&loaded.config),
             directory: directory.to_owned(),
             agents,
             loaded,
@@ -73,6 +76,11 @@ impl Instance {
             id: name.to_owned(),
             known: self.agents.values().filter(|a| a.hidden != Some(true)).map(|a| a.name.clone()).collect(),
         })
+    }
+
+    /// What bounds an agent beyond what clients see of it.
+    pub(crate) fn agent_limits(&self, name: &str) -> AgentLimits {
+        AgentLimits::new(&self.loaded.config, name)
     }
 
     /// The agent of a prompt that names none.

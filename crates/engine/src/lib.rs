@@ -16,6 +16,7 @@ mod host;
 mod input;
 mod instance;
 mod kept;
+mod limits;
 mod models;
 mod permission;
 mod projects;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::instance::Instance;
 use crate::runs::Run;
 use crate::step::{self, Next};
-use crate::{Error, Inner, delegate, recover, subtask, title};
+use crate::{Error, Inner, recover, subtask, title};
 
 /// The most steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
@@ -82,7 +82,7 @@ impl Turn {
     ) -> Self {
         let options = Arc::new(instance.options_for_session());
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
-        let subagents = Semaphore::new(delegate::AT_ONCE);
+        let subagents = Semaphore::new(instance.limits.at_once);
         Self { inner, instance, session_id, lease, run, options, called: Mutex::default(), subagents }
     }
 

@@ -1,0 +1,63 @@
+//! What bounds the subagents of a directory, and the requests that nobody answers.
+
+use std::time::Duration;
+
+use api::Budget;
+use config::{AskThen, Config, Isolation};
+
+/// How deep subagents may call subagents.
+const DEPTH: u32 = 1;
+/// How many subagents of one turn work at once; the others wait for their turn.
+const AT_ONCE: u32 = 8;
+/// The most that may: each one is a turn with a model call of its own.
+const AT_ONCE_MAX: u32 = 256;
+/// The most sessions below one root: a model that only ever delegates comes to an end.
+const DESCENDANTS: u32 = 100;
+
+/// The bounds that are in effect: the configuration's, else our own.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// How deep subagents may call subagents.
+    pub(crate) depth: u32,
+    /// How many subagents of one turn work at once.
+    pub(crate) at_once: usize,
+    /// The most sessions below one root.
+    pub(crate) descendants: usize,
+    /// What a root and all below it may use.
+    pub(crate) budget: Budget,
+    /// Whether a model may have subagents work in the background.
+    pub(crate) background: bool,
+    /// When a request is decided that nobody answers, and how; absent if the configuration says nothing.
+    pub(crate) ask: Option<(Duration, AskThen)>,
+}
+
+impl Limits {
+    pub(crate) fn new(config: &Config) -> Self {
+        let subagents = &config.subagents;
+        let then = config.ask.then.unwrap_or(AskThen::Reject);
+        Self {
+            depth: config.subagent_depth.unwrap_or(DEPTH),
+            at_once: subagents.at_once.unwrap_or(AT_ONCE).min(AT_ONCE_MAX) as usize,
+            descendants: subagents.descendants.unwrap_or(DESCENDANTS) as usize,
+            budget: subagents.budget.unwrap_or_default(),
+            background: subagents.background.unwrap_or(true),
+            ask: config.ask.timeout.map(|seconds| (Duration::from_secs(seconds), then)),
+        }
+    }
+}
+
+/// What the configuration says of an agent beyond what clients see of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AgentLimits {
+    /// What each of its sessions and all below it may use.
+    pub(crate) budget: Budget,
+    /// Where its sessions work.
+    pub(crate) isolation: Option<Isolation>,
+}
+
+impl AgentLimits {
+    pub(crate) fn new(config: &Config, agent: &str) -> Self {
+        let Some(agent) = config.agent.get(agent) else { return Self::default() };
+        Self { budget: agent.budget.unwrap_or_default(), isolation: agent.isolation }
+    }
+}
