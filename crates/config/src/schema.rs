@@ -96,7 +96,7 @@ use Shape::{Amount, Any, Count, Either, Flag, List, Map, Number, Object, Open, P
 pub(crate) const CONFIG: Shape = Object(&[
     ("$schema", Text),
     ("agent", Map(&AGENT)),
-    ("ask", Object(&[("timeout", Count(1)), ("then", Word(&["reject", "allow"]))])),
+    ("ask", Object(&[("timeout", Count(0)), ("then", Word(&["reject", "allow"]))])),
     ("attachment", Object(&[("image", IMAGE)])),
     ("autoshare", Flag),
     ("autoupdate", Either(&[Flag, Word(&["notify"])])),
@@ -129,7 +129,13 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("subagent_depth", Count(0)),
     (
         "subagents",
-        Object(&[("at_once", Count(1)), ("descendants", Count(0)), ("budget", BUDGET), ("background", Flag)]),
+        Object(&[
+            ("at_once", Count(1)),
+            ("descendants", Count(0)),
+            ("budget", BUDGET),
+            ("wait", Count(0)),
+            ("background", Flag),
+        ]),
     ),
     ("tool_output", Object(&[("max_lines", Count(1)), ("max_bytes", Count(1))])),
     ("tools", Tools),

@@ -141,6 +141,8 @@ pub struct SubagentsConfig {
     pub descendants: Option<u32>,
     /// What a root and all below it may use.
     pub budget: Option<Budget>,
+    /// How many seconds a turn waits for its budget to be raised before it fails.
+    pub wait: Option<u64>,
     /// Whether a model may have subagents work in the background.
     pub background: Option<bool>,
 }
@@ -149,7 +151,7 @@ pub struct SubagentsConfig {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AskConfig {
-    /// After how many seconds it is decided without an answer.
+    /// After how many seconds it is decided without an answer; 0 is at once.
     pub timeout: Option<u64>,
     /// How it is decided then.
     pub then: Option<AskThen>,

@@ -14,6 +14,11 @@ const AT_ONCE_MAX: u32 = 256;
 /// The most sessions below one root: a model that only ever delegates comes to an end.
 const DESCENDANTS: u32 = 100;
 
+/// How long a turn waits for its budget to be raised.
+const BUDGET_WAIT: Duration = Duration::from_secs(3600);
+/// How long a request waits for an answer.
+const ASK_WAIT: Duration = Duration::from_secs(3600);
+
 /// The bounds that are in effect: the configuration's, else our own.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
@@ -25,23 +30,26 @@ pub(crate) struct Limits {
     pub(crate) descendants: usize,
     /// What a root and all below it may use.
     pub(crate) budget: Budget,
+    /// How long a turn waits for its budget to be raised before it fails.
+    pub(crate) wait: Duration,
     /// Whether a model may have subagents work in the background.
     pub(crate) background: bool,
-    /// When a request is decided that nobody answers, and how; absent if the configuration says nothing.
-    pub(crate) ask: Option<(Duration, AskThen)>,
+    /// When a request is decided that nobody answers, and how.
+    pub(crate) ask: (Duration, AskThen),
 }
 
 impl Limits {
     pub(crate) fn new(config: &Config) -> Self {
         let subagents = &config.subagents;
-        let then = config.ask.then.unwrap_or(AskThen::Reject);
+        let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs);
         Self {
             depth: config.subagent_depth.unwrap_or(DEPTH),
             at_once: subagents.at_once.unwrap_or(AT_ONCE).min(AT_ONCE_MAX) as usize,
             descendants: subagents.descendants.unwrap_or(DESCENDANTS) as usize,
             budget: subagents.budget.unwrap_or_default(),
+            wait: seconds(subagents.wait, BUDGET_WAIT),
             background: subagents.background.unwrap_or(true),
-            ask: config.ask.timeout.map(|seconds| (Duration::from_secs(seconds), then)),
+            ask: (seconds(config.ask.timeout, ASK_WAIT), config.ask.then.unwrap_or(AskThen::Reject)),
         }
     }
 }
