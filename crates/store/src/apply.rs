@@ -6,9 +6,9 @@ use api::{Event, EventBody, MessageId, Session, SessionId};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::batch::{Batch, Change, Op, Place, SessionRow};
+use crate::batch::{Batch, Change, Ended, Op, Place, SessionRow};
 use crate::error::StoreError;
-use crate::lease;
+use crate::{lease, ledger};
 use crate::row::{self, int, uint};
 
 /// Answers an ask that still waits.
@@ -63,27 +63,38 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
                 "INSERT OR REPLACE INTO status (session, json) VALUES (?1, ?2)",
                 params![session.as_str(), json],
             )?;
+            run(
+                conn,
+                "INSERT INTO turn (session, started) VALUES (?1, ?2)
+                 ON CONFLICT (session) DO UPDATE SET started = ?2, ended = NULL, error = NULL WHERE ended IS NOT NULL",
+                params![session.as_str(), api::now()],
+            )?;
         }
         Op::Status { session, status: None } => {
             run(conn, "DELETE FROM status WHERE session = ?1", [session.as_str()])?;
+            run(conn, "UPDATE turn SET ended = ?2 WHERE session = ?1", params![session.as_str(), api::now()])?;
         }
         Op::Session(row) => put_session(conn, row)?,
         Op::ChangeSession { id, change } => change_session(conn, place, id, change, applied)?,
         Op::DeleteSession(id) => delete_session(conn, id)?,
-        Op::Message { id, session, created, json, insert } => {
+        Op::Message { id, session, created, json, insert, ended } => {
             message(conn, id, session, *created, json, *insert)?;
+            if let Some(Ended(error)) = ended {
+                let sql = "UPDATE turn SET error = ?2 WHERE session = ?1 AND error IS NOT ?2";
+                run(conn, sql, params![session.as_str(), error])?;
+            }
         }
         Op::DeleteMessage(id) => {
             run(conn, "DELETE FROM part WHERE message = ?1", [id.as_str()])?;
             run(conn, "DELETE FROM inbox WHERE message = ?1", [id.as_str()])?;
             run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
         }
-        Op::Part { id, session, message, open, json } => {
+        Op::Part { id, session, message, open, running, json } => {
             run(
                 conn,
-                "INSERT INTO part (id, session, message, open, json) VALUES (?1, ?2, ?3, ?4, ?5)
-                 ON CONFLICT (id) DO UPDATE SET session = ?2, message = ?3, open = ?4, json = ?5",
-                params![id.as_str(), session.as_str(), message.as_str(), open, json],
+                "INSERT INTO part (id, session, message, open, running, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (id) DO UPDATE SET session = ?2, message = ?3, open = ?4, running = ?5, json = ?6",
+                params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
             )?;
         }
         Op::DeletePart(id) => {
@@ -144,6 +155,11 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
                 params![lease.session.as_str(), lease.owner, int(lease.epoch)],
             )?;
         }
+        Op::Usage { session, used } => ledger::add(conn, session.as_str(), used)?,
+        Op::Touched { session, file } => ledger::touch(conn, session.as_str(), file)?,
+        Op::Reserve(call) => ledger::reserve(conn, call)?,
+        Op::Spend { id, used } => ledger::spend(conn, id, used)?,
+        Op::Budget { session, budget, anew } => ledger::set_budget(conn, session, budget.as_ref(), *anew)?,
     }
     Ok(())
 }
@@ -241,6 +257,7 @@ fn message(
 }
 
 fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
+    ledger::forget(conn, id)?;
     for sql in [
         "DELETE FROM part WHERE session = ?1",
         "DELETE FROM message WHERE session = ?1",
