@@ -108,21 +108,22 @@ pub struct Shortage {
 
 impl std::fmt::Display for Shortage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let show = |amount: u64| match self.bound {
-            Bound::Cost => format!("${}", amount as f64 / 1e9),
+        let Self { session, bound, limit, spent, reserved, needed } = self;
+        let show = |amount: u64| match bound {
+            Bound::Cost => format!("${:.4}", amount as f64 / 1e9),
             Bound::Tokens => format!("{amount} tokens"),
             Bound::Steps => format!("{amount} steps"),
-            Bound::Seconds => format!("{amount} seconds"),
+            Bound::Seconds => format!("{amount} s"),
         };
-        write!(f, "The budget of session {} does not suffice: of {}, ", self.session, show(self.limit))?;
-        if self.bound == Bound::Seconds {
-            return write!(f, "{} have passed", show(self.spent));
+        let (limit, spent) = (show(*limit), show(*spent));
+        if *bound == Bound::Seconds {
+            return write!(f, "The budget of {session} is over: {spent} of {limit} have passed");
         }
-        write!(f, "{} are used", show(self.spent))?;
-        if self.reserved > 0 {
-            write!(f, ", {} are reserved by calls that run", show(self.reserved))?;
+        write!(f, "The budget of {session} does not suffice: {spent} of {limit} are used")?;
+        if *reserved > 0 {
+            write!(f, ", calls that run may take {}", show(*reserved))?;
         }
-        write!(f, ", and the next call may take {}", show(self.needed))
+        write!(f, ", the next call may take {}", show(*needed))
     }
 }
 
