@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod proxy;
 mod scenario;
+mod subagents;
 
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +16,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use testkit::{ModelServer, OpenCode, TempProject, trefoil_bin};
 use trefoil_client::{Client, Options};
+
+use proxy::{Proxy, Upstream};
 
 /// How long a server may take to answer for the first time.
 const START: Duration = Duration::from_secs(60);
@@ -35,10 +40,31 @@ async fn trefoil_does_what_every_host_does() {
     project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
     let (_server, client) = trefoil(&project).await;
     scenario::scenario(Arc::new(client.clone()), &project, model).await;
-    assert_eq!(client.features(), Features { cursor: true, ..Features::default() });
+    assert_eq!(client.features(), Features { cursor: true, steer: true, tree: true, budget: true });
     // Not for OpenCode, which would fetch ripgrep where there is none.
     let found = client.find_text(&Scope::new(project.directory()), "need.e", 5).await.unwrap();
     assert_eq!(found.iter().map(|line| (line.path.as_str(), line.line_number)).collect::<Vec<_>>(), [("notes.txt", 2)]);
+}
+
+#[tokio::test]
+async fn subagents_of_opencode_are_followed_through_a_cut() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    let server = OpenCode::start(&project, &scenario::config(&model));
+    let client = Client::new(&server.url(), Options::default()).unwrap();
+    client.ready(START).await.unwrap();
+    let proxy = Proxy::start(Upstream::Tcp(server.url().trim_start_matches("http://").to_owned())).await;
+    subagents::subagents(Arc::new(client), proxy, &project, model).await;
+}
+
+#[tokio::test]
+async fn subagents_of_trefoil_are_followed_through_a_cut() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
+    let (_server, client) = trefoil(&project).await;
+    let proxy = Proxy::start(Upstream::Unix(socket(&project))).await;
+    subagents::subagents(Arc::new(client), proxy, &project, model).await;
 }
 
 #[tokio::test]
@@ -72,13 +98,17 @@ async fn created(items: &mut BoxStream<'static, WatchItem>) -> SessionId {
 
 /// Trefoil's server on a socket in the project's temporary folder.
 async fn trefoil(project: &TempProject) -> (Server, Client) {
-    let socket = project.root().join("trefoil.sock");
+    let socket = socket(project);
     let mut command = project.command(trefoil_bin());
     command.arg("serve").arg("--socket").arg(&socket).stdout(Stdio::null());
     let server = Server(command.spawn().unwrap());
     let client = Client::new(&format!("unix:{}", socket.display()), Options::default()).unwrap();
     client.ready(START).await.unwrap();
     (server, client)
+}
+
+fn socket(project: &TempProject) -> PathBuf {
+    project.root().join("trefoil.sock")
 }
 
 /// Ends when dropped.
