@@ -12,7 +12,7 @@ use crate::{
     Agent, Budget, BudgetState, Cancelled, Command, Cursor, FileDiff, FileSource, Json, JsonMap, MessageId,
     MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId, PermissionReply, PermissionRequest, Project,
     Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId, SessionModel, SessionStatus, Skill, SteerInput,
-    Timestamp, Todo, Tree, WatchItem, WatchScope, part::AgentSource,
+    Timestamp, Todo, Tree, WatchItem, WatchScope, Worktree, WorktreeDiff, part::AgentSource,
 };
 
 /// What a [`Host`] method gives back.
@@ -552,6 +552,23 @@ pub trait Host: Send + Sync {
     fn background<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
         let _ = (scope, id, background);
         unsupported("Background tasks")
+    }
+
+    /// What was changed in the worktree of a session and is not merged.
+    fn worktree_diff<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
+        let _ = (scope, id);
+        unsupported("The worktree of a subagent")
+    }
+    /// Brings the changes of a session's worktree into the working tree that it was made from, all or none of them; gives
+    /// what was merged.
+    fn worktree_merge<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        let _ = (scope, id);
+        unsupported("The worktree of a subagent")
+    }
+    /// Removes the worktree of a session with its branch; gives what was thrown away.
+    fn worktree_discard<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        let _ = (scope, id);
+        unsupported("The worktree of a subagent")
     }
 
     // Asks.

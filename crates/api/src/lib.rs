@@ -22,8 +22,8 @@ mod rule;
 pub mod schema;
 mod session;
 mod status;
-mod text;
 mod subtree;
+mod text;
 mod tree;
 
 pub use agent::{Agent, AgentMode, Command, CommandSource, Skill};
@@ -45,7 +45,8 @@ pub use host::{
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{
-    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, now, slug, tool_call_id,
+    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at, now, slug,
+    tool_call_id,
 };
 pub use json::{Extra, Json, JsonMap, Usd};
 pub use message::{
@@ -64,8 +65,9 @@ pub use session::{
     Session, SessionModel, SessionRevert, SessionShare, SessionSummary, SessionTime, SessionTokens, Todo,
 };
 pub use status::{FormatterStatus, LspState, LspStatus, McpConfig, McpOAuth, McpOAuthConfig, McpResource, McpStatus};
-pub use text::strip_control;
 pub use subtree::Subtree;
+pub use text::strip_control;
 pub use tree::{
     Blocked, Bound, Budget, BudgetState, Cancelled, CurrentTool, SteerInput, Tree, TreeAsk, TreeNode, TreeState, Usage,
+    Worktree, WorktreeDiff,
 };

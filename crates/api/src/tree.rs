@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{MessageError, ModelRef, PromptPart, SessionId, Timestamp, Tokens, Usd};
+use crate::{FileStatus, MessageError, ModelRef, PromptPart, SessionId, Timestamp, Tokens, Usd};
 
 /// What a session of a tree does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -238,6 +238,36 @@ pub struct SteerInput {
     pub text: Option<String>,
     /// The message, as a prompt has it.
     pub parts: Vec<PromptPart>,
+}
+
+/// The git worktree that a subagent has for itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SessionWorktree")]
+pub struct Worktree {
+    /// The session that works in it.
+    #[serde(rename = "sessionID")]
+    pub session_id: SessionId,
+    /// Where it is.
+    pub directory: String,
+    /// Its branch.
+    pub branch: String,
+    /// The commit that its changes are counted from: where it began, or what was merged last.
+    pub base: String,
+    /// The working tree that gets its changes when they are merged.
+    pub target: String,
+    /// What was changed in it and is not merged.
+    pub files: Vec<FileStatus>,
+}
+
+/// What was changed in a worktree and is not merged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SessionWorktreeDiff")]
+pub struct WorktreeDiff {
+    /// The worktree.
+    #[serde(flatten)]
+    pub worktree: Worktree,
+    /// The changes as a patch that `git apply` takes.
+    pub patch: String,
 }
 
 /// What a cancel has stopped.

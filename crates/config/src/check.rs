@@ -80,7 +80,7 @@ impl Checker {
         match (shape, &mut *value) {
             (Shape::Any, _) | (Shape::Text, Json::String(_)) | (Shape::Flag, Json::Bool(_)) => true,
             (Shape::Number, Json::Number(_)) => true,
-            (Shape::Amount, Json::Number(number)) if number.as_f64().is_some_and(|n| n >= 0.0) => true,
+            (Shape::Amount, Json::Number(number)) if number.as_f64().is_some_and(|n| n > 0.0) => true,
             (Shape::Count(least), Json::Number(number)) => match whole(number) {
                 Some(count) if count >= *least => {
                     *value = count.into();
@@ -282,7 +282,7 @@ fn expected(shape: &Shape) -> String {
         Shape::Text => "a string".to_owned(),
         Shape::Flag => "true or false".to_owned(),
         Shape::Number => "a number".to_owned(),
-        Shape::Amount => "a number of at least 0".to_owned(),
+        Shape::Amount => "a number above 0".to_owned(),
         Shape::Count(least) => format!("a whole number of at least {least}"),
         Shape::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
         Shape::List(_) => "a list".to_owned(),
@@ -436,7 +436,7 @@ mod tests {
             "agent": {"a": {"budget": {}}, "b": {"isolation": "worktree"}},
         });
         assert_eq!((value.clone(), findings.len()), (left, 6), "{findings:?}");
-        assert!(findings[1].contains("subagents.budget.cost must be a number of at least 0"), "{findings:?}");
+        assert!(findings[1].contains("subagents.budget.cost must be a number above 0"), "{findings:?}");
         let keys: Vec<_> = foreign(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
         assert_eq!(keys, ["ask", "subagents", "agent.a.budget", "agent.b.isolation"]);
     }

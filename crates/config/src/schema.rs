@@ -10,7 +10,7 @@ pub(crate) enum Shape {
     Flag,
     /// Any number.
     Number,
-    /// A number, at least 0.
+    /// A number above 0.
     Amount,
     /// A whole number, at least this.
     Count(u64),
@@ -173,7 +173,7 @@ const COMMAND: Shape = Object(&[
     ("variant", Text),
     ("subtask", Flag),
 ]);
-const BUDGET: Shape = Object(&[("cost", Amount), ("tokens", Count(0)), ("steps", Count(0)), ("seconds", Count(0))]);
+const BUDGET: Shape = Object(&[("cost", Amount), ("tokens", Count(1)), ("steps", Count(1)), ("seconds", Count(1))]);
 const AGENT: Shape = Open(AGENT_FIELDS);
 /// The keys of an agent; others are options for its provider.
 pub(crate) const AGENT_FIELDS: &[Field] = &[

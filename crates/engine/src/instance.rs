@@ -16,6 +16,8 @@ use crate::{Inner, agents, models, task, template};
 /// A directory that sessions work in.
 pub(crate) struct Instance {
     pub(crate) directory: PathBuf,
+    /// Where its configuration comes from: the directory itself, or the one that its worktree was made from.
+    pub(crate) origin: PathBuf,
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) project: Project,
     pub(crate) place: Place,
@@ -31,8 +33,14 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) fn load(inner: &Inner, directory: &Path) -> Self {
-        let inputs = inner.inputs_at(directory);
-        let loaded = Arc::new(config::load(&inputs));
+        let isolated = inner.isolated_at(directory);
+        let origin = isolated.as_ref().map_or_else(|| directory.to_owned(), |isolated| PathBuf::from(&isolated.origin));
+        let inputs = inner.inputs_at(&origin);
+        let mut loaded = config::load(&inputs);
+        if let Some(isolated) = &isolated {
+            loaded.project.worktree = isolated.directory.clone().into();
+        }
+        let loaded = Arc::new(loaded);
         let output_dir = inputs.dirs.data.join("tool-output");
         let now = api::now();
         let project = Project {
@@ -45,8 +53,7 @@ impl Instance {
             time: ProjectTime { created: now, updated: now, initialized: None },
             sandboxes: Vec::new(),
         };
-        let place =
-            Place { directory: directory.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let place = Place { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
         let agents = agents::agents(&loaded, &output_dir.to_string_lossy());
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
@@ -62,6 +69,7 @@ impl Instance {
             options: Arc::new(options(inner, &loaded, output_dir)),
             limits: Limits::new(&loaded.config),
             directory: directory.to_owned(),
+            origin,
             agents,
             loaded,
             project,

@@ -41,8 +41,8 @@ pub(crate) struct Turn {
     pub(crate) options: Arc<tools::Options>,
     /// The calls of this turn as the model wrote them, to notice a model that turns in circles.
     pub(crate) called: Mutex<Vec<(String, String)>>,
-    /// Lets so many subagents of this turn work at once.
-    pub(crate) subagents: Semaphore,
+    /// Lets so many subagents of this session work at once.
+    pub(crate) subagents: Arc<Semaphore>,
 }
 
 impl Inner {
@@ -82,7 +82,7 @@ impl Turn {
     ) -> Self {
         let options = Arc::new(instance.options_for_session());
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
-        let subagents = Semaphore::new(instance.limits.at_once);
+        let subagents = inner.slots(&session_id, instance.limits.at_once);
         Self { inner, instance, session_id, lease, run, options, called: Mutex::default(), subagents }
     }
 
@@ -105,6 +105,9 @@ impl Turn {
         let mut looked = false;
         for round in 0.. {
             let Some(user) = conversation.next(&self.inner.store)? else {
+                if self.await_background(&conversation.pending).await? {
+                    continue;
+                }
                 if round == 0 && !(took_over || repaired) {
                     // Whoever started this saw a prompt that another run has answered since: nobody hears of it.
                     let mut batch = self.batch();
@@ -116,6 +119,7 @@ impl Turn {
                 break;
             };
             self.status(SessionStatus::Busy).await?;
+            self.wait_out_pause().await?;
             if round == 0 {
                 self.name(&conversation, &user)?;
             }
@@ -143,6 +147,9 @@ impl Turn {
         }
         if self.cancel().is_cancelled() {
             self.abandon(&mut conversation).await?;
+            if !self.run.is_parked() {
+                self.inner.end_background(&self.session_id).await?;
+            }
         }
         self.finish(&conversation, looked).await?;
         conversation.pending.clear();
@@ -270,7 +277,7 @@ pub(crate) fn assistant(
         mode: agent.to_owned(),
         agent: agent.to_owned(),
         path: AssistantPath {
-            cwd: instance.place.directory.to_string(),
+            cwd: instance.directory.to_string_lossy().into_owned(),
             root: instance.worktree().to_string_lossy().into_owned(),
         },
         cost: Usd::default(),
@@ -375,8 +382,8 @@ impl Conversation {
     }
 }
 
-/// What a message takes as JSON.
-fn size(message: &MessageWithParts) -> usize {
+/// What something takes as JSON.
+pub(crate) fn size(value: &impl serde::Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -390,7 +397,7 @@ fn size(message: &MessageWithParts) -> usize {
     }
     let mut count = Count(0);
     // What cannot be written as JSON could not be stored either.
-    let _ = serde_json::to_writer(&mut count, message);
+    let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 

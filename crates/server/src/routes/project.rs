@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, JsonBody, Maybe, Nothing};
 use crate::error::Error;
-use crate::git::Git;
+use exec::git::Git;
 use crate::operation::{Data, NoContent, Operation, operation};
 use crate::worktree::{self, Trees, WorktreeError};
 

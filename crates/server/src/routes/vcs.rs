@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::State;
 use crate::call::{Call, JsonBody, Nothing};
 use crate::error::Error;
-use crate::git::GitError;
+use exec::git::GitError;
 use crate::operation::{Data, Operation, Reply, operation};
 use crate::vcs::{FileDiff, FileStatus, Info, Since, Vcs};
 
