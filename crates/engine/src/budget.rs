@@ -1,7 +1,7 @@
 //! Budgets: what a session and all below it may use, and turns that wait because it does not suffice.
 //!
-//! The store decides: the commit that begins a call of a model reserves the most that the call may use, and fails if a
-//! budget above it has no room. Here is what happens then.
+//! The store decides: the commit that begins a call of a model reserves the most that the call may use, unless a budget
+//! above it has no room. Here is what happens then.
 
 use std::time::Duration;
 
@@ -99,21 +99,22 @@ impl Turn {
     /// Commits what begins a call of a model. As long as a budget has no room for it, the turn waits, visibly.
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
         let (mut news, mut freed) = (self.run.news(), self.inner.freed.0.subscribe());
-        let mut blocked: Option<Shortage> = None;
+        let mut blocked: Option<Box<Shortage>> = None;
         let deadline = Instant::now() + self.instance.limits.wait.min(WAIT_MAX);
+        if self.store().has_budgets()? {
+            // A call that is refused takes its commit with it, and what was held back must not go that way.
+            self.flush().await?;
+            self.inner.freed.tell();
+        }
         loop {
             let mut batch = self.batch();
+            batch.reserve(call);
             if blocked.is_some() {
                 self.unblock(&mut batch);
             }
-            batch.reserve(call);
             begin(&mut batch);
-            let shortage = match self.store().commit(batch).await {
-                Ok(_) => return Ok(Admission::Admitted),
-                Err(StoreError::Budget(shortage)) => *shortage,
-                Err(error) => return Err(error.into()),
-            };
-            let same = |before: &Shortage| (&before.session, before.bound) == (&shortage.session, shortage.bound);
+            let Some(shortage) = self.store().commit(batch).await?.shortage else { return Ok(Admission::Admitted) };
+            let same = |before: &Box<Shortage>| (&before.session, before.bound) == (&shortage.session, shortage.bound);
             if !blocked.as_ref().is_some_and(same) && deadline > Instant::now() {
                 self.block(&shortage, deadline).await?;
                 blocked = Some(shortage.clone());

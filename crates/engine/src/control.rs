@@ -198,6 +198,7 @@ impl Turn {
     pub(crate) async fn wait_out_pause(&self) -> Result<(), Error> {
         let mut news = self.run.news();
         while !self.cancel().is_cancelled() && self.inner.is_paused(&self.session_id)? {
+            self.flush().await?;
             tokio::select! {
                 () = self.cancel().cancelled() => {}
                 _ = news.changed() => {}

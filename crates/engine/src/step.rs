@@ -199,7 +199,7 @@ impl<'a> Step<'a> {
     /// The empty answer, so that clients have something to show, as soon as there is a budget for it.
     async fn open(&self) -> Result<Admission, Error> {
         let Some(call) = &self.reserved else { return Ok(Admission::Admitted) };
-        let status = EventBody::SessionStatus { session_id: call.session.clone(), status: SessionStatus::Busy };
+        let status = self.turn.status_event(SessionStatus::Busy);
         let begin = |batch: &mut Batch| {
             put_message(batch, &self.message);
             batch.event(status.clone());
@@ -277,7 +277,7 @@ impl<'a> Step<'a> {
             };
             if self.heard.bytes.is_none() {
                 let head = self.head();
-                self.put(Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() })).await?;
+                self.add(Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
             }
             self.heard.take(&event);
             match event {
@@ -295,7 +295,7 @@ impl<'a> Step<'a> {
     async fn write(&mut self, delta: &str, reasoning: bool) -> Result<(), StoreError> {
         let fits = |part: &Part| matches!(part, Part::Reasoning(_)) == reasoning;
         if !self.open.as_ref().is_some_and(fits) {
-            self.end_text(false).await?;
+            self.end_text(false);
             let (head, time) = (self.head(), PartTime { start: api::now(), end: None });
             let part = if reasoning {
                 Part::Reasoning(ReasoningPart {
@@ -333,8 +333,8 @@ impl<'a> Step<'a> {
     }
 
     /// The text that is being written is complete. `set_aside`: the model shall not see it again.
-    async fn end_text(&mut self, set_aside: bool) -> Result<(), StoreError> {
-        let Some(mut part) = self.open.take() else { return Ok(()) };
+    fn end_text(&mut self, set_aside: bool) {
+        let Some(mut part) = self.open.take() else { return };
         let end = Some(api::now());
         match &mut part {
             Part::Text(text) => {
@@ -344,13 +344,13 @@ impl<'a> Step<'a> {
             Part::Reasoning(text) => text.time.end = end,
             _ => {}
         }
-        self.put(part).await
+        self.add(part);
     }
 
     /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it. Calls that it
     /// began to write never were.
     async fn set_aside(&mut self) -> Result<(), StoreError> {
-        self.end_text(true).await?;
+        self.end_text(true);
         let mut batch = self.turn.batch();
         for (_, part) in self.pending_calls.drain() {
             let PartHead { id, session_id, message_id } = part.head;
@@ -373,7 +373,7 @@ impl<'a> Step<'a> {
     /// The model begins a call.
     async fn announce(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
         if let Some(Part::Reasoning(_)) = self.open {
-            self.end_text(false).await?;
+            self.end_text(false);
         }
         let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
         let call_id = if id.is_empty() || !self.known.insert(id.clone()) { api::tool_call_id() } else { id };
@@ -490,8 +490,9 @@ impl<'a> Step<'a> {
             self.join(&used).await?;
             return Err(Error::Parked);
         }
-        self.end_text(false).await?;
+        self.end_text(false);
         if !self.calls.is_empty() {
+            self.turn.flush().await?;
             self.join(&used).await?;
         }
         self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;
@@ -522,7 +523,7 @@ impl<'a> Step<'a> {
         self.message.structured = structured;
         let over = self.last && reason == FinishReason::ToolCalls;
         let stop = error.is_some() || self.message.structured.is_some() || self.rejected || over;
-        self.settle(target, reason, error, stop, &used).await?;
+        self.settle(target, reason, error, stop, &used);
         if stop {
             return Ok(Next::Stop);
         }
@@ -542,16 +543,16 @@ impl<'a> Step<'a> {
         })
     }
 
-    /// Writes the end of the step: one commit, so that cost and outcome are never apart.
-    /// With the last step the prompts are done, so that a crash right after it does not ask the model again.
-    async fn settle(
+    /// The end of the step, in one commit, so that cost and outcome are never apart: that of the turn's end, or of its next
+    /// step's begin. With the last step its prompts are done, so that a crash right after it does not ask the model again.
+    fn settle(
         &mut self,
         target: &Target,
         reason: FinishReason,
         error: Option<MessageError>,
         stop: bool,
         used: &api::Usage,
-    ) -> Result<(), Error> {
+    ) {
         let usage = self.heard.usage.unwrap_or_default();
         let (cost, tokens) = (models::cost(&target.model, &usage), models::tokens(&usage));
         let mut batch = self.turn.batch();
@@ -599,9 +600,7 @@ impl<'a> Step<'a> {
                 batch.dequeue(prompt);
             }
         }
-        self.commit(batch.durable()).await?;
-        self.turn.inner.freed.tell();
-        Ok(())
+        self.turn.hold(batch.durable());
     }
 
     fn has_tools(&self) -> bool {
@@ -612,12 +611,12 @@ impl<'a> Step<'a> {
         PartHead::new(&self.turn.session_id, &self.message.id)
     }
 
-    async fn put(&mut self, part: Part) -> Result<(), StoreError> {
+    /// Adds a part; its row goes out with the next commit.
+    fn add(&mut self, part: Part) {
         let mut batch = self.turn.batch();
         put_part(&mut batch, &part);
-        self.commit(batch).await?;
+        self.turn.hold(batch);
         self.parts.push(part);
-        Ok(())
     }
 
     async fn commit(&self, batch: Batch) -> Result<(), StoreError> {

@@ -43,6 +43,8 @@ pub(crate) struct Turn {
     pub(crate) called: Mutex<Vec<(String, String)>>,
     /// Lets so many subagents of this session work at once.
     pub(crate) subagents: Arc<Semaphore>,
+    /// What goes out with the next commit, because that follows at once: a commit costs more than what it writes.
+    held: Mutex<Option<Batch>>,
 }
 
 impl Inner {
@@ -83,7 +85,17 @@ impl Turn {
         let options = Arc::new(instance.options_for_session());
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
         let subagents = inner.slots(&session_id, instance.limits.at_once);
-        Self { inner, instance, session_id, lease, run, options, called: Mutex::default(), subagents }
+        Self {
+            inner,
+            instance,
+            session_id,
+            lease,
+            run,
+            options,
+            called: Mutex::default(),
+            subagents,
+            held: Mutex::default(),
+        }
     }
 
     /// Gives the conversation as it is in the rows then.
@@ -100,8 +112,7 @@ impl Turn {
         };
         self.know(&conversation);
         let mut unknown = 0;
-        // Clients are told `busy` before every look for work. The last one, which finds none, goes with the end: a commit
-        // of its own would cost a tenth of a short turn.
+        // Clients are told `busy` before every look for work, the last one included.
         let mut looked = false;
         for round in 0.. {
             let Some(user) = conversation.next(&self.inner.store)? else {
@@ -118,7 +129,9 @@ impl Turn {
                 looked = true;
                 break;
             };
-            self.status(SessionStatus::Busy).await?;
+            let mut batch = self.batch();
+            batch.event(self.status_event(SessionStatus::Busy));
+            self.hold(batch);
             self.wait_out_pause().await?;
             if round == 0 {
                 self.name(&conversation, &user)?;
@@ -148,6 +161,7 @@ impl Turn {
         if self.cancel().is_cancelled() {
             self.abandon(&mut conversation).await?;
             if !self.run.is_parked() {
+                self.flush().await?;
                 self.inner.end_background(&self.session_id).await?;
             }
         }
@@ -178,9 +192,29 @@ impl Turn {
         }
     }
 
-    /// A batch of this turn: refused once somebody else holds the session.
+    /// A batch of this turn, with what was held back: refused once somebody else holds the session.
     pub(crate) fn batch(&self) -> Batch {
-        Batch::new(&self.instance.place).fence(&self.lease)
+        let held = crate::lock(&self.held).take();
+        held.unwrap_or_else(|| Batch::new(&self.instance.place).fence(&self.lease))
+    }
+
+    /// Leaves a batch to the next commit of this turn. Only for what that commit follows at once: before a wait it must go
+    /// out by itself.
+    pub(crate) fn hold(&self, batch: Batch) {
+        let mut held = crate::lock(&self.held);
+        match &mut *held {
+            Some(held) => held.append(batch),
+            None => *held = Some(batch),
+        }
+    }
+
+    /// Sends out what was held back.
+    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
+        let held = crate::lock(&self.held).take();
+        match held {
+            Some(batch) => self.store().commit(batch).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -194,8 +228,12 @@ impl Turn {
     /// Says what the session does.
     pub(crate) async fn status(&self, status: SessionStatus) -> Result<(), StoreError> {
         let mut batch = self.batch();
-        batch.event(EventBody::SessionStatus { session_id: self.session_id.clone(), status });
+        batch.event(self.status_event(status));
         self.store().commit(batch).await.map(drop)
+    }
+
+    pub(crate) fn status_event(&self, status: SessionStatus) -> EventBody {
+        EventBody::SessionStatus { session_id: self.session_id.clone(), status }
     }
 
     /// A new assistant message that answers a prompt.
@@ -219,7 +257,7 @@ impl Turn {
     async fn finish(&self, conversation: &Conversation, looked: bool) -> Result<(), Error> {
         let mut batch = self.batch().durable();
         if looked {
-            batch.event(EventBody::SessionStatus { session_id: self.session_id.clone(), status: SessionStatus::Busy });
+            batch.event(self.status_event(SessionStatus::Busy));
         }
         let filter = AskFilter { session: Some(self.session_id.clone()), ..AskFilter::default() };
         for ask in self.store().permissions(&filter)? {
@@ -235,13 +273,13 @@ impl Turn {
         }
         self.idle(&mut batch);
         self.store().commit(batch).await?;
+        self.inner.freed.tell();
         Ok(())
     }
 
     pub(crate) fn idle(&self, batch: &mut Batch) {
-        let session_id = self.session_id.clone();
-        batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status: SessionStatus::Idle });
-        batch.event(EventBody::SessionIdle { session_id });
+        batch.event(self.status_event(SessionStatus::Idle));
+        batch.event(EventBody::SessionIdle { session_id: self.session_id.clone() });
         batch.release(&self.lease);
     }
 

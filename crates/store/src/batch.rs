@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::lease::Lease;
-use crate::ledger::Reservation;
+use crate::ledger::{Reservation, Shortage};
 use crate::text;
 
 /// Where events happen. Cheap to clone.
@@ -36,6 +36,8 @@ pub struct Committed {
     pub last: Option<Cursor>,
     /// The new version of each record that was written (not of those removed), in order.
     pub versions: Vec<u64>,
+    /// Why nothing was written of what follows [`Batch::reserve`].
+    pub shortage: Option<Box<Shortage>>,
 }
 
 /// Which kind of ask a row is.
@@ -159,6 +161,15 @@ impl Batch {
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
+    }
+
+    /// Takes in what another batch of the same place and lease writes, after its own.
+    pub fn append(&mut self, other: Batch) {
+        self.durable |= other.durable;
+        self.ops.extend(other.ops);
+        if let Some(why) = other.invalid {
+            self.refuse(why);
+        }
     }
 
     /// Whether there is nothing to write.
@@ -348,8 +359,8 @@ impl Batch {
         self.ops.push(Op::Touched { session: session.clone(), file: file.to_owned() });
     }
 
-    /// A call of a model is about to begin. The whole batch fails with [`StoreError::Budget`](crate::StoreError::Budget)
-    /// if a budget of its session or one above has no room for the most that the call may use.
+    /// A call of a model is about to begin. If a budget of its session or one above has no room for the most that the call
+    /// may use, nothing of what follows in this batch is written, and [`Committed::shortage`] says why.
     pub fn reserve(&mut self, call: &Reservation) {
         self.ops.push(Op::Reserve(Box::new(call.clone())));
     }

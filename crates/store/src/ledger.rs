@@ -232,13 +232,16 @@ fn put(conn: &Connection, session: &str, above: bool, numbers: &[i64]) -> Result
     Ok(())
 }
 
-/// Reserves the most that a call of a model may use, if every budget above it allows that.
-pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<(), StoreError> {
-    let bounded = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM budget)")?.query_row([], |row| row.get(0))?;
-    if bounded {
+pub(crate) fn has_budgets(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM budget)")?.query_row([], |row| row.get(0))?)
+}
+
+/// Reserves the most that a call of a model may use, or says which budget above it has no room.
+pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<Option<Shortage>, StoreError> {
+    if has_budgets(conn)? {
         for session in path(conn, wanted.session.as_str())? {
             if let Some(shortage) = shortage(conn, &session, wanted)? {
-                return Err(StoreError::Budget(Box::new(shortage)));
+                return Ok(Some(shortage));
             }
         }
     }
@@ -257,7 +260,7 @@ pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<(), Sto
         int(wanted.most_tokens),
         nanos(wanted.most_cost),
     ])?;
-    Ok(())
+    Ok(None)
 }
 
 fn shortage(conn: &Connection, session: &str, wanted: &Reservation) -> Result<Option<Shortage>, StoreError> {
