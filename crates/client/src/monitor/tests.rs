@@ -440,6 +440,56 @@ fn asks_end_with_their_turn() {
 }
 
 #[test]
+fn asks_that_come_and_go_in_a_gap_are_told() {
+    let mut tree = tree();
+    play(&mut tree, &[created("ses_a", "ses_root"), prompted("ses_a", 3), status("ses_a", "busy")]);
+    let ask = |id: &str| {
+        let ask =
+            json!({"id": id, "sessionID": "ses_a", "permission": "bash", "patterns": [], "metadata": {}, "always": []});
+        Ask::Permission(serde_json::from_value(ask).unwrap())
+    };
+    let read = |asks: Vec<Ask>| {
+        let busy = |session| ReadSession { session, status: SessionStatus::Busy, messages: Vec::new() };
+        let sessions = vec![busy(session("ses_root", None)), busy(session("ses_a", Some("ses_root")))];
+        Read { sessions, asks, truncated: false }
+    };
+    let told = tree.resync(read(vec![ask("per_1")]), false);
+    assert!(matches!(&told[..], [MonitorEvent::ChildAsked { ask, .. }] if ask.id() == "per_1"), "{told:?}");
+    let told = tree.resync(read(vec![ask("per_2")]), false);
+    let [MonitorEvent::ChildAnswered { ask_id, .. }, MonitorEvent::ChildAsked { ask, .. }] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((ask_id.as_str(), ask.id()), ("per_1", "per_2"));
+}
+
+#[test]
+fn text_neither_doubles_nor_goes_back() {
+    let mut tree = tree();
+    let text = |text: &str, time: Value| json!({"id": "prt_1", "sessionID": "ses_a", "messageID": "msg_5", "type": "text", "text": text, "time": time});
+    let updated = |part: Value| event("message.part.updated", json!({"sessionID": "ses_a", "part": part, "time": 1}));
+    let delta = |delta: &str| {
+        let place =
+            json!({"sessionID": "ses_a", "messageID": "msg_5", "partID": "prt_1", "field": "text", "delta": delta});
+        event("message.part.delta", place)
+    };
+    let said = |tree: &Tree| tree.snapshot().sessions.remove(1).progress.text;
+    let EventBody::MessageUpdated { info, .. } = step("ses_a", 5, 0.0, None).body else { panic!() };
+    let part: Part = serde_json::from_value(text("one two", json!({"start": 1}))).unwrap();
+    let busy = |session, messages| ReadSession { session, status: SessionStatus::Busy, messages };
+    let child = busy(session("ses_a", Some("ses_root")), vec![MessageWithParts { info: *info, parts: vec![part] }]);
+    let sessions = vec![busy(session("ses_root", None), Vec::new()), child];
+    tree.resync(Read { sessions, ..Read::default() }, false);
+    // It was in what was read.
+    tree.apply(&delta(" two"));
+    assert_eq!(said(&tree), "one two");
+    play(&mut tree, &[updated(text("one two", json!({"start": 1}))), delta(" three")]);
+    assert_eq!(said(&tree), "one two three");
+    play(&mut tree, &[updated(text("one two three!", json!({"start": 1, "end": 2})))]);
+    play(&mut tree, &[updated(text("", json!({"start": 1}))), delta("one")]);
+    assert_eq!(said(&tree), "one two three!", "a text that is whole does not change");
+}
+
+#[test]
 fn an_error_that_is_overcome_is_no_failure() {
     let mut tree = tree();
     play(&mut tree, &[created("ses_a", "ses_root"), prompted("ses_a", 3), status("ses_a", "busy")]);
