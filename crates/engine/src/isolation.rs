@@ -449,7 +449,8 @@ impl Inner {
 
     /// The folders that look like worktrees made here.
     fn strays(&self) -> Vec<(SessionId, PathBuf)> {
-        let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let entries =
+            |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let trees = entries(&self.isolated_folder()).flat_map(|project| entries(&project).collect::<Vec<_>>());
         let tree = |path: PathBuf| Some((SessionId::parse(path.file_name()?.to_str()?).ok()?, path));
         trees.filter_map(tree).take(STRAYS_MAX).collect()

@@ -121,7 +121,8 @@ impl Git {
         match self.judge(arguments, input).await? {
             (true, output) => Ok(output),
             (false, output) => {
-                let output = String::from_utf8_lossy(&output[..output.len().min(MAX_ERRORS as usize)]).trim().to_owned();
+                let output =
+                    String::from_utf8_lossy(&output[..output.len().min(MAX_ERRORS as usize)]).trim().to_owned();
                 let name = arguments.first().copied().unwrap_or_default();
                 Err(GitError::Refused(if output.is_empty() { format!("git {name} says no") } else { output }))
             }
@@ -172,7 +173,10 @@ impl Git {
 }
 
 /// Has the kernel kill it when the thread that starts it ends. Those are the runtime's own, which live as long as we do.
-#[expect(unsafe_code, reason = "std has no word for it; what is done between fork and exec must be, and is, fit for it")]
+#[expect(
+    unsafe_code,
+    reason = "std has no word for it; what is done between fork and exec must be, and is, fit for it"
+)]
 fn die_with_us(command: &mut Command) {
     // SAFETY: the closure allocates nothing, takes no lock and makes one async-signal-safe system call.
     unsafe {
