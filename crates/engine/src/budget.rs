@@ -98,24 +98,26 @@ pub(crate) fn of_task(instance: &Instance, task: &Input, of_root: bool) -> Resul
 impl Turn {
     /// Commits what begins a call of a model. As long as a budget has no room for it, the turn waits, visibly.
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
-        let (mut news, mut freed) = (self.run.news(), self.inner.freed.0.subscribe());
-        let mut blocked: Option<Box<Shortage>> = None;
+        let mut news = self.run.news();
+        let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
         let deadline = Instant::now() + self.instance.limits.wait.min(WAIT_MAX);
-        if self.store().has_budgets()? {
-            // A call that is refused takes its commit with it, and what was held back must not go that way.
-            self.flush().await?;
-            self.inner.freed.tell();
-        }
         loop {
+            // Before the try, or what is left meanwhile would be missed.
+            let mut freed = self.inner.freed.0.subscribe();
             let mut batch = self.batch();
             batch.reserve(call);
             if blocked.is_some() {
                 self.unblock(&mut batch);
             }
             begin(&mut batch);
-            let Some(shortage) = self.store().commit(batch).await?.shortage else { return Ok(Admission::Admitted) };
-            let same = |before: &Box<Shortage>| (&before.session, before.bound) == (&shortage.session, shortage.bound);
-            if !blocked.as_ref().is_some_and(same) && deadline > Instant::now() {
+            let committed = self.store().commit(batch).await?;
+            if std::mem::take(&mut first) {
+                // The end of the last step went out with it.
+                self.inner.freed.tell();
+            }
+            let Some(shortage) = committed.shortage else { return Ok(Admission::Admitted) };
+            let same = blocked.as_ref().is_some_and(|b| (&b.session, b.bound) == (&shortage.session, shortage.bound));
+            if !same && deadline > Instant::now() {
                 self.block(&shortage, deadline).await?;
                 blocked = Some(shortage.clone());
             }

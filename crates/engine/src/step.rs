@@ -492,7 +492,6 @@ impl<'a> Step<'a> {
         }
         self.end_text(false);
         if !self.calls.is_empty() {
-            self.turn.flush().await?;
             self.join(&used).await?;
         }
         self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;

@@ -44,9 +44,10 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
         let call = ledger::reservation(MessageId::new().as_str(), &session, 0, &prompt, &target.model);
         let mut batch = Batch::new(&instance.place);
         batch.reserve(&call);
-        if let Err(error) = inner.store.commit(batch).await {
-            tracing::debug!(%session, %error, "no title");
-            return;
+        match inner.store.commit(batch).await {
+            Ok(committed) if committed.shortage.is_none() => {}
+            Ok(_) => return,
+            Err(error) => return tracing::debug!(%session, %error, "no title"),
         }
         let mut heard = Heard::default();
         let work = tokio::time::timeout(PATIENCE, ask(&inner, &target, prompt, &mut heard));

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::batch::{Batch, Change, Ended, Op, Place, SessionRow};
 use crate::error::StoreError;
+use crate::ledger::Shortage;
 use crate::{lease, ledger};
 use crate::row::{self, int, uint};
 
@@ -25,6 +26,8 @@ pub(crate) struct Applied {
     pub versions: Vec<u64>,
     /// Rows it added to the log.
     pub logged: u64,
+    /// Which budget had no room, and how many changes stand before what needed it: only those were made.
+    pub short: Option<(usize, Box<Shortage>)>,
 }
 
 pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreError> {
@@ -38,7 +41,13 @@ pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreEr
         }
     }
     let mut applied = Applied::default();
-    for op in &batch.ops {
+    for (before, op) in batch.ops.iter().enumerate() {
+        if let Op::Reserve(call) = op
+            && let Some(shortage) = ledger::reserve(conn, call)?
+        {
+            applied.short = Some((before, Box::new(shortage)));
+            break;
+        }
         apply(conn, &batch.place, op, &mut applied)?;
     }
     Ok(applied)
@@ -157,7 +166,8 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         }
         Op::Usage { session, used } => ledger::add(conn, session.as_str(), used)?,
         Op::Touched { session, file } => ledger::touch(conn, session.as_str(), file)?,
-        Op::Reserve(call) => ledger::reserve(conn, call)?,
+        // Decides about what follows, so it is done there.
+        Op::Reserve(_) => {}
         Op::Spend { id, used } => ledger::spend(conn, id, used)?,
         Op::Budget { session, budget, anew } => ledger::set_budget(conn, session, budget.as_ref(), *anew)?,
     }

@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 
 use api::{MessageId, SessionId};
 
-use crate::ledger::Shortage;
-
 /// What is wrong with the database as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
@@ -84,9 +82,6 @@ pub enum StoreError {
         /// The version that the caller expected.
         expected: u64,
     },
-    /// A budget has no room for the next call of a model.
-    #[error("{0}")]
-    Budget(Box<Shortage>),
     /// There is no such session.
     #[error("There is no session {id}; it may have been deleted")]
     NoSession {

@@ -232,13 +232,10 @@ fn put(conn: &Connection, session: &str, above: bool, numbers: &[i64]) -> Result
     Ok(())
 }
 
-pub(crate) fn has_budgets(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM budget)")?.query_row([], |row| row.get(0))?)
-}
-
 /// Reserves the most that a call of a model may use, or says which budget above it has no room.
 pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<Option<Shortage>, StoreError> {
-    if has_budgets(conn)? {
+    let bounded = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM budget)")?.query_row([], |row| row.get(0))?;
+    if bounded {
         for session in path(conn, wanted.session.as_str())? {
             if let Some(shortage) = shortage(conn, &session, wanted)? {
                 return Ok(Some(shortage));

@@ -43,10 +43,11 @@ fn call(id: &str, session: &SessionId, most: u64) -> Reservation {
     }
 }
 
-async fn reserve(store: &Store, call: &Reservation) -> Result<(), StoreError> {
+/// Whether there is room for a call.
+async fn reserve(store: &Store, call: &Reservation) -> Result<(), Box<Shortage>> {
     let mut batch = batch();
     batch.reserve(call);
-    store.commit(batch).await.map(drop)
+    store.commit(batch).await.unwrap().shortage.map_or(Ok(()), Err)
 }
 
 async fn budget(store: &Store, session: &SessionId, budget: Budget) {
@@ -55,11 +56,8 @@ async fn budget(store: &Store, session: &SessionId, budget: Budget) {
     store.commit(batch).await.unwrap();
 }
 
-fn shortage(result: Result<(), StoreError>) -> Shortage {
-    match result.unwrap_err() {
-        StoreError::Budget(shortage) => *shortage,
-        other => panic!("{other}"),
-    }
+fn shortage(result: Result<(), Box<Shortage>>) -> Shortage {
+    *result.unwrap_err()
 }
 
 #[derive(Debug, Clone)]
@@ -198,6 +196,26 @@ async fn a_budget_has_room_for_the_most_that_calls_may_use() {
 }
 
 #[tokio::test]
+async fn without_room_only_what_stands_before_the_call_is_written() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let root = put(&store, None).await;
+    budget(&store, &root, Budget { tokens: Some(5), ..Budget::default() }).await;
+    let mut watch = store.watch(WatchScope::All, None).unwrap();
+    let mut batch = batch();
+    batch.event(toast("before"));
+    batch.reserve(&call("a", &root, 6));
+    batch.event(toast("after"));
+    batch.usage(&root, &used(1));
+    let committed = store.commit(batch).await.unwrap();
+    assert_eq!(committed.shortage.unwrap().needed, 6);
+    store.commit(toast_batch("next")).await.unwrap();
+    let told = [next_frame(&mut watch).await, next_frame(&mut watch).await].map(|frame| toast_text(&frame).unwrap());
+    assert_eq!(told, ["before", "next"]);
+    assert_eq!(store.usage(&root).unwrap().0, Usage::default());
+}
+
+#[tokio::test]
 async fn every_bound_holds_and_the_nearest_budget_is_named() {
     let temp = Temp::new();
     let store = temp.open();
@@ -259,8 +277,7 @@ async fn nobody_overshoots_together() {
                         batch.spend(&call.id, &used(90));
                         store.commit(batch).await.unwrap();
                     }
-                    Err(StoreError::Budget(_)) => {}
-                    Err(other) => panic!("{other}"),
+                    Err(_) => {}
                 }
                 let state = store.budget(&root).unwrap().unwrap();
                 assert!(state.spent.tokens.unwrap() + state.reserved.tokens.unwrap() <= 1000, "{state:?}");

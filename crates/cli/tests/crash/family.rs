@@ -4,7 +4,7 @@ use api::{EventBody, MessageWithParts, Part, Session, ToolPart, ToolState, Watch
 use futures::{FutureExt as _, StreamExt as _};
 use store::{SessionQuery, Store};
 
-use crate::facts::interrupted;
+use crate::facts::{assert_counted, interrupted};
 use crate::lab::Lab;
 
 /// A parent that has a child run a command.
@@ -25,6 +25,13 @@ impl Family {
         let prompts = family.messages(family.child.as_ref()).into_iter().filter(|m| m.info.as_user().is_some());
         assert!(prompts.count() <= 1);
         assert!(lab.effects() <= 1, "P3: the child's command ran twice");
+        let mut all = 0;
+        for session in family.child.iter().chain(&family.parent) {
+            assert_counted(&family.store, &session.id, &family.messages(Some(session)));
+            let (own, total) = family.store.usage(&session.id).unwrap();
+            all += own.all_tokens();
+            assert_eq!(total.all_tokens(), all, "a parent's total has what its child used");
+        }
         family
     }
 

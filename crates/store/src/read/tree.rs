@@ -201,11 +201,6 @@ impl Store {
         self.read(|conn| ledger::reservations(conn, Some(session)))
     }
 
-    /// Whether any session has a budget.
-    pub fn has_budgets(&self) -> Result<bool, StoreError> {
-        self.read(ledger::has_budgets)
-    }
-
     /// A session's budget with what is left of it, if it has one.
     pub fn budget(&self, session: &SessionId) -> Result<Option<BudgetState>, StoreError> {
         self.read(|conn| {
