@@ -1,6 +1,8 @@
 //! An engine on a temporary project, driven by the scripted model.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
+pub mod family;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
