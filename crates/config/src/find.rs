@@ -137,8 +137,12 @@ pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -
 
 /// The user's own file that has the last word; one of Trefoil's if there is none yet.
 pub(crate) fn global_file(inputs: &Inputs) -> PathBuf {
-    let ours = inputs.dirs.config.last().cloned().unwrap_or_else(|| inputs.home.join(".trefoil"));
-    last_file(inputs, &[], SourceKind::Global).unwrap_or_else(|| ours.join("trefoil.json"))
+    last_file(inputs, &[], SourceKind::Global).unwrap_or_else(|| global_folder(inputs).join("trefoil.json"))
+}
+
+/// The user's own folder that is Trefoil's alone.
+pub(crate) fn global_folder(inputs: &Inputs) -> PathBuf {
+    inputs.dirs.config.last().cloned().unwrap_or_else(|| inputs.home.join(".trefoil"))
 }
 
 /// The file of the directory itself that has the last word; one that OpenCode reads too if there is none yet.
