@@ -103,7 +103,7 @@ pub fn asks_then(text: &str) -> Value {
 
 /// Agents that may have subagents of their own.
 pub fn leads() -> Lab {
-    let lead = json!({"mode": "subagent", "description": "l", "permission": {"task": "allow"}});
+    let lead = json!({"mode": "subagent", "description": "l", "permission": {"task": "allow", "question": "allow"}});
     Lab::with(json!({"subagent_depth": 3, "permission": ask(), "agent": {"lead": lead}}))
 }
 
