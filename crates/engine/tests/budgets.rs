@@ -171,16 +171,24 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
         assert_eq!((paid(&node.own), node.state), ((STEP, 1, 0), TreeState::Idle), "nobody runs it, nothing is guessed yet");
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
         engine.recover(Some(&session)).await.unwrap();
-        events.wait_idle(&session).await;
+        events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
+        let node = engine.tree(&scope, &session).await.unwrap().sessions.remove(0);
+        assert_eq!((node.own.steps, node.own.estimated_steps), (2, 1));
     });
-    doomed(&project, async |engine| {
-        assert_eq!(engine.recover(None).await.unwrap(), 0);
-        let used = engine.tree(&scope, &session).await.unwrap().sessions.remove(0).own;
-        // The first step and the one after the recovery were reported, the one between them was cut off.
-        assert_eq!((used.steps, used.estimated_steps, used.tool_calls), (3, 1, 1));
-        assert_eq!(used.all_tokens() - used.estimated_tokens, 2 * STEP);
-        assert!(used.estimated_tokens > 100, "the prompt was read");
-    });
+    // The second crash is the last: the turn is given up, and the call that it cut off is counted as well.
+    for recovered in [1, 0] {
+        doomed(&project, async |engine| {
+            let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
+            assert_eq!(engine.recover(None).await.unwrap(), recovered);
+            if recovered > 0 {
+                events.wait_idle(&session).await;
+            }
+            let used = engine.tree(&scope, &session).await.unwrap().sessions.remove(0).own;
+            assert_eq!((used.steps, used.estimated_steps, used.tool_calls), (3, 2, 1));
+            assert_eq!(used.all_tokens() - used.estimated_tokens, STEP, "what was reported stays as it was");
+            assert!(used.estimated_tokens > 200, "the prompt was read twice");
+        });
+    }
 }
 
 #[tokio::test]
@@ -192,6 +200,13 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = event.body.clone() else { unreachable!() };
     drop(events);
+    // The report comes after the call, and nobody is told of it.
+    let written = async {
+        while node(&lab, &session).await.own.steps == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(testkit::WAIT, written).await.unwrap();
     lab.restart().await;
     let before = node(&lab, &session).await;
     assert_eq!(paid(&before.own), (STEP, 1, 0), "it is written while the call waits");
