@@ -94,7 +94,7 @@ pub struct Budget {
     /// Calls of a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// Seconds on the clock since the budget began to count.
+    /// Seconds on the clock since the first bound of seconds was set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
 }
@@ -118,7 +118,7 @@ pub enum Bound {
 pub struct BudgetState {
     /// What may be used.
     pub limit: Budget,
-    /// What was used by the session and all below it since the budget began to count.
+    /// What the session and all that ever were below it used; the seconds since a bound of seconds was set.
     pub spent: Budget,
     /// What running calls of models may still use.
     pub reserved: Budget,

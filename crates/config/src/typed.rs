@@ -139,7 +139,7 @@ pub struct SubagentsConfig {
     pub at_once: Option<u32>,
     /// The most sessions below one root.
     pub descendants: Option<u32>,
-    /// What a root and all below it may use.
+    /// What each task of a root and all below it may use, unless its agent or the call says otherwise.
     pub budget: Option<Budget>,
     /// How many seconds a turn waits for its budget to be raised before it fails.
     pub wait: Option<u64>,

@@ -66,8 +66,12 @@ impl Inner {
             return Ok(state);
         }
         let total = self.store.usage(id).map_err(stored)?.1;
-        let spent =
-            Budget { cost: Some(total.cost), tokens: Some(total.all_tokens()), steps: Some(total.steps), seconds: None };
+        let spent = Budget {
+            cost: Some(total.cost),
+            tokens: Some(total.all_tokens()),
+            steps: Some(total.steps),
+            seconds: None,
+        };
         Ok(BudgetState { limit: Budget::default(), spent, reserved: Budget::default() })
     }
 }
@@ -76,9 +80,11 @@ impl Inner {
 pub(crate) fn check(budget: &Budget) -> Result<(), String> {
     let zero = budget.tokens == Some(0) || budget.steps == Some(0) || budget.seconds == Some(0);
     if zero || budget.cost.is_some_and(|cost| !(cost.0 > 0.0 && cost.0.is_finite())) {
-        return Err("Every bound of a budget must be more than zero. Leave a bound out to lift it, or pause the session \
+        return Err(
+            "Every bound of a budget must be more than zero. Leave a bound out to lift it, or pause the session \
                     to hold it"
-            .to_owned());
+                .to_owned(),
+        );
     }
     Ok(())
 }
@@ -144,8 +150,7 @@ impl Turn {
     /// Shows that the turn waits.
     async fn block(&self, shortage: &Shortage, deadline: Instant) -> Result<(), StoreError> {
         let message = shortage.to_string();
-        let blocked =
-            Blocked { bound: shortage.bound, session_id: shortage.session.clone(), message: message.clone() };
+        let blocked = Blocked { bound: shortage.bound, session_id: shortage.session.clone(), message: message.clone() };
         let left = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX);
         let (session_id, next) = (self.session_id.clone(), api::now().saturating_add(left));
         let mut batch = self.batch();

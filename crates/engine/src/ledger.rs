@@ -29,7 +29,8 @@ pub(crate) fn reservation(id: &str, session: &SessionId, steps: u64, prompt: &Pr
     let options = ANSWER_OPTIONS.iter().filter_map(|name| prompt.settings.options.get(*name)?.as_u64());
     let answer = options.max().or(prompt.settings.max_output).unwrap_or(ANSWER);
     let (likely, most) = (tokens(bytes) + pictures, (bytes as u64).div_ceil(FEWEST_BYTES) + pictures);
-    let cost = |input: u64, price: f64, output: u64| Usd((input as f64 * price + output as f64 * model.cost.output.0) / 1e6);
+    let cost =
+        |input: u64, price: f64, output: u64| Usd((input as f64 * price + output as f64 * model.cost.output.0) / 1e6);
     let cache = &model.cost.cache;
     let dearest = model.cost.input.0.max(cache.read.0).max(cache.write.0);
     Reservation {
@@ -107,7 +108,8 @@ fn measure(prompt: &Prompt) -> (usize, u64) {
             }
         };
     }
-    bytes += prompt.tools.iter().map(|tool| tool.name.len() + tool.description.len() + size(&tool.schema)).sum::<usize>();
+    bytes +=
+        prompt.tools.iter().map(|tool| tool.name.len() + tool.description.len() + size(&tool.schema)).sum::<usize>();
     (bytes, pictures)
 }
 

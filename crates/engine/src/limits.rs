@@ -28,7 +28,7 @@ pub(crate) struct Limits {
     pub(crate) at_once: usize,
     /// The most sessions below one root.
     pub(crate) descendants: usize,
-    /// What a root and all below it may use.
+    /// What each task of a root and all below it may use, unless its agent or the call says otherwise.
     pub(crate) budget: Budget,
     /// How long a turn waits for its budget to be raised before it fails.
     pub(crate) wait: Duration,

@@ -138,10 +138,7 @@ async fn a_call_that_was_aborted_is_estimated() {
 }
 
 /// An engine that dies as a process does: nothing of it runs on, and nothing is tidied up.
-fn doomed<T: Send>(
-    project: &TempProject,
-    life: impl AsyncFnOnce(Engine) -> T + Send,
-) -> T {
+fn doomed<T: Send>(project: &TempProject, life: impl AsyncFnOnce(Engine) -> T + Send) -> T {
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -161,14 +158,19 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
         let input = CreateSession { title: Some("t".to_owned()), ..CreateSession::default() };
         let session = engine.create_session(&scope, input).await.unwrap().id;
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
-        let turn = json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "0123456789abcdef", "silence_ms": 60_000 }]);
+        let turn =
+            json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "0123456789abcdef", "silence_ms": 60_000 }]);
         engine.prompt_async(&scope, &session, prompt(&script(turn))).await.unwrap();
         events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
         session
     });
     doomed(&project, async |engine| {
         let node = engine.tree(&scope, &session).await.unwrap().sessions.remove(0);
-        assert_eq!((paid(&node.own), node.state), ((STEP, 1, 0), TreeState::Idle), "nobody runs it, nothing is guessed yet");
+        assert_eq!(
+            (paid(&node.own), node.state),
+            ((STEP, 1, 0), TreeState::Idle),
+            "nobody runs it, nothing is guessed yet"
+        );
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
         engine.recover(Some(&session)).await.unwrap();
         events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
@@ -236,7 +238,9 @@ async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
     assert_eq!((held.state, held.blocked.as_ref()), (TreeState::Blocked, Some(&why)));
     assert_eq!(held.budget.unwrap().spent.steps, Some(1));
     limit(&lab, &session, steps(2)).await;
-    events.wait_for(|body| matches!(body, EventBody::SessionTree { state: TreeState::Running, blocked: None, .. })).await;
+    events
+        .wait_for(|body| matches!(body, EventBody::SessionTree { state: TreeState::Running, blocked: None, .. }))
+        .await;
     events.wait_idle(&session).await;
     let done = node(&lab, &session).await;
     assert_eq!((done.state, done.blocked, paid(&done.own)), (TreeState::Idle, None, (2 * STEP, 2, 0)));
@@ -332,7 +336,8 @@ async fn time_is_a_bound_too() {
     let session = lab.session().await;
     limit(&lab, &session, Budget { seconds: Some(1), ..Budget::default() }).await;
     let mut events = lab.recorder().await;
-    start(&lab, &session, json!([{ "delay_ms": 1100, "tools": [["glob", {"pattern": "*"}]] }, { "text": "late" }])).await;
+    start(&lab, &session, json!([{ "delay_ms": 1100, "tools": [["glob", {"pattern": "*"}]] }, { "text": "late" }]))
+        .await;
     let why = blocked(&mut events, &session).await;
     assert_eq!(why.bound, Bound::Seconds);
     // A raise does not begin anew.
@@ -423,7 +428,10 @@ async fn a_tree_shows_who_asks_and_what_runs() {
     assert_eq!(child.tool.as_ref().unwrap().tool, "bash");
     assert_eq!((root.asks.len(), child.asks.len()), (1, 1));
     assert_eq!((root.asks[0].id.as_str(), &root.asks[0].session_id), (ask.id.as_str(), &child.session_id));
-    assert_eq!((&root.asks[0].path[..], &child.asks[0].path[..]), (&["build", "general"].map(String::from)[..], &["general".to_owned()][..]));
+    assert_eq!(
+        (&root.asks[0].path[..], &child.asks[0].path[..]),
+        (&["build", "general"].map(String::from)[..], &["general".to_owned()][..])
+    );
     assert_eq!(root.asks[0].text, "bash: true");
     assert!(root.ended.is_none() && root.started.is_some());
     // What comes after the cursor is news.

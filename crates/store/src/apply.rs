@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::batch::{Batch, Change, Ended, Op, Place, SessionRow};
 use crate::error::StoreError;
 use crate::ledger::Shortage;
-use crate::{lease, ledger};
 use crate::row::{self, int, uint};
+use crate::{lease, ledger};
 
 /// Answers an ask that still waits.
 const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";

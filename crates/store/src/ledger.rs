@@ -398,7 +398,8 @@ pub(crate) fn held(conn: &Connection, session: &str, but: &str) -> Result<Budget
 
 /// The calls that run, or were cut off: of one session, or all.
 pub(crate) fn reservations(conn: &Connection, of: Option<&SessionId>) -> Result<Vec<Reservation>, StoreError> {
-    const ALL: &str = "SELECT id, session, steps, prompt, prompt_cost, output_price, most_tokens, most_cost FROM reservation";
+    const ALL: &str =
+        "SELECT id, session, steps, prompt, prompt_cost, output_price, most_tokens, most_cost FROM reservation";
     let mut statement = match of {
         Some(_) => conn.prepare_cached(&format!("{ALL} WHERE session = ?1 ORDER BY id"))?,
         None => conn.prepare_cached(&format!("{ALL} ORDER BY id"))?,

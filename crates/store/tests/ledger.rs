@@ -270,14 +270,11 @@ async fn nobody_overshoots_together() {
             let call = call(&number.to_string(), &child, 100);
             let mut admitted = 0;
             for _ in 0..3 {
-                match reserve(&store, &call).await {
-                    Ok(()) => {
-                        admitted += 1;
-                        let mut batch = batch();
-                        batch.spend(&call.id, &used(90));
-                        store.commit(batch).await.unwrap();
-                    }
-                    Err(_) => {}
+                if reserve(&store, &call).await.is_ok() {
+                    admitted += 1;
+                    let mut batch = batch();
+                    batch.spend(&call.id, &used(90));
+                    store.commit(batch).await.unwrap();
                 }
                 let state = store.budget(&root).unwrap().unwrap();
                 assert!(state.spent.tokens.unwrap() + state.reserved.tokens.unwrap() <= 1000, "{state:?}");
@@ -324,8 +321,11 @@ async fn what_was_used_before_there_was_a_ledger_is_in_it() {
     let root = below(None);
     let mut child = below(Some(&root.id));
     child.cost = Some(Usd(0.25));
-    child.tokens = Some(serde_json::from_value(json!({"input": 5, "output": 6, "reasoning": 0,
-        "cache": {"read": 1, "write": 0}})).unwrap());
+    child.tokens = Some(
+        serde_json::from_value(json!({"input": 5, "output": 6, "reasoning": 0,
+        "cache": {"read": 1, "write": 0}}))
+        .unwrap(),
+    );
     for session in [&root, &child] {
         let json = serde_json::to_string(session).unwrap();
         old.execute(
