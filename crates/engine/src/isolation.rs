@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Batch, Place, StoreError};
 
+use crate::bound::Bond;
 use crate::delegate::Ending;
 use crate::error::stored;
 use crate::instance::Instance;
@@ -402,6 +403,15 @@ impl Inner {
         Ok(self.store.holder(session)?.is_some_and(|holder| holder.alive))
     }
 
+    /// Whether a session works, or will.
+    fn is_wanted(&self, session: &SessionId) -> Result<bool, StoreError> {
+        let bound = |bond: &Bond| bond.bound.child == *session;
+        Ok(self.runs(session)?
+            || !self.store.inbox(session)?.is_empty()
+            || Bond::waiting(&self.store)?.iter().any(bound)
+            || Bond::background(&self.store)?.iter().any(bound))
+    }
+
     /// Removes worktrees that no session has; with `unused` those of idle sessions too, where nothing is unmerged, and
     /// folders of which nothing is known.
     async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, StoreError> {
@@ -413,7 +423,7 @@ impl Inner {
                 // Whoever makes it still may not have come to its session.
                 None if self.runs(&isolated.parent)? => continue,
                 None => self.remove_worktree(id, isolated).await,
-                Some(_) if !unused || self.runs(id)? || !self.store.inbox(id)?.is_empty() => continue,
+                Some(_) if !unused || self.is_wanted(id)? => continue,
                 Some(_) => match isolated.changed(self.scratch()).await {
                     Ok((files, _)) if files.is_empty() => self.remove_worktree(id, isolated).await,
                     Ok(_) => continue,
