@@ -88,12 +88,13 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
 }
 
 /// The things that can be missing, as hosts name them.
-const THINGS: [&str; 12] = [
+const THINGS: [&str; 13] = [
     "session",
     "message",
     "part",
     "permission request",
     "question request",
+    "worktree",
     "file",
     "project",
     "agent",
