@@ -67,7 +67,7 @@ async fn mcp_servers_are_told_but_not_connected() {
     assert_eq!(rig.send(Method::POST, "/mcp", Some(add)).await.0, 400);
     assert_eq!(rig.get("/lsp").await, json!([]));
     assert_eq!(rig.get("/formatter").await, json!([]));
-    assert_eq!(rig.get("/experimental/capabilities").await, json!({ "backgroundSubagents": false }));
+    assert_eq!(rig.get("/experimental/capabilities").await, json!({ "backgroundSubagents": true }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
