@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{HostError, MessageId, Part, PartId, PromptInput, PromptPart, SessionId, SessionStatus};
+use futures::future::try_join_all;
 use store::{Batch, StoreError};
 use tokio::sync::Semaphore;
 
@@ -63,8 +64,9 @@ impl Inner {
         });
     }
 
-    /// Follows the tasks in the background of a session and all below it, or all that there are.
-    pub(crate) fn follow_all(self: &Arc<Self>, only: Option<&SessionId>) -> Result<(), StoreError> {
+    /// Follows the tasks in the background of a session and all below it, or all that there are. Gives their sessions.
+    pub(crate) fn follow_all(self: &Arc<Self>, only: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
+        let mut followed = Vec::new();
         for bond in Bond::background(&self.store)? {
             let wanted = match only {
                 Some(only) => self.is_within(&bond.bound.session, only)?,
@@ -72,9 +74,10 @@ impl Inner {
             };
             if wanted && self.was_left(&bond)? {
                 self.follow(&bond.part, Held::default());
+                followed.push(bond.bound.child);
             }
         }
-        Ok(())
+        Ok(followed)
     }
 
     /// Whether the call of a task has ended. One that was cut off is run again, and follows its child itself.
@@ -150,18 +153,22 @@ impl Inner {
         Err(HostError::Conflict(format!("The task of {part} is being changed by others all the time")))
     }
 
-    /// Ends what a session has left in the background: it was stopped itself. The reports stand in its conversation, but
-    /// do not wake it.
-    pub(crate) async fn end_background(self: &Arc<Self>, session: &SessionId) -> Result<(), HostError> {
+    /// Ends what sessions have left in the background, for they are stopped themselves. The reports stand in their
+    /// conversations, but do not wake them. Gives the children, which may still work.
+    pub(crate) async fn forget_background(
+        self: &Arc<Self>,
+        of: impl Fn(&SessionId) -> bool,
+    ) -> Result<Vec<SessionId>, HostError> {
         let mut bonds = Bond::background(&self.store).map_err(stored)?;
-        bonds.retain(|bond| bond.bound.session == *session);
-        for bond in &bonds {
-            self.deliver(&bond.part, &Ending::Cancelled, false).await?;
-        }
-        for bond in &bonds {
-            self.call_off(&bond.bound.child).await?;
-        }
-        Ok(())
+        bonds.retain(|bond| of(&bond.bound.session));
+        try_join_all(bonds.iter().map(|bond| self.deliver(&bond.part, &Ending::Cancelled, false))).await?;
+        Ok(bonds.into_iter().map(|bond| bond.bound.child).collect())
+    }
+
+    /// Ends what a session has left in the background, and waits until nothing of it works.
+    pub(crate) async fn end_background(self: &Arc<Self>, session: &SessionId) -> Result<(), HostError> {
+        let children = self.forget_background(|id| id == session).await?;
+        try_join_all(children.iter().map(|child| self.call_off(child))).await.map(drop)
     }
 
     /// Lets a session go on without waiting for its tasks, or has it wait for those in the background. The id of a child

@@ -128,13 +128,8 @@ impl Inner {
     pub(crate) async fn stop_tree(self: &Arc<Self>, session: Session) -> Result<Vec<SessionId>, HostError> {
         let top = session.id.clone();
         let tree = self.tree(session).map_err(stored)?;
-        let is_member = |id: &SessionId| tree.iter().any(|session| session.id == *id);
         // First of all, or the end of a child would wake its caller.
-        for bond in Bond::background(&self.store).map_err(stored)? {
-            if is_member(&bond.bound.session) {
-                self.deliver(&bond.part, &Ending::Cancelled, false).await?;
-            }
-        }
+        self.forget_background(|id| tree.iter().any(|session| session.id == *id)).await?;
         // A parent is told before its children, or it would go on with the news that one was stopped. What it spawns after
         // we have looked it stops itself, before it ends.
         for session in &tree {

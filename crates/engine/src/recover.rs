@@ -4,6 +4,7 @@
 //! (it waited for a permission), so it runs now; with it the call may have happened, is marked as interrupted and never
 //! repeated silently. A call that waited for a subagent goes on waiting for the same one. Text that was written stays.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::{
@@ -30,18 +31,19 @@ const INTERRUPTED: &str = "interrupted: Trefoil stopped while this call ran, so 
 const NOT_RUN: &str = "interrupted: Trefoil stopped before this call was complete; it did not run.";
 
 impl Inner {
-    /// Starts the turns that nobody runs any more: of one session, or of all. Returns how many.
+    /// Starts the turns that nobody runs any more: of one session and what it has in the background, or of all. Returns
+    /// how many.
     pub(crate) fn resume(self: &Arc<Self>, only: Option<&api::SessionId>) -> Result<usize, Error> {
-        let mut resumed = 0;
+        let mut resumed = HashSet::new();
         for session in self.store.unfinished()? {
             let wanted = only.is_none_or(|only| *only == session);
             if wanted && self.runs.get(&session).is_none() && !self.store.holder(&session)?.is_some_and(|h| h.alive) {
                 self.start(&session);
-                resumed += 1;
+                resumed.insert(session);
             }
         }
-        self.follow_all(only)?;
-        Ok(resumed)
+        resumed.extend(self.follow_all(only)?);
+        Ok(resumed.len())
     }
 }
 

@@ -18,14 +18,13 @@ pub fn bash(command: &str) -> Value {
     json!(["bash", { "command": command }])
 }
 
-/// Where commands need a permission: an ask holds a subagent until it is answered. But for the one that the demo runs,
-/// which is what answers a report.
+/// Where commands need a permission: an ask holds a subagent until it is answered.
 pub fn asking() -> Lab {
     Lab::with(json!({"permission": ask()}))
 }
 
 pub fn ask() -> Value {
-    json!({"bash": {"*": "ask", "git status *": "allow"}})
+    json!({"bash": "ask"})
 }
 
 pub async fn start(lab: &Lab, session: &SessionId, steps: Value) {
