@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
+mod agents;
 mod cancel;
 mod config;
 mod errors;
@@ -11,3 +12,4 @@ mod run;
 mod serve;
 mod sessions;
 mod terminal;
+mod worktrees;

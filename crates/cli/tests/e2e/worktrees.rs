@@ -1,8 +1,14 @@
 //! `trefoil worktree …`: what subagents changed beside, also after a crash at any moment.
 
-use serde_json::{Value, json};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::mpsc;
 
-use crate::rig::{Rig, finish, spawn};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::WAIT;
+
+use crate::rig::{Rig, finish, signal, spawn};
 
 /// Where an agent has worktrees, and the steps of a turn that has it write a file.
 fn forge() -> (Rig, Value) {
@@ -83,4 +89,24 @@ fn a_crash_leaves_nothing_that_is_not_cleaned() {
         assert_eq!(rig.project.git(&["branch", "--format=%(refname:short)"]), "main", "after {commits} commits");
     }
     assert!(written > 2, "{written}");
+}
+
+/// A git that hangs holds a pipe open until it dies.
+#[test]
+fn git_dies_with_the_program() {
+    let (rig, steps) = forge();
+    rig.play(steps, &["go"]).expect(0);
+    let pipe = rig.pipe("alive");
+    let git = rig.project.write_home("bin/git", format!("#!/bin/sh\nexec 3>{}\nexec sleep 1000\n", pipe.display()));
+    std::fs::set_permissions(&git, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut list = rig.command(&["worktree", "list"]);
+    list.env("PATH", format!("{}:{}", git.parent().unwrap().display(), std::env::var("PATH").unwrap()));
+    let mut program = spawn(list);
+    // Opened only when git runs.
+    let mut alive = std::fs::File::open(pipe).unwrap();
+    signal(program.id(), Signal::KILL);
+    program.wait().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(alive.read(&mut [0])));
+    assert_eq!(receiver.recv_timeout(WAIT).unwrap().unwrap(), 0, "git is gone");
 }
