@@ -45,8 +45,7 @@ pub use host::{
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{
-    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at, now, slug,
-    tool_call_id,
+    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at, now, slug, tool_call_id,
 };
 pub use json::{Extra, Json, JsonMap, Usd};
 pub use message::{

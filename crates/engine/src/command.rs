@@ -11,11 +11,11 @@ use exec::Spec;
 use store::Batch;
 use tokio_util::sync::CancellationToken;
 
+use crate::Inner;
 use crate::error::stored;
 use crate::input::file_part;
 use crate::instance::Instance;
 use crate::template::{self, Piece};
-use crate::Inner;
 
 /// A shell piece of a template takes at most this long,
 const SHELL_TIMEOUT: Duration = Duration::from_secs(30);

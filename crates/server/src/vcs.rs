@@ -8,7 +8,6 @@ use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, PATCH, Scratch};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-
 /// Lines around a change that are as good as all.
 const WHOLE_FILE: u32 = 1_000_000;
 
