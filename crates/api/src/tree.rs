@@ -142,7 +142,7 @@ pub struct Blocked {
 pub struct CurrentTool {
     /// Its name.
     pub tool: String,
-    /// What it does, if it says so.
+    /// What it is about, in a line, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Since when.

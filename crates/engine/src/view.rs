@@ -18,6 +18,9 @@ use crate::isolation::WORKTREE;
 /// The variant that stands for none.
 const NO_VARIANT: &str = "default";
 
+/// How much is told of what a call is about: a command can be long.
+const MAX_TITLE: usize = 200;
+
 /// What records say about sessions.
 struct Notes {
     paused: HashSet<String>,
@@ -162,7 +165,9 @@ fn reserve(sum: &mut Budget, call: &Reservation) {
 
 fn current(tool: &ToolPart) -> Option<CurrentTool> {
     let ToolState::Running(running) = &tool.state else { return None };
-    Some(CurrentTool { tool: tool.tool.clone(), title: running.title.clone(), since: running.time.start })
+    let subject: String = tool.subject().lines().next().unwrap_or_default().chars().take(MAX_TITLE).collect();
+    let title = Some(subject).filter(|subject| !subject.is_empty());
+    Some(CurrentTool { tool: tool.tool.clone(), title, since: running.time.start })
 }
 
 fn model(model: SessionModel) -> ModelRef {

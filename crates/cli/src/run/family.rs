@@ -86,6 +86,11 @@ impl Family {
         true
     }
 
+    /// Whether there is nobody but the session itself.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
     /// Whether some of them work.
     pub fn live(&self) -> bool {
         self.members.values().any(|member| member.state.is_live())

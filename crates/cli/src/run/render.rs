@@ -332,20 +332,7 @@ pub fn label(tool: &ToolPart) -> String {
     {
         return format!("{agent}: {description}");
     }
-    let title = match &tool.state {
-        ToolState::Completed(done) => done.title.as_str(),
-        ToolState::Running(running) => running.title.as_deref().unwrap_or_default(),
-        ToolState::Pending(_) | ToolState::Error(_) => "",
-    };
-    if !title.is_empty() {
-        return title.to_string();
-    }
-    let input = tool.state.input();
-    ["command", "filePath", "pattern", "path", "url", "name", "description", "prompt"]
-        .iter()
-        .find_map(|key| input.get(key).and_then(Json::as_str))
-        .unwrap_or_default()
-        .to_string()
+    tool.subject().to_string()
 }
 
 /// How a call ended, in a word or two.

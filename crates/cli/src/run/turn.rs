@@ -216,18 +216,23 @@ impl Turn {
     }
 
     /// Whether subagents still work in the background, and the session now waits for them: their reports are worth a turn.
+    /// So is one that has just come.
     async fn waits_for_subagents(&mut self) -> bool {
-        if !self.family.live() || self.seen.cancelled || self.blocked.is_some() {
+        if self.family.is_empty() || self.seen.cancelled || self.blocked.is_some() {
             return false;
         }
-        match self.host.background(&self.scope, &self.session, false).await {
+        let waits = match self.host.background(&self.scope, &self.session, false).await {
             Ok(waits) => waits,
-            Err(error) => {
+            Err(error) if self.family.live() => {
                 let error = api::strip_control(&error.to_string()).into_owned();
                 self.note(&format!("subagents go on in the background, and are not waited for: {error}\n"));
-                false
+                return false;
             }
-        }
+            Err(_) => return false,
+        };
+        // We may not have been told yet of the turn that waits.
+        self.busy |= waits;
+        waits || self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| !waiting.is_empty())
     }
 
     /// Whether nothing of the session's tree runs or is about to.

@@ -11,5 +11,6 @@ mod rig;
 mod run;
 mod serve;
 mod sessions;
+mod subagents;
 mod terminal;
 mod worktrees;
