@@ -289,3 +289,39 @@ fn a_task_whose_recovery_is_killed_too_is_given_up_with_its_child() {
     }
     panic!("the recovery has no end");
 }
+
+/// The same, but the subagent works in the background.
+fn backgrounding() -> Lab {
+    let lab = Lab::new(json!([]), json!({}), &[]);
+    let child = json!([{ "tools": [["bash", { "command": COMMAND }]] }, { "text": "Child end." }]);
+    let prompt = format!("SCRIPT: {child}");
+    let input = json!({ "description": "Run it", "prompt": prompt, "subagent_type": "general", "background": true });
+    let steps = json!([{ "tools": [["task", input]] }, { "text": "Begun." }]);
+    let rules = json!({ "rules": [{ "when": { "glob": "go" }, "steps": steps }], "default": [{ "text": "Noted." }] });
+    lab.project.write_home("script.json", rules.to_string());
+    lab
+}
+
+#[test]
+fn a_task_in_the_background_survives_a_kill_at_every_commit_and_is_reported_once() {
+    let at_work = AtomicU64::new(0);
+    each_commit(|number| {
+        let lab = backgrounding();
+        let ran = lab.send(Some(number));
+        if ran.killed() {
+            lab.wait_for_silence();
+            let killed = Family::read(&lab);
+            at_work.fetch_add(u64::from(killed.at_work()), Ordering::Relaxed);
+            let resumed = lab.resume(None);
+            assert!(matches!(resumed.code, Some(0..=2)), "{}", resumed.stderr);
+            lab.wait_for_silence();
+            if killed.parent.is_some() {
+                lab.again().expect(0);
+            }
+        }
+        lab.wait_for_silence();
+        Family::read(&lab).check_reported(&lab);
+        ran.killed()
+    });
+    assert!(at_work.into_inner() > 5, "the sweep came by the child's work");
+}

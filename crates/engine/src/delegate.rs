@@ -101,6 +101,10 @@ impl Work {
         ]);
         if self.bound.background.is_some() {
             metadata.insert("background".to_owned(), true.into());
+            // As OpenCode: a task that was moved has it from then on, one that was begun so when its call ends.
+            if self.input["background"] != true {
+                metadata.insert("jobId".to_owned(), json!(self.bound.child));
+            }
         }
         metadata
     }
