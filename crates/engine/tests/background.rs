@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::slice::from_ref;
+
 use api::{EventBody, Host, PermissionReplyKind, SessionId, SessionStatus, ToolState};
 use common::family::{
     answer, ask, asked, asking, asks_then, background, bash, children, error, is_idle, leads, lives, only_child,
@@ -111,7 +113,7 @@ async fn failures_and_cancels_are_reported_too() {
     assert_eq!(reports(&lab, &session).await, [failed]);
     let (session, child) = launched(&lab).await;
     asked(&mut asks).await;
-    assert_eq!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions, [child.clone()]);
+    assert_eq!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions, from_ref(&child));
     assert!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions.is_empty());
     reported(&mut events, &session).await;
     let told = reports(&lab, &session).await;
@@ -317,7 +319,7 @@ async fn so_many_work_at_once_in_the_background_too_and_one_that_waits_can_be_ca
     let children = children(&lab, &session).await;
     let waiting = children.iter().find(|child| child.id != ask.session_id).unwrap().id.clone();
     assert!(lab.messages(&waiting).await.is_empty());
-    assert_eq!(lab.engine.cancel(&lab.scope, &waiting).await.unwrap().sessions, [waiting.clone()]);
+    assert_eq!(lab.engine.cancel(&lab.scope, &waiting).await.unwrap().sessions, from_ref(&waiting));
     assert!(lab.engine.cancel(&lab.scope, &waiting).await.unwrap().sessions.is_empty());
     reported(&mut events, &session).await;
     answer(&lab, &ask, PermissionReplyKind::Once).await;
@@ -342,7 +344,7 @@ async fn a_call_that_waits_for_its_turn_can_be_cancelled_or_moved() {
     let mut waiting = children(&lab, &session).await;
     waiting.retain(|child| child.id != ask.session_id);
     let (cancelled, moved) = (&waiting[0].id, &waiting[1].id);
-    assert_eq!(lab.engine.cancel(&lab.scope, cancelled).await.unwrap().sessions, [cancelled.clone()]);
+    assert_eq!(lab.engine.cancel(&lab.scope, cancelled).await.unwrap().sessions, from_ref(cancelled));
     assert!(lab.engine.background(&lab.scope, moved, true).await.unwrap());
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     let later = asked(&mut asks).await;

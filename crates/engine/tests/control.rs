@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::slice::from_ref;
+
 use api::{EventBody, Host, HostError, MessageError, PermissionReplyKind, SessionId, SteerInput, ToolState, TreeState};
 use common::family::{
     answer, ask, asked, asking, asks_then, bash, children, error, last, leads, lives, only_child, output, place, ready,
@@ -159,7 +161,7 @@ async fn what_is_paused_can_be_stopped_and_is_not_paused_any_more() {
     lab.engine.pause(&lab.scope, &child, true).await.unwrap();
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     while_others_work(&lab).await;
-    assert_eq!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions, [child.clone()]);
+    assert_eq!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions, from_ref(&child));
     assert!(!lab.engine.pause(&lab.scope, &child, false).await.unwrap());
     events.wait_idle(&session).await;
     assert_eq!(error(&lab.tools(&session).await[0]), "Task cancelled");

@@ -280,7 +280,7 @@ async fn leftovers_are_found_and_cleaned() {
     assert_eq!(lab.engine.worktrees().await.unwrap()[0].worktree.files.len(), 1);
     lab.engine.worktree_merge(&lab.scope, &kept.id).await.unwrap();
     assert_eq!(lab.project.read("x.txt"), "x\n");
-    assert_eq!(lab.engine.clean_worktrees(true).await.unwrap().removed, [kept.directory.clone()]);
+    assert_eq!(lab.engine.clean_worktrees(true).await.unwrap().removed, std::slice::from_ref(&kept.directory));
     assert_eq!(state(&lab), ("main".to_owned(), 0));
 }
 
