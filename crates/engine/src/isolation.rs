@@ -10,6 +10,7 @@ mod linked;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{FileStatus, HostError, Json, Session, SessionId, Worktree, WorktreeDiff};
 use exec::git::{Git, GitError};
@@ -34,6 +35,8 @@ const TREES_MAX: usize = 200;
 const FILES_MAX: usize = 50;
 /// The most folders without a record that are looked at.
 const STRAYS_MAX: usize = 1000;
+/// How old one must be to be removed: another database may know it, and be at work there.
+const STRAY_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A worktree and where it belongs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -413,7 +416,7 @@ impl Inner {
     }
 
     /// Removes worktrees that no session has; with `unused` those of idle sessions too, where nothing is unmerged, and
-    /// folders of which nothing is known.
+    /// old ones of which nothing is known.
     async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, StoreError> {
         let _one = self.worktrees.lock().await;
         let mut cleaned = CleanedWorktrees::default();
@@ -457,17 +460,20 @@ impl Inner {
         Ok(cleaned)
     }
 
-    /// The folders that look like worktrees made here.
+    /// The old folders that look like worktrees made here.
     fn strays(&self) -> Vec<(SessionId, PathBuf)> {
         let entries =
             |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let trees = entries(&self.isolated_folder()).flat_map(|project| entries(&project).collect::<Vec<_>>());
         let tree = |path: PathBuf| Some((SessionId::parse(path.file_name()?.to_str()?).ok()?, path));
-        trees.filter_map(tree).take(STRAYS_MAX).collect()
+        // Git writes this file once.
+        let made = |path: &Path| path.join(".git").symlink_metadata().and_then(|file| file.modified());
+        let old =
+            |(_, path): &(_, PathBuf)| made(path).is_ok_and(|made| made.elapsed().is_ok_and(|age| age >= STRAY_AGE));
+        trees.filter_map(tree).filter(old).take(STRAYS_MAX).collect()
     }
 
-    /// Removes a folder of which the database knows nothing: it may belong to another one, so it must be a worktree, and
-    /// its changes stay on its branch.
+    /// Removes a worktree of which the database knows nothing; its changes stay on its branch.
     async fn remove_stray(&self, id: &SessionId, directory: &Path) -> Result<(bool, String), GitError> {
         let git = Git::new(directory);
         let common = git.text(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await?;
@@ -510,7 +516,7 @@ impl Engine {
     }
 
     /// Removes worktrees that crashes and deletions left behind; with `unused` also those that hold nothing unmerged, and
-    /// folders of which the database knows nothing.
+    /// those of which the database has known nothing for a day.
     pub async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, HostError> {
         self.inner.clean_worktrees(unused).await.map_err(stored)
     }

@@ -313,6 +313,9 @@ async fn a_crash_before_the_session_leaves_what_the_next_start_cleans() {
     let cleaned = lab.engine.clean_worktrees(false).await.unwrap();
     assert_eq!((cleaned.removed.len(), cleaned.kept.len(), cleaned.problems), (1, 0, vec![]));
     assert_eq!(state(&lab), (format!("main trefoil/{stray}"), 1), "of the other nothing is known");
+    assert_eq!(lab.engine.clean_worktrees(true).await.unwrap(), Default::default(), "another database may know it");
+    let made = std::fs::File::options().append(true).open(folder.join(stray.as_str()).join(".git")).unwrap();
+    made.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600)).unwrap();
     let cleaned = lab.engine.clean_worktrees(true).await.unwrap();
     assert_eq!((cleaned.removed.len(), cleaned.problems), (1, vec![]));
     assert_eq!(state(&lab), ("main".to_owned(), 0));
