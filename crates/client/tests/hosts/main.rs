@@ -11,7 +11,10 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{CreateSession, EventBody, Features, Host, Scope, SessionId, WatchItem, WatchScope};
+use api::{
+    Budget, CreateSession, Cursor, EventBody, Features, Host, HostError, Scope, SessionId, SteerInput, TreeState,
+    WatchItem, WatchScope,
+};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use testkit::{ModelServer, OpenCode, TempProject, trefoil_bin};
@@ -65,6 +68,38 @@ async fn subagents_of_trefoil_are_followed_through_a_cut() {
     let (_server, client) = trefoil(&project).await;
     let proxy = Proxy::start(Upstream::Unix(socket(&project))).await;
     subagents::subagents(Arc::new(client), proxy, &project, model).await;
+}
+
+/// What only Trefoil does, with a session that does nothing; trees at work are the business of the server's own tests.
+#[tokio::test]
+async fn trefoil_leads_trees() {
+    let project = TempProject::new();
+    let scope = Scope::new(project.directory());
+    let (_server, client) = trefoil(&project).await;
+    let root = client.create_session(&scope, CreateSession::default()).await.unwrap().id;
+    let input = CreateSession { parent_id: Some(root.clone()), ..CreateSession::default() };
+    let child = client.create_session(&scope, input).await.unwrap().id;
+    let tree = client.tree(&scope, &root).await.unwrap();
+    let nodes: Vec<_> = tree.sessions.iter().map(|node| (&node.session_id, node.depth, node.state)).collect();
+    assert_eq!(nodes, [(&root, 0, TreeState::Idle), (&child, 1, TreeState::Idle)]);
+    assert!(tree.cursor.unwrap().parse::<Cursor>().is_ok());
+    let budget = Budget { steps: Some(3), ..Budget::default() };
+    assert_eq!(client.budget(&scope, &root, budget).await.unwrap().limit, budget);
+    let zero = Budget { steps: Some(0), ..Budget::default() };
+    assert!(matches!(client.budget(&scope, &root, zero).await, Err(HostError::Invalid(_))));
+    for (paused, changed) in [(true, true), (true, false), (false, true), (false, false)] {
+        assert_eq!(client.pause(&scope, &root, paused).await.unwrap(), changed);
+    }
+    let message = SteerInput { text: Some("Hello?".to_owned()), ..SteerInput::default() };
+    assert!(matches!(client.steer(&scope, &child, message).await, Err(HostError::Conflict(_))));
+    assert!(client.cancel(&scope, &root).await.unwrap().sessions.is_empty());
+    for background in [true, false] {
+        assert!(!client.background(&scope, &root, background).await.unwrap());
+    }
+    let missing = client.worktree_diff(&scope, &child).await.unwrap_err();
+    assert!(matches!(&missing, HostError::NotFound { what: "worktree", .. }), "{missing:?}");
+    let nobody = client.tree(&scope, &SessionId::new()).await.unwrap_err();
+    assert!(matches!(&nobody, HostError::NotFound { what: "session", .. }), "{nobody:?}");
 }
 
 #[tokio::test]
