@@ -67,7 +67,7 @@ fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
         .map(|tool| ToolSpec {
             name: tool.name().to_owned(),
             description: match tool.name() {
-                task::TOOL => task::description(&request.instance.agents, request.rules),
+                task::TOOL => task::description(&request.instance.agents, request.rules).into(),
                 _ => tool.description(),
             },
             schema: tool.schema(),

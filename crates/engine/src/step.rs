@@ -219,7 +219,7 @@ impl<'a> Step<'a> {
             self.attempt_from = self.parts.len();
             self.finish = None;
             self.heard = Heard::default();
-            let error = match self.listen(target, request.clone()).await? {
+            let error = match self.listen(target, request).await? {
                 Outcome::Failed(error) => error,
                 other => return Ok(other),
             };
@@ -266,7 +266,7 @@ impl<'a> Step<'a> {
     }
 
     /// One model call.
-    async fn listen(&mut self, target: &Target, request: Prompt) -> Result<Outcome, Error> {
+    async fn listen(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
         let mut stream = self.turn.inner.llm.stream(&target.endpoint, request);
         loop {
             let event = match self.turn.cancel().run_until_cancelled(stream.next()).await {

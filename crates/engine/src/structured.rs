@@ -25,8 +25,8 @@ pub(crate) fn spec(user: &UserMessage) -> Option<ToolSpec> {
             name: TOOL.to_owned(),
             description: "Hands in the final answer in the shape that was asked for. Call it exactly once, when the \
                           work is done; text beside it is not read."
-                .to_owned(),
-            schema: schema.clone(),
+                .into(),
+            schema: schema.clone().into(),
         }),
         _ => None,
     }

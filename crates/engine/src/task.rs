@@ -48,12 +48,12 @@ pub(crate) struct Input {
 }
 
 /// What every agent reads about the tool. Made once: a schema is made along with it, and every step reads it.
-static TEXT: LazyLock<String> = LazyLock::new(|| erase(Typed { names: Vec::new() }).description());
+static TEXT: LazyLock<Arc<str>> = LazyLock::new(|| erase(Typed { names: Vec::new() }).description());
 
 /// The tool, for these agents.
 pub(crate) fn tool(agents: &IndexMap<String, Agent>) -> Arc<dyn Tool> {
     let names = callable(agents).map(|agent| agent.name.clone()).collect();
-    Arc::new(Task { typed: erase(Typed { names }), description: describe(callable(agents)) })
+    Arc::new(Task { typed: erase(Typed { names }), description: describe(callable(agents)).into() })
 }
 
 /// What an agent with these rules reads about the tool: only the agents that it may call.
@@ -83,7 +83,7 @@ fn describe<'a>(agents: impl Iterator<Item = &'a Agent>) -> String {
 /// The tool with a description that names the agents.
 struct Task {
     typed: Arc<dyn Tool>,
-    description: String,
+    description: Arc<str>,
 }
 
 impl Tool for Task {
@@ -91,11 +91,11 @@ impl Tool for Task {
         self.typed.name()
     }
 
-    fn description(&self) -> String {
+    fn description(&self) -> Arc<str> {
         self.description.clone()
     }
 
-    fn schema(&self) -> Json {
+    fn schema(&self) -> Arc<Json> {
         self.typed.schema()
     }
 

@@ -50,7 +50,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
             Err(error) => return tracing::debug!(%session, %error, "no title"),
         }
         let mut heard = Heard::default();
-        let work = tokio::time::timeout(PATIENCE, ask(&inner, &target, prompt, &mut heard));
+        let work = tokio::time::timeout(PATIENCE, ask(&inner, &target, &prompt, &mut heard));
         let title = inner.closing.run_until_cancelled(work).await.and_then(Result::ok);
         let failed = matches!(title, Some(None));
         let mut batch = Batch::new(&instance.place);
@@ -86,7 +86,7 @@ fn prompt(instance: &Instance, target: &Target, text: &str) -> Option<Prompt> {
     })
 }
 
-async fn ask(inner: &Inner, target: &Target, prompt: Prompt, heard: &mut Heard) -> Option<String> {
+async fn ask(inner: &Inner, target: &Target, prompt: &Prompt, heard: &mut Heard) -> Option<String> {
     let mut stream = inner.llm.stream(&target.endpoint, prompt);
     let mut answer = String::new();
     while let Some(event) = stream.next().await {

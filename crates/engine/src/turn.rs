@@ -356,13 +356,14 @@ impl Conversation {
     fn next(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
         let inbox = store.inbox(&self.session)?;
         let newer = match self.messages.last() {
-            Some(last) => store.messages_from(&self.session, last.info.id())?,
+            Some(last) => store.message_ids_from(&self.session, last.info.id())?,
             None => Vec::new(),
         };
-        let accepted = inbox.iter().filter_map(|row| store.message(&row.message_id).transpose());
-        for message in newer.into_iter().filter(|m| m.info.as_user().is_some()).map(Ok).chain(accepted) {
-            let message = message?;
-            if !self.messages.iter().rev().any(|m| m.info.id() == message.info.id()) {
+        for id in newer.iter().chain(inbox.iter().map(|row| &row.message_id)) {
+            if self.messages.iter().rev().any(|m| m.info.id() == id) {
+                continue;
+            }
+            if let Some(message) = store.message(id)?.filter(|message| message.info.as_user().is_some()) {
                 self.add(message);
             }
         }

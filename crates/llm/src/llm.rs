@@ -23,9 +23,9 @@ impl Llm {
 
     /// Asks the model. The request begins when the stream is polled, and dropping the stream closes it; one that is
     /// polled to its end leaves the connection for the next request. The first error ends the stream.
-    pub fn stream(&self, endpoint: &Endpoint, prompt: Prompt) -> BoxStream<'static, Result<LlmEvent, LlmError>> {
+    pub fn stream(&self, endpoint: &Endpoint, prompt: &Prompt) -> BoxStream<'static, Result<LlmEvent, LlmError>> {
         match endpoint {
-            Endpoint::Script(script) => script.stream(&prompt).boxed(),
+            Endpoint::Script(script) => script.stream(prompt).boxed(),
             Endpoint::OpenAiChat(chat) => match chat_call(chat, prompt) {
                 Ok(call) => crate::http::stream(self.clients.clone(), call).boxed(),
                 Err(error) => stream::iter([Err(error)]).boxed(),
@@ -35,9 +35,9 @@ impl Llm {
 }
 
 /// The HTTP request of a chat completion.
-fn chat_call(chat: &OpenAiChat, mut prompt: Prompt) -> Result<Call, LlmError> {
+fn chat_call(chat: &OpenAiChat, prompt: &Prompt) -> Result<Call, LlmError> {
     let mut headers = chat.headers.clone();
-    headers.append(&mut prompt.settings.headers);
+    headers.extend(prompt.settings.headers.iter().cloned());
     let has_authorization = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     if let Some(key) = chat.api_key.as_deref().filter(|key| !key.is_empty() && !has_authorization) {
         headers.insert(0, ("authorization".to_owned(), format!("Bearer {key}")));

@@ -1,5 +1,7 @@
 //! What a model is asked, in no vendor's words.
 
+use std::sync::Arc;
+
 use api::{Json, JsonMap};
 
 /// One request to a model.
@@ -114,7 +116,7 @@ pub struct ToolSpec {
     /// Its name.
     pub name: String,
     /// What it does, for the model.
-    pub description: String,
+    pub description: Arc<str>,
     /// The JSON schema of its arguments.
-    pub schema: Json,
+    pub schema: Arc<Json>,
 }

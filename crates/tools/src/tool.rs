@@ -142,9 +142,9 @@ pub trait Tool: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
     /// What the model reads about it.
-    fn description(&self) -> String;
+    fn description(&self) -> Arc<str>;
     /// The JSON schema of its arguments.
-    fn schema(&self) -> Json;
+    fn schema(&self) -> Arc<Json>;
     /// Whether it may run again after a crash.
     fn effect(&self) -> Effect;
     /// Questions that must be answered before it runs.
@@ -178,13 +178,13 @@ pub trait TypedTool: Send + Sync + 'static {
 /// Hides the argument type of a tool, so that tools of all kinds fit into one registry.
 pub fn erase<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
     let (schema, description) = input::schema_of::<T::Input>();
-    Arc::new(Erased { tool, schema, description })
+    Arc::new(Erased { tool, schema: schema.into(), description: description.into() })
 }
 
 struct Erased<T> {
     tool: T,
-    schema: Json,
-    description: String,
+    schema: Arc<Json>,
+    description: Arc<str>,
 }
 
 impl<T: TypedTool> Erased<T> {
@@ -198,11 +198,11 @@ impl<T: TypedTool> Tool for Erased<T> {
         T::NAME
     }
 
-    fn description(&self) -> String {
+    fn description(&self) -> Arc<str> {
         self.description.clone()
     }
 
-    fn schema(&self) -> Json {
+    fn schema(&self) -> Arc<Json> {
         self.schema.clone()
     }
 

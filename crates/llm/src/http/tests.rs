@@ -78,7 +78,7 @@ fn prompt() -> Prompt {
 }
 
 async fn ask(chat: OpenAiChat, prompt: Prompt) -> Vec<Result<LlmEvent, LlmError>> {
-    let stream = Llm::new("trefoil/test").stream(&Endpoint::OpenAiChat(chat), prompt);
+    let stream = Llm::new("trefoil/test").stream(&Endpoint::OpenAiChat(chat), &prompt);
     timeout(PATIENCE, stream.collect()).await.unwrap()
 }
 
@@ -239,7 +239,7 @@ async fn dropping_the_stream_closes_the_request() {
         tell.send(()).unwrap();
     })
     .await;
-    let mut stream = Llm::new("t").stream(&Endpoint::OpenAiChat(chat(base)), prompt());
+    let mut stream = Llm::new("t").stream(&Endpoint::OpenAiChat(chat(base)), &prompt());
     assert_eq!(timeout(PATIENCE, stream.next()).await.unwrap(), Some(Ok(text("x"))));
     drop(stream);
     timeout(PATIENCE / 2, told.recv()).await.unwrap().unwrap();
@@ -261,7 +261,7 @@ async fn a_finished_request_leaves_its_connection() {
     let llm = Llm::new("t");
     let endpoint = Endpoint::OpenAiChat(chat(base));
     for _ in 0..2 {
-        let events: Vec<_> = timeout(PATIENCE, llm.stream(&endpoint, prompt()).collect()).await.unwrap();
+        let events: Vec<_> = timeout(PATIENCE, llm.stream(&endpoint, &prompt()).collect()).await.unwrap();
         assert_eq!(events.len(), 2);
     }
     let first = told.recv().await.unwrap();

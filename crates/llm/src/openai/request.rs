@@ -1,11 +1,13 @@
 //! The request's body. Pure.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use api::{Json, JsonMap};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
-use crate::{AssistantContent, Content, Prompt, PromptMessage, ToolResult};
+use crate::{AssistantContent, Content, Prompt, PromptMessage, ToolResult, ToolSpec};
 
 /// OpenAI's limit for a tool's name.
 const MAX_NAME: usize = 64;
@@ -14,30 +16,60 @@ const OWN_FIELDS: [&str; 2] = ["messages", "stream"];
 /// What the model reads in place of a result that does not exist.
 const NO_RESULT: &str = "No result: the call was interrupted, and whether it had an effect is unknown.";
 
+/// A body to be written.
+#[derive(Debug)]
+pub struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Json>,
+    /// Written from where they are: they are the same for every request, and long.
+    tools: &'a [ToolSpec],
+    rest: JsonMap,
+}
+
+impl Serialize for Body<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        struct Tool<'a> {
+            r#type: &'a str,
+            function: Function<'a>,
+        }
+        #[derive(serde::Serialize)]
+        struct Function<'a> {
+            name: &'a str,
+            description: &'a str,
+            parameters: &'a Json,
+        }
+        let tools = self.tools.iter().map(|tool| Tool {
+            r#type: "function",
+            function: Function { name: &tool.name, description: &tool.description, parameters: &tool.schema },
+        });
+        let mut map = serializer.serialize_map(None)?;
+        if !self.rest.contains_key("model") {
+            map.serialize_entry("model", self.model)?;
+        }
+        map.serialize_entry("messages", &self.messages)?;
+        if !self.tools.is_empty() && !self.rest.contains_key("tools") {
+            map.serialize_entry("tools", &tools.collect::<Vec<_>>())?;
+        }
+        for (name, value) in &self.rest {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
 /// The body of a streaming chat completion.
-pub fn request(prompt: Prompt, model: &str) -> Json {
+pub fn request<'a>(prompt: &'a Prompt, model: &'a str) -> Body<'a> {
     let Prompt { system, messages, tools, settings } = prompt;
-    let mut body = JsonMap::new();
-    body.insert("model".into(), model.into());
     // Strict chat templates accept one system message only, and only as the first.
     let mut wire = Vec::with_capacity(messages.len() + 1);
-    let system = system.into_iter().filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n");
+    let system = system.iter().filter(|text| !text.trim().is_empty()).map(String::as_str).collect::<Vec<_>>();
+    let system = system.join("\n\n");
     if !system.is_empty() {
         wire.push(object([("role", "system".into()), ("content", system.into())]));
     }
     Messages { out: &mut wire }.add(messages);
-    body.insert("messages".into(), wire.into());
-    if !tools.is_empty() {
-        let tools = tools.into_iter().map(|tool| {
-            let function = [
-                ("name", Json::from(tool.name)),
-                ("description", tool.description.into()),
-                ("parameters", tool.schema),
-            ];
-            json!({"type": "function", "function": object(function)})
-        });
-        body.insert("tools".into(), tools.collect());
-    }
+    let mut body = JsonMap::new();
     body.insert("stream".into(), true.into());
     body.insert("stream_options".into(), json!({"include_usage": true}));
     let mut set = |name: &str, value: Option<Json>| {
@@ -51,8 +83,9 @@ pub fn request(prompt: Prompt, model: &str) -> Json {
     if !limited {
         set(output_limit(model), settings.max_output.map(Json::from));
     }
-    body.extend(settings.options.into_iter().filter(|(name, _)| !OWN_FIELDS.contains(&name.as_str())));
-    Json::Object(body)
+    let options = settings.options.iter().filter(|(name, _)| !OWN_FIELDS.contains(&name.as_str()));
+    body.extend(options.map(|(name, value)| (name.clone(), value.clone())));
+    Body { model, messages: wire, tools, rest: body }
 }
 
 /// OpenAI's reasoning models refuse `max_tokens`; most other servers know nothing else.
@@ -72,11 +105,11 @@ struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    fn add(&mut self, messages: Vec<PromptMessage>) {
+    fn add(&mut self, messages: &[PromptMessage]) {
         // Thinking goes back only within the turn that it belongs to: vendors that want it back want it there, and
         // refuse or ignore it later.
         let turn = messages.iter().rposition(|message| matches!(message, PromptMessage::User(_))).unwrap_or(0);
-        let mut messages: Vec<Option<PromptMessage>> = messages.into_iter().map(Some).collect();
+        let mut messages: Vec<Option<&PromptMessage>> = messages.iter().map(Some).collect();
         for at in 0..messages.len() {
             match messages[at].take() {
                 Some(PromptMessage::User(content)) => self.user(content),
@@ -91,7 +124,7 @@ impl Messages<'_> {
         }
     }
 
-    fn user(&mut self, content: Vec<Content>) {
+    fn user<'c>(&mut self, content: impl IntoIterator<Item = &'c Content>) {
         let mut parts: Vec<Json> = content.into_iter().filter_map(part).collect();
         if parts.is_empty() {
             parts.push(json!({"type": "text", "text": "(no text)"}));
@@ -109,18 +142,18 @@ impl Messages<'_> {
     }
 
     /// Adds what the model said, and returns the ids of its calls.
-    fn assistant(&mut self, content: Vec<AssistantContent>, current: bool) -> Vec<String> {
+    fn assistant<'c>(&mut self, content: &'c [AssistantContent], current: bool) -> Vec<&'c str> {
         let (mut text, mut thinking) = (String::new(), String::new());
         let (mut calls, mut ids) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         for piece in content {
             match piece {
-                AssistantContent::Text(more) => text.push_str(&more),
-                AssistantContent::Reasoning { text: more, .. } => thinking.push_str(&more),
+                AssistantContent::Text(more) => text.push_str(more),
+                AssistantContent::Reasoning { text: more, .. } => thinking.push_str(more),
                 AssistantContent::ToolCall { id, name, input } => {
-                    if seen.insert(id.clone()) {
-                        calls.push(call(&id, &name, input));
-                        ids.push(id);
+                    if seen.insert(id.as_str()) {
+                        calls.push(call(id, name, input));
+                        ids.push(id.as_str());
                     }
                 }
             }
@@ -151,31 +184,31 @@ impl Messages<'_> {
     }
 
     /// Adds the results of one message's calls, then what is attached to them: a result can only be text.
-    fn results(&mut self, results: Vec<ToolResult>) {
+    fn results(&mut self, results: Vec<Cow<'_, ToolResult>>) {
         let mut attached = Vec::new();
-        for result in results {
+        for result in &results {
             if !result.attachments.is_empty() {
-                attached.push(Content::Text(format!("Attached to the result of {}:", result.name)));
-                attached.extend(result.attachments);
+                attached.push(Cow::Owned(Content::Text(format!("Attached to the result of {}:", result.name))));
+                attached.extend(result.attachments.iter().map(Cow::Borrowed));
             }
-            let text = if result.output.is_empty() { "(no output)".to_owned() } else { result.output };
+            let text = if result.output.is_empty() { "(no output)" } else { &result.output };
             self.out.push(object([
                 ("role", "tool".into()),
-                ("tool_call_id", result.id.into()),
+                ("tool_call_id", result.id.as_str().into()),
                 ("content", text.into()),
             ]));
         }
         if !attached.is_empty() {
-            self.user(attached);
+            self.user(attached.iter().map(AsRef::as_ref));
         }
     }
 }
 
 /// The result of a call: it comes before the model speaks again. Ids may come back in later messages.
-fn take_result(rest: &mut [Option<PromptMessage>], id: String) -> ToolResult {
+fn take_result<'a>(rest: &mut [Option<&'a PromptMessage>], id: &str) -> Cow<'a, ToolResult> {
     for message in rest {
         match message.take() {
-            Some(PromptMessage::Tool(result)) if result.id == id => return result,
+            Some(PromptMessage::Tool(result)) if result.id == id => return Cow::Borrowed(result),
             Some(next @ PromptMessage::Assistant(_)) => {
                 *message = Some(next);
                 break;
@@ -183,18 +216,19 @@ fn take_result(rest: &mut [Option<PromptMessage>], id: String) -> ToolResult {
             other => *message = other,
         }
     }
-    ToolResult { id, output: NO_RESULT.to_owned(), is_error: true, ..ToolResult::default() }
+    let (id, output) = (id.to_owned(), NO_RESULT.to_owned());
+    Cow::Owned(ToolResult { id, output, is_error: true, ..ToolResult::default() })
 }
 
-fn part(content: Content) -> Option<Json> {
+fn part(content: &Content) -> Option<Json> {
     match content {
         Content::Text(text) if text.trim().is_empty() => None,
-        Content::Text(text) => Some(object([("type", "text".into()), ("text", text.into())])),
+        Content::Text(text) => Some(object([("type", "text".into()), ("text", text.as_str().into())])),
         Content::Image { data_url, .. } => {
-            Some(object([("type", "image_url".into()), ("image_url", object([("url", data_url.into())]))]))
+            Some(object([("type", "image_url".into()), ("image_url", object([("url", data_url.as_str().into())]))]))
         }
         Content::File { filename, data_url, .. } => {
-            let file = object([("filename", filename.into()), ("file_data", data_url.into())]);
+            let file = object([("filename", filename.as_str().into()), ("file_data", data_url.as_str().into())]);
             Some(object([("type", "file".into()), ("file", file)]))
         }
     }
@@ -209,7 +243,7 @@ fn compact(parts: Vec<Json>) -> Json {
     parts.into()
 }
 
-fn call(id: &str, name: &str, input: Json) -> Json {
+fn call(id: &str, name: &str, input: &Json) -> Json {
     let arguments = match input {
         Json::Object(_) => input.to_string(),
         Json::Null => "{}".to_owned(),

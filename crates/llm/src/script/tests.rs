@@ -10,7 +10,7 @@ use play::Action;
 const ALL_TOOLS: [&str; 4] = ["glob", "read", "edit", "bash"];
 
 fn prompt(text: &str, tools: &[&str]) -> Prompt {
-    let spec = |name: &&str| ToolSpec { name: (*name).to_owned(), description: String::new(), schema: json!({}) };
+    let spec = |name: &&str| ToolSpec { name: (*name).to_owned(), description: "".into(), schema: json!({}).into() };
     Prompt {
         messages: vec![PromptMessage::User(vec![Content::Text(text.into())])],
         tools: tools.iter().map(spec).collect(),
@@ -337,9 +337,9 @@ async fn a_stream_performs_the_plan() {
     let endpoint = crate::Endpoint::Script(std::sync::Arc::new(Script::demo()));
     let prompt =
         prompt("SCRIPT: [{\"delay_ms\": 1, \"text\": \"hi\", \"http_error\": 500, \"fail_times\": 1}]", &["bash"]);
-    let first: Vec<_> = llm.stream(&endpoint, prompt.clone()).collect().await;
+    let first: Vec<_> = llm.stream(&endpoint, &prompt).collect().await;
     assert!(matches!(first.as_slice(), [Err(LlmError { status: Some(500), .. })]), "{first:?}");
-    let second: Vec<_> = llm.stream(&endpoint, prompt).collect().await;
+    let second: Vec<_> = llm.stream(&endpoint, &prompt).collect().await;
     assert_eq!(second[0], Ok(LlmEvent::Text("hi".into())));
     assert_eq!(second.last(), Some(&Ok(LlmEvent::Finish(FinishReason::Stop))));
 }

@@ -59,8 +59,8 @@ async fn list(call: Call<Nothing, OfModel>) -> Result<Data<Tools>, Error> {
     let tools = call.state.engine.tools(&call.scope, Some(&model));
     let told = tools.iter().map(|tool| Tool {
         id: tool.name().to_owned(),
-        description: tool.description(),
-        parameters: tool.schema(),
+        description: tool.description().to_string(),
+        parameters: Json::clone(&tool.schema()),
     });
     Ok(Data(Tools(told.collect())))
 }

@@ -149,6 +149,24 @@ impl Store {
         })
     }
 
+    /// The ids of that message and of all later ones of its session.
+    pub fn message_ids_from(&self, session: &SessionId, from: &MessageId) -> Result<Vec<MessageId>, StoreError> {
+        self.read(|conn| {
+            let conn = conn.unchecked_transaction()?;
+            let (created, rowid) =
+                place(&conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
+            let mut statement = conn.prepare_cached(
+                "SELECT id FROM message WHERE session = ?1 AND (created, rowid) >= (?2, ?3) ORDER BY created, rowid",
+            )?;
+            let mut rows = statement.query(params![session.as_str(), created, rowid])?;
+            let mut ids = Vec::new();
+            while let Some(row) = rows.next()? {
+                ids.push(row::id("message", &row.get::<_, String>(0)?)?);
+            }
+            Ok(ids)
+        })
+    }
+
     /// The answers among the newest so many messages of a session that are not complete, oldest first. The rows are
     /// judged by the database, so that looking through a long conversation costs next to nothing.
     pub fn incomplete(&self, session: &SessionId, newest: usize) -> Result<Vec<MessageWithParts>, StoreError> {

@@ -26,7 +26,7 @@ fn result(id: &str, output: &str) -> PromptMessage {
 }
 
 fn messages(messages: Vec<PromptMessage>) -> Vec<Json> {
-    let body = request(Prompt { messages, ..Prompt::default() }, "m");
+    let body = json!(request(&Prompt { messages, ..Prompt::default() }, "m"));
     body["messages"].as_array().unwrap().clone()
 }
 
@@ -35,7 +35,11 @@ fn a_whole_request() {
     let prompt = Prompt {
         system: vec!["Be brief.".into(), " ".into(), "Be kind.".into()],
         messages: vec![user("hi")],
-        tools: vec![ToolSpec { name: "read".into(), description: "Reads".into(), schema: json!({"type": "object"}) }],
+        tools: vec![ToolSpec {
+            name: "read".into(),
+            description: "Reads".into(),
+            schema: json!({"type": "object"}).into(),
+        }],
         settings: Settings {
             temperature: Some(0.5),
             top_p: Some(0.9),
@@ -45,7 +49,7 @@ fn a_whole_request() {
         },
     };
     assert_eq!(
-        request(prompt, "gpt-x"),
+        json!(request(&prompt, "gpt-x")),
         json!({
             "model": "gpt-x",
             "messages": [{"role": "system", "content": "Be brief.\n\nBe kind."}, {"role": "user", "content": "hi"}],
@@ -64,7 +68,7 @@ fn a_whole_request() {
 fn the_output_limit_has_two_names() {
     let limits = |model: &str, options: JsonMap| {
         let settings = Settings { max_output: Some(9), options, ..Settings::default() };
-        let body = request(Prompt { settings, ..Prompt::default() }, model);
+        let body = json!(request(&Prompt { settings, ..Prompt::default() }, model));
         (body.get("max_tokens").cloned(), body.get("max_completion_tokens").cloned())
     };
     assert_eq!(limits("llama", JsonMap::new()), (Some(json!(9)), None));
@@ -172,7 +176,7 @@ fn pictures_documents_and_attachments() {
 
 #[test]
 fn broken_calls_become_legal_ones() {
-    let call = |name: &str, input: Json| call("i", name, input)["function"].clone();
+    let call = |name: &str, input: Json| call("i", name, &input)["function"].clone();
     assert_eq!(call("a b/é", json!("{broken")), json!({"name": "a_b__", "arguments": "{\"input\":\"{broken\"}"}));
     assert_eq!(call("", Json::Null), json!({"name": "unnamed", "arguments": "{}"}));
     assert_eq!(call(&"n".repeat(10_000), json!({}))["name"].as_str().unwrap().len(), MAX_NAME);
