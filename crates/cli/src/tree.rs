@@ -61,16 +61,27 @@ pub async fn watch(
     }
 }
 
-/// Draws lines over those that were drawn before. What does not fit is left out: it could not be taken away again.
+/// Draws lines over those that were drawn before; gives how many there are now.
 fn redraw(lines: &[String], before: usize) -> io::Result<usize> {
-    let most = term::height();
-    let hidden = lines.len().saturating_sub(most);
-    let mut text = "\x1b[1A\x1b[K".repeat(before) + "\x1b[?7l";
-    let shown = lines.len() - hidden;
-    text.extend(lines[..shown].iter().map(String::as_str));
-    text += "\x1b[?7h";
+    let lines = fit(lines, term::height());
+    // No line may wrap, or one of them would stay behind.
+    let text = "\x1b[1A\x1b[K".repeat(before) + "\x1b[?7l" + &lines.concat() + "\x1b[?7h";
     term::print(&text)?;
-    Ok(shown)
+    Ok(lines.len())
+}
+
+/// At most so many lines, as what has left the screen cannot be drawn over; the sum at the end stays.
+fn fit(lines: &[String], most: usize) -> Vec<String> {
+    match lines {
+        [head @ .., sum] if lines.len() > most => {
+            let shown = most.saturating_sub(2);
+            let mut fitting = head[..shown].to_vec();
+            fitting.push(format!("… {} more\n", plural(head.len() - shown, "line")));
+            fitting.push(sum.clone());
+            fitting
+        }
+        _ => lines.to_vec(),
+    }
 }
 
 /// The tree as lines with their ends: a row for each session, what it waits for below it, and the sum.

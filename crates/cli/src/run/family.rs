@@ -49,12 +49,14 @@ pub struct Family {
     root: SessionId,
     style: Style,
     members: IndexMap<SessionId, Member>,
+    /// Sessions that were paused; whoever is below them is held, too.
+    paused: HashSet<SessionId>,
 }
 
 impl Family {
     /// Only the session itself.
     pub fn new(root: SessionId, style: Style) -> Self {
-        Self { root, style, members: IndexMap::new() }
+        Self { root, style, members: IndexMap::new(), paused: HashSet::new() }
     }
 
     /// Whether a session belongs to it.
@@ -91,6 +93,11 @@ impl Family {
         self.members.is_empty()
     }
 
+    /// Whether the session itself is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.contains(&self.root)
+    }
+
     /// Whether some of them work.
     pub fn live(&self) -> bool {
         self.members.values().any(|member| member.state.is_live())
@@ -105,7 +112,14 @@ impl Family {
             }
             EventBody::SessionDeleted { session_id, .. } => {
                 self.members.shift_remove(session_id);
+                self.paused.remove(session_id);
                 return None;
+            }
+            EventBody::SessionTree { session_id, state, .. } if self.contains(session_id) => {
+                match state {
+                    TreeState::Paused => self.paused.insert(session_id.clone()),
+                    _ => self.paused.remove(session_id),
+                };
             }
             EventBody::PartUpdated { part, .. } => {
                 if let Part::Tool(tool) = &**part {
@@ -182,7 +196,7 @@ impl Family {
             }
         }
         let mut rows = Vec::new();
-        self.collect(&self.root, 1, now, &below, &mut rows);
+        self.collect(&self.root, 1, self.is_paused(), now, &below, &mut rows);
         let more = rows.len().saturating_sub(most);
         rows.truncate(most);
         (rows, more)
@@ -193,6 +207,7 @@ impl Family {
         &self,
         parent: &SessionId,
         depth: usize,
+        held: bool,
         now: Timestamp,
         below: &HashMap<&SessionId, Vec<&SessionId>>,
         rows: &mut Vec<Row>,
@@ -201,8 +216,9 @@ impl Family {
         for session in below.get(parent).into_iter().flatten() {
             let Some(member) = self.members.get(*session) else { continue };
             let at = rows.len();
-            rows.push(member.row(depth, now));
-            if !self.collect(session, depth + 1, now, below, rows) && !member.state.is_live() {
+            let held = held || self.paused.contains(*session);
+            rows.push(member.row(depth, held, now));
+            if !self.collect(session, depth + 1, held, now, below, rows) && !member.state.is_live() {
                 rows.truncate(at);
             }
         }
@@ -246,7 +262,9 @@ impl Member {
             EventBody::SessionStatus { status: SessionStatus::Retry { attempt: 1.., message, .. }, .. } => {
                 (self.state, self.why) = (TreeState::Retrying, message.clone());
             }
-            EventBody::SessionTree { state, blocked, .. } if self.state.is_live() => {
+            EventBody::SessionTree { state: state @ (TreeState::Blocked | TreeState::Running), blocked, .. }
+                if matches!(self.state, TreeState::Blocked | TreeState::Running) =>
+            {
                 self.state = *state;
                 self.why = blocked.as_ref().map(|blocked| blocked.message.clone()).unwrap_or_default();
             }
@@ -262,10 +280,10 @@ impl Member {
             }
             EventBody::PermissionReplied { .. }
             | EventBody::QuestionReplied { .. }
-            | EventBody::QuestionRejected { .. } => {
-                if self.state == TreeState::Asking {
-                    self.state = TreeState::Running;
-                }
+            | EventBody::QuestionRejected { .. }
+                if self.state == TreeState::Asking =>
+            {
+                self.state = TreeState::Running;
             }
             EventBody::PartUpdated { part, .. } => self.part(part),
             _ => {}
@@ -307,21 +325,24 @@ impl Member {
         }
     }
 
-    fn row(&self, depth: usize, now: Timestamp) -> Row {
+    fn row(&self, depth: usize, held: bool, now: Timestamp) -> Row {
+        // What runs ends its step first, so that a tool may still be at work.
+        let held = held && self.state == TreeState::Running && self.tools.is_empty();
+        let state = if held { TreeState::Paused } else { self.state };
         Row {
             depth,
-            state: self.state,
+            state,
             background: self.background,
             agent: self.agent.clone(),
             task: self.task.clone(),
-            doing: self.doing(),
+            doing: self.doing(state),
             millis: self.millis(now),
             price: picture::price(&self.used),
         }
     }
 
-    fn doing(&self) -> String {
-        match self.state {
+    fn doing(&self, state: TreeState) -> String {
+        match state {
             TreeState::Running => self.tools.values().next_back().cloned().unwrap_or_else(|| "thinking".into()),
             TreeState::Retrying => format!("tries again: {}", self.why),
             TreeState::Asking => format!("asks: {}", self.why),

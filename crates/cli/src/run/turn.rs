@@ -520,6 +520,9 @@ impl Turn {
         let mut lines = Vec::new();
         let label = match &self.view {
             _ if self.deadline.is_some() => "stopping".to_string(),
+            View::Human(_) if self.family.is_paused() && !self.family.live() => {
+                format!("paused; `trefoil resume {}` lets it go on", self.session)
+            }
             View::Human(_) if self.family.live() => {
                 // One line less, for those that there is no room for.
                 let (rows, more) = self.family.rows(api::now(), self.screen.room().saturating_sub(1));

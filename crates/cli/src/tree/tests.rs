@@ -54,3 +54,11 @@ fn an_empty_budget_is_no_bound() {
     assert_eq!(state_of(json!({})), "");
     assert_eq!(state_of(json!({"tokens": 12000, "seconds": 60})), "0 of 12,000 tokens · 0 of 60 s");
 }
+
+#[test]
+fn a_tree_that_is_too_high_keeps_its_sum() {
+    let lines: Vec<String> = (1..=9).map(|n| format!("{n}\n")).collect();
+    assert_eq!(fit(&lines, 9), lines);
+    assert_eq!(fit(&lines, 4), ["1\n", "2\n", "… 6 lines more\n", "9\n"]);
+    assert_eq!(fit(&lines, 0), ["… 8 lines more\n", "9\n"]);
+}

@@ -137,8 +137,20 @@ fn what_a_subagent_waits_for_is_shown() {
     rig.feed(tree(TreeState::Running, None), 0);
     assert_eq!(doing(&rig), "thinking");
     rig.feed(tree(TreeState::Paused, None), 0);
-    assert_eq!(doing(&rig), "paused");
+    assert_eq!((state(&rig), doing(&rig)), (TreeState::Paused, "paused".into()));
     rig.feed(tree(TreeState::Running, None), 0);
+    assert_eq!(doing(&rig), "thinking");
+    // A pause of the root holds everybody, once their tools have ended.
+    let pause = |state| EventBody::SessionTree { session_id: root.clone(), state, blocked: None };
+    let call = PartId::new();
+    rig.call(&id, &call, "running");
+    rig.feed(pause(TreeState::Paused), 0);
+    assert!(rig.family.is_paused());
+    assert_eq!(doing(&rig), "bash  ls");
+    rig.call(&id, &call, "completed");
+    assert_eq!(doing(&rig), "paused");
+    rig.feed(pause(TreeState::Running), 0);
+    assert_eq!((rig.family.is_paused(), doing(&rig)), (false, "thinking".into()));
     let ask = json!({"id": PermissionId::new(), "sessionID": id, "permission": "bash", "patterns": ["rm x"],
         "metadata": {}, "always": []});
     let ask: api::PermissionRequest = serde_json::from_value(ask).unwrap();
