@@ -126,17 +126,27 @@ test("a task is sent to the background and reports when it is done", async () =>
   assert.deepEqual(texts(last), ["Hello from the script."])
 })
 
-test("a budget holds a tree until it is raised, and a pause until it is lifted", async () => {
+test("a pause holds a session before its next step", async () => {
+  const { id } = await session()
+  assert.equal(data(await own("POST", `/session/${id}/pause`)), true)
+  assert.equal((await feed.next("session.tree", mine(id))).state, "paused")
+  data(await client.session.promptAsync({ sessionID: id, parts: script({ text: "At last." }) }), 204)
+  await feed.next("session.status", (told) => told.sessionID === id && told.status.type === "busy")
+  assert.equal((await tree(id))[0].state, "paused")
+  assert.equal(data(await own("POST", `/session/${id}/resume`)), true)
+  await feed.next("session.idle", mine(id))
+  assert.deepEqual(texts(data(await client.session.messages({ sessionID: id })).at(-1)), ["At last."])
+})
+
+test("a budget holds a tree until it is raised", async () => {
   const { id } = await session()
   const set = data(await own("POST", `/session/${id}/budget`, { steps: 1 }))
   assert.deepEqual(set.limit, { steps: 1 })
   data(await client.session.promptAsync({ sessionID: id, parts: script(bash("true"), { text: "Paid." }) }), 204)
   const { blocked } = await feed.next("session.tree", (told) => told.sessionID === id && told.state === "blocked")
   assert.deepEqual([blocked.bound, blocked.sessionID], ["steps", id])
-  assert.equal(data(await own("POST", `/session/${id}/pause`)), true)
+  assert.deepEqual((await tree(id))[0].blocked, blocked)
   data(await own("POST", `/session/${id}/budget`, { steps: 5 }))
-  assert.equal((await tree(id))[0].state, "paused")
-  assert.equal(data(await own("POST", `/session/${id}/resume`)), true)
   await feed.next("session.idle", mine(id))
   assert.deepEqual(texts(data(await client.session.messages({ sessionID: id })).at(-1)), ["Paid."])
   refused(await own("POST", `/session/${id}/budget`, { steps: 0 }), 400, "BadRequest")
