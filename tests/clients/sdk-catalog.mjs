@@ -74,7 +74,7 @@ test("what runs beside the server tells its state", async () => {
   assert.deepEqual(data(await client.formatter.status()), [])
   assert.equal(data(await client.mcp.status()).tools.status, "disabled")
   assert.deepEqual(data(await client.experimental.resource.list()), {})
-  assert.equal(data(await client.experimental.capabilities.get()).backgroundSubagents, false)
+  assert.equal(data(await client.experimental.capabilities.get()).backgroundSubagents, true)
   const config = { type: "local", command: ["true"] }
   assert.equal(data(await client.mcp.add({ name: "more", config })).more.status, "failed")
   const name = "nobody"

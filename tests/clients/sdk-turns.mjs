@@ -278,7 +278,7 @@ test("sessions are listed, found, renamed and archived, with their children", as
   assert.deepEqual(data(await client.session.get({ sessionID: parent.id })), renamed)
 })
 
-test("what is not there yet says so: undo, summaries, sharing, background tasks", async () => {
+test("what is not there yet says so: undo, summaries, sharing", async () => {
   const { id: sessionID } = await session()
   const { info } = data(await client.session.prompt({ sessionID, parts: script({ text: "Something." }) }))
   assert.deepEqual(data(await client.session.diff({ sessionID })), [])
@@ -287,5 +287,4 @@ test("what is not there yet says so: undo, summaries, sharing, background tasks"
   refused(await client.session.summarize({ sessionID, providerID: "script", modelID: "file" }), 400, "BadRequest")
   refused(await client.session.share({ sessionID }), 400, "BadRequest")
   refused(await client.session.unshare({ sessionID }), 400, "BadRequest")
-  refused(await client.experimental.session.background({ sessionID }), 400, "BadRequest")
 })

@@ -11,6 +11,7 @@ mod search;
 mod serve;
 mod server;
 mod setup;
+mod tree;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -44,6 +45,16 @@ struct Size {
     subscribers: usize,
     /// Turns of each of many sessions at once.
     rounds: usize,
+    /// Trees that are grown, one after the other.
+    trees: usize,
+    /// Subagents of one session.
+    children: usize,
+    /// Subagents of each session of a deep tree, level by level.
+    levels: [usize; 3],
+    /// Sessions of the tree that is read.
+    family: usize,
+    /// Tasks of a turn that both programs do.
+    tasks: usize,
 }
 
 const FULL: Size = Size {
@@ -55,10 +66,28 @@ const FULL: Size = Size {
     files: 3_000,
     subscribers: 200,
     rounds: 3,
+    trees: 5,
+    children: 50,
+    levels: [8, 4, 5],
+    family: 1_000,
+    tasks: 10,
 };
 /// To see that each measurement works.
-const SMOKE: Size =
-    Size { runs: 1, turns: 2, sessions: 1, deltas: 20, stored: 200, files: 60, subscribers: 3, rounds: 1 };
+const SMOKE: Size = Size {
+    runs: 1,
+    turns: 2,
+    sessions: 1,
+    deltas: 20,
+    stored: 200,
+    files: 60,
+    subscribers: 3,
+    rounds: 1,
+    trees: 1,
+    children: 4,
+    levels: [2, 1, 1],
+    family: 20,
+    tasks: 2,
+};
 
 struct Row {
     /// What `--only` takes.
@@ -94,6 +123,12 @@ const ROWS: &[Row] = &[
     Row { name: "serve-deltas", budget: Budget::Cpu(60.0), measure: serve::deltas },
     Row { name: "serve-events", budget: Budget::Cpu(0.002), measure: serve::events },
     Row { name: "serve-many", budget: Budget::TimesFaster(15.0), measure: serve::many },
+    Row { name: "tree-50", budget: Budget::Wall(1_000.0), measure: tree::fan },
+    Row { name: "tree-memory", budget: Budget::Memory(60.0), measure: tree::fan_memory },
+    Row { name: "tree-200", budget: Budget::Wall(4_000.0), measure: tree::deep },
+    Row { name: "tree-cancel", budget: Budget::Wall(100.0), measure: tree::cancel },
+    Row { name: "tree-get", budget: Budget::Wall(10.0), measure: tree::get },
+    Row { name: "tree-peer", budget: Budget::TimesFaster(5.0), measure: tree::beside_peer },
 ];
 
 /// Runs the command.

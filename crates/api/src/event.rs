@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::{QuestionAnswer, events, shape};
 use crate::{
-    EventId, FileDiff, Json, JsonMap, Message, MessageError, MessageId, Part, PartId, PermissionId,
+    Blocked, EventId, FileDiff, Json, JsonMap, Message, MessageError, MessageId, Part, PartId, PermissionId,
     PermissionReplyKind, PermissionRequest, Project, Pty, PtyId, QuestionId, QuestionRequest, Session, SessionId,
-    Timestamp, Todo,
+    Timestamp, Todo, TreeState,
 };
 
 /// One event.
@@ -99,6 +99,15 @@ pub enum EventBody {
         session_id: Option<SessionId>,
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<MessageError>,
+    },
+    /// A session was paused or let go on, or its turn waits for its budget or no longer does. Trefoil's own.
+    #[serde(rename = "session.tree")]
+    SessionTree {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        state: TreeState,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        blocked: Option<Blocked>,
     },
     /// What a session changed in the files.
     #[serde(rename = "session.diff")]
@@ -357,6 +366,7 @@ impl EventBody {
             | Self::SessionDeleted { session_id, .. }
             | Self::SessionStatus { session_id, .. }
             | Self::SessionIdle { session_id }
+            | Self::SessionTree { session_id, .. }
             | Self::SessionDiff { session_id, .. }
             | Self::SessionCompacted { session_id }
             | Self::MessageUpdated { session_id, .. }

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::shape;
 use crate::{
-    Agent, Command, Cursor, FileDiff, FileSource, Json, JsonMap, McpAuthorization, McpConfig, McpResource, McpStatus,
-    MessageId, MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId, PermissionReply,
-    PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId, SessionModel,
-    SessionStatus, Skill, Timestamp, Todo, WatchItem, WatchScope, part::AgentSource,
+    Agent, Budget, BudgetState, Cancelled, Command, Cursor, FileDiff, FileSource, Json, JsonMap, McpAuthorization,
+    McpConfig, McpResource, McpStatus, MessageId, MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId,
+    PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId,
+    SessionModel, SessionStatus, Skill, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope, Worktree,
+    WorktreeDiff, part::AgentSource,
 };
 
 /// What a [`Host`] method gives back.
@@ -69,6 +70,11 @@ impl HostError {
     pub fn not_found(what: &'static str, id: impl Into<String>) -> Self {
         Self::NotFound { what, id: id.into(), known: Vec::new() }
     }
+}
+
+/// The answer of a host that cannot do something.
+fn unsupported<T>(what: &'static str) -> HostFuture<'static, T> {
+    Box::pin(async move { Err(HostError::Unsupported(what)) })
 }
 
 fn hint(known: &[String]) -> String {
@@ -514,6 +520,57 @@ pub trait Host: Send + Sync {
     fn waiting<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<MessageId>>;
     /// Brings turns that a crash cut off to a truthful end or on their way again: of one session, or of all.
     fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize>;
+
+    // Subagents.
+
+    /// A session and all below it. Limited to what [`Features`] names, as is all of this section.
+    fn tree<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Tree> {
+        let _ = (scope, id);
+        unsupported("The tree of subagents")
+    }
+    /// Sends a message to a turn that runs; it is taken in at its next step. Returns once it is durable.
+    fn steer<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: SteerInput) -> HostFuture<'a, MessageId> {
+        let _ = (scope, id, input);
+        unsupported("Steering")
+    }
+    /// Holds a session and all below it before their next step, or lets them go on. False if that was so already.
+    fn pause<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, paused: bool) -> HostFuture<'a, bool> {
+        let _ = (scope, id, paused);
+        unsupported("Pausing")
+    }
+    /// Stops a session and all below it, and nobody else; returns when they have stopped.
+    fn cancel<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Cancelled> {
+        let _ = (scope, id);
+        unsupported("Cancelling a subtree")
+    }
+    /// Sets what a session and all below it may use; an empty budget lifts it.
+    fn budget<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, budget: Budget) -> HostFuture<'a, BudgetState> {
+        let _ = (scope, id, budget);
+        unsupported("Budgets")
+    }
+    /// Lets a session go on without waiting for the subagents that it waits for now, or has it wait for those that it
+    /// does not wait for. False if there were none.
+    fn background<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
+        let _ = (scope, id, background);
+        unsupported("Background tasks")
+    }
+
+    /// What was changed in the worktree of a session and is not merged.
+    fn worktree_diff<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
+        let _ = (scope, id);
+        unsupported("The worktree of a subagent")
+    }
+    /// Brings the changes of a session's worktree into the working tree that it was made from, all or none of them; gives
+    /// what was merged.
+    fn worktree_merge<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        let _ = (scope, id);
+        unsupported("The worktree of a subagent")
+    }
+    /// Removes the worktree of a session with its branch; gives what was thrown away.
+    fn worktree_discard<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        let _ = (scope, id);
+        unsupported("The worktree of a subagent")
+    }
 
     // Asks.
 

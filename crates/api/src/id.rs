@@ -20,6 +20,8 @@ pub fn now() -> Timestamp {
     i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// In milliseconds.
+const DAY: i64 = 24 * 60 * 60 * 1000;
 const MASK: u64 = (1 << 48) - 1;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -47,6 +49,16 @@ fn ascending(prefix: &str) -> String {
 
 fn descending(prefix: &str) -> String {
     render(prefix, !stamp())
+}
+
+/// When an id was made, unless it was made elsewhere or more than two years ago. Not for session ids, which count down.
+pub fn made_at(id: &str) -> Option<Timestamp> {
+    let (_, rest) = id.split_once('_')?;
+    let bits = i64::from_str_radix(rest.get(..12)?, 16).ok()? / 4096;
+    // The id has the low bits of the time, and is not from the future but for clocks that differ a little.
+    let (now, span) = (now(), 1 << 36);
+    let made = now - (now - bits).rem_euclid(span);
+    Some(if now - made > span - DAY { made + span } else { made })
 }
 
 /// An id for a tool call that no model named.
@@ -204,6 +216,18 @@ mod tests {
         let bits = u64::from_str_radix(&rest[..12], 16).unwrap();
         let want = (now() as u64 * 4096) & MASK;
         assert!(want.abs_diff(bits) < 4096 * 10_000, "the hex digits carry the time");
+    }
+
+    #[test]
+    fn an_id_tells_when_it_was_made() {
+        let now = now();
+        assert!(now.abs_diff(made_at(PermissionId::new().as_str()).unwrap()) < 10_000);
+        for age in [0, 60_000, 400 * DAY, -60_000] {
+            let id = render("per", ((now - age) as u64).wrapping_mul(4096));
+            assert!((now - age).abs_diff(made_at(&id).unwrap()) < 10_000, "{age}");
+        }
+        assert_eq!(made_at("per_nope"), None);
+        assert_eq!(made_at("per_äöüäöüäöü"), None);
     }
 
     #[test]

@@ -22,7 +22,9 @@ mod rule;
 pub mod schema;
 mod session;
 mod status;
+mod subtree;
 mod text;
+mod tree;
 
 pub use agent::{Agent, AgentMode, Command, CommandSource, Skill};
 pub use ask::{
@@ -43,7 +45,7 @@ pub use host::{
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{
-    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, now, slug, tool_call_id,
+    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at, now, slug, tool_call_id,
 };
 pub use json::{Extra, Json, JsonMap, Usd};
 pub use message::{
@@ -64,4 +66,9 @@ pub use session::{
 pub use status::{
     FormatterStatus, LspState, LspStatus, McpAuthorization, McpConfig, McpOAuth, McpOAuthConfig, McpResource, McpStatus,
 };
+pub use subtree::Subtree;
 pub use text::strip_control;
+pub use tree::{
+    Blocked, Bound, Budget, BudgetState, Cancelled, CurrentTool, SteerInput, Tree, TreeAsk, TreeNode, TreeState, Usage,
+    Worktree, WorktreeDiff,
+};

@@ -286,6 +286,25 @@ pub enum ToolState {
     Error(ToolError),
 }
 
+/// The inputs of calls that say most of what they are about.
+const SUBJECTS: [&str; 8] = ["command", "filePath", "pattern", "path", "url", "name", "description", "prompt"];
+
+impl ToolPart {
+    /// What the call is about: its title, else what its input says; nothing if neither says anything.
+    pub fn subject(&self) -> &str {
+        let title = match &self.state {
+            ToolState::Completed(done) => done.title.as_str(),
+            ToolState::Running(running) => running.title.as_deref().unwrap_or_default(),
+            ToolState::Pending(_) | ToolState::Error(_) => "",
+        };
+        if !title.is_empty() {
+            return title;
+        }
+        let input = self.state.input();
+        SUBJECTS.iter().find_map(|key| input.get(key).and_then(Json::as_str)).unwrap_or_default()
+    }
+}
+
 impl ToolState {
     /// Its name on the wire.
     pub fn status(&self) -> &'static str {

@@ -43,6 +43,66 @@ pub enum Command {
         #[command(subcommand)]
         command: Session,
     },
+    /// Show a session and the subagents below it: what each does, since when, and what it has cost.
+    Tree {
+        /// Where it is.
+        #[command(flatten)]
+        remote: Remote,
+        /// The session.
+        id: String,
+        /// Show it anew as it changes, until none of them works any more.
+        #[arg(long, short)]
+        watch: bool,
+        /// As JSON; with --watch one line per change.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tell a session that works something, without waiting for its turn to end: it is taken in at the next step.
+    Steer {
+        /// Where it is.
+        #[command(flatten)]
+        remote: Remote,
+        /// The session.
+        id: String,
+        /// What to tell it.
+        #[arg(required = true, value_name = "TEXT")]
+        text: Vec<String>,
+    },
+    /// Hold a session and all below it before their next step.
+    Pause {
+        /// Where it is.
+        #[command(flatten)]
+        remote: Remote,
+        /// The session.
+        id: String,
+    },
+    /// Let a session that is paused go on.
+    Resume {
+        /// Where it is.
+        #[command(flatten)]
+        remote: Remote,
+        /// The session.
+        id: String,
+    },
+    /// Stop a session and all below it; returns when they have stopped.
+    Cancel {
+        /// Where it is.
+        #[command(flatten)]
+        remote: Remote,
+        /// The session.
+        id: String,
+    },
+    /// Show or set what a session and all below it may use; what is not named stays as it is.
+    Budget {
+        /// Where it is.
+        #[command(flatten)]
+        remote: Remote,
+        /// The session.
+        id: String,
+        /// The bounds.
+        #[command(flatten)]
+        bounds: Bounds,
+    },
     /// List the models that can be used.
     Models {
         /// Where they are.
@@ -53,6 +113,24 @@ pub enum Command {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// List, show, install or create agents.
+    Agent {
+        /// Where they are.
+        #[command(flatten)]
+        remote: Remote,
+        /// What to do with them.
+        #[command(subcommand)]
+        command: Agent,
+    },
+    /// Look at, merge or throw away what subagents changed in git worktrees of their own.
+    Worktree {
+        /// Where they are.
+        #[command(flatten)]
+        remote: Remote,
+        /// What to do with them.
+        #[command(subcommand)]
+        command: Worktree,
     },
     /// List the agents.
     Agents {
@@ -109,6 +187,26 @@ pub struct Remote {
     /// The directory on that server; the one you are in without it.
     #[arg(long, global = true, value_name = "PATH", requires = "attach")]
     pub dir: Option<String>,
+}
+
+/// The bounds of a budget.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Bounds {
+    /// Money, in US dollars.
+    #[arg(long, value_name = "DOLLARS")]
+    pub cost: Option<f64>,
+    /// Tokens of every kind.
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<u64>,
+    /// Calls of a model.
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+    /// Seconds on the clock.
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<u64>,
+    /// Take all bounds away.
+    #[arg(long, conflicts_with_all = ["cost", "tokens", "steps", "seconds"])]
+    pub lift: bool,
 }
 
 /// A task.
@@ -268,6 +366,149 @@ pub struct AddServer {
     pub command: Vec<String>,
 }
 
+/// What to do with agents.
+#[derive(Debug, Subcommand)]
+pub enum Agent {
+    /// List the agents, and those that can be added.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show an agent: its settings, rules and prompt.
+    Show {
+        /// The agent.
+        name: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Install an agent that ships with Trefoil.
+    Add {
+        /// The agent.
+        name: String,
+        /// Where to.
+        #[command(flatten)]
+        place: Where,
+    },
+    /// Write a new agent as a markdown file.
+    Create(CreateAgent),
+}
+
+/// Where an agent's file goes.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Where {
+    /// Into your own configuration, for every project.
+    #[arg(long)]
+    pub global: bool,
+    /// Into this project's `.trefoil/agent`; so it is without this option.
+    #[arg(long, conflicts_with = "global")]
+    pub project: bool,
+    /// Into this folder.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["global", "project"])]
+    pub path: Option<PathBuf>,
+}
+
+/// Who uses an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// You and other agents.
+    All,
+    /// You.
+    Primary,
+    /// Other agents.
+    Subagent,
+}
+
+impl From<Mode> for api::AgentMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::All => Self::All,
+            Mode::Primary => Self::Primary,
+            Mode::Subagent => Self::Subagent,
+        }
+    }
+}
+
+/// A new agent.
+#[derive(Debug, Clone, Args)]
+pub struct CreateAgent {
+    /// Its name: lower case letters, digits, dashes and underscores.
+    #[arg(long)]
+    pub name: String,
+    /// When to use it.
+    #[arg(long)]
+    pub description: String,
+    /// How to work: its system prompt; `-` reads it from standard input.
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: String,
+    /// Who uses it.
+    #[arg(long, value_enum, default_value = "all")]
+    pub mode: Mode,
+    /// Its model; that of its caller without this option.
+    #[arg(long, short, value_name = "PROVIDER/MODEL")]
+    pub model: Option<String>,
+    /// The only tools that it may use, with commas between them; all without this option.
+    #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
+    pub tools: Option<Vec<String>>,
+    /// The temperature of its model.
+    #[arg(long, value_name = "N")]
+    pub temperature: Option<f64>,
+    /// The most steps of one turn.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: Option<u32>,
+    /// As a subagent it works in a git worktree of its own.
+    #[arg(long)]
+    pub isolated: bool,
+    /// Where to.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// What to do with worktrees.
+#[derive(Debug, Subcommand)]
+pub enum Worktree {
+    /// List the worktrees of subagents.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what a subagent changed and nobody merged, as a patch.
+    Diff {
+        /// The subagent's session.
+        id: String,
+        /// Only the names of the files.
+        #[arg(long)]
+        stat: bool,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Bring a subagent's changes into the tree that it was made from, uncommitted: all of them, or none if they conflict.
+    Merge {
+        /// The subagent's session.
+        id: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Throw a subagent's worktree away, with its branch and its changes.
+    Discard {
+        /// The subagent's session.
+        id: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove worktrees that hold nothing unmerged, and those that a crash left behind.
+    Clean {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 /// What to do with the configuration.
 #[derive(Debug, Subcommand)]
 pub enum Config {
@@ -307,6 +548,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sessions_are_led_by_their_id() {
+        let cli = Cli::parse_from(["trefoil", "steer", "ses_1", "look", "here", "--attach", "http://x"]);
+        let Command::Steer { id, text, remote } = cli.command else { panic!("not steer") };
+        assert_eq!((id.as_str(), text.join(" ").as_str()), ("ses_1", "look here"));
+        assert_eq!(remote.attach.as_deref(), Some("http://x"));
+        let cli = Cli::parse_from(["trefoil", "budget", "ses_1", "--cost", "1.5", "--steps", "9"]);
+        let Command::Budget { bounds, .. } = cli.command else { panic!("not budget") };
+        assert_eq!((bounds.cost, bounds.steps, bounds.lift), (Some(1.5), Some(9), false));
+        assert!(Cli::try_parse_from(["trefoil", "budget", "ses_1", "--lift", "--steps", "9"]).is_err());
     }
 
     #[test]

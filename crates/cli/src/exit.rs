@@ -17,6 +17,8 @@ pub enum Exit {
     Model = 3,
     /// A permission or a question was rejected, and the turn ended there.
     Denied = 4,
+    /// A budget is used up, and nobody is there to raise it.
+    Budget = 5,
     /// Ctrl-C.
     Cancelled = 130,
 }
@@ -28,8 +30,7 @@ impl From<Exit> for std::process::ExitCode {
 }
 
 /// What the user reads about the codes in `run --help`.
-pub const HELP: &str =
-    "Exit codes: 0 the turn succeeded, 1 other error, 2 usage, 3 model error, 4 denied, 130 cancelled";
+pub const HELP: &str = "Exit codes: 0 the turn succeeded, 1 other error, 2 usage, 3 model error, 4 denied, 5 budget used up, 130 cancelled";
 
 /// How many of the things that exist an error names.
 const MAX_KNOWN: usize = 12;

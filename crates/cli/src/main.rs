@@ -1,6 +1,7 @@
 //! `trefoil`: the command line. The only crate that reads the environment, the arguments and the current directory, and
 //! the only one that prints.
 
+mod agent;
 mod args;
 mod config_cmd;
 mod demo;
@@ -11,12 +12,15 @@ mod interrupt;
 mod log;
 mod mcp;
 mod models;
+mod picture;
 mod run;
 mod serve;
 mod session;
 mod term;
+mod tree;
 mod trust;
 mod wire;
+mod worktree;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,7 +29,7 @@ use anyhow::Context as _;
 use api::{Host, Scope};
 use clap::{CommandFactory as _, Parser as _};
 
-use args::{Cli, Command, Format, Session};
+use args::{Agent, Cli, Command, Format, Session, Worktree};
 use exit::{Exit, Failure};
 use interrupt::Interrupt;
 use term::Style;
@@ -100,10 +104,7 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
         Command::Trust(args) => return trust::command(args, world, Interrupt::listen()?.token).await,
         _ => {}
     }
-    if let Command::Session { remote, .. }
-    | Command::Models { remote, .. }
-    | Command::Agents { remote, .. }
-    | Command::Mcp { remote, .. } = command
+    if let Some(remote) = remote(command)
         && let Some((host, scope)) = wire::attach(world, remote)?
     {
         return query(command, host.as_ref(), None, &scope, world).await;
@@ -112,17 +113,36 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
     let scope = Scope::new(world.directory.to_string_lossy());
     let result = match command {
         Command::Mcp { command, .. } => mcp::command(command, &local.engine, Some(&local.engine), &scope).await,
-        _ => query(command, &local.engine, Some(&local.store), &scope, world).await,
+        _ => query(command, &local.engine, Some(&local), &scope, world).await,
     };
     local.engine.shutdown().await;
     result
 }
 
-/// Everything that only looks, or changes what is stored. A host far away has no store.
+/// Where a command works, if it can be elsewhere.
+fn remote(command: &Command) -> Option<&args::Remote> {
+    match command {
+        Command::Session { remote, .. }
+        | Command::Tree { remote, .. }
+        | Command::Steer { remote, .. }
+        | Command::Pause { remote, .. }
+        | Command::Resume { remote, .. }
+        | Command::Cancel { remote, .. }
+        | Command::Budget { remote, .. }
+        | Command::Models { remote, .. }
+        | Command::Agent { remote, .. }
+        | Command::Agents { remote, .. }
+        | Command::Mcp { remote, .. }
+        | Command::Worktree { remote, .. } => Some(remote),
+        _ => None,
+    }
+}
+
+/// Everything that only looks, or changes what is stored. Some of it only this machine can do.
 async fn query(
     command: &Command,
     host: &dyn Host,
-    store: Option<&store::Store>,
+    local: Option<&wire::Local>,
     scope: &Scope,
     world: &World,
 ) -> anyhow::Result<()> {
@@ -131,21 +151,45 @@ async fn query(
             Session::List { all, limit, json } => session::list(host, scope, *all, *limit, *json).await,
             Session::Show { id, json } => session::show(host, scope, id, *json, Style::stdout(world.no_color())).await,
             Session::Export { id } => session::export(host, scope, id).await,
-            Session::Import { file } => {
-                let local = store.ok_or_else(|| {
-                    Failure::new(
-                        Exit::Usage,
-                        "a session is imported into the database of this machine, not of a server",
-                    )
-                    .hint("run `trefoil session import` where the server runs; it shares the database")
-                })?;
-                import::import(host, local, scope, &world.directory, file).await
-            }
+            Session::Import { file } => import::import(host, &here(local)?.store, scope, &world.directory, file).await,
             Session::Delete { ids } => session::delete(host, scope, ids).await,
         },
+        Command::Tree { id, watch, json, .. } => {
+            let style = Style::stdout(world.no_color());
+            if *watch {
+                return tree::watch(host, scope, id, *json, style, Interrupt::listen()?.token).await;
+            }
+            tree::show(host, scope, id, *json, style).await
+        }
+        Command::Steer { id, text, .. } => tree::steer(host, scope, id, &text.join(" ")).await,
+        Command::Pause { id, .. } => tree::pause(host, scope, id, true).await,
+        Command::Resume { id, .. } => tree::pause(host, scope, id, false).await,
+        Command::Cancel { id, .. } => tree::cancel(host, scope, id).await,
+        Command::Budget { id, bounds, .. } => tree::budget(host, scope, id, bounds).await,
         Command::Models { provider, json, .. } => models::models(host, scope, provider.as_deref(), *json).await,
         Command::Agents { json, .. } => models::agents(host, scope, *json).await,
         Command::Mcp { command, .. } => mcp::command(command, host, None, scope).await,
+        Command::Agent { command, .. } => {
+            let tools = |local: &wire::Local| -> Vec<String> {
+                local.engine.tools(scope, None).iter().map(|tool| tool.name().to_owned()).collect()
+            };
+            match command {
+                Agent::List { json } => agent::list(host, scope, local.map(tools).as_deref(), *json).await,
+                Agent::Show { name, json } => agent::show(host, scope, name, *json).await,
+                Agent::Add { name, place } => agent::add(world, &tools(here(local)?), name, place),
+                Agent::Create(args) => {
+                    here(local)?;
+                    agent::create(host, scope, world, args).await
+                }
+            }
+        }
+        Command::Worktree { command, .. } => match command {
+            Worktree::List { json } => worktree::list(&here(local)?.engine, *json).await,
+            Worktree::Diff { id, stat, json } => worktree::diff(host, scope, id, *stat, *json).await,
+            Worktree::Merge { id, json } => worktree::merge(host, scope, id, *json).await,
+            Worktree::Discard { id, json } => worktree::discard(host, scope, id, *json).await,
+            Worktree::Clean { json } => worktree::clean(&here(local)?.engine, *json).await,
+        },
         Command::Run(_)
         | Command::Demo { .. }
         | Command::Serve(_)
@@ -154,6 +198,14 @@ async fn query(
         | Command::Doctor { .. }
         | Command::Completion { .. } => Ok(()),
     }
+}
+
+/// What only the machine can do where the files and the database are.
+fn here(local: Option<&wire::Local>) -> Result<&wire::Local, Failure> {
+    local.ok_or_else(|| {
+        Failure::new(Exit::Usage, "this works on the files and the database of this machine, not of a server")
+            .hint("run it without --attach where the server runs; it shares the database")
+    })
 }
 
 async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {

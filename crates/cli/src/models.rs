@@ -1,6 +1,6 @@
 //! `trefoil models` and `trefoil agents`.
 
-use api::{AgentMode, Host, Model, Provider, Scope};
+use api::{Host, Model, Provider, Scope};
 
 use crate::exit::Failure;
 use crate::run::thousands;
@@ -71,15 +71,5 @@ pub async fn agents(host: &dyn Host, scope: &Scope, json: bool) -> anyhow::Resul
         return print_json(&agents);
     }
     agents.retain(|agent| agent.hidden != Some(true));
-    let rows = agents.iter().map(|agent| {
-        let mode = match agent.mode {
-            AgentMode::Primary => "primary",
-            AgentMode::Subagent => "subagent",
-            AgentMode::All => "all",
-        };
-        let model = agent.model.as_ref().map_or(String::new(), ToString::to_string);
-        let description = one_line(agent.description.as_deref().unwrap_or_default(), 80);
-        vec![one_line(&agent.name, 40), mode.to_string(), one_line(&model, 60), description]
-    });
-    Ok(term::print(&term::table(&rows.collect::<Vec<_>>()))?)
+    Ok(term::print(&term::table(&agents.iter().map(crate::agent::row).collect::<Vec<_>>()))?)
 }

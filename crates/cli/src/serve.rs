@@ -29,6 +29,12 @@ pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
     term::print(&format!("opencode server listening on {}\n", server.url()))?;
     let engine = local.engine.clone();
     tokio::spawn(async move {
+        // First: while the turn of their caller runs, nobody can tell them from those that are being made.
+        match engine.clean_worktrees(false).await {
+            Ok(cleaned) if cleaned == Default::default() => {}
+            Ok(cleaned) => tracing::info!(?cleaned, "worktrees that a crash left behind are removed"),
+            Err(error) => tracing::error!(%error, "worktrees that a crash left behind cannot be removed"),
+        }
         match engine.recover(None).await {
             Ok(0) => {}
             Ok(turns) => tracing::info!(turns, "turns that were cut off go on"),

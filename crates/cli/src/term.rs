@@ -7,6 +7,10 @@ use std::io::{self, IsTerminal as _, Write as _};
 const DEFAULT_WIDTH: usize = 100;
 /// Narrower terminals get lines that wrap.
 const MIN_WIDTH: usize = 20;
+/// How high a terminal is that does not know.
+const DEFAULT_HEIGHT: usize = 22;
+/// The most lines above the spinner.
+const MAX_LINES: usize = 16;
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
 /// Whether and how text is painted.
@@ -84,6 +88,13 @@ fn width() -> usize {
     }
 }
 
+/// How many lines may be drawn at once and taken away again: those of the terminal, but for the one below.
+pub fn height() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).or_else(|_| rustix::termios::tcgetwinsize(io::stdout()));
+    let rows = size.map_or(0, |size| usize::from(size.ws_row));
+    if rows == 0 { DEFAULT_HEIGHT } else { rows.saturating_sub(2).max(1) }
+}
+
 /// One line of at most that many characters: control sequences removed, line breaks and tabs as spaces, the rest cut.
 pub fn one_line(text: &str, width: usize) -> String {
     let clean = api::strip_control(text);
@@ -135,7 +146,8 @@ pub fn table(rows: &[Vec<String>]) -> String {
 /// Both streams of a `run`, and the spinner between them.
 pub struct Screen {
     spins: bool,
-    shown: bool,
+    /// How many lines stand above the spinner, if it is there.
+    shown: Option<usize>,
     line_open: bool,
     frame: usize,
 }
@@ -143,7 +155,7 @@ pub struct Screen {
 impl Screen {
     /// The process's own streams.
     pub fn new() -> Self {
-        Self { spins: io::stderr().is_terminal(), shown: false, line_open: false, frame: 0 }
+        Self { spins: io::stderr().is_terminal(), shown: None, line_open: false, frame: 0 }
     }
 
     /// Whether a spinner can be shown at all.
@@ -174,22 +186,39 @@ impl Screen {
         self.line_open = true;
     }
 
-    /// The next picture of the spinner; none while a line is open, which it would overwrite.
-    pub fn tick(&mut self, label: &str, style: Style) {
+    /// How many lines can stand above the spinner.
+    pub fn room(&self) -> usize {
+        height().min(MAX_LINES)
+    }
+
+    /// The next picture: these lines, and the spinner below them; none while a line is open, which it would overwrite.
+    pub fn tick(&mut self, lines: &[String], label: &str, style: Style) {
         if !self.spins || self.line_open {
             return;
         }
         self.frame = (self.frame + 1) % FRAMES.len();
+        // A line that is wider than it seems (some characters take two columns) must not wrap: it would stay behind.
+        let mut picture = self.erase() + "\x1b[?7l";
+        for line in lines {
+            picture += line;
+            picture.push('\n');
+        }
         let label = one_line(label, style.width.saturating_sub(3));
-        eprint(&format!("\r\x1b[K{} {}", FRAMES[self.frame], style.dim(&label)));
-        self.shown = true;
+        picture += &format!("{} {}\x1b[?7h", FRAMES[self.frame], style.dim(&label));
+        eprint(&picture);
+        self.shown = Some(lines.len());
     }
 
-    /// Takes the spinner away.
+    /// Takes the picture away.
     pub fn hide(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            eprint("\r\x1b[K");
+        let erase = self.erase();
+        if !erase.is_empty() {
+            eprint(&erase);
         }
+    }
+
+    fn erase(&mut self) -> String {
+        self.shown.take().map(|lines| "\r\x1b[K".to_string() + &"\x1b[1A\x1b[K".repeat(lines)).unwrap_or_default()
     }
 }
 

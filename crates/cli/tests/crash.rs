@@ -15,6 +15,8 @@ mod facts;
 mod family;
 #[path = "crash/lab.rs"]
 mod lab;
+#[path = "crash/tree.rs"]
+mod tree;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,7 @@ use testkit::WAIT;
 use facts::{Facts, Stage, check_answered, check_killed, check_settled, interrupted};
 use family::Family;
 use lab::{Lab, Ran, finish};
+use tree::Tree;
 
 /// More commits than any turn of this test has.
 const COMMITS_MAX: u64 = 100;
@@ -288,4 +291,78 @@ fn a_task_whose_recovery_is_killed_too_is_given_up_with_its_child() {
         Family::read(&lab).check_quiet();
     }
     panic!("the recovery has no end");
+}
+
+/// The same, but the subagent works in the background.
+fn backgrounding() -> Lab {
+    let lab = Lab::new(json!([]), json!({}), &[]);
+    let child = json!([{ "tools": [["bash", { "command": COMMAND }]] }, { "text": "Child end." }]);
+    let prompt = format!("SCRIPT: {child}");
+    let input = json!({ "description": "Run it", "prompt": prompt, "subagent_type": "general", "background": true });
+    let steps = json!([{ "tools": [["task", input]] }, { "text": "Begun." }]);
+    let rules = json!({ "rules": [{ "when": { "glob": "go" }, "steps": steps }], "default": [{ "text": "Noted." }] });
+    lab.project.write_home("script.json", rules.to_string());
+    lab
+}
+
+#[test]
+fn a_task_in_the_background_survives_a_kill_at_every_commit_and_is_reported_once() {
+    let at_work = AtomicU64::new(0);
+    each_commit(|number| {
+        let lab = backgrounding();
+        let ran = lab.send(Some(number));
+        if ran.killed() {
+            lab.wait_for_silence();
+            let killed = Family::read(&lab);
+            at_work.fetch_add(u64::from(killed.at_work()), Ordering::Relaxed);
+            let resumed = lab.resume(None);
+            assert!(matches!(resumed.code, Some(0..=2)), "{}", resumed.stderr);
+            lab.wait_for_silence();
+            if killed.parent.is_some() {
+                lab.again().expect(0);
+            }
+        }
+        lab.wait_for_silence();
+        Family::read(&lab).check_reported(&lab);
+        ran.killed()
+    });
+    assert!(at_work.into_inner() > 5, "the sweep came by the child's work");
+}
+
+/// How often the tree is killed.
+const KILLS: u64 = 50;
+/// The commits after which it is, in an order that has them spread from the beginning on; a prime, so that all come by.
+const MOMENTS: u64 = 113;
+
+#[test]
+fn a_tree_of_twenty_subagents_survives_fifty_kills() {
+    let (next, kills, at_work) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        while kills.load(Ordering::Relaxed) < KILLS {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            assert!(number < MOMENTS, "the tree has too few commits to be killed {KILLS} times");
+            let commit = number * 37 % MOMENTS;
+            let _moment = Moment(format!("killed after commit {commit}"));
+            let lab = tree::lab();
+            let mut again = false;
+            if lab.send(Some(commit)).killed() {
+                kills.fetch_add(1, Ordering::Relaxed);
+                lab.wait_for_silence();
+                at_work.fetch_add(u64::from(Tree::read(&lab).at_work() > 0), Ordering::Relaxed);
+                // Whoever was at work at both kills is given up.
+                again = number % 5 == 0 && lab.resume(Some(commit / 2 + 1)).killed();
+                let ran = lab.resume(None);
+                assert!(matches!(ran.code, Some(0..=2)), "{}", ran.stderr);
+            }
+            lab.wait_for_silence();
+            let tree = Tree::read(&lab);
+            if again { tree.check_quiet(&lab) } else { tree.check_settled(&lab) }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(work);
+        }
+    });
+    assert!(at_work.into_inner() > KILLS / 2, "the kills hit the children at work");
 }

@@ -90,12 +90,13 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
 }
 
 /// The things that can be missing, as hosts name them.
-const THINGS: [&str; 13] = [
+const THINGS: [&str; 14] = [
     "session",
     "message",
     "part",
     "permission request",
     "question request",
+    "worktree",
     "file",
     "project",
     "agent",

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use api::{
-    Agent, Command, CommandInput, CreateSession, Cursor, Features, FileContent, FileDiff, FileNode, FindTextMatch,
-    Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization, McpConfig, McpResource, McpStatus,
-    MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId, PermissionReply, PermissionRequest,
-    Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput, Scope, Session, SessionId, SessionStatus,
-    ShellInput, Skill, SummarizeInput, Todo, UpdateSession, WatchItem, WatchScope,
+    Agent, Budget, BudgetState, Cancelled, Command, CommandInput, CreateSession, Cursor, Features, FileContent,
+    FileDiff, FileNode, FindTextMatch, Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization,
+    McpConfig, McpResource, McpStatus, MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId,
+    PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput,
+    Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SteerInput, SummarizeInput, Todo, Tree, UpdateSession,
+    WatchItem, WatchScope, Worktree, WorktreeDiff,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -15,7 +16,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::call::Call;
-use crate::wire::{self, Found, Place, Providers};
+use crate::wire::{self, Found, Place, Providers, Steered};
 use crate::{Client, watch};
 
 /// Sessions of a page, if the query does not say.
@@ -28,6 +29,8 @@ const MESSAGES: usize = 1_000_000;
 const MESSAGES_SCANNED: usize = 100;
 /// The most files that a server looks for.
 const FILES: usize = 200;
+/// What only Trefoil gives a subagent.
+const WORKTREE: &str = "The worktree of a subagent";
 /// The agent of a session that had none yet.
 const AGENT: &str = "build";
 
@@ -89,6 +92,15 @@ impl Client {
         Ok(MessagePage { older: older.map(|message| message.info.id().clone()), messages })
     }
 
+    /// Refuses what only Trefoil does. Whoever does not know an operation may answer it with anything, or pass it on to
+    /// somewhere else, so it is not even sent; who the server is, it is asked.
+    async fn needs_trefoil(&self, what: &'static str) -> Result<(), HostError> {
+        if !self.is_trefoil() {
+            self.health().await?;
+        }
+        if self.is_trefoil() { Ok(()) } else { Err(HostError::Unsupported(what)) }
+    }
+
     /// The model of the configuration, else the default of the first provider.
     async fn model(&self, scope: &Scope) -> Result<ModelRef, HostError> {
         let config = self.config(scope).await?;
@@ -105,7 +117,8 @@ impl Client {
 
 impl Host for Client {
     fn features(&self) -> Features {
-        Features { cursor: self.is_trefoil(), ..Features::default() }
+        let trefoil = self.is_trefoil();
+        Features { cursor: trefoil, steer: trefoil, tree: trefoil, budget: trefoil }
     }
 
     fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
@@ -307,6 +320,75 @@ impl Host for Client {
     /// A server does that by itself.
     fn recover<'a>(&'a self, _: Option<&'a SessionId>) -> HostFuture<'a, usize> {
         Box::pin(async { Ok(0) })
+    }
+
+    fn tree<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Tree> {
+        Box::pin(async {
+            self.needs_trefoil("The tree of subagents").await?;
+            self.get(scope, &["session", id.as_str(), "tree"]).ask().await
+        })
+    }
+
+    fn steer<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: SteerInput) -> HostFuture<'a, MessageId> {
+        Box::pin(async move {
+            self.needs_trefoil("Steering").await?;
+            let call = self.post(scope, &["session", id.as_str(), "steer"], &wire::body(&input)?);
+            Ok(call.ask::<Steered>().await?.message_id)
+        })
+    }
+
+    fn pause<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, paused: bool) -> HostFuture<'a, bool> {
+        Box::pin(async move {
+            self.needs_trefoil("Pausing").await?;
+            let verb = if paused { "pause" } else { "resume" };
+            self.call(Method::POST, &["session", id.as_str(), verb]).scope(scope).ask().await
+        })
+    }
+
+    fn cancel<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Cancelled> {
+        Box::pin(async {
+            self.needs_trefoil("Cancelling a subtree").await?;
+            // Returns when the last of them has stopped, however long that takes.
+            self.call(Method::POST, &["session", id.as_str(), "cancel"]).scope(scope).run().await
+        })
+    }
+
+    fn budget<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, budget: Budget) -> HostFuture<'a, BudgetState> {
+        Box::pin(async move {
+            self.needs_trefoil("Budgets").await?;
+            self.post(scope, &["session", id.as_str(), "budget"], &wire::body(&budget)?).ask().await
+        })
+    }
+
+    fn background<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
+        Box::pin(async move {
+            if !background {
+                self.needs_trefoil("Waiting for background tasks").await?;
+            }
+            let verb = if background { "background" } else { "foreground" };
+            self.call(Method::POST, &["experimental", "session", id.as_str(), verb]).scope(scope).ask().await
+        })
+    }
+
+    fn worktree_diff<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
+        Box::pin(async {
+            self.needs_trefoil(WORKTREE).await?;
+            self.get(scope, &["session", id.as_str(), "worktree"]).ask().await
+        })
+    }
+
+    fn worktree_merge<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        Box::pin(async {
+            self.needs_trefoil(WORKTREE).await?;
+            self.call(Method::POST, &["session", id.as_str(), "worktree"]).scope(scope).run().await
+        })
+    }
+
+    fn worktree_discard<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        Box::pin(async {
+            self.needs_trefoil(WORKTREE).await?;
+            self.call(Method::DELETE, &["session", id.as_str(), "worktree"]).scope(scope).run().await
+        })
     }
 
     fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>> {

@@ -25,8 +25,12 @@ mod connection;
 mod error;
 mod events;
 mod host;
+mod monitor;
 mod watch;
 mod wire;
 
 pub use client::{Client, Health, Options, Timeouts};
 pub use events::Events;
+pub use monitor::{
+    Ask, Changes, MonitorEvent, Outcome, Progress, State, Subagent, SubagentMonitor, SubagentTree, ToolUse, Usage,
+};

@@ -144,7 +144,7 @@ fn strange(data: &str, error: &serde_json::Error) {
 }
 
 /// Doubles with each attempt; half of it is random, so that clients of a server that was restarted do not come at once.
-fn pause(attempts: u32) -> Duration {
+pub(crate) fn pause(attempts: u32) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << attempts.min(10)).min(LONGEST_PAUSE);
     full.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

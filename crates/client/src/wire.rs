@@ -137,6 +137,14 @@ pub struct Providers {
     pub default: IndexMap<String, String>,
 }
 
+/// What a message for a running turn became.
+#[derive(Deserialize)]
+pub struct Steered {
+    /// The message.
+    #[serde(rename = "messageID")]
+    pub message_id: MessageId,
+}
+
 /// Where a part belongs, whatever its kind.
 #[derive(Deserialize)]
 pub struct Place {

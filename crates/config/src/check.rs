@@ -2,10 +2,10 @@
 //! never taken out, since it may have been a denial: what is wrong with it is reported, and it counts as `ask`. One that
 //! stands under a mistyped key guards nothing at all; that makes everything ask, as a file does that cannot be read.
 
-use api::Json;
+use api::{Json, JsonMap};
 
 use crate::problem::{Problem, Severity};
-use crate::schema::{ACTIONS, CONFIG, Field, PERMISSIONS, Shape};
+use crate::schema::{ACTIONS, CONFIG, Field, OWN_AGENT_KEYS, OWN_KEYS, PERMISSIONS, Shape};
 use crate::suggest::nearest;
 
 /// More findings of one file are only counted.
@@ -46,6 +46,26 @@ pub(crate) fn check(config: &mut Json) -> Vec<Finding> {
     checker.findings
 }
 
+/// Keys of ours in a file that OpenCode reads, too: they count, but OpenCode stumbles over them.
+pub(crate) fn foreign(config: &JsonMap) -> Vec<Finding> {
+    let finding = |path: Vec<String>, so: &str| {
+        let message = format!("{} is a key of Trefoil alone, and {so}: move it to trefoil.json", path.join("."));
+        Finding { path, message, severity: Severity::Warning, closes: false }
+    };
+    let own = OWN_KEYS.iter().filter(|key| config.contains_key(**key));
+    let mut findings: Vec<_> =
+        own.map(|key| finding(vec![(*key).to_owned()], "OpenCode refuses a file with it")).collect();
+    for (name, agent) in config.get("agent").and_then(Json::as_object).into_iter().flatten() {
+        let own = OWN_AGENT_KEYS.iter().filter(|key| agent.get(**key).is_some());
+        findings.extend(own.map(|key| {
+            let path = vec!["agent".to_owned(), name.clone(), (*key).to_owned()];
+            finding(path, "OpenCode sends it to the agent's provider")
+        }));
+    }
+    findings.truncate(MAX_FINDINGS);
+    findings
+}
+
 struct Checker {
     path: Vec<String>,
     findings: Vec<Finding>,
@@ -60,6 +80,7 @@ impl Checker {
         match (shape, &mut *value) {
             (Shape::Any, _) | (Shape::Text, Json::String(_)) | (Shape::Flag, Json::Bool(_)) => true,
             (Shape::Number, Json::Number(_)) => true,
+            (Shape::Amount, Json::Number(number)) if number.as_f64().is_some_and(|n| n > 0.0) => true,
             (Shape::Count(least), Json::Number(number)) => match whole(number) {
                 Some(count) if count >= *least => {
                     *value = count.into();
@@ -248,7 +269,7 @@ fn same_kind(shape: &Shape, value: &Json) -> bool {
         Shape::Text => value.is_string(),
         Shape::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
         Shape::Flag => value.is_boolean(),
-        Shape::Number | Shape::Count(_) => value.is_number(),
+        Shape::Number | Shape::Amount | Shape::Count(_) => value.is_number(),
         Shape::List(_) => value.is_array(),
         Shape::Map(_) | Shape::Object(_) | Shape::Open(_) | Shape::Permission | Shape::Tools => value.is_object(),
         Shape::Either(shapes) => shapes.iter().any(|shape| same_kind(shape, value)),
@@ -261,6 +282,7 @@ fn expected(shape: &Shape) -> String {
         Shape::Text => "a string".to_owned(),
         Shape::Flag => "true or false".to_owned(),
         Shape::Number => "a number".to_owned(),
+        Shape::Amount => "a number above 0".to_owned(),
         Shape::Count(least) => format!("a whole number of at least {least}"),
         Shape::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
         Shape::List(_) => "a list".to_owned(),
@@ -400,6 +422,23 @@ mod tests {
             findings.iter().map(|f| f.closes).collect::<Vec<_>>(),
             [vec![false; MAX_FINDINGS], vec![true]].concat()
         );
+    }
+
+    #[test]
+    fn bounds_are_checked_and_named_in_foreign_files() {
+        let (value, findings) = checked(json!({
+            "subagents": {"at_once": 0, "descendants": 0, "budget": {"cost": -1, "tokens": 5, "minutes": 1}},
+            "ask": {"timeout": 60, "then": "maybe"},
+            "agent": {"a": {"isolation": "container", "budget": {"seconds": 1.5}}, "b": {"isolation": "worktree"}},
+        }));
+        let left = json!({
+            "subagents": {"descendants": 0, "budget": {"tokens": 5}}, "ask": {"timeout": 60},
+            "agent": {"a": {"budget": {}}, "b": {"isolation": "worktree"}},
+        });
+        assert_eq!((value.clone(), findings.len()), (left, 6), "{findings:?}");
+        assert!(findings[1].contains("subagents.budget.cost must be a number above 0"), "{findings:?}");
+        let keys: Vec<_> = foreign(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
+        assert_eq!(keys, ["ask", "subagents", "agent.a.budget", "agent.b.isolation"]);
     }
 
     #[test]

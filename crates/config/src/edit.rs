@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use api::{Json, JsonMap};
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 
-use crate::check::check;
+use crate::check::{check, foreign};
 use crate::file::{self, Access, Durability, MAX_CONFIG_BYTES};
 use crate::find::{self, Switches};
 use crate::problem::{Problem, Severity};
@@ -87,6 +87,11 @@ static EDITING: Mutex<()> = Mutex::new(());
 fn edit(path: &Path, change: JsonMap, created: Created) -> Result<String, EditError> {
     let refused = |message: String| EditError::File { path: path.to_owned(), message };
     let change = Change::new(change)?;
+    if find::is_foreign(path)
+        && let Some(finding) = foreign(&change.put).into_iter().next()
+    {
+        return Err(refused(finding.message));
+    }
     let _one = EDITING.lock().unwrap_or_else(PoisonError::into_inner);
     let text = file::read(path, MAX_CONFIG_BYTES).map_err(|problem| refused(problem.message))?;
     let new = change.apply(text.as_deref().unwrap_or_default()).map_err(|error| match error {
@@ -299,6 +304,15 @@ mod tests {
                 Err(error.to_string().replace(&path.display().to_string(), "FILE"))
             }
         }
+    }
+
+    #[test]
+    fn keys_of_our_own_do_not_get_into_files_of_opencode() {
+        for change in [json!({"subagents": {"at_once": 2}}), json!({"agent": {"a": {"isolation": "worktree"}}})] {
+            let refused = changed("{}", change).unwrap_err();
+            assert!(refused.contains("move it to trefoil.json"), "{refused}");
+        }
+        assert!(changed(r#"{"subagents": {}}"#, json!({"subagents": null})).is_ok(), "it can be taken away");
     }
 
     #[test]

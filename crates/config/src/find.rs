@@ -137,8 +137,12 @@ pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -
 
 /// The user's own file that has the last word; one of Trefoil's if there is none yet.
 pub(crate) fn global_file(inputs: &Inputs) -> PathBuf {
-    let ours = inputs.dirs.config.last().cloned().unwrap_or_else(|| inputs.home.join(".trefoil"));
-    last_file(inputs, &[], SourceKind::Global).unwrap_or_else(|| ours.join("trefoil.json"))
+    last_file(inputs, &[], SourceKind::Global).unwrap_or_else(|| global_folder(inputs).join("trefoil.json"))
+}
+
+/// The user's own folder that is Trefoil's alone.
+pub(crate) fn global_folder(inputs: &Inputs) -> PathBuf {
+    inputs.dirs.config.last().cloned().unwrap_or_else(|| inputs.home.join(".trefoil"))
 }
 
 /// The file of the directory itself that has the last word; one that OpenCode reads too if there is none yet.
@@ -146,6 +150,16 @@ pub(crate) fn project_file(inputs: &Inputs) -> PathBuf {
     let here = std::slice::from_ref(&inputs.directory);
     let found = last_file(inputs, here, SourceKind::Folder).or_else(|| last_file(inputs, here, SourceKind::Project));
     found.unwrap_or_else(|| inputs.directory.join("opencode.json"))
+}
+
+/// Whether OpenCode reads this file as well: its name says so, or the folder that it is in.
+pub(crate) fn is_foreign(path: &Path) -> bool {
+    let mut names = path.components().rev().filter_map(|part| part.as_os_str().to_str());
+    names.find_map(|name| match name {
+        "opencode" | ".opencode" | "opencode.json" | "opencode.jsonc" => Some(true),
+        "trefoil" | ".trefoil" | "trefoil.json" | "trefoil.jsonc" => Some(false),
+        _ => None,
+    }) == Some(true)
 }
 
 /// The last file of that kind that is there. Those that a variable names are not the project's.
@@ -172,6 +186,15 @@ mod tests {
         let folders = project_folders(Path::new("/r/a/b"), Path::new("/r"));
         assert_eq!(folders, [PathBuf::from("/r"), "/r/a".into(), "/r/a/b".into()]);
         assert_eq!(project_folders(Path::new("/r"), Path::new("/r")), [PathBuf::from("/r")]);
+    }
+
+    #[test]
+    fn files_of_opencode() {
+        let foreign = ["/r/opencode.json", "/r/.trefoil/opencode.jsonc", "/h/.config/opencode/agent/team/a.md"];
+        let ours =
+            ["/opencode/trefoil.json", "/opencode/.trefoil/agent/a.md", "/h/.config/trefoil/config.json", "/x.json"];
+        assert!(foreign.iter().all(|path| is_foreign(Path::new(path))));
+        assert!(!ours.iter().any(|path| is_foreign(Path::new(path))));
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Guard {
             "server" => self.refuse(key, "opens the server to others"),
             "enterprise" => self.refuse(key, "redirects what is shared"),
             "default_agent" => self.refuse(key, "replaces the agent that you use, with its rules"),
-            "subagent_depth" => self.refuse(key, "lifts a bound"),
+            "subagent_depth" | "subagents" => self.refuse(key, "lifts a bound"),
+            "ask" => self.refuse(key, "decides what you are asked"),
             "reference" | "references" => self.refuse(key, "reads from outside of the repository"),
             _ => self.refuse(key, "is not among the keys that need no trust"),
         }
@@ -109,7 +110,8 @@ impl Guard {
         let prefix = key.len() + 1;
         self.each(key, value, |this, key, value| match &key[prefix..] {
             "name" | "model" | "variant" | "temperature" | "top_p" | "prompt" | "description" | "mode" | "hidden"
-            | "color" | "steps" | "maxSteps" => this.plain(key, value),
+            | "color" | "steps" | "maxSteps" | "isolation" => this.plain(key, value),
+            "budget" => this.refuse(key, "lifts a bound"),
             "permission" => {
                 let stays = this.permission(key, value);
                 for rule in ruleset(value).into_iter().filter(|rule| rule.action == Action::Ask) {

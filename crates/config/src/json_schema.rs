@@ -39,6 +39,7 @@ fn describe(shape: &Shape) -> Json {
         Shape::Text => json!({ "type": "string" }),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Number => json!({ "type": "number" }),
+        Shape::Amount => json!({ "type": "number", "exclusiveMinimum": 0 }),
         Shape::Count(0) => json!({ "type": "integer", "minimum": 0 }),
         Shape::Count(least) => json!({ "type": "integer", "exclusiveMinimum": least - 1 }),
         Shape::Word(words) => json!({ "type": "string", "enum": words }),

@@ -8,6 +8,7 @@
 //! cannot be read or a mistyped key may have denied, is in [`Config::tighten`], and a rule that cannot be read counts as
 //! `ask`.
 
+mod agent_file;
 mod check;
 mod credentials;
 mod dirs;
@@ -40,6 +41,9 @@ use std::path::PathBuf;
 
 use api::{Command, Json, Provider, Skill};
 
+pub use agent_file::{
+    AgentFileError, AgentPlace, NewAgent, OPTIONAL_AGENTS, OptionalAgent, installed_agent, write_agent,
+};
 pub use credentials::{CredentialError, MAX_CREDENTIALS_BYTES, set_credential};
 pub use dirs::Dirs;
 pub use edit::{EditError, edit_global, edit_project};
@@ -54,8 +58,8 @@ pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 pub use typed::{
-    AgentConfig, CommandConfig, CompactionConfig, Config, LimitConfig, ModalitiesConfig, ModelConfig,
-    ModelProviderConfig, PriceConfig, ProviderConfig, SkillsConfig, ToolOutputConfig,
+    AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, Isolation, LimitConfig, ModalitiesConfig,
+    ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, SkillsConfig, SubagentsConfig, ToolOutputConfig,
 };
 
 /// Everything that decides what is loaded.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use api::{Command, CommandSource, Json, JsonMap, Ruleset, Skill};
 use indexmap::IndexMap;
 
-use crate::check::{MAX_FINDINGS, check};
+use crate::check::{MAX_FINDINGS, check, foreign};
 use crate::file::{self, MAX_CONFIG_BYTES};
 use crate::find::{self, Place, SourceKind, Switches};
 use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
@@ -249,6 +249,9 @@ impl<'a> Loader<'a> {
         }
         let Json::Object(mut map) = value else { return };
         normalise(&mut map);
+        if layer.path.is_some_and(find::is_foreign) {
+            self.problems.extend(foreign(&map).iter().map(|finding| place(finding.problem(), &finding.path)));
+        }
         let trusted = match layer.path {
             Some(path) if !layer.own => self.admit(path, layer.text, || guard::guard(&mut map)),
             _ => true,
@@ -337,6 +340,9 @@ impl<'a> Loader<'a> {
             self.problems.push(finding.problem().in_file(path).at(place));
         }
         let Json::Object(mut map) = value else { return };
+        if find::is_foreign(path) {
+            self.problems.extend(foreign(&map).iter().map(|finding| finding.problem().in_file(path)));
+        }
         let trusted = own || self.admit(path, &document.text, || guard::guard_markdown(&mut map));
         let label = path.display().to_string();
         self.sources.push(Source { path: Some(path.to_owned()), label: label.clone(), kind });

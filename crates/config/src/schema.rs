@@ -10,6 +10,8 @@ pub(crate) enum Shape {
     Flag,
     /// Any number.
     Number,
+    /// A number above 0.
+    Amount,
     /// A whole number, at least this.
     Count(u64),
     /// One of these words.
@@ -51,9 +53,14 @@ pub(crate) const INERT: &[&str] = &[
     "share",
     "skills.urls",
     "snapshot",
-    "subagent_depth",
     "watcher",
 ];
+
+/// Keys of the whole file that only Trefoil has. OpenCode refuses a file with one of them.
+pub(crate) const OWN_KEYS: &[&str] = &["ask", "subagents"];
+
+/// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
+pub(crate) const OWN_AGENT_KEYS: &[&str] = &["budget", "isolation"];
 
 /// The actions of a permission rule.
 pub(crate) const ACTIONS: &[&str] = &["allow", "ask", "deny"];
@@ -82,12 +89,13 @@ pub(crate) const PERMISSIONS: &[&str] = &[
     "invalid",
 ];
 
-use Shape::{Any, Count, Either, Flag, List, Map, Number, Object, Open, Permission, Text, Tools, Word};
+use Shape::{Amount, Any, Count, Either, Flag, List, Map, Number, Object, Open, Permission, Text, Tools, Word};
 
 /// A whole configuration file.
 pub(crate) const CONFIG: Shape = Object(&[
     ("$schema", Text),
     ("agent", Map(&AGENT)),
+    ("ask", Object(&[("timeout", Count(0)), ("then", Word(&["reject", "allow"]))])),
     ("attachment", Object(&[("image", IMAGE)])),
     ("autoshare", Flag),
     ("autoupdate", Either(&[Flag, Word(&["notify"])])),
@@ -118,6 +126,16 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("small_model", Text),
     ("snapshot", Flag),
     ("subagent_depth", Count(0)),
+    (
+        "subagents",
+        Object(&[
+            ("at_once", Count(1)),
+            ("descendants", Count(0)),
+            ("budget", BUDGET),
+            ("wait", Count(0)),
+            ("background", Flag),
+        ]),
+    ),
     ("tool_output", Object(&[("max_lines", Count(1)), ("max_bytes", Count(1))])),
     ("tools", Tools),
     ("username", Text),
@@ -154,6 +172,7 @@ const COMMAND: Shape = Object(&[
     ("variant", Text),
     ("subtask", Flag),
 ]);
+const BUDGET: Shape = Object(&[("cost", Amount), ("tokens", Count(1)), ("steps", Count(1)), ("seconds", Count(1))]);
 const AGENT: Shape = Open(AGENT_FIELDS);
 /// The keys of an agent; others are options for its provider.
 pub(crate) const AGENT_FIELDS: &[Field] = &[
@@ -173,6 +192,8 @@ pub(crate) const AGENT_FIELDS: &[Field] = &[
     ("steps", Count(1)),
     ("maxSteps", Count(1)),
     ("permission", Permission),
+    ("budget", BUDGET),
+    ("isolation", Word(&["worktree"])),
 ];
 
 const TIMEOUT: Shape = Either(&[Count(1), Flag]);

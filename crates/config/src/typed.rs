@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use api::{AgentMode, Json, JsonMap, ModelStatus, Ruleset};
+use api::{AgentMode, Budget, Json, JsonMap, ModelStatus, Ruleset};
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,10 @@ pub struct Config {
     pub default_agent: Option<String>,
     /// How deep subagents may nest.
     pub subagent_depth: Option<u32>,
+    /// What bounds subagents otherwise.
+    pub subagents: SubagentsConfig,
+    /// What becomes of a request that nobody answers.
+    pub ask: AskConfig,
     /// The name under which the user is addressed.
     pub username: Option<String>,
     /// The shell that runs commands.
@@ -113,6 +117,54 @@ pub struct AgentConfig {
     pub steps: Option<u32>,
     /// Its rules; the last match wins.
     pub permission: Option<Ruleset>,
+    /// What each of its sessions and all below it may use.
+    pub budget: Option<Budget>,
+    /// Where its sessions work, if not where their caller does.
+    pub isolation: Option<Isolation>,
+}
+
+/// A place of its own for a subagent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// A linked git worktree with a branch of its own.
+    Worktree,
+}
+
+/// What bounds subagents.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SubagentsConfig {
+    /// How many of one turn work at once.
+    pub at_once: Option<u32>,
+    /// The most sessions below one root.
+    pub descendants: Option<u32>,
+    /// What each task of a root and all below it may use, unless its agent or the call says otherwise.
+    pub budget: Option<Budget>,
+    /// How many seconds a turn waits for its budget to be raised before it fails.
+    pub wait: Option<u64>,
+    /// Whether a model may have subagents work in the background.
+    pub background: Option<bool>,
+}
+
+/// What becomes of a request that nobody answers.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct AskConfig {
+    /// After how many seconds it is decided without an answer; 0 is at once.
+    pub timeout: Option<u64>,
+    /// How it is decided then.
+    pub then: Option<AskThen>,
+}
+
+/// How a request is decided that nobody answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AskThen {
+    /// As if it was rejected.
+    Reject,
+    /// As if it was allowed, once.
+    Allow,
 }
 
 /// A command.
@@ -295,6 +347,8 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
         small_model: reader.take("small_model"),
         default_agent: reader.take("default_agent"),
         subagent_depth: reader.take("subagent_depth"),
+        subagents: reader.take("subagents"),
+        ask: reader.take("ask"),
         username: reader.take("username"),
         shell: reader.take("shell"),
         log_level: reader.take("logLevel"),

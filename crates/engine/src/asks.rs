@@ -1,6 +1,7 @@
 //! Questions to the human: rows in the store, and who waits for their answer in this process.
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use api::{
     EventBody, HostError, Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
     SessionId,
 };
-use store::{AskFilter, Batch, Place, Signal, StoreError};
+use config::AskThen;
+use store::{AskFilter, AskKind, AskRow, Batch, Place, Signal, StoreError};
 use tokio::sync::Notify;
 
 use crate::call::OPAQUE;
@@ -17,6 +19,8 @@ use crate::{Inner, lock, permission};
 
 /// An ask that waits is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
+/// Marks an answer that nobody gave.
+pub(crate) const EXPIRED: &str = "expired";
 /// The most that one answer `always` settles besides itself.
 const SETTLED_MAX: usize = 1_000;
 
@@ -36,23 +40,52 @@ impl Waiters {
 }
 
 impl Inner {
-    /// Waits until an ask has its answer.
-    pub(crate) async fn answer(&self, ask: &str) -> Result<Json, StoreError> {
+    /// Waits until an ask has its answer: somebody's, or that of the policy. The time runs from when it was asked, so that a
+    /// restart does not prolong it.
+    pub(crate) async fn answer(&self, ask: &str, policy: (Duration, AskThen)) -> Result<Json, StoreError> {
+        let asked = api::made_at(ask).unwrap_or_else(api::now);
+        let end = asked.saturating_add(i64::try_from(policy.0.as_millis()).unwrap_or(i64::MAX));
         let notify = Arc::new(Notify::new());
         lock(&self.asks.map).insert(ask.to_owned(), notify.clone());
         let _forget = Forget { waiters: &self.asks, ask };
         loop {
-            match self.store.ask(ask)? {
-                Some(row) => {
-                    if let Some(reply) = row.reply {
-                        return Ok(reply);
-                    }
-                }
+            let row = match self.store.ask(ask)? {
+                Some(AskRow { reply: Some(reply), .. }) => return Ok(reply),
+                Some(row) => row,
                 None => return Ok(Json::Null),
+            };
+            let left = Duration::from_millis(u64::try_from(end.saturating_sub(api::now())).unwrap_or(0));
+            if left.is_zero() {
+                self.expire(&row, policy).await?;
+                continue;
             }
             // The answering process may die before it has told us, so the row is looked at from time to time as well.
-            let _ = tokio::time::timeout(LOOK, notify.notified()).await;
+            let _ = tokio::time::timeout(LOOK.min(left), notify.notified()).await;
         }
+    }
+
+    /// Decides an ask that nobody has answered, unless somebody does at this moment.
+    async fn expire(&self, row: &AskRow, (time, then): (Duration, AskThen)) -> Result<(), StoreError> {
+        let Some(session) = self.store.session(&row.session_id)? else { return Ok(()) };
+        let (session_id, seconds) = (session.id.clone(), time.as_secs());
+        let (reply, what) = match then {
+            AskThen::Reject => (PermissionReplyKind::Reject, "rejected"),
+            AskThen::Allow => (PermissionReplyKind::Once, "allowed"),
+        };
+        let message = format!(
+            "Nobody answered this request within {seconds} s, so it was {what}. Find another way, or end with what you \
+             need from the user. (\"ask\": {{\"timeout\", \"then\"}} in the configuration says when and how such requests \
+             are decided.)"
+        );
+        let event = match row.kind {
+            AskKind::Permission => EventBody::PermissionReplied { session_id, request_id: id(&row.id)?, reply },
+            AskKind::Question => EventBody::QuestionRejected { session_id, request_id: id(&row.id)? },
+        };
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        let answer = serde_json::json!({ "reply": reply, "message": message, "answers": null, EXPIRED: true });
+        batch.settle(&row.id, &answer, event);
+        tracing::info!(ask = row.id, session = %session.id, "nobody answered in time");
+        self.store.commit(batch).await.map(drop)
     }
 
     /// Answers a permission request, and with it what else that answer settles.
@@ -176,6 +209,11 @@ pub(crate) fn settle(batch: &mut Batch, ask: &PermissionRequest, reply: &Permiss
 
 fn replied(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody {
     EventBody::PermissionReplied { session_id: ask.session_id.clone(), request_id: ask.id.clone(), reply: reply.reply }
+}
+
+/// The id of an ask's row as what it is.
+fn id<T: FromStr<Err = String>>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(StoreError::Invalid)
 }
 
 struct Forget<'a> {

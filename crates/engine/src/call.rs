@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{
     Action, EventBody, Extra, FilePart, Json, JsonMap, MessageId, OutputFormat, Part, PartHead, PermissionId,
     PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted,
-    ToolPart, ToolRef, ToolRunning, ToolState, ToolTime,
+    ToolPart, ToolRef, ToolRunning, ToolState, ToolTime, Usage,
 };
 use store::{Batch, StoreError};
 use tokio::sync::{oneshot, watch};
@@ -15,7 +15,7 @@ use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress
 
 use crate::step::put_part;
 use crate::turn::Turn;
-use crate::{Error, delegate, permission, prompt, structured, task};
+use crate::{Error, asks, bound, permission, prompt, structured, task};
 
 /// Live updates of a running call are written this often at most.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -26,6 +26,9 @@ const QUOTED: usize = 500;
 
 /// Marks a permission request whose command was not fully understood.
 pub(crate) const OPAQUE: &str = "opaque";
+
+/// Where a request of a subagent tells the way to it.
+const SUBAGENT: &str = "subagent";
 
 /// Where calls with side effects leave their mark while they run.
 pub(crate) const STARTED: &str = "started";
@@ -72,6 +75,15 @@ impl Refused {
             Self::Cancelled => call.cancelled(input, started).await,
         }
     }
+}
+
+/// What questions to the human came to.
+enum Asked {
+    Answered(Answers),
+    /// Nobody was there in time.
+    Nobody,
+    /// The turn was stopped meanwhile.
+    Stopped,
 }
 
 /// What a decision came to.
@@ -137,8 +149,9 @@ impl Call {
         }
         if let Some(questions) = tool.questions(&input) {
             match self.question(questions, &input, started, &mut begun).await? {
-                Some(answers) => ctx.answers = Some(answers),
-                None => return self.cancelled(input, started).await,
+                Asked::Answered(answers) => ctx.answers = Some(answers),
+                Asked::Nobody => {}
+                Asked::Stopped => return self.cancelled(input, started).await,
             }
         }
         if tool.effect() == Effect::Resumes {
@@ -248,19 +261,27 @@ impl Call {
         durable: bool,
         first: impl FnOnce(&mut Batch),
     ) -> Result<(), StoreError> {
+        let mut batch = self.turn.batch();
+        self.count(&mut batch);
         self.part.state = ToolState::Running(ToolRunning {
             input: input.clone(),
             title: None,
             metadata: None,
             time: ToolTime { start: started, end: None, compacted: None },
         });
-        let mut batch = self.turn.batch();
         first(&mut batch);
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         let batch = if durable { batch.durable() } else { batch };
         self.turn.store().commit(batch).await?;
         self.is_visible();
         Ok(())
+    }
+
+    /// Counts the call, once: one that a crash cut off runs already.
+    pub(crate) fn count(&self, batch: &mut Batch) {
+        if matches!(self.part.state, ToolState::Pending(_)) {
+            batch.usage(&self.turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
+        }
     }
 
     pub(crate) fn is_visible(&mut self) {
@@ -291,7 +312,7 @@ impl Call {
         let mut batch = self.turn.batch();
         batch.record(STARTED, self.part.head.id.as_str(), None, None);
         if self.part.tool == task::TOOL {
-            batch.record(delegate::BOUND, self.part.head.id.as_str(), None, None);
+            bound::forget(&mut batch, &self.part.head.id);
         }
         batch
     }
@@ -305,7 +326,9 @@ impl Call {
             Action::Ask => {
                 let id = self.ask(need, input, started, begun).await?;
                 let Some(reply) = self.answer(id.as_str()).await? else { return Ok(Decision::Cancelled) };
-                Ok(judge(serde_json::from_value(reply).ok()))
+                let expired = reply.get(asks::EXPIRED).is_some();
+                let reply = serde_json::from_value(reply).ok();
+                Ok(judge(reply, expired))
             }
         }
     }
@@ -334,12 +357,16 @@ impl Call {
             *begun = true;
             return Ok(earlier.id);
         }
+        let mut metadata = metadata(need);
+        if let Some(path) = self.turn.inner.path(&self.turn.session_id)? {
+            metadata.insert(SUBAGENT.to_owned(), path);
+        }
         let ask = PermissionRequest {
             id: PermissionId::new(),
             session_id: self.turn.session_id.clone(),
             permission: need.permission.clone(),
             patterns: need.patterns.clone(),
-            metadata: metadata(need),
+            metadata,
             always: need.always.clone(),
             tool: Some(self.reference()),
             extra: Extra::default(),
@@ -357,23 +384,27 @@ impl Call {
         Ok(id)
     }
 
-    /// Puts the tool's questions before the human; `None` if the turn was stopped meanwhile.
+    /// Puts the tool's questions before the human.
     async fn question(
         &mut self,
         questions: Vec<api::Question>,
         input: &Json,
         started: i64,
         begun: &mut bool,
-    ) -> Result<Option<Answers>, Error> {
+    ) -> Result<Asked, Error> {
         let id = match self.asked_before::<QuestionRequest>()?.into_iter().next() {
             Some(earlier) => earlier.id,
             None => {
+                let mut extra = Extra::default();
+                if let Some(path) = self.turn.inner.path(&self.turn.session_id)? {
+                    extra.set(SUBAGENT, path);
+                }
                 let ask = QuestionRequest {
                     id: QuestionId::new(),
                     session_id: self.turn.session_id.clone(),
                     questions,
                     tool: Some(self.reference()),
-                    extra: Extra::default(),
+                    extra,
                 };
                 let id = ask.id.clone();
                 self.put_ask(input, started, begun, |batch| {
@@ -385,9 +416,12 @@ impl Call {
             }
         };
         *begun = true;
-        let Some(reply) = self.answer(id.as_str()).await? else { return Ok(None) };
+        let Some(reply) = self.answer(id.as_str()).await? else { return Ok(Asked::Stopped) };
+        if reply.get(asks::EXPIRED).is_some() {
+            return Ok(Asked::Nobody);
+        }
         let given = serde_json::from_value(reply.get("answers").cloned().unwrap_or_default());
-        Ok(Some(given.map_or(Answers::Dismissed, Answers::Given)))
+        Ok(Asked::Answered(given.map_or(Answers::Dismissed, Answers::Given)))
     }
 
     /// Stores an ask, durably, and with the first one the intent.
@@ -407,7 +441,7 @@ impl Call {
     }
 
     async fn answer(&self, ask: &str) -> Result<Option<Json>, Error> {
-        let answer = self.turn.inner.answer(ask);
+        let answer = self.turn.inner.answer(ask, self.turn.instance.limits.ask);
         let reply = self.turn.cancel().run_until_cancelled(answer).await.transpose()?;
         if reply.is_none() && self.turn.run.is_parked() {
             return Err(Error::Parked);
@@ -556,6 +590,7 @@ impl Call {
         match change {
             Change::File { path, kind } => {
                 let file = path.to_string_lossy().into_owned();
+                batch.touched(&self.turn.session_id, &file);
                 let event = match kind {
                     FileChange::Add => "add",
                     FileChange::Change => "change",
@@ -593,12 +628,13 @@ fn metadata(need: &Need) -> JsonMap {
 }
 
 /// What an answer means.
-fn judge(reply: Option<PermissionReply>) -> Decision {
+fn judge(reply: Option<PermissionReply>, expired: bool) -> Decision {
     const REJECTED: &str = "The user rejected permission to use this specific tool call";
     match reply {
         Some(PermissionReply { reply: PermissionReplyKind::Once | PermissionReplyKind::Always, .. }) => {
             Decision::Allowed
         }
+        Some(PermissionReply { message: Some(message), .. }) if expired => Decision::Denied(message),
         Some(PermissionReply { message: Some(message), .. }) => {
             Decision::Feedback(format!("{REJECTED} with the following feedback: {message}"))
         }

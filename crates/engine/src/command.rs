@@ -12,11 +12,11 @@ use exec::Spec;
 use store::Batch;
 use tokio_util::sync::CancellationToken;
 
+use crate::Inner;
 use crate::error::stored;
 use crate::input::file_part;
 use crate::instance::Instance;
 use crate::template::{self, Piece};
-use crate::{Inner, sessions};
 
 /// A shell piece of a template takes at most this long,
 const SHELL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ impl Inner {
         let name = command.name.clone();
         let message = self.submit(id, prompt).await?;
         let answer = self.answered(id, &message).await?;
-        let mut batch = Batch::new(&sessions::place(&session));
+        let mut batch = Batch::new(&self.place(&session));
         batch.event(EventBody::CommandExecuted {
             name,
             session_id: id.clone(),

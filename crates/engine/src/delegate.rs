@@ -1,82 +1,112 @@
 //! A call of the `task` tool: a child session works, its last text is the result.
 //!
-//! The child is made in one durable commit with a record that binds it to the call and names the message id that its
-//! prompt will have. A prompt is accepted once per id, so a call that a crash cut off finds its child, sends the same
-//! prompt again without effect if it was sent, and waits for the same answer: nothing runs twice, and the result comes
-//! once.
+//! The child is made in one durable commit with a record that [binds](crate::bound) it to the call and holds the prompt
+//! that it is to get. A call that a crash cut off finds its child, sends the prompt if it was not sent, and waits for the
+//! same answer: nothing runs twice, and the result comes once.
+//!
+//! A call whose child works in the [background](crate::background) ends at once, or when it is told to wait no longer.
 
 use std::pin::pin;
 
 use api::{
     Action, Agent, CreateSession, Event, EventBody, HostError, Json, JsonMap, MessageError, MessageId,
-    MessageWithParts, ModelRef, Part, PartId, PromptInput, PromptPart, Rule, Session, SessionId, SubtaskPart, ToolPart,
-    ToolRunning, ToolState, ToolTime, WatchItem, WatchScope,
+    MessageWithParts, ModelRef, Part, PartId, PromptInput, PromptPart, Rule, Session, SessionId, SubtaskPart,
+    ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, WatchItem, WatchScope,
 };
 use futures::StreamExt;
 use indexmap::IndexMap;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Batch, Store, StoreError};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::Error;
+use crate::bound::{self, Background, Bond, Bound};
 use crate::call::{Call, Ended, PROGRESS_INTERVAL};
 use crate::step::put_part;
 use crate::task::{self, Input};
+use crate::{Error, Shared, budget};
 
-/// How many subagents of one turn work at once; the others wait for their turn.
-pub(crate) const AT_ONCE: usize = 8;
-/// The most sessions below one root: a model that only ever delegates comes to an end.
-const DESCENDANTS_MAX: usize = 100;
-/// How deep subagents may call subagents, unless the configuration says otherwise.
-const DEPTH: u32 = 1;
 /// The most calls of a subagent that its summary lists: its newest.
 const SUMMARY_MAX: usize = 100;
 /// The most bytes of a result; the whole text is in the child's session.
 const RESULT_MAX: usize = 50 * 1024;
 
-/// Where calls are bound to their children, by the call's part.
-pub(crate) const BOUND: &str = "task";
-
+/// What the model reads of a task in the background while it works.
+const BACKGROUND: &str = "The subagent works in the background; its report comes to you by itself, as a message, when it \
+                          has ended. Do not wait or poll for it, do not ask it how far it is, and leave its work and its \
+                          files to it. Go on with something else, or tell the user in short what was begun and end your \
+                          turn.";
+/// What it reads where there is no background.
+const NO_BACKGROUND: &str = "Tasks in the background are switched off here (\"subagents\": {\"background\": false}). Call \
+                             it without `background` and wait for the result.";
 /// What the model and clients are told when a task was stopped.
 const CANCELLED: &str = "Task cancelled";
-
-/// Which child works on a call, and which of its prompts is the call's.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Bound {
-    session: SessionId,
-    message: MessageId,
-    call: String,
-    pub(crate) child: SessionId,
-    prompt: MessageId,
-}
-
-/// The child of a call, if it has one.
-pub(crate) fn bound(store: &Store, part: &PartId) -> Result<Option<Bound>, StoreError> {
-    Ok(store.record(BOUND, part.as_str())?.and_then(|record| serde_json::from_value(record.value).ok()))
-}
 
 /// What is known of a call's work.
 struct Work {
     input: Json,
     started: i64,
-    title: String,
-    prompt: String,
-    agent: String,
     model: ModelRef,
     bound: Bound,
     summary: Summary,
+    held: Held,
+}
+
+/// What the caller of a child holds while the child works.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// The right to be one of those that work at once.
+    pub(crate) slot: Option<OwnedSemaphorePermit>,
+    /// The child sees files as its caller does.
+    pub(crate) shared: Option<Shared>,
+}
+
+/// How the wait for a child ended.
+enum Waited {
+    Ended(Ending),
+    /// The caller shall not wait any longer.
+    Moved,
+}
+
+/// How a child ended its work for a call.
+pub(crate) enum Ending {
+    /// With this text.
+    Done(String),
+    Failed(String),
+    Cancelled,
+}
+
+impl Ending {
+    pub(crate) fn of(answer: Result<MessageWithParts, HostError>) -> Self {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return Self::Failed(error.to_string()),
+        };
+        match answer.info.as_assistant().and_then(|answer| answer.error.as_ref()) {
+            None => Self::Done(result(&answer)),
+            Some(MessageError::MessageAbortedError(_)) => Self::Cancelled,
+            Some(error) => Self::Failed(error.message().to_owned()),
+        }
+    }
 }
 
 impl Work {
     fn metadata(&self) -> JsonMap {
         let model = json!({ "modelID": self.model.model_id, "providerID": self.model.provider_id });
-        JsonMap::from_iter([
+        let mut metadata = JsonMap::from_iter([
             ("parentSessionId".to_owned(), json!(self.bound.session)),
             ("sessionId".to_owned(), json!(self.bound.child)),
             ("model".to_owned(), model),
             ("summary".to_owned(), self.summary.json()),
-        ])
+        ]);
+        if self.bound.background.is_some() {
+            metadata.insert("background".to_owned(), true.into());
+            // As OpenCode: a task that was moved has it from then on, one that was begun so when its call ends.
+            if self.input["background"] != true {
+                metadata.insert("jobId".to_owned(), json!(self.bound.child));
+            }
+        }
+        metadata
     }
 }
 
@@ -85,7 +115,7 @@ impl Call {
     pub(crate) fn is_settled_task(&self) -> Result<bool, StoreError> {
         let store = self.turn.store();
         Ok(self.part.tool == task::TOOL
-            && (bound(store, &self.part.head.id)?.is_some() || self.wanted_by_human()?.is_some()))
+            && (Bond::of_call(store, &self.part.head.id)?.is_some() || self.wanted_by_human()?.is_some()))
     }
 
     /// The part of a prompt that asks for just this call.
@@ -105,44 +135,75 @@ impl Call {
                     self.begin(&input, started, false, |_| {}).await?;
                 }
                 // Its agent may be gone since it began.
-                if let Some(bound) = bound(self.turn.store(), &self.part.head.id)? {
-                    self.call_off(&bound.child).await;
+                if let Some(bond) = Bond::of_call(self.turn.store(), &self.part.head.id)? {
+                    self.call_off(&bond.bound.child).await;
                 }
                 return self.end_with(input, started, refusal, None, Ended::Done).await;
             }
         };
         let child = work.bound.child.clone();
-        let _shared = self.turn.inner.share_environment(&self.turn.session_id, &child);
-        let answer = self.work(&mut work).await;
+        work.held.shared = self.turn.inner.share_environment(&self.turn.session_id, &child);
+        let waited = self.work(&mut work).await;
         if self.turn.run.is_parked() {
             // We stopped ourselves to go on later, and so does the child.
             return Err(Error::Parked);
         }
-        let answer = answer?;
-        if !matches!(answer, Some(Ok(_))) {
+        let ending = match waited? {
+            Waited::Ended(ending) => ending,
+            Waited::Moved => return self.leave(work).await,
+        };
+        if !matches!(ending, Ending::Done(_)) {
             self.call_off(&child).await;
         }
         // The last events may not have come yet.
         work.summary.load(self.turn.store(), &work.bound)?;
-        let aborted = |message: &MessageWithParts| {
-            let error = message.info.as_assistant().and_then(|answer| answer.error.as_ref());
-            matches!(error, Some(MessageError::MessageAbortedError(_)))
-        };
-        let metadata = work.metadata();
+        let (ending, worktree) = self.turn.inner.with_worktree(&child, ending).await;
+        let mut metadata = work.metadata();
+        metadata.extend(worktree.map(|worktree| ("worktree".to_owned(), worktree)));
         let (input, started) = (work.input, work.started);
-        let failure = match answer {
-            None => CANCELLED.to_owned(),
-            Some(Ok(answer)) if aborted(&answer) => CANCELLED.to_owned(),
-            Some(Ok(answer)) => match answer.info.as_assistant().and_then(|answer| answer.error.as_ref()) {
-                None => {
-                    let output = output(&child, &answer, work.title, metadata);
-                    return self.complete(input, started, output, Ended::Done).await;
-                }
-                Some(error) => failed(&child, error.message()),
-            },
-            Some(Err(error)) => failed(&child, &error.to_string()),
+        let failure = match ending {
+            Ending::Done(text) => {
+                let output = output(&child, &text, work.bound.title, metadata);
+                return self.complete(input, started, output, Ended::Done).await;
+            }
+            Ending::Cancelled => CANCELLED.to_owned(),
+            Ending::Failed(why) => format!("Subagent failed (task_id: {child}): {why}"),
         };
         self.end_with(input, started, failure, Some(metadata), Ended::Done).await
+    }
+
+    /// Ends the call while the child goes on in the background.
+    async fn leave(mut self, mut work: Work) -> Result<(ToolPart, Ended), Error> {
+        let inner = self.turn.inner.clone();
+        if work.held.slot.is_none() {
+            work.held.slot = self.turn.subagents.clone().try_acquire_owned().ok();
+        }
+        if work.held.slot.is_some()
+            && let Some(bond) = Bond::of_call(&inner.store, &self.part.head.id)?
+            && let Err(error) = inner.send(&bond, self.traceparent()).await
+        {
+            // Whoever follows the child finds the same, and reports it.
+            tracing::debug!(child = %bond.bound.child, %error, "a task in the background did not begin yet");
+        }
+        work.summary.load(&inner.store, &work.bound)?;
+        self.tell(self.turn.batch(), &work).await?;
+        let mut metadata = work.metadata();
+        metadata.insert("jobId".to_owned(), json!(work.bound.child));
+        metadata.insert("truncated".to_owned(), false.into());
+        self.part.state = ToolState::Completed(ToolCompleted {
+            input: work.input,
+            output: block(&work.bound.child, "running", Some("Background task started"), "task_result", BACKGROUND),
+            title: work.bound.title,
+            metadata,
+            time: ToolTime { start: work.started, end: Some(api::now()), compacted: None },
+            attachments: None,
+        });
+        // Unlike other outcomes it leaves the bond, which goes with the report.
+        let mut batch = self.turn.batch().durable();
+        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        inner.store.commit(batch).await?;
+        inner.follow(&self.part.head.id, work.held);
+        Ok((self.part, Ended::Done))
     }
 
     /// Nobody waits for the child any more, so it must not go on, now or after a restart.
@@ -164,41 +225,69 @@ impl Call {
         let Some(model) = model.map_or_else(|| self.own_model(), |model| Ok(Some(model)))? else {
             return Ok(Err("The message that calls is gone".to_owned()));
         };
+        let model = ModelRef { variant: None, ..model };
         let work = |bound| Work {
             input: input.clone(),
             started,
-            title: task.description.clone(),
-            prompt: task.prompt.clone(),
-            agent: agent.name.clone(),
-            model: ModelRef { variant: None, ..model.clone() },
+            model: model.clone(),
             bound,
             summary: Summary::default(),
+            held: Held::default(),
         };
-        if let Some(known) = bound(self.turn.store(), &self.part.head.id)? {
-            return Ok(Ok(work(known)));
+        if let Some(known) = Bond::of_call(self.turn.store(), &self.part.head.id)? {
+            return Ok(Ok(work(known.bound)));
         }
+        let background = task.background.unwrap_or(false);
+        if background && !instance.limits.background {
+            return Ok(Err(NO_BACKGROUND.to_owned()));
+        }
+        self.turn.wait_out_pause().await?;
         let inner = self.turn.inner.clone();
         let _birth = inner.births.lock().await;
         if self.turn.cancel().is_cancelled() {
             return if self.turn.run.is_parked() { Err(Error::Parked) } else { Ok(Err(CANCELLED.to_owned())) };
         }
-        let (child, new) = match self.child(&task, agent)? {
+        let (mut child, new) = match self.child(&task, agent)? {
             Ok(child) => child,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        let is_root = self.turn.store().session(&self.turn.session_id)?.is_some_and(|own| own.parent_id.is_none());
+        let budget = match budget::of_task(&instance, &task, is_root) {
+            Ok(budget) => budget,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        if new
+            && instance.agent_limits(&agent.name).isolation.is_some()
+            && let Err(refusal) = inner.isolate(&instance, &mut child).await?
+        {
+            return Ok(Err(refusal));
+        }
+        let prompt = MessageId::new();
+        let first = PromptInput {
+            parts: vec![PromptPart::text(&task.prompt)],
+            message_id: Some(prompt.clone()),
+            model: Some(model.clone()),
+            agent: Some(agent.name.clone()),
+            ..PromptInput::default()
+        };
         let work = work(Bound {
             session: self.turn.session_id.clone(),
-            message: self.part.head.message_id.clone(),
-            call: self.part.call_id.clone(),
             child: child.id.clone(),
-            prompt: MessageId::new(),
+            prompt,
+            title: task.description.clone(),
+            input: Some(Box::new(first)),
+            cancelled: false,
+            background: background.then(|| Background { report: MessageId::new(), awaited: false }),
         });
         let mut batch = self.turn.batch().durable();
         if new {
             batch.session(&child);
             batch.event(EventBody::SessionCreated { session_id: child.id.clone(), info: Box::new(child) });
         }
-        batch.record(BOUND, self.part.head.id.as_str(), Some(&json!(work.bound)), None);
+        if let Some(budget) = &budget {
+            batch.grant(&work.bound.child, budget);
+        }
+        bound::put(&mut batch, &self.part.head.id, &work.bound);
         self.tell(batch, &work).await?;
         self.is_visible();
         Ok(Ok(work))
@@ -215,8 +304,8 @@ impl Call {
     fn child(&self, task: &Input, agent: &Agent) -> Result<Result<(Session, bool), String>, StoreError> {
         let (inner, store) = (&self.turn.inner, self.turn.store());
         let Some(own) = store.session(&self.turn.session_id)? else { return Ok(Err(CANCELLED.to_owned())) };
-        let config = &self.turn.instance.loaded.config;
-        let most = config.subagent_depth.unwrap_or(DEPTH);
+        let limits = &self.turn.instance.limits;
+        let most = limits.depth;
         let (root, depth) = inner.root(own.clone())?;
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
         if depth >= most {
@@ -233,10 +322,11 @@ impl Call {
                 )
             }));
         }
-        if inner.tree(root)?.len() > DESCENDANTS_MAX {
+        if inner.tree(root)?.len() > limits.descendants {
             return Ok(Err(format!(
-                "This session and its subagents have {DESCENDANTS_MAX} subagents, which is the most. Go on with one of \
-                 them by its task_id, or do the work yourself."
+                "This session and its subagents have {} subagents, which is the most. Go on with one of \
+                 them by its task_id, or do the work yourself.",
+                limits.descendants
             )));
         }
         let caller = self.turn.instance.agents.get(&self.agent);
@@ -253,9 +343,10 @@ impl Call {
 
     /// Shows the call as running, with what is known of its child.
     async fn tell(&mut self, mut batch: Batch, work: &Work) -> Result<(), StoreError> {
+        self.count(&mut batch);
         self.part.state = ToolState::Running(ToolRunning {
             input: work.input.clone(),
-            title: Some(work.title.clone()),
+            title: Some(work.bound.title.clone()),
             metadata: Some(work.metadata()),
             time: ToolTime { start: work.started, end: None, compacted: None },
         });
@@ -263,59 +354,85 @@ impl Call {
         self.turn.store().commit(batch).await.map(drop)
     }
 
-    /// Has the child work, and tells what it does; nothing if the turn was stopped meanwhile.
-    async fn work(&mut self, work: &mut Work) -> Result<Option<Result<MessageWithParts, HostError>>, Error> {
+    /// The trace that the child's model calls belong to.
+    fn traceparent(&self) -> Option<String> {
+        self.turn.inner.traces.header(&self.prompt).map(|(_, value)| value)
+    }
+
+    /// Whether the wait for the child is over before the child is.
+    fn reconsider(&self, work: &mut Work) -> Result<Option<Waited>, StoreError> {
+        let Some(bond) = Bond::of_call(self.turn.store(), &self.part.head.id)? else {
+            return Ok(Some(Waited::Ended(Ending::Cancelled)));
+        };
+        work.bound = bond.bound;
+        Ok(if work.bound.background.is_some() {
+            Some(Waited::Moved)
+        } else {
+            work.bound.cancelled.then_some(Waited::Ended(Ending::Cancelled))
+        })
+    }
+
+    /// Has the child work, and tells what it does.
+    async fn work(&mut self, work: &mut Work) -> Result<Waited, Error> {
         let (turn, inner) = (self.turn.clone(), self.turn.inner.clone());
-        let permit = turn.cancel().run_until_cancelled(turn.subagents.acquire()).await;
-        // The semaphore is never closed; without a permit the turn was stopped.
-        let Some(Ok(_permit)) = permit else { return Ok(None) };
-        if turn.cancel().is_cancelled() {
-            return Ok(None);
+        let stopped = || Ok(Waited::Ended(Ending::Cancelled));
+        let mut news = turn.run.news();
+        let mut slot = pin!(turn.subagents.clone().acquire_owned());
+        loop {
+            if let Some(over) = self.reconsider(work)? {
+                return Ok(over);
+            }
+            tokio::select! {
+                biased;
+                () = turn.cancel().cancelled() => return stopped(),
+                // It is never closed.
+                permit = &mut slot => work.held.slot = permit.ok(),
+                _ = news.changed() => continue,
+            }
+            break;
         }
         let (child, prompt) = (work.bound.child.clone(), work.bound.prompt.clone());
+        // A large worktree takes a while; sending looks at it again.
+        if turn.cancel().run_until_cancelled(inner.enter(&child)).await.transpose()?.is_none() {
+            return stopped();
+        }
         let mut events = inner.store.watch(WatchScope::Session(child.clone()), None)?;
-        let input = PromptInput {
-            parts: vec![PromptPart::text(&work.prompt)],
-            message_id: Some(prompt.clone()),
-            model: Some(work.model.clone()),
-            agent: Some(work.agent.clone()),
-            traceparent: turn.inner.traces.header(&self.prompt).map(|(_, value)| value),
-            ..PromptInput::default()
-        };
-        if let Err(error) = inner.submit(&child, input).await {
-            return Ok(Some(Err(error)));
+        if let Some(bond) = Bond::of_call(&inner.store, &self.part.head.id)?
+            && let Err(error) = inner.send(&bond, self.traceparent()).await
+        {
+            let over = self.reconsider(work)?;
+            return Ok(over.unwrap_or_else(|| Waited::Ended(Ending::Failed(error.to_string()))));
         }
         work.summary.load(&inner.store, &work.bound)?;
         self.tell(turn.batch(), work).await?;
         let mut answered = pin!(inner.answered(&child, &prompt));
-        let (mut told, mut news) = (Instant::now(), false);
+        let (mut told, mut fresh) = (Instant::now(), false);
         loop {
             tokio::select! {
                 biased;
-                () = turn.cancel().cancelled() => return Ok(None),
-                answer = &mut answered => return Ok(Some(answer)),
+                () = turn.cancel().cancelled() => return stopped(),
+                answer = &mut answered => return Ok(Waited::Ended(Ending::of(answer))),
+                _ = news.changed() => if let Some(over) = self.reconsider(work)? {
+                    return Ok(over);
+                },
                 item = events.next() => match item {
                     Some(WatchItem::Frame(frame)) => {
-                        news |= frame.event().is_some_and(|event| work.summary.take(&event));
+                        fresh |= frame.event().is_some_and(|event| work.summary.take(&event));
                     }
                     _ => {
                         // Cut off for being too slow: the rows have what was missed.
                         events = inner.store.watch(WatchScope::Session(child.clone()), None)?;
                         work.summary.load(&inner.store, &work.bound)?;
-                        news = true;
+                        fresh = true;
                     }
                 },
-                () = tokio::time::sleep_until(told + PROGRESS_INTERVAL), if news => {
+                () = tokio::time::sleep_until(told + PROGRESS_INTERVAL), if fresh => {
                     self.tell(turn.batch(), work).await?;
-                    (told, news) = (Instant::now(), false);
+                    (told, fresh) = (Instant::now(), false);
                 }
             }
         }
     }
-}
-
-fn failed(child: &SessionId, why: &str) -> String {
-    format!("Subagent failed (task_id: {child}): {why}")
 }
 
 /// The rules of a new child: what its caller may not do it may not either, and it hands work on only if its agent has a
@@ -339,21 +456,27 @@ fn rules(parent: &Session, caller: Option<&Agent>, agent: &Agent, deeper: bool) 
 }
 
 /// What the caller's model reads.
-fn output(child: &SessionId, answer: &MessageWithParts, title: String, mut metadata: JsonMap) -> tools::Output {
-    let text = result(answer);
-    let cut = text.floor_char_boundary(RESULT_MAX);
-    let rest = if cut < text.len() { "\n(The rest is cut off; ask the subagent for it.)" } else { "" };
-    metadata.insert("truncated".to_owned(), (cut < text.len()).into());
+fn output(child: &SessionId, text: &str, title: String, mut metadata: JsonMap) -> tools::Output {
+    metadata.insert("truncated".to_owned(), (text.len() > RESULT_MAX).into());
     tools::Output {
         title,
-        output: format!(
-            "<task id=\"{child}\" state=\"completed\">\n<task_result>\n{}{rest}\n</task_result>\n</task>\n\n\
-             <task_metadata>\nsession_id: {child}\n</task_metadata>",
-            &text[..cut]
-        ),
+        output: block(child, "completed", None, "task_result", text),
         metadata,
         ..tools::Output::default()
     }
+}
+
+/// What becomes of a task as a model reads it.
+fn block(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
+    format!("{}\n\n<task_metadata>\nsession_id: {child}\n</task_metadata>", report(child, state, summary, tag, text))
+}
+
+/// The same as a message of its own.
+pub(crate) fn report(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
+    let summary = summary.map(|summary| format!("<summary>{summary}</summary>\n")).unwrap_or_default();
+    let cut = text.floor_char_boundary(RESULT_MAX);
+    let rest = if cut < text.len() { "\n(The rest is cut off; ask the subagent for it.)" } else { "" };
+    format!("<task id=\"{child}\" state=\"{state}\">\n{summary}<{tag}>\n{}{rest}\n</{tag}>\n</task>", &text[..cut])
 }
 
 /// The last text of an answer; without one, why there is none.
@@ -379,7 +502,11 @@ struct Summary(IndexMap<PartId, Json>);
 impl Summary {
     /// Reads it from the rows: what a restart or a slow watcher missed is there.
     fn load(&mut self, store: &Store, bound: &Bound) -> Result<(), StoreError> {
-        let messages = store.messages_from(&bound.child, &bound.prompt)?;
+        let messages = match store.messages_from(&bound.child, &bound.prompt) {
+            // It has not begun, or its session is gone.
+            Err(StoreError::NoMessage { .. }) => return Ok(()),
+            messages => messages?,
+        };
         for tool in messages.iter().flat_map(|m| m.parts.iter().filter_map(Part::as_tool)) {
             self.put(tool);
         }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use api::{
-    Agent, Command, CommandInput, CreateSession, Cursor, Features, FileContent, FileDiff, FileNode, FindTextMatch,
-    Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization, McpConfig, McpResource, McpStatus,
-    MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId, PermissionReply, PermissionRequest,
-    Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput, Scope, Session, SessionId, SessionStatus,
-    ShellInput, Skill, SummarizeInput, Todo, UpdateSession, WatchItem, WatchScope,
+    Agent, Budget, BudgetState, Cancelled, Command, CommandInput, CreateSession, Cursor, Features, FileContent,
+    FileDiff, FileNode, FindTextMatch, Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization,
+    McpConfig, McpResource, McpStatus, MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId,
+    PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput,
+    Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SteerInput, SummarizeInput, Todo, Tree, UpdateSession,
+    WatchItem, WatchScope, Worktree, WorktreeDiff,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -29,7 +30,7 @@ impl Engine {
 
 impl Host for Engine {
     fn features(&self) -> Features {
-        Features { cursor: true, steer: false, tree: false, budget: false }
+        Features { cursor: true, steer: true, tree: true, budget: true }
     }
 
     fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
@@ -139,7 +140,7 @@ impl Host for Engine {
     fn abort<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, bool> {
         Box::pin(async {
             let session = self.inner.session(id)?;
-            self.inner.stop_tree(session).await
+            Ok(!self.inner.stop_tree(session).await?.is_empty())
         })
     }
 
@@ -176,6 +177,42 @@ impl Host for Engine {
 
     fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize> {
         Box::pin(async move { Ok(self.inner.resume(session)?) })
+    }
+
+    fn tree<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Tree> {
+        Box::pin(async { self.inner.view(id) })
+    }
+
+    fn budget<'a>(&'a self, _: &'a Scope, id: &'a SessionId, budget: Budget) -> HostFuture<'a, BudgetState> {
+        Box::pin(self.inner.set_budget(id, budget))
+    }
+
+    fn steer<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: SteerInput) -> HostFuture<'a, MessageId> {
+        Box::pin(self.inner.steer(id, input))
+    }
+
+    fn pause<'a>(&'a self, _: &'a Scope, id: &'a SessionId, paused: bool) -> HostFuture<'a, bool> {
+        Box::pin(self.inner.pause(id, paused))
+    }
+
+    fn cancel<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Cancelled> {
+        Box::pin(self.inner.cancel(id))
+    }
+
+    fn background<'a>(&'a self, _: &'a Scope, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
+        Box::pin(self.inner.move_tasks(id, background))
+    }
+
+    fn worktree_diff<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
+        Box::pin(self.inner.worktree_diff(id))
+    }
+
+    fn worktree_merge<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        Box::pin(self.inner.worktree_merge(id))
+    }
+
+    fn worktree_discard<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        Box::pin(self.inner.worktree_discard(id))
     }
 
     fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>> {

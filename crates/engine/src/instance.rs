@@ -10,11 +10,14 @@ use llm::Timeouts;
 use store::Place;
 use tools::{Registry, RegistryOptions};
 
+use crate::limits::{AgentLimits, Limits};
 use crate::{Inner, agents, mcp, models, task, template};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
     pub(crate) directory: PathBuf,
+    /// Where its configuration comes from: the directory itself, or the one that its worktree was made from.
+    pub(crate) origin: PathBuf,
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) project: Project,
     pub(crate) place: Place,
@@ -27,12 +30,19 @@ pub(crate) struct Instance {
     pub(crate) options: Arc<tools::Options>,
     /// Its MCP servers, which all its sessions share.
     pub(crate) servers: Arc<::mcp::Servers>,
+    pub(crate) limits: Limits,
 }
 
 impl Instance {
     pub(crate) fn load(inner: &Inner, directory: &Path) -> Self {
-        let inputs = inner.inputs_at(directory);
-        let loaded = Arc::new(config::load(&inputs));
+        let isolated = inner.isolated_at(directory);
+        let origin = isolated.as_ref().map_or_else(|| directory.to_owned(), |isolated| PathBuf::from(&isolated.origin));
+        let inputs = inner.inputs_at(&origin);
+        let mut loaded = config::load(&inputs);
+        if let Some(isolated) = &isolated {
+            loaded.project.worktree = isolated.directory.clone().into();
+        }
+        let loaded = Arc::new(loaded);
         let output_dir = inputs.dirs.data.join("tool-output");
         let now = api::now();
         let project = Project {
@@ -45,8 +55,7 @@ impl Instance {
             time: ProjectTime { created: now, updated: now, initialized: None },
             sandboxes: Vec::new(),
         };
-        let place =
-            Place { directory: directory.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let place = Place { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
         let agents = agents::agents(&loaded, &output_dir.to_string_lossy());
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
@@ -62,7 +71,9 @@ impl Instance {
             tools: registry(false),
             patch_tools: registry(true),
             options: Arc::new(options(inner, &loaded, output_dir)),
+            limits: Limits::new(&loaded.config),
             directory: directory.to_owned(),
+            origin,
             agents,
             loaded,
             project,
@@ -77,6 +88,11 @@ impl Instance {
             id: name.to_owned(),
             known: self.agents.values().filter(|a| a.hidden != Some(true)).map(|a| a.name.clone()).collect(),
         })
+    }
+
+    /// What bounds an agent beyond what clients see of it.
+    pub(crate) fn agent_limits(&self, name: &str) -> AgentLimits {
+        AgentLimits::new(&self.loaded.config, name)
     }
 
     /// The agent of a prompt that names none.

@@ -6,8 +6,12 @@
 
 mod agents;
 mod asks;
+mod background;
+mod bound;
+mod budget;
 mod call;
 mod command;
+mod control;
 mod delegate;
 mod error;
 mod files;
@@ -15,7 +19,10 @@ mod history;
 mod host;
 mod input;
 mod instance;
+mod isolation;
 mod kept;
+mod ledger;
+mod limits;
 mod mcp;
 mod models;
 mod permission;
@@ -37,20 +44,23 @@ mod title;
 mod trace;
 mod tree;
 mod turn;
+mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use api::{Environment, Scope, SessionId};
+use api::{Environment, PartId, Scope, SessionId};
 use indexmap::IndexMap;
 use llm::{Llm, Script};
 use store::{Signal, Store};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::Error;
+pub use isolation::{CleanedWorktrees, ListedWorktree};
 pub use projects::UpdateProject;
 
 use instance::Instance;
@@ -106,6 +116,14 @@ pub(crate) struct Inner {
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
     pub(crate) births: tokio::sync::Mutex<()>,
+    /// Told when a call of a model has ended.
+    pub(crate) freed: budget::Freed,
+    /// The tasks in the background that this process follows, by their calls.
+    pub(crate) background: Mutex<HashSet<PartId>>,
+    /// What bounds how many children of a session work at once.
+    pub(crate) slots: Mutex<HashMap<SessionId, Weak<Semaphore>>>,
+    /// Held while worktrees are merged or removed: two merges into one tree would not see each other's changes.
+    pub(crate) worktrees: tokio::sync::Mutex<()>,
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -132,6 +150,10 @@ impl Engine {
             asks: asks::Waiters::default(),
             traces: trace::Traces::default(),
             births: tokio::sync::Mutex::default(),
+            freed: budget::Freed::default(),
+            background: Mutex::default(),
+            slots: Mutex::default(),
+            worktrees: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             titles: TaskTracker::new(),
@@ -195,7 +217,9 @@ impl Engine {
 
     /// Forgets what was loaded for a directory, so that the next call reads it anew. Running turns keep what they have.
     pub fn reload(&self, scope: &Scope) {
-        lock(&self.inner.instances).remove(Path::new(&scope.directory));
+        let directory = Path::new(&scope.directory);
+        // Worktrees of subagents have the configuration of the directory that they were made from.
+        lock(&self.inner.instances).retain(|path, instance| path != directory && instance.origin != directory);
     }
 
     /// Binds a session's files to somebody else's view of them, for turns that this process runs; `None` unbinds.
@@ -240,7 +264,11 @@ impl Inner {
     }
 
     /// Lets a session see files as another one does, until the answer is dropped.
+    /// One with a worktree of its own sees the files there.
     pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<Shared> {
+        if !matches!(self.isolated(with), Ok(None)) {
+            return None;
+        }
         let mut bound = lock(&self.environments);
         let environment = bound.get(from)?.clone();
         bound.insert(with.clone(), environment);

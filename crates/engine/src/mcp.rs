@@ -23,7 +23,7 @@ use tools::{Registry, Tool};
 
 use crate::instance::Instance;
 use crate::turn::Turn;
-use crate::{Engine, Inner, lock, permission, sessions, template};
+use crate::{Engine, Inner, lock, permission, template};
 
 /// The most sessions with servers of their own.
 const SESSIONS_MAX: usize = 256;
@@ -97,7 +97,7 @@ impl Inner {
         }
         let directory: &Path = session.directory.as_ref();
         let loaded = &self.instance(directory).loaded;
-        let servers = Servers::new(setup(self, loaded, directory, &sessions::place(session)), servers);
+        let servers = Servers::new(setup(self, loaded, directory, &self.place(session)), servers);
         let servers = Arc::new(servers);
         lock(&self.session_servers).insert(session.id.clone(), servers.clone());
         self.tasks.spawn(async move { servers.ready().await });

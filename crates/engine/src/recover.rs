@@ -4,6 +4,7 @@
 //! (it waited for a permission), so it runs now; with it the call may have happened, is marked as interrupted and never
 //! repeated silently. A call that waited for a subagent goes on waiting for the same one. Text that was written stays.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::{
@@ -12,10 +13,11 @@ use api::{
 };
 use tools::Effect;
 
+use crate::bound::{self, Bond};
 use crate::call::{Call, Ended, STARTED};
-use crate::step::{put_message, put_part};
-use crate::turn::{Turn, is_final};
-use crate::{Error, Inner, delegate};
+use crate::step::{IGNORED, put_message, put_part};
+use crate::turn::{Turn, is_final, size};
+use crate::{Error, Inner, ledger};
 
 /// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
 const ATTEMPTS_MAX: u32 = 2;
@@ -29,17 +31,19 @@ const INTERRUPTED: &str = "interrupted: Trefoil stopped while this call ran, so 
 const NOT_RUN: &str = "interrupted: Trefoil stopped before this call was complete; it did not run.";
 
 impl Inner {
-    /// Starts the turns that nobody runs any more: of one session, or of all. Returns how many.
+    /// Starts the turns that nobody runs any more: of one session and what it has in the background, or of all. Returns
+    /// how many.
     pub(crate) fn resume(self: &Arc<Self>, only: Option<&api::SessionId>) -> Result<usize, Error> {
-        let mut resumed = 0;
+        let mut resumed = HashSet::new();
         for session in self.store.unfinished()? {
             let wanted = only.is_none_or(|only| *only == session);
             if wanted && self.runs.get(&session).is_none() && !self.store.holder(&session)?.is_some_and(|h| h.alive) {
                 self.start(&session);
-                resumed += 1;
+                resumed.insert(session);
             }
         }
-        Ok(resumed)
+        resumed.extend(self.follow_all(only)?);
+        Ok(resumed.len())
     }
 }
 
@@ -61,7 +65,9 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Re
     let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= ATTEMPTS_MAX).collect();
     let mut repaired = crashed || !lost.is_empty();
     if crashed || !(settled || inbox.is_empty()) {
-        for message in store.incomplete(&turn.session_id, TAIL)? {
+        let incomplete = store.incomplete(&turn.session_id, TAIL)?;
+        account(turn, &incomplete).await?;
+        for message in incomplete {
             repaired = true;
             // What is given up runs nothing again: it may be just that which kills the process. Nor does what was aborted.
             repair_message(turn, message, lost.is_empty() && !turn.cancel().is_cancelled()).await?;
@@ -71,6 +77,34 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Re
         give_up(turn, &row.message_id).await?;
     }
     Ok(repaired)
+}
+
+/// Calls of models that were cut off are counted by what they had written. Before anything runs again: what they had
+/// reserved may be what that lacks.
+async fn account(turn: &Turn, incomplete: &[MessageWithParts]) -> Result<(), Error> {
+    let calls = turn.store().reservations(&turn.session_id)?;
+    if calls.is_empty() {
+        return Ok(());
+    }
+    let mut batch = turn.batch();
+    for call in calls {
+        let message = incomplete.iter().find(|message| message.info.id().as_str() == call.id);
+        let written = message.map_or(0, |message| message.parts.iter().map(written).sum());
+        batch.spend(&call.id, &call.estimate(ledger::tokens(written)));
+    }
+    turn.store().commit(batch).await?;
+    turn.inner.freed.tell();
+    Ok(())
+}
+
+/// The bytes of a part that the last attempt has written.
+fn written(part: &Part) -> usize {
+    match part {
+        Part::Text(text) if text.ignored != Some(true) => text.text.len(),
+        Part::Reasoning(text) if !text.metadata.as_ref().is_some_and(|m| m.contains_key(IGNORED)) => text.text.len(),
+        Part::Tool(tool) => tool.tool.len() + size(tool.state.input()),
+        _ => 0,
+    }
 }
 
 async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allowed: bool) -> Result<(), Error> {
@@ -99,9 +133,9 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
                             again.push(tool.clone());
                         }
                         _ => {
-                            if let Some(bound) = delegate::bound(turn.store(), &tool.head.id)? {
-                                orphans.push(bound.child);
-                                batch.record(delegate::BOUND, tool.head.id.as_str(), None, None);
+                            if let Some(bond) = Bond::of_call(turn.store(), &tool.head.id)? {
+                                orphans.push(bond.bound.child);
+                                bound::forget(&mut batch, &tool.head.id);
                             }
                             interrupt(tool);
                             batch.record(STARTED, tool.head.id.as_str(), None, None);

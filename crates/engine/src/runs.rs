@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use api::SessionId;
 use futures::FutureExt;
+use store::{Signal, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -23,11 +24,27 @@ pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     parked: AtomicBool,
     end: watch::Sender<Option<End>>,
+    news: watch::Sender<()>,
 }
 
 impl Run {
     fn new() -> Self {
-        Self { cancel: CancellationToken::new(), parked: AtomicBool::new(false), end: watch::Sender::new(None) }
+        Self {
+            cancel: CancellationToken::new(),
+            parked: AtomicBool::new(false),
+            end: watch::Sender::new(None),
+            news: watch::Sender::new(()),
+        }
+    }
+
+    /// Has whatever waits inside the turn look at the rows again.
+    pub(crate) fn wake(&self) {
+        self.news.send_replace(());
+    }
+
+    /// Tells when to look at the rows again.
+    pub(crate) fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
     }
 
     /// Whether it was stopped to go on later, rather than for good.
@@ -51,6 +68,7 @@ pub(crate) struct Runs {
     map: Mutex<HashMap<SessionId, Arc<Run>>>,
     /// Sessions that another process runs and that we look after.
     followed: Mutex<HashSet<SessionId>>,
+    parking: AtomicBool,
 }
 
 impl Runs {
@@ -72,10 +90,16 @@ impl Runs {
 
     /// Stops every turn so that it goes on at the next start.
     pub(crate) fn park_all(&self) {
+        self.parking.store(true, Ordering::Release);
         for run in lock(&self.map).values() {
             run.parked.store(true, Ordering::Release);
             run.cancel.cancel();
         }
+    }
+
+    /// Whether turns are being stopped to go on later: what ends now has not come to its end.
+    pub(crate) fn is_parking(&self) -> bool {
+        self.parking.load(Ordering::Acquire)
     }
 
     /// The run of a session, and whether it is new.
@@ -95,14 +119,27 @@ impl Runs {
 }
 
 impl Inner {
-    /// Starts a turn, or joins the one that runs.
+    /// Starts a turn, or joins the one that runs; it looks for news.
     pub(crate) fn start(self: &Arc<Self>, session: &SessionId) -> Arc<Run> {
         let (run, new) = self.runs.enter(session);
         if new {
             let (inner, session, run) = (self.clone(), session.clone(), run.clone());
             self.tasks.spawn(async move { inner.drive(&session, &run).await });
+        } else {
+            run.wake();
         }
         run
+    }
+
+    /// Has the turn of a session look at the rows again, wherever it runs.
+    pub(crate) async fn nudge(&self, session: &SessionId) -> Result<(), StoreError> {
+        match self.runs.get(session) {
+            Some(run) => {
+                run.wake();
+                Ok(())
+            }
+            None => self.store.signal(session, Signal::Wake).await.map(drop),
+        }
     }
 
     /// Enters a session for something that is not a turn but must not run beside one; `None` if one runs.

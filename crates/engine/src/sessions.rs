@@ -8,8 +8,10 @@ use api::{
     CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope,
     Session, SessionId, SessionTime, UpdateSession,
 };
-use store::{Batch, Place, SessionQuery, Signal};
+use store::{Batch, SessionQuery, Signal};
 
+use crate::budget::BLOCKED;
+use crate::control::PAUSED;
 use crate::error::stored;
 use crate::instance::Instance;
 use crate::{Inner, title};
@@ -43,7 +45,7 @@ impl Inner {
             slug: api::slug(),
             project_id: instance.project.id.clone(),
             workspace_id: input.workspace_id,
-            directory: instance.place.directory.to_string(),
+            directory: instance.directory.to_string_lossy().into_owned(),
             path: Some(instance.path()),
             title: input.title.unwrap_or_else(|| title::initial(input.parent_id.is_some(), created)),
             parent_id: input.parent_id,
@@ -108,7 +110,7 @@ impl Inner {
 
     pub(crate) async fn update(&self, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
         let session = self.session(id)?;
-        let mut batch = Batch::new(&place(&session)).durable();
+        let mut batch = Batch::new(&self.place(&session)).durable();
         batch.change_session(id, move |session| {
             if let Some(title) = &change.title {
                 session.title.clone_from(title);
@@ -134,8 +136,11 @@ impl Inner {
         let session = self.session(id)?;
         self.stop_tree(session.clone()).await?;
         for session in self.tree(session).map_err(stored)?.iter().rev() {
-            let mut batch = Batch::new(&place(session)).durable();
+            let mut batch = Batch::new(&self.place(session)).durable();
+            self.drop_worktree(session, &mut batch).await;
             batch.delete_session(&session.id);
+            batch.record(PAUSED, session.id.as_str(), None, None);
+            batch.record(BLOCKED, session.id.as_str(), None, None);
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
             self.store.commit(batch).await.map_err(stored)?;
             self.drop_servers(&session.id);
@@ -209,7 +214,7 @@ impl Inner {
         let session = self.session(id)?;
         self.message_of(id, message)?;
         self.not_busy(id)?;
-        let mut batch = Batch::new(&place(&session)).durable();
+        let mut batch = Batch::new(&self.place(&session)).durable();
         batch.delete_message(message);
         batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });
         self.store.commit(batch).await.map_err(stored)?;
@@ -223,7 +228,7 @@ impl Inner {
         if !message.parts.iter().any(|p| p.head().is_some_and(|h| h.id == head.id)) {
             return Err(HostError::not_found("part", head.id.as_str()));
         }
-        let mut batch = Batch::new(&place(&session)).durable();
+        let mut batch = Batch::new(&self.place(&session)).durable();
         crate::step::put_part(&mut batch, &part);
         self.store.commit(batch).await.map_err(stored)?;
         Ok(part)
@@ -240,7 +245,7 @@ impl Inner {
         if !found.parts.iter().any(|p| p.head().is_some_and(|h| h.id == *part)) {
             return Err(HostError::not_found("part", part.as_str()));
         }
-        let mut batch = Batch::new(&place(&session)).durable();
+        let mut batch = Batch::new(&self.place(&session)).durable();
         batch.delete_part(part);
         let (session_id, message_id, part_id) = (id.clone(), message.clone(), part.clone());
         batch.event(EventBody::PartRemoved { session_id, message_id, part_id });
@@ -261,10 +266,6 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-pub(crate) fn place(session: &Session) -> Place {
-    Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
 }
 
 /// `Title (fork #1)`, then `#2` and so on.

@@ -1,11 +1,13 @@
 //! Configuration and credentials, as clients read and change them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use api::{Credential, HostError, Json, JsonMap, Scope};
 use config::{CredentialError, EditError, Inputs};
 use store::Place;
 
+use crate::instance::Instance;
 use crate::{Engine, lock};
 
 /// Every directory there is.
@@ -59,7 +61,12 @@ impl Engine {
     /// Forgets what was loaded for a directory and for those below it; gives the places that this concerns. Running turns
     /// keep what they have.
     pub fn reload_below(&self, directory: &str) -> Vec<Place> {
-        let forgotten = lock(&self.inner.instances).extract_if(|at, _| at.starts_with(directory)).collect::<Vec<_>>();
+        let mut instances = lock(&self.inner.instances);
+        // Worktrees of subagents have the configuration of the directory that they were made from.
+        let below = |at: &PathBuf, instance: &mut Arc<Instance>| {
+            at.starts_with(directory) || instance.origin.starts_with(directory)
+        };
+        let forgotten: Vec<_> = instances.extract_if(below).collect();
         forgotten.into_iter().map(|(_, instance)| instance.place.clone()).collect()
     }
 }

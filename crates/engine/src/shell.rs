@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{
     EventBody, Extra, HostError, Json, Message, MessageId, MessageWithParts, Part, PartHead, Session, SessionId,
-    SessionStatus, ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, UserMessage, UserTime,
+    SessionStatus, ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, Usage, UserMessage, UserTime,
 };
 use exec::{End, Spec};
 use store::Acquire;
@@ -92,6 +92,7 @@ impl Turn {
         put_message(&mut batch, &answer);
         put_part(&mut batch, &Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
+        batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
         self.store().commit(batch).await?;
 
         let output = self.output_of(&input.command).await?;

@@ -11,16 +11,18 @@ use api::{
     ToolError, ToolPart, ToolPending, ToolState, ToolTime, UserMessage,
 };
 use futures::{FutureExt, StreamExt};
-use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, Usage, retry};
-use store::{Batch, StoreError};
+use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
+use store::{Batch, Reservation, StoreError};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use crate::budget::Admission;
 use crate::call::{Call, Ended};
+use crate::ledger::Heard;
 use crate::models::{self, Target};
 use crate::prompt::{self, Request};
 use crate::turn::{Conversation, Turn};
-use crate::{Error, structured};
+use crate::{Error, ledger, structured};
 
 /// A part that is being written reaches its row this often; its text reaches subscribers at once.
 const ROW_INTERVAL: Duration = Duration::from_millis(250);
@@ -76,10 +78,16 @@ pub(crate) async fn run(
         session: turn.session_id.as_str(),
     });
     request.settings.headers.extend(turn.inner.traces.header(&user.id));
-    let mut step = Step::new(turn, user, rules, conversation);
+    let mut step = Step::new(turn, user, rules, conversation, &request, &target);
     step.last = last;
-    step.model.clone_from(&target.model.api.id);
-    step.open().await?;
+    match step.open().await? {
+        Admission::Admitted => {}
+        Admission::Stopped => return stopped(turn, conversation, user).await,
+        Admission::Expired(error) => {
+            fail(turn, conversation, user, error).await?;
+            return Ok(Next::Stop);
+        }
+    }
     let outcome = step.converse(&target, &request).await?;
     let next = step.close(&target, outcome).await?;
     let (message, parts) = step.into_parts();
@@ -119,6 +127,8 @@ enum Outcome {
     Finished,
     Failed(LlmError),
     Cancelled,
+    /// The model was not asked again: a budget had no room for it.
+    Unpaid(MessageError),
 }
 
 struct Step<'a> {
@@ -144,7 +154,10 @@ struct Step<'a> {
     pending: Vec<MessageId>,
     /// Parts of the current attempt begin here.
     attempt_from: usize,
-    usage: Usage,
+    /// What the model's call may use, until what it used is written.
+    reserved: Option<Reservation>,
+    /// What the model has said of this attempt.
+    heard: Heard,
     finish: Option<FinishReason>,
     rejected: bool,
     /// No further step may follow.
@@ -152,13 +165,22 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn new(turn: &'a Arc<Turn>, user: &'a UserMessage, rules: Arc<[Rule]>, conversation: &Conversation) -> Self {
+    fn new(
+        turn: &'a Arc<Turn>,
+        user: &'a UserMessage,
+        rules: Arc<[Rule]>,
+        conversation: &Conversation,
+        request: &Prompt,
+        target: &Target,
+    ) -> Self {
+        let message = turn.answer_to(user);
+        let reserved = ledger::reservation(message.id.as_str(), &turn.session_id, 1, request, &target.model);
         let tools = conversation.messages.iter().flat_map(|m| m.parts.iter().filter_map(Part::as_tool));
         Self {
             turn,
             user,
             rules,
-            message: turn.answer_to(user),
+            message,
             parts: Vec::new(),
             open: None,
             saved: Instant::now(),
@@ -166,22 +188,31 @@ impl<'a> Step<'a> {
             calls: JoinSet::new(),
             acted: false,
             known: tools.map(|tool| tool.call_id.clone()).collect(),
-            model: String::new(),
+            model: target.model.api.id.clone(),
             pending: conversation.pending.clone(),
             attempt_from: 0,
-            usage: Usage::default(),
+            reserved: Some(reserved),
+            heard: Heard::default(),
             finish: None,
             rejected: false,
             last: false,
         }
     }
 
-    /// The empty answer, so that clients have something to show.
-    async fn open(&mut self) -> Result<(), StoreError> {
-        let mut batch = self.turn.batch();
-        put_message(&mut batch, &self.message);
-        batch.event(self.turn.status_event(SessionStatus::Busy));
-        self.commit(batch).await
+    /// The empty answer, so that clients have something to show, as soon as there is a budget for it.
+    async fn open(&self) -> Result<Admission, Error> {
+        let Some(call) = &self.reserved else { return Ok(Admission::Admitted) };
+        let status = self.turn.status_event(SessionStatus::Busy);
+        let begin = |batch: &mut Batch| {
+            put_message(batch, &self.message);
+            batch.event(status.clone());
+        };
+        self.turn.admit(call, begin).await
+    }
+
+    /// What this attempt used, if that is not written yet.
+    fn used(&self, target: &Target, failed: bool) -> api::Usage {
+        self.reserved.as_ref().map(|call| self.heard.used(call, &target.model, failed)).unwrap_or_default()
     }
 
     /// Calls the model, again where that may help.
@@ -190,7 +221,7 @@ impl<'a> Step<'a> {
         loop {
             self.attempt_from = self.parts.len();
             self.finish = None;
-            self.usage = Usage::default();
+            self.heard = Heard::default();
             let error = match self.listen(target, request).await? {
                 Outcome::Failed(error) => error,
                 other => return Ok(other),
@@ -209,19 +240,37 @@ impl<'a> Step<'a> {
             let Some(delay) = delay else { return Ok(Outcome::Failed(error)) };
             self.set_aside().await?;
             let next = api::now() + i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-            let message = error.message.clone();
-            self.turn.status(SessionStatus::Retry { attempt, message, action: None, next }).await?;
+            let status = SessionStatus::Retry { attempt, message: error.message, action: None, next };
+            let session_id = self.turn.session_id.clone();
+            let mut batch = self.turn.batch();
+            batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status });
+            let reserved = self.reserved.clone();
+            self.spend(&mut batch, &self.used(target, true));
+            self.commit(batch).await?;
+            self.turn.inner.freed.tell();
             if self.turn.cancel().run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
                 return Ok(Outcome::Cancelled);
             }
-            self.turn.status(SessionStatus::Busy).await?;
+            let Some(call) = reserved else { continue };
+            let status = EventBody::SessionStatus { session_id, status: SessionStatus::Busy };
+            match self.turn.admit(&call, |batch| batch.event(status.clone())).await? {
+                Admission::Admitted => self.reserved = Some(call),
+                Admission::Stopped => return Ok(Outcome::Cancelled),
+                Admission::Expired(error) => return Ok(Outcome::Unpaid(error)),
+            }
+        }
+    }
+
+    /// What was used takes the place of what was reserved.
+    fn spend(&mut self, batch: &mut Batch, used: &api::Usage) {
+        if let Some(call) = self.reserved.take() {
+            batch.spend(&call.id, used);
         }
     }
 
     /// One model call.
     async fn listen(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
         let mut stream = self.turn.inner.llm.stream(&target.endpoint, request);
-        let mut started = false;
         loop {
             let event = match self.turn.cancel().run_until_cancelled(stream.next()).await {
                 None => return Ok(Outcome::Cancelled),
@@ -229,17 +278,17 @@ impl<'a> Step<'a> {
                 Some(Some(Err(error))) => return Ok(Outcome::Failed(error)),
                 Some(Some(Ok(event))) => event,
             };
-            if !std::mem::replace(&mut started, true) {
+            if self.heard.bytes.is_none() {
                 let head = self.head();
                 self.add(Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
             }
+            self.heard.take(&event);
             match event {
                 LlmEvent::Text(delta) => self.write(&delta, false).await?,
                 LlmEvent::Reasoning(delta) => self.write(&delta, true).await?,
                 LlmEvent::ToolStart { index, id, name } => self.announce(index, id, name).await?,
-                LlmEvent::ToolInput { .. } => {}
+                LlmEvent::ToolInput { .. } | LlmEvent::Usage(_) => {}
                 LlmEvent::ToolEnd { index, input } => self.call(index, input).await,
-                LlmEvent::Usage(usage) => self.usage = usage,
                 LlmEvent::Finish(reason) => self.finish = Some(reason),
             }
         }
@@ -388,8 +437,24 @@ impl<'a> Step<'a> {
     }
 
     /// Waits for all calls, whatever becomes of one: none may run on when the session is given away. Their parts join the
-    /// message.
-    async fn join(&mut self) -> Result<(), Error> {
+    /// message. What the model used is written first: calls may take hours, and subagents need what was reserved.
+    async fn join(&mut self, used: &api::Usage) -> Result<(), Error> {
+        let mut batch = self.turn.batch();
+        self.spend(&mut batch, used);
+        let turn = self.turn.clone();
+        let write = async move {
+            if !batch.is_empty() {
+                turn.store().commit(batch).await?;
+                turn.inner.freed.tell();
+            }
+            Ok::<_, StoreError>(())
+        };
+        let (written, joined) = tokio::join!(write, self.join_calls());
+        written?;
+        joined
+    }
+
+    async fn join_calls(&mut self) -> Result<(), Error> {
         let mut failed = None;
         while let Some(joined) = self.calls.join_next().await {
             match joined {
@@ -423,18 +488,19 @@ impl<'a> Step<'a> {
 
     /// The end of the step: what it used, why it ended, and what comes next.
     async fn close(&mut self, target: &Target, outcome: Outcome) -> Result<Next, Error> {
+        let used = self.used(target, matches!(outcome, Outcome::Failed(_)));
         if matches!(outcome, Outcome::Cancelled) && self.turn.run.is_parked() {
-            self.join().await?;
+            self.join(&used).await?;
             return Err(Error::Parked);
         }
         self.end_text(false);
         if !self.calls.is_empty() {
-            self.turn.flush().await?;
+            self.join(&used).await?;
         }
-        self.join().await?;
         self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;
         let cancelled = matches!(outcome, Outcome::Cancelled) || self.turn.cancel().is_cancelled();
         if cancelled && self.turn.run.is_parked() {
+            self.join(&used).await?;
             return Err(Error::Parked);
         }
         let mut reason = self.finish.unwrap_or(FinishReason::Unknown);
@@ -445,6 +511,7 @@ impl<'a> Step<'a> {
         let error = match outcome {
             _ if cancelled => Some(MessageError::aborted()),
             Outcome::Failed(error) => Some(error.into_message_error(&target.model.provider_id)),
+            Outcome::Unpaid(error) => Some(error),
             _ if reason == FinishReason::Error => {
                 Some(MessageError::unknown("The model ended its answer with an error of its own"))
             }
@@ -458,7 +525,7 @@ impl<'a> Step<'a> {
         self.message.structured = structured;
         let over = self.last && reason == FinishReason::ToolCalls;
         let stop = error.is_some() || self.message.structured.is_some() || self.rejected || over;
-        self.settle(target, reason, error, stop);
+        self.settle(target, reason, error, stop, &used);
         if stop {
             return Ok(Next::Stop);
         }
@@ -480,9 +547,18 @@ impl<'a> Step<'a> {
 
     /// The end of the step, in one commit, so that cost and outcome are never apart: that of the turn's end, or of its next
     /// step's begin. With the last step its prompts are done, so that a crash right after it does not ask the model again.
-    fn settle(&mut self, target: &Target, reason: FinishReason, error: Option<MessageError>, stop: bool) {
-        let (cost, tokens) = (models::cost(&target.model, &self.usage), models::tokens(&self.usage));
+    fn settle(
+        &mut self,
+        target: &Target,
+        reason: FinishReason,
+        error: Option<MessageError>,
+        stop: bool,
+        used: &api::Usage,
+    ) {
+        let usage = self.heard.usage.unwrap_or_default();
+        let (cost, tokens) = (models::cost(&target.model, &usage), models::tokens(&usage));
         let mut batch = self.turn.batch();
+        self.spend(&mut batch, used);
         let ran = error.is_none() || matches!(error, Some(MessageError::ContentFilterError(_)));
         if ran {
             let part = Part::StepFinish(StepFinishPart {

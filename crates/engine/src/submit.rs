@@ -20,6 +20,16 @@ const LOOK: Duration = Duration::from_millis(500);
 impl Inner {
     /// Accepts a prompt: when this returns, it is durable. The same message id twice is one prompt.
     pub(crate) async fn submit(&self, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
+        self.submit_with(id, input, |_| {}).await
+    }
+
+    /// The same, with something that is written along with a new prompt.
+    pub(crate) async fn submit_with(
+        &self,
+        id: &SessionId,
+        input: PromptInput,
+        along: impl FnOnce(&mut Batch),
+    ) -> Result<MessageId, HostError> {
         let session = self.session(id)?;
         if let Some(message) = &input.message_id
             && let Some(known) = self.store.message(message).map_err(stored)?
@@ -48,6 +58,7 @@ impl Inner {
             self.traces.keep(&message, traceparent.as_deref());
             batch.enqueue(id, &message);
         }
+        along(&mut batch);
         match self.store.commit(batch).await {
             Ok(_) => Ok(message),
             // Somebody else sent the same id in this very moment.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{
     EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, SubtaskPart, ToolPart, ToolRunning,
-    ToolState, ToolTime, UserMessage, UserTime,
+    ToolState, ToolTime, Usage, UserMessage, UserTime,
 };
 
 use crate::Error;
@@ -55,6 +55,7 @@ pub(crate) async fn run(
     let mut batch = turn.batch();
     put_message(&mut batch, &message);
     put_part(&mut batch, &Part::Tool(part.clone()));
+    batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
     turn.store().commit(batch).await?;
     let call = Call {
         turn: turn.clone(),

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
-use api::{Action, Agent, AgentMode, Json, Rule};
+use api::{Action, Agent, AgentMode, Budget, Json, Rule};
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -21,7 +21,8 @@ pub(crate) const TOOL: &str = "task";
 /// conversation with things nobody needs later, such as a long search, or that can be done beside other work: several calls
 /// in one message run at the same time. Do not use it for what one or two calls of other tools can do. The user does not
 /// see the report: tell them what matters. To ask the same subagent again, pass the id of its task as `task_id`; it
-/// remembers its work.
+/// remembers its work. With `background` the call returns at once and the report comes later, as a message: for work that
+/// you do not need for your next steps.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The work in three to five words.
@@ -37,6 +38,13 @@ pub(crate) struct Input {
     #[serde(default)]
     #[expect(dead_code, reason = "for clients, which read it from the call's input")]
     pub(crate) command: Option<String>,
+    /// Whether to go on without waiting for the report.
+    #[serde(default)]
+    pub(crate) background: Option<bool>,
+    /// What the subagent and all below it may use for it. Not offered to models: OpenCode's tool has no such thing.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub(crate) budget: Option<Budget>,
 }
 
 /// What every agent reads about the tool. Made once: a schema is made along with it, and every step reads it.
@@ -144,7 +152,7 @@ mod tests {
         let schema = tool(&agents()).schema();
         let mut keys: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
         keys.sort();
-        assert_eq!(keys, ["command", "description", "prompt", "subagent_type", "task_id"]);
+        assert_eq!(keys, ["background", "command", "description", "prompt", "subagent_type", "task_id"]);
         assert_eq!(schema["required"], serde_json::json!(["description", "prompt", "subagent_type"]));
         let old = serde_json::json!({"description": "d", "prompt": "p", "subagent_type": "x", "session_id": "ses_1"});
         assert_eq!(serde_json::from_value::<Input>(old).unwrap().task_id.as_deref(), Some("ses_1"));

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ModelRef, SessionId, Timestamp};
+use api::{MessageId, ModelRef, SessionId, Timestamp};
 use futures::StreamExt;
 use llm::{Content, LlmEvent, Prompt, PromptMessage, Settings};
 use store::Batch;
 
-use crate::Inner;
 use crate::instance::Instance;
+use crate::ledger::Heard;
+use crate::models::Target;
+use crate::{Inner, ledger};
 
 const ROOT: &str = "New session - ";
 const CHILD: &str = "Child session - ";
@@ -32,32 +34,45 @@ pub(crate) fn is_initial(title: &str) -> bool {
     time.is_some_and(|time| chrono::DateTime::parse_from_rfc3339(time).is_ok())
 }
 
-/// Asks the small model for a title. Failing is no harm: the next turn tries again.
+/// Asks the small model for a title. Failing is no harm: the next turn tries again. Nor is a budget that has no room for
+/// it: the turn itself matters more.
 pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: SessionId, text: String, used: ModelRef) {
     let inner = inner.clone();
     inner.titles.clone().spawn(async move {
-        let work = async {
-            let model = inner.small_model(&instance, &used);
-            let Some(title) = ask(&inner, &instance, &model, text).await else { return };
-            let mut batch = Batch::new(&instance.place);
+        let Ok(target) = inner.resolve(&instance, &inner.small_model(&instance, &used)) else { return };
+        let Some(prompt) = prompt(&instance, &target, &text) else { return };
+        let call = ledger::reservation(MessageId::new().as_str(), &session, 0, &prompt, &target.model);
+        let mut batch = Batch::new(&instance.place);
+        batch.reserve(&call);
+        match inner.store.commit(batch).await {
+            Ok(committed) if committed.shortage.is_none() => {}
+            Ok(_) => return,
+            Err(error) => return tracing::debug!(%session, %error, "no title"),
+        }
+        let mut heard = Heard::default();
+        let work = tokio::time::timeout(PATIENCE, ask(&inner, &target, &prompt, &mut heard));
+        let title = inner.closing.run_until_cancelled(work).await.and_then(Result::ok);
+        let failed = matches!(title, Some(None));
+        let mut batch = Batch::new(&instance.place);
+        batch.spend(&call.id, &heard.used(&call, &target.model, failed));
+        if let Some(title) = title.flatten() {
             batch.change_session(&session, move |session| {
                 if is_initial(&session.title) {
                     session.title.clone_from(&title);
                 }
             });
-            if let Err(error) = inner.store.commit(batch).await {
-                tracing::debug!(%session, %error, "the title was not stored");
-            }
-        };
-        let _ = inner.closing.run_until_cancelled(tokio::time::timeout(PATIENCE, work)).await;
+        }
+        if let Err(error) = inner.store.commit(batch).await {
+            tracing::debug!(%session, %error, "the title was not stored");
+        }
+        inner.freed.tell();
     });
 }
 
-async fn ask(inner: &Inner, instance: &Instance, model: &ModelRef, text: String) -> Option<String> {
-    let target = inner.resolve(instance, model).ok()?;
+fn prompt(instance: &Instance, target: &Target, text: &str) -> Option<Prompt> {
     let agent = instance.agents.get("title")?;
     let text: String = text.chars().take(CONTEXT).collect();
-    let prompt = Prompt {
+    Some(Prompt {
         system: agent.prompt.iter().cloned().collect(),
         messages: vec![PromptMessage::User(vec![
             Content::Text("Write a title for this conversation:".to_owned()),
@@ -68,13 +83,22 @@ async fn ask(inner: &Inner, instance: &Instance, model: &ModelRef, text: String)
             temperature: agent.temperature.filter(|_| target.model.capabilities.temperature),
             ..Settings::default()
         },
-    };
-    let mut stream = inner.llm.stream(&target.endpoint, &prompt);
+    })
+}
+
+async fn ask(inner: &Inner, target: &Target, prompt: &Prompt, heard: &mut Heard) -> Option<String> {
+    let mut stream = inner.llm.stream(&target.endpoint, prompt);
     let mut answer = String::new();
     while let Some(event) = stream.next().await {
         match event {
-            Ok(LlmEvent::Text(text)) if answer.len() < CONTEXT => answer.push_str(&text),
-            Ok(_) => {}
+            Ok(event) => {
+                heard.take(&event);
+                if let LlmEvent::Text(text) = event
+                    && answer.len() < CONTEXT
+                {
+                    answer.push_str(&text);
+                }
+            }
             Err(error) => {
                 tracing::debug!(error = %error.message, "no title");
                 return None;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::instance::Instance;
 use crate::runs::Run;
 use crate::step::{self, Next};
-use crate::{Error, Inner, delegate, recover, subtask, title};
+use crate::{Error, Inner, recover, subtask, title};
 
 /// The most steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
@@ -41,8 +41,8 @@ pub(crate) struct Turn {
     pub(crate) options: Arc<tools::Options>,
     /// The calls of this turn as the model wrote them, to notice a model that turns in circles.
     pub(crate) called: Mutex<Vec<(String, String)>>,
-    /// Lets so many subagents of this turn work at once.
-    pub(crate) subagents: Semaphore,
+    /// Lets so many subagents of this session work at once.
+    pub(crate) subagents: Arc<Semaphore>,
     /// What goes out with the next commit, because that follows at once: a commit costs more than what it writes.
     held: Mutex<Option<Batch>>,
 }
@@ -84,7 +84,7 @@ impl Turn {
     ) -> Self {
         let options = Arc::new(instance.options_for_session());
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
-        let subagents = Semaphore::new(delegate::AT_ONCE);
+        let subagents = inner.slots(&session_id, instance.limits.at_once);
         Self {
             inner,
             instance,
@@ -116,6 +116,9 @@ impl Turn {
         let mut looked = false;
         for round in 0.. {
             let Some(user) = conversation.next(&self.inner.store)? else {
+                if self.await_background(&conversation.pending).await? {
+                    continue;
+                }
                 if round == 0 && !(took_over || repaired) {
                     // Whoever started this saw a prompt that another run has answered since: nobody hears of it.
                     let mut batch = self.batch();
@@ -129,6 +132,7 @@ impl Turn {
             let mut batch = self.batch();
             batch.event(self.status_event(SessionStatus::Busy));
             self.hold(batch);
+            self.wait_out_pause().await?;
             if round == 0 {
                 self.name(&conversation, &user)?;
             }
@@ -156,6 +160,10 @@ impl Turn {
         }
         if self.cancel().is_cancelled() {
             self.abandon(&mut conversation).await?;
+            if !self.run.is_parked() {
+                self.flush().await?;
+                self.inner.end_background(&self.session_id).await?;
+            }
         }
         self.finish(&conversation, looked).await?;
         conversation.pending.clear();
@@ -265,6 +273,7 @@ impl Turn {
         }
         self.idle(&mut batch);
         self.store().commit(batch).await?;
+        self.inner.freed.tell();
         Ok(())
     }
 
@@ -306,7 +315,7 @@ pub(crate) fn assistant(
         mode: agent.to_owned(),
         agent: agent.to_owned(),
         path: AssistantPath {
-            cwd: instance.place.directory.to_string(),
+            cwd: instance.directory.to_string_lossy().into_owned(),
             root: instance.worktree().to_string_lossy().into_owned(),
         },
         cost: Usd::default(),
@@ -412,8 +421,8 @@ impl Conversation {
     }
 }
 
-/// What a message takes as JSON.
-fn size(message: &MessageWithParts) -> usize {
+/// What something takes as JSON.
+pub(crate) fn size(value: &impl serde::Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -427,7 +436,7 @@ fn size(message: &MessageWithParts) -> usize {
     }
     let mut count = Count(0);
     // What cannot be written as JSON could not be stored either.
-    let _ = serde_json::to_writer(&mut count, message);
+    let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 

@@ -5,69 +5,14 @@
 mod common;
 
 use api::{
-    AssistantMessage, CommandInput, CreateSession, EventBody, Host, MessageError, Part, PermissionReply,
-    PermissionReplyKind, PermissionRequest, PromptInput, PromptPart, Session, SessionId, SessionStatus, ToolPart,
-    ToolState,
+    CommandInput, CreateSession, EventBody, Host, MessageError, Part, PermissionReplyKind, PromptInput, PromptPart,
+    SessionStatus, ToolState,
+};
+use common::family::{
+    answer, asked, asking, bash, children, error, last, lives, only_child, output, ready, start, staying, task,
 };
 use common::{Lab, prompt, script, text};
 use serde_json::{Value, json};
-use testkit::Recorder;
-
-/// A call that has a subagent play these steps.
-fn task(description: &str, agent: &str, steps: Value) -> Value {
-    json!(["task", {"description": description, "prompt": script(steps), "subagent_type": agent}])
-}
-
-fn bash(command: &str) -> Value {
-    json!(["bash", { "command": command }])
-}
-
-/// Where commands need a permission: an ask holds a subagent until it is answered.
-fn asking() -> Lab {
-    Lab::with(json!({"permission": {"bash": "ask"}}))
-}
-
-async fn start(lab: &Lab, session: &SessionId, steps: Value) {
-    lab.engine.prompt_async(&lab.scope, session, prompt(&script(steps))).await.unwrap();
-}
-
-async fn children(lab: &Lab, session: &SessionId) -> Vec<Session> {
-    lab.engine.children(&lab.scope, session).await.unwrap()
-}
-
-async fn only_child(lab: &Lab, session: &SessionId) -> Session {
-    let mut children = children(lab, session).await;
-    assert_eq!(children.len(), 1, "{children:#?}");
-    children.remove(0)
-}
-
-async fn asked(events: &mut Recorder) -> PermissionRequest {
-    let event = events.wait_for(|b| matches!(b, EventBody::PermissionAsked(_))).await;
-    let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
-    (**ask).clone()
-}
-
-async fn answer(lab: &Lab, ask: &PermissionRequest, reply: PermissionReplyKind) {
-    lab.engine.reply_permission(&lab.scope, &ask.id, PermissionReply { reply, message: None }).await.unwrap();
-}
-
-fn output(tool: &ToolPart) -> &str {
-    match &tool.state {
-        ToolState::Completed(done) => &done.output,
-        other => panic!("{other:#?}"),
-    }
-}
-
-fn error(tool: &ToolPart) -> &str {
-    match &tool.state {
-        ToolState::Error(error) => &error.error,
-        other => panic!("{other:#?}"),
-    }
-}
-
-async fn last(lab: &Lab, session: &SessionId) -> AssistantMessage {
-    lab.messages(session).await.last().unwrap().info.as_assistant().unwrap().clone()
-}
 
 /// Plays a recorded scenario and compares the outline of every session.
 async fn replay(scenario: &str, config: Value) {
@@ -349,25 +294,6 @@ async fn a_rejected_ask_of_a_child_ends_the_child_and_the_parent_is_told() {
     assert!(output(&tools[0]).contains("The user rejected permission"), "{tools:#?}");
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "told");
     assert!(!lab.project.path().join("x.txt").exists());
-}
-
-/// A command that says when it runs and stays until it is stopped.
-fn staying(file: &str) -> Value {
-    bash(&format!("echo $$ > {file}; echo ready; exec sleep 300"))
-}
-
-async fn ready(events: &mut Recorder) {
-    events
-        .wait_for(|body| {
-            let EventBody::PartUpdated { part, .. } = body else { return false };
-            let Some(ToolState::Running(running)) = part.as_tool().map(|tool| &tool.state) else { return false };
-            json!(running.metadata)["output"].as_str().is_some_and(|output| output.contains("ready"))
-        })
-        .await;
-}
-
-fn lives(lab: &Lab, file: &str) -> bool {
-    std::path::Path::new("/proc").join(lab.project.read(file).trim()).join("cmdline").exists()
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! The [`bash`] module says what a command line would do, so that permission rules can judge it.
 
 pub mod bash;
+pub mod git;
 mod job;
 mod output;
 mod run;

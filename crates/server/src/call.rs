@@ -103,7 +103,7 @@ pub struct JsonBody<T>(pub T);
 
 impl<T: DeserializeOwned + JsonSchema + Send> Payload for JsonBody<T> {
     fn read(bytes: &Bytes) -> Result<Self, Error> {
-        parse_json(bytes).map(Self)
+        parse_object(bytes).map(Self)
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(Schema, bool)> {
@@ -118,14 +118,20 @@ impl<T: DeserializeOwned + JsonSchema + Default + Send> Payload for Maybe<T> {
     fn read(bytes: &Bytes) -> Result<Self, Error> {
         match bytes.trim_ascii().first() {
             None => Ok(Self(T::default())),
-            // A list would be taken for the fields in their order, all of them left out.
-            Some(b'[') => Err(Error::bad_request(Where::Payload, "Expected an object, got a list")),
-            Some(_) => parse_json(bytes).map(Self),
+            Some(_) => parse_object(bytes).map(Self),
         }
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(Schema, bool)> {
         Some((generator.subschema_for::<T>(), false))
+    }
+}
+
+/// No operation takes a list, which would be read as the fields in their order, those at the end left out.
+fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    match bytes.trim_ascii().first() {
+        Some(b'[') => Err(Error::bad_request(Where::Payload, "Expected an object, got a list")),
+        _ => parse_json(bytes),
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use api::{Cursor, Event, EventBody, Frame, Host as _, WatchItem, WatchScope};
+use api::{Cursor, Event, EventBody, Frame, Host as _, Scope, SessionId, Subtree, WatchItem, WatchScope};
 use axum::body::Body;
 use axum::http::HeaderMap;
 use bytes::{Bytes, BytesMut};
-use futures::Stream;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -52,13 +52,53 @@ pub async fn stream(
     envelope: Envelope,
     after: Option<String>,
 ) -> Result<Body, Error> {
-    let live = BroadcastStream::new(state.live.subscribe());
-    let (after, unknown) = match after.map(|text| text.parse::<Cursor>().map_err(|_| text)) {
+    let (after, unknown) = parse(after);
+    let watch = state.engine.watch(scope.clone(), after).await?;
+    Ok(body(state, watch, scope, envelope, None, unknown))
+}
+
+/// The stream of a session and all below it, wherever they work.
+pub async fn subtree(state: &Arc<State>, scope: &Scope, root: SessionId, after: Option<String>) -> Result<Body, Error> {
+    let (after, unknown) = parse(after);
+    // Watched first and looked at then: whoever is born in between is known twice, not missed.
+    let watch = state.engine.watch(WatchScope::All, after.clone()).await?;
+    let sessions = state.engine.tree(scope, &root).await?.sessions;
+    let mut subtree = Subtree::new(root, sessions.into_iter().map(|node| node.session_id));
+    if after.is_some() {
+        subtree.revive(deleted(state.engine.watch(WatchScope::All, after).await?));
+    }
+    Ok(body(state, watch, WatchScope::All, Envelope::Plain, Some(subtree), unknown))
+}
+
+/// A cursor, or why it is none.
+fn parse(after: Option<String>) -> (Option<Cursor>, Option<String>) {
+    match after.map(|text| text.parse::<Cursor>().map_err(|_| text)) {
         None => (None, None),
         Some(Ok(cursor)) => (Some(cursor), None),
         Some(Err(text)) => (None, Some(format!("{text:?} is no cursor of this server"))),
-    };
-    let watch = state.engine.watch(scope.clone(), after).await?;
+    }
+}
+
+/// The sessions whose deletion the log tells, each with its parent; not more than it holds.
+fn deleted(mut watch: BoxStream<'static, WatchItem>) -> Vec<(SessionId, Option<SessionId>)> {
+    let mut deleted = Vec::new();
+    while let Some(Some(WatchItem::Frame(frame))) = watch.next().now_or_never() {
+        if let Some(Event { body: EventBody::SessionDeleted { info, .. }, .. }) = frame.event().as_deref() {
+            deleted.push((info.id.clone(), info.parent_id.clone()));
+        }
+    }
+    deleted
+}
+
+fn body(
+    state: &State,
+    watch: BoxStream<'static, WatchItem>,
+    scope: WatchScope,
+    envelope: Envelope,
+    subtree: Option<Subtree>,
+    unknown: Option<String>,
+) -> Body {
+    let live = BroadcastStream::new(state.live.subscribe());
     let mut heartbeat = tokio::time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut feed = Feed {
@@ -68,6 +108,7 @@ pub async fn stream(
         closing: Box::pin(CancellationToken::cancelled_owned(state.closing.clone())),
         scope,
         envelope,
+        subtree,
         out: BytesMut::new(),
         end: None,
         subscribed: state.metrics.subscribed(),
@@ -76,7 +117,7 @@ pub async fn stream(
     if let Some(reason) = unknown {
         feed.resync(reason);
     }
-    Ok(Body::from_stream(feed))
+    Body::from_stream(feed)
 }
 
 /// A stream is over: by an error, after which official clients reconnect, or as planned, after which they do not.
@@ -93,6 +134,8 @@ struct Feed {
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     scope: WatchScope,
     envelope: Envelope,
+    /// Only events of these sessions are told, if it is there.
+    subtree: Option<Subtree>,
     out: BytesMut,
     end: Option<End>,
     subscribed: Subscribed,
@@ -123,6 +166,9 @@ impl Feed {
     }
 
     fn frame(&mut self, frame: &Frame) {
+        if self.subtree.as_mut().is_some_and(|subtree| !subtree.admits(frame)) {
+            return;
+        }
         self.subscribed.delivered();
         match self.envelope {
             Envelope::Plain => {

@@ -7,7 +7,6 @@ mod call;
 mod doc;
 mod error;
 mod events;
-mod git;
 mod guard;
 mod listen;
 mod metrics;

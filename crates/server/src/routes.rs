@@ -18,6 +18,7 @@ mod provider;
 mod pty;
 mod session;
 mod tool;
+mod tree;
 mod tui;
 mod turn;
 mod v2;
@@ -35,6 +36,7 @@ pub fn operations() -> Vec<Operation> {
         session::operations(),
         message::operations(),
         turn::operations(),
+        tree::operations(),
         ask::operations(),
         file::operations(),
         vcs::operations(),

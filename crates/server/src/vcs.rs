@@ -4,30 +4,15 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use api::FileDiffStatus;
+use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, PATCH, Scratch};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use crate::git::{Git, GitError};
 
 /// Lines around a change that are as good as all.
 const WHOLE_FILE: u32 = 1_000_000;
 
 /// The tree of no files, for a repository without a commit. Git knows it without storing it.
 const NO_FILES: [&str; 4] = ["hash-object", "-t", "tree", "--stdin"];
-
-/// Patches that read the same whatever the user's settings are.
-const DIFF: [&str; 10] = [
-    "diff",
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-renames",
-    "--no-relative",
-    "--no-color",
-    "--submodule=short",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
-    "--no-indent-heuristic",
-];
 
 /// The branches of a repository. A client that reads `null` knows that there is none.
 #[derive(Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -92,17 +77,17 @@ impl Vcs {
 
     /// The branches.
     pub async fn info(&self) -> Result<Info, GitError> {
-        let branch = known(self.git.text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await)?;
+        let branch = self.git.known(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
         Ok(Info { branch, default_branch: self.default_branch().await? })
     }
 
     /// The branch that others begin at: what the remote says, else the usual names.
     pub async fn default_branch(&self) -> Result<Option<String>, GitError> {
-        let remote = known(self.git.text(&["symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD"]).await)?;
+        let remote = self.git.known(&["symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD"]).await?;
         if let Some(name) = remote.as_deref().and_then(|name| name.strip_prefix("origin/")) {
             return Ok(Some(name.to_owned()));
         }
-        let configured = known(self.git.text(&["config", "--get", "init.defaultBranch"]).await)?;
+        let configured = self.git.known(&["config", "--get", "init.defaultBranch"]).await?;
         for name in configured.iter().map(String::as_str).chain(["main", "master"]) {
             if self.commit(&format!("refs/heads/{name}")).await?.is_some() {
                 return Ok(Some(name.to_owned()));
@@ -113,8 +98,7 @@ impl Vcs {
 
     /// The commit that a name means.
     pub async fn commit(&self, name: &str) -> Result<Option<String>, GitError> {
-        let name = format!("{name}^{{commit}}");
-        known(self.git.text(&["rev-parse", "--quiet", "--verify", "--end-of-options", &name]).await)
+        self.git.commit(name).await
     }
 
     /// The files that differ from the last commit, untracked ones too.
@@ -146,7 +130,7 @@ impl Vcs {
     /// One patch of all that differs from the last commit. It can be applied elsewhere, also what is not text.
     pub async fn raw(&self) -> Result<Vec<u8>, GitError> {
         let base = self.base(Since::Commit).await?;
-        self.changes(&base).await?.patch(&["--patch", "--binary", "--full-index", "--unified=3"]).await
+        self.changes(&base).await?.patch(&PATCH).await
     }
 
     /// Applies a patch, whose paths begin at the root of the working tree: all of it or nothing.
@@ -161,7 +145,7 @@ impl Vcs {
         }
         let Some(default) = self.default_branch().await? else { return Ok(head) };
         for name in [format!("refs/remotes/origin/{default}"), format!("refs/heads/{default}")] {
-            if let Some(base) = known(self.git.text(&["merge-base", &name, "HEAD"]).await)? {
+            if let Some(base) = self.git.known(&["merge-base", &name, "HEAD"]).await? {
                 return Ok(base);
             }
         }
@@ -179,56 +163,12 @@ impl Vcs {
         if files.is_empty() {
             return Ok(Changes { git: self.git.clone(), base: base.to_owned(), _scratch: None });
         }
-        let index = self.root.text(&["rev-parse", "--path-format=absolute", "--git-path", "index"]).await?;
-        let scratch = Scratch::with_copy(self.scratch.clone(), index.into()).await;
-        let scratch = scratch.map_err(|error| GitError::Start { directory: self.scratch.clone(), error })?;
+        let scratch = Scratch::copy(&self.root, &self.scratch).await?;
         let add = ["--literal-pathspecs", "add", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul"];
-        let index = scratch.0.join("index");
+        let index = scratch.index();
         self.root.with_index(index.clone()).run_with(&add, &files.join(&0)).await?;
         Ok(Changes { git: self.git.with_index(index), base: base.to_owned(), _scratch: Some(scratch) })
     }
-}
-
-/// What git says, or nothing where it says no.
-fn known(answer: Result<String, GitError>) -> Result<Option<String>, GitError> {
-    match answer {
-        Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Err(GitError::Refused(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// A folder that is gone when it is dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    /// A folder below `parent` with a copy of an index, if there is one: a new repository has none.
-    async fn with_copy(parent: PathBuf, index: PathBuf) -> std::io::Result<Self> {
-        let copied = tokio::task::spawn_blocking(move || {
-            let scratch = Self(parent.join(format!("index-{:016x}", fastrand::u64(..))));
-            std::fs::create_dir_all(&scratch.0)?;
-            match copy_with_time(&index, &scratch.0.join("index")) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                _ => Ok(scratch),
-            }
-        });
-        copied.await.map_err(std::io::Error::other)?
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left behind is in the way of nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Copies an index. A file that changed right after the index was written may have the time and size that stand there; git
-/// tells so by the index's own time, which the copy must keep.
-fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
-    let written = std::fs::metadata(from)?.modified()?;
-    std::fs::copy(from, to)?;
-    std::fs::File::options().write(true).open(to)?.set_modified(written)
 }
 
 /// The difference between a base and the files.
@@ -245,35 +185,18 @@ impl Changes {
     }
 
     async fn list(&self) -> Result<Vec<FileStatus>, GitError> {
-        let mut list = parse(&self.patch(&["--raw", "--numstat", "-z"]).await?);
-        list.sort_by_cached_key(|status| (status.file.to_lowercase(), status.file.clone()));
-        Ok(list)
+        let status = |change: git::Change| FileStatus {
+            file: change.path,
+            additions: change.added,
+            deletions: change.removed,
+            status: match change.kind {
+                ChangeKind::Added => FileDiffStatus::Added,
+                ChangeKind::Deleted => FileDiffStatus::Deleted,
+                ChangeKind::Modified => FileDiffStatus::Modified,
+            },
+        };
+        Ok(git::changes(&self.patch(&LIST).await?).into_iter().map(status).collect())
     }
-}
-
-/// Reads `:modes ids status\0path\0…` and after that `added\tremoved\tpath\0…`.
-fn parse(output: &[u8]) -> Vec<FileStatus> {
-    let text = String::from_utf8_lossy(output);
-    let mut fields = text.split('\0');
-    let mut statuses: HashMap<&str, FileDiffStatus> = HashMap::new();
-    let mut list = Vec::new();
-    while let Some(field) = fields.next() {
-        if field.starts_with(':') {
-            let status = match field.rsplit(' ').next() {
-                Some("A") => FileDiffStatus::Added,
-                Some("D") => FileDiffStatus::Deleted,
-                _ => FileDiffStatus::Modified,
-            };
-            statuses.extend(fields.next().map(|path| (path, status)));
-        } else if let [added, removed, file] = field.splitn(3, '\t').collect::<Vec<_>>()[..] {
-            // What is not text has a dash for a number.
-            let number = |text: &str| text.parse().unwrap_or(0);
-            let status = statuses.get(file).copied().unwrap_or(FileDiffStatus::Modified);
-            let (additions, deletions) = (number(added), number(removed));
-            list.push(FileStatus { file: file.to_owned(), additions, deletions, status });
-        }
-    }
-    list
 }
 
 /// The patch of each file. One whose name git has to quote is left out.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::{EventBody, Host as _, HostError, Project, Scope};
 use axum::http::StatusCode;
+use exec::git::{Git, GitError};
 use exec::{End, Spec};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::State;
 use crate::error::Error;
-use crate::git::{Git, GitError};
 use crate::vcs::Vcs;
 
 /// The most linked trees of a project that are made here.

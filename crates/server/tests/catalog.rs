@@ -195,7 +195,7 @@ async fn what_is_wrong_is_refused_and_changes_nothing() {
         (json!({"model": 5}), "at [\"model\"]"),
         (json!({"permission": {"bash": "dney"}}), "at [\"permission\"][\"bash\"]"),
         (json!({"command": {"c": {"description": "d"}}}), "command.c has no template"),
-        (json!([]), "map"),
+        (json!([]), "Expected an object"),
         (json!(null), "map"),
     ] {
         for path in ["/config", "/global/config"] {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use trefoil_server::{Offer, operations};
+use trefoil_server::{Offer, Operation, operations};
 
 const HEAD: &str = "# Operations\n\n\
     Every operation of OpenCode's v1 API, and those of v2 that its terminal client reads, as `trefoil serve` answers them. \
@@ -11,10 +11,19 @@ const HEAD: &str = "# Operations\n\n\
     *done*: works as OpenCode's clients expect. *partial*: works, with what is missing named. *not offered*: answers an error \
     that says why.\n\n";
 
+const OWN: &str = "\n## Trefoil's own\n\nNo client of OpenCode calls them. What they do with subagents stands in \
+    [subagents.md](subagents.md).\n\n| operation | method | path | what it does |\n|---|---|---|---|\n";
+
+/// Whether OpenCode has no such operation.
+fn is_own(operation: &Operation) -> bool {
+    operation.id.starts_with("trefoil.") || ["doc.get", "metrics.get"].contains(&operation.id)
+}
+
 #[test]
 fn the_table_in_the_documentation_is_the_router() {
     let mut operations = operations();
     operations.sort_by_key(|operation| (operation.path, operation.method.to_string()));
+    let (own, operations): (Vec<_>, Vec<_>) = operations.into_iter().partition(is_own);
     let count = |wanted: fn(&Offer) -> bool| operations.iter().filter(|operation| wanted(&operation.offer)).count();
     let mut table = HEAD.to_owned();
     writeln!(
@@ -32,6 +41,10 @@ fn the_table_in_the_documentation_is_the_router() {
             Offer::NotOffered(why) => format!("not offered: {why}"),
         };
         writeln!(table, "| {} | {} | `{}` | {state} |", operation.id, operation.method, operation.path).unwrap();
+    }
+    table.push_str(OWN);
+    for Operation { id, method, path, summary, .. } in &own {
+        writeln!(table, "| {id} | {method} | `{path}` | {summary} |").unwrap();
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/opencode-operations.md");
     if std::env::var_os("BLESS").is_some() {

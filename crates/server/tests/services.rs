@@ -88,7 +88,7 @@ async fn mcp_servers_are_connected_and_disconnected() {
     );
     assert_eq!(rig.get("/lsp").await, json!([]));
     assert_eq!(rig.get("/formatter").await, json!([]));
-    assert_eq!(rig.get("/experimental/capabilities").await, json!({ "backgroundSubagents": false }));
+    assert_eq!(rig.get("/experimental/capabilities").await, json!({ "backgroundSubagents": true }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,10 +6,11 @@ use api::{Event, EventBody, MessageId, Session, SessionId};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::batch::{Batch, Change, Op, Place, SessionRow};
+use crate::batch::{Batch, Change, Ended, Op, Place, SessionRow};
 use crate::error::StoreError;
-use crate::lease;
+use crate::ledger::Shortage;
 use crate::row::{self, int, uint};
+use crate::{lease, ledger};
 
 /// Answers an ask that still waits.
 const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
@@ -25,6 +26,8 @@ pub(crate) struct Applied {
     pub versions: Vec<u64>,
     /// Rows it added to the log.
     pub logged: u64,
+    /// Which budget had no room, and how many changes stand before what needed it: only those were made.
+    pub short: Option<(usize, Box<Shortage>)>,
 }
 
 pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreError> {
@@ -38,7 +41,13 @@ pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreEr
         }
     }
     let mut applied = Applied::default();
-    for op in &batch.ops {
+    for (before, op) in batch.ops.iter().enumerate() {
+        if let Op::Reserve(call) = op
+            && let Some(shortage) = ledger::reserve(conn, call)?
+        {
+            applied.short = Some((before, Box::new(shortage)));
+            break;
+        }
         apply(conn, &batch.place, op, &mut applied)?;
     }
     Ok(applied)
@@ -63,27 +72,38 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
                 "INSERT OR REPLACE INTO status (session, json) VALUES (?1, ?2)",
                 params![session.as_str(), json],
             )?;
+            run(
+                conn,
+                "INSERT INTO turn (session, started) VALUES (?1, ?2)
+                 ON CONFLICT (session) DO UPDATE SET started = ?2, ended = NULL, error = NULL WHERE ended IS NOT NULL",
+                params![session.as_str(), api::now()],
+            )?;
         }
         Op::Status { session, status: None } => {
             run(conn, "DELETE FROM status WHERE session = ?1", [session.as_str()])?;
+            run(conn, "UPDATE turn SET ended = ?2 WHERE session = ?1", params![session.as_str(), api::now()])?;
         }
         Op::Session(row) => put_session(conn, row)?,
         Op::ChangeSession { id, change } => change_session(conn, place, id, change, applied)?,
         Op::DeleteSession(id) => delete_session(conn, id)?,
-        Op::Message { id, session, created, json, insert } => {
+        Op::Message { id, session, created, json, insert, ended } => {
             message(conn, id, session, *created, json, *insert)?;
+            if let Some(Ended(error)) = ended {
+                let sql = "UPDATE turn SET error = ?2 WHERE session = ?1 AND error IS NOT ?2";
+                run(conn, sql, params![session.as_str(), error])?;
+            }
         }
         Op::DeleteMessage(id) => {
             run(conn, "DELETE FROM part WHERE message = ?1", [id.as_str()])?;
             run(conn, "DELETE FROM inbox WHERE message = ?1", [id.as_str()])?;
             run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
         }
-        Op::Part { id, session, message, open, json } => {
+        Op::Part { id, session, message, open, running, json } => {
             run(
                 conn,
-                "INSERT INTO part (id, session, message, open, json) VALUES (?1, ?2, ?3, ?4, ?5)
-                 ON CONFLICT (id) DO UPDATE SET session = ?2, message = ?3, open = ?4, json = ?5",
-                params![id.as_str(), session.as_str(), message.as_str(), open, json],
+                "INSERT INTO part (id, session, message, open, running, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (id) DO UPDATE SET session = ?2, message = ?3, open = ?4, running = ?5, json = ?6",
+                params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
             )?;
         }
         Op::DeletePart(id) => {
@@ -144,6 +164,12 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
                 params![lease.session.as_str(), lease.owner, int(lease.epoch)],
             )?;
         }
+        Op::Usage { session, used } => ledger::add(conn, session.as_str(), used)?,
+        Op::Touched { session, file } => ledger::touch(conn, session.as_str(), file)?,
+        // Decides about what follows, so it is done there.
+        Op::Reserve(_) => {}
+        Op::Spend { id, used } => ledger::spend(conn, id, used)?,
+        Op::Budget { session, budget, anew } => ledger::set_budget(conn, session, budget.as_ref(), *anew)?,
     }
     Ok(())
 }
@@ -241,6 +267,7 @@ fn message(
 }
 
 fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
+    ledger::forget(conn, id)?;
     for sql in [
         "DELETE FROM part WHERE session = ?1",
         "DELETE FROM message WHERE session = ?1",

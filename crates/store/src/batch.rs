@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use api::{
-    Cursor, Event, EventBody, Json, Message, MessageId, Part, PartId, PermissionRequest, Project, QuestionRequest,
-    Session, SessionId, SessionStatus, Todo,
+    Budget, Cursor, Event, EventBody, Json, Message, MessageId, Part, PartId, PermissionRequest, Project,
+    QuestionRequest, Session, SessionId, SessionStatus, Todo, ToolState, Usage,
 };
 use bytes::Bytes;
 use serde::Serialize;
 
 use crate::lease::Lease;
+use crate::ledger::{Reservation, Shortage};
 use crate::text;
 
 /// Where events happen. Cheap to clone.
@@ -35,6 +36,8 @@ pub struct Committed {
     pub last: Option<Cursor>,
     /// The new version of each record that was written (not of those removed), in order.
     pub versions: Vec<u64>,
+    /// Why nothing was written of what follows [`Batch::reserve`].
+    pub shortage: Option<Box<Shortage>>,
 }
 
 /// Which kind of ask a row is.
@@ -102,9 +105,9 @@ pub(crate) enum Op {
     Session(SessionRow),
     ChangeSession { id: SessionId, change: Change },
     DeleteSession(SessionId),
-    Message { id: MessageId, session: SessionId, created: i64, json: String, insert: bool },
+    Message { id: MessageId, session: SessionId, created: i64, json: String, insert: bool, ended: Option<Ended> },
     DeleteMessage(MessageId),
-    Part { id: PartId, session: SessionId, message: MessageId, open: bool, json: String },
+    Part { id: PartId, session: SessionId, message: MessageId, open: bool, running: bool, json: String },
     DeletePart(PartId),
     Progress { id: PartId, session: SessionId, length: usize },
     Enqueue { session: SessionId, message: MessageId },
@@ -118,7 +121,16 @@ pub(crate) enum Op {
     Project { id: String, json: String },
     Record { namespace: String, key: String, value: Option<String>, expect: Option<u64> },
     Release(Lease),
+    Usage { session: SessionId, used: Box<Usage> },
+    Touched { session: SessionId, file: String },
+    Reserve(Box<Reservation>),
+    Spend { id: String, used: Box<Usage> },
+    Budget { session: SessionId, budget: Option<Budget>, anew: bool },
 }
+
+/// How an answer ended: the JSON of its error, if it has one.
+#[derive(Debug)]
+pub(crate) struct Ended(pub Option<String>);
 
 /// Rows and events of one transaction.
 #[derive(Debug)]
@@ -220,9 +232,11 @@ impl Batch {
     }
 
     fn put_message(&mut self, message: &Message, insert: bool) {
+        let answer = message.as_assistant().filter(|answer| answer.time.completed.is_some());
+        let ended = answer.map(|answer| Ended(answer.error.as_ref().and_then(|error| self.json(error))));
         if let Some(json) = self.json(message) {
             let (id, session) = (message.id().clone(), message.session_id().clone());
-            self.ops.push(Op::Message { id, session, created: message.created(), json, insert });
+            self.ops.push(Op::Message { id, session, created: message.created(), json, insert, ended });
         }
     }
 
@@ -238,7 +252,8 @@ impl Batch {
             return;
         };
         if let Some(json) = self.json(part) {
-            self.ops.push(Op::Part { id, session, message, open: text::is_open(part), json });
+            let running = part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)));
+            self.ops.push(Op::Part { id, session, message, open: text::is_open(part), running, json });
         }
     }
 
@@ -332,6 +347,39 @@ impl Batch {
     /// Gives a lease back. Does nothing if it was lost.
     pub fn release(&mut self, lease: &Lease) {
         self.ops.push(Op::Release(lease.clone()));
+    }
+
+    /// Adds what a session used: to its own sum, and to its total and those of all sessions above it.
+    pub fn usage(&mut self, session: &SessionId, used: &Usage) {
+        self.ops.push(Op::Usage { session: session.clone(), used: Box::new(used.clone()) });
+    }
+
+    /// Counts a file that a session changed; the same one twice counts once, in the session and in every tree it is in.
+    pub fn touched(&mut self, session: &SessionId, file: &str) {
+        self.ops.push(Op::Touched { session: session.clone(), file: file.to_owned() });
+    }
+
+    /// A call of a model is about to begin. If a budget of its session or one above has no room for the most that the call
+    /// may use, nothing of what follows in this batch is written, and [`Committed::shortage`] says why.
+    pub fn reserve(&mut self, call: &Reservation) {
+        self.ops.push(Op::Reserve(Box::new(call.clone())));
+    }
+
+    /// A call of a model has ended: what it used takes the place of what was reserved. Does nothing if that happened
+    /// before, so that whoever comes first counts.
+    pub fn spend(&mut self, reservation: &str, used: &Usage) {
+        self.ops.push(Op::Spend { id: reservation.to_owned(), used: Box::new(used.clone()) });
+    }
+
+    /// Sets what a session and all below it may use, of all that they ever used; `None` lifts it. Its seconds count from
+    /// when a bound of seconds was first set.
+    pub fn budget(&mut self, session: &SessionId, budget: Option<&Budget>) {
+        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), anew: false });
+    }
+
+    /// Sets what a session and all below it may use from now on, beyond what they have used.
+    pub fn grant(&mut self, session: &SessionId, budget: &Budget) {
+        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), anew: true });
     }
 
     /// Whether it changes a conversation, other than its own turn does that and other than by a prompt that goes into the

@@ -11,6 +11,7 @@ mod batch;
 mod error;
 mod feed;
 mod lease;
+mod ledger;
 mod log;
 mod read;
 mod row;
@@ -36,7 +37,8 @@ pub use batch::{AskKind, Batch, Committed, Place};
 pub use error::{StoreError, Trouble};
 pub use feed::WATCH_QUEUE;
 pub use lease::{Acquire, Holder, Lease};
-pub use read::{AskFilter, AskRow, Inbox, Record, SessionQuery, Stats};
+pub use ledger::{Reservation, Shortage};
+pub use read::{AskFilter, AskRow, Branch, Inbox, Record, SessionQuery, Stats, TreeRows};
 pub use signal::Signal;
 
 use feed::Feed;

@@ -4,6 +4,7 @@ mod history;
 mod message;
 mod session;
 mod state;
+mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -16,6 +17,7 @@ use crate::schema;
 
 pub use session::SessionQuery;
 pub use state::{AskFilter, AskRow, Inbox, Record, Stats};
+pub use tree::{Branch, TreeRows};
 
 /// The most idle reader connections that are kept.
 const IDLE: usize = 4;

@@ -305,7 +305,10 @@ impl Writer {
         for (job, outcome) in group.into_iter().zip(outcomes) {
             let Job { work, reply, .. } = job;
             let done = match (outcome, work) {
-                (Ok(Outcome::Applied(applied)), Work::Commit(batch)) => {
+                (Ok(Outcome::Applied(applied)), Work::Commit(mut batch)) => {
+                    if let Some((made, _)) = &applied.short {
+                        batch.ops.truncate(*made);
+                    }
                     leases |= batch.ops.iter().any(|op| matches!(op, Op::Release(_) | Op::DeleteSession(_)));
                     Ok(Done::Commit(self.publish(&batch, applied)))
                 }
@@ -331,7 +334,7 @@ impl Writer {
     }
 
     fn publish(&mut self, batch: &Batch, applied: Applied) -> Committed {
-        let Applied { events, last, versions, logged } = applied;
+        let Applied { events, last, versions, logged, short } = applied;
         let cursor = events.last().map(|(seq, event, _)| Cursor { seq: *seq, id: event.id.clone() });
         if logged > 0 {
             // What others committed before this batch must go out before it.
@@ -344,7 +347,7 @@ impl Writer {
             (seq, Frame::new(Some(cursor), directory, project, event, json))
         });
         self.feed.publish_own(batch, frames, last);
-        Committed { last: cursor, versions }
+        Committed { last: cursor, versions, shortage: short.map(|(_, shortage)| shortage) }
     }
 
     /// Sends what other processes committed, up to a sequence number.

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 /// A prompt `<this> N` is answered in N small pieces.
 pub const DELTAS: &str = "deltas:";
+/// A prompt `<this> N` is answered with N calls of the task tool, and their results with a word.
+pub const TASKS: &str = "tasks:";
 /// The largest request body.
 const BODY: u64 = 64 * 1024 * 1024;
 
@@ -55,10 +57,11 @@ fn serve(mut stream: TcpStream, busy: &AtomicU64) -> Result<()> {
     let start = Instant::now();
     let request: Value = serde_json::from_slice(&body)?;
     let mut answer = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
-    for piece in pieces(&request) {
-        push(&mut answer, json!([{"index": 0, "delta": {"content": piece}, "finish_reason": null}]), None);
+    let (deltas, reason) = deltas(&request);
+    for delta in deltas {
+        push(&mut answer, json!([{"index": 0, "delta": delta, "finish_reason": null}]), None);
     }
-    push(&mut answer, json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]), None);
+    push(&mut answer, json!([{"index": 0, "delta": {}, "finish_reason": reason}]), None);
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
     push(&mut answer, json!([]), Some(usage));
     answer.push_str("data: [DONE]\n\n");
@@ -73,21 +76,33 @@ fn push(answer: &mut String, choices: Value, usage: Option<Value>) {
     answer.push_str(&format!("data: {chunk}\n\n"));
 }
 
-/// What to say, from the last user message.
-fn pieces(request: &Value) -> Vec<String> {
+/// What to say or to call, from the last user message, and why the answer ends.
+fn deltas(request: &Value) -> (Vec<Value>, &'static str) {
     let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let last =
         messages.iter().rev().find(|message| message["role"] == "user").map(|message| message["content"].to_string());
+    // Titles are asked for without tools, with the same text.
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
-    let count = last
-        .as_deref()
-        .and_then(|text| text.split_once(DELTAS))
-        .and_then(|(_, rest)| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok());
-    match count {
-        // Titles are asked for without tools, with the same text.
-        Some(count) if has_tools => (0..count).map(|index| format!("w{index} ")).collect(),
-        _ => vec!["Hello from the fake model".to_owned()],
+    let has_results = messages.last().is_some_and(|message| message["role"] == "tool");
+    let wanted = |what: &str| {
+        let (_, rest) = last.as_deref()?.split_once(what)?;
+        let count = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok();
+        count.filter(|_| has_tools && !has_results)
+    };
+    if let Some(count) = wanted(DELTAS) {
+        return ((0..count).map(|index| json!({"content": format!("w{index} ")})).collect(), "stop");
     }
+    if let Some(count) = wanted(TASKS) {
+        return ((0..count).map(task).collect(), "tool_calls");
+    }
+    (vec![json!({"content": "Hello from the fake model"})], "stop")
+}
+
+/// A call of the task tool.
+fn task(index: usize) -> Value {
+    let input = json!({"description": format!("Task {index}"), "prompt": "say hello", "subagent_type": "general"});
+    let function = json!({"name": "task", "arguments": input.to_string()});
+    json!({"tool_calls": [{"index": index, "id": format!("call_{index}"), "type": "function", "function": function}]})
 }
 
 /// Reads a request; gives its body.
@@ -119,9 +134,16 @@ mod tests {
     #[test]
     fn the_last_prompt_decides_the_answer() {
         let ask = |text: &str| json!({"messages": [{"role": "user", "content": text}], "tools": [{}]});
-        assert_eq!(pieces(&ask("deltas: 3")), ["w0 ", "w1 ", "w2 "]);
-        assert_eq!(pieces(&ask("hello")).len(), 1);
-        assert_eq!(pieces(&json!({"messages": [{"role": "user", "content": "deltas: 3"}]})).len(), 1);
+        let (pieces, reason) = deltas(&ask("deltas: 3"));
+        assert_eq!((pieces[2]["content"].as_str(), pieces.len(), reason), (Some("w2 "), 3, "stop"));
+        assert_eq!(deltas(&ask("hello")).0.len(), 1);
+        assert_eq!(deltas(&json!({"messages": [{"role": "user", "content": "deltas: 3"}]})).0.len(), 1);
+        let mut request = ask("tasks: 2");
+        let (calls, reason) = deltas(&request);
+        assert_eq!((calls[1]["tool_calls"][0]["function"]["name"].as_str(), calls.len()), (Some("task"), 2));
+        assert_eq!(reason, "tool_calls");
+        request["messages"].as_array_mut().unwrap().push(json!({"role": "tool"}));
+        assert_eq!(deltas(&request).1, "stop");
     }
 
     #[test]

@@ -84,11 +84,20 @@ fn ticks(stat: &str, skip: usize, take: usize) -> Option<f64> {
 
 /// Megabytes of memory that a process has resident; 0 where the system does not tell.
 pub fn resident(process: u32) -> Result<f64> {
+    memory(process, "VmRSS:")
+}
+
+/// The most that a process ever had resident; 0 where the system does not tell.
+pub fn peak(process: u32) -> Result<f64> {
+    memory(process, "VmHWM:")
+}
+
+fn memory(process: u32, field: &str) -> Result<f64> {
     let path = format!("/proc/{process}/status");
     let Ok(status) = std::fs::read_to_string(&path) else { return Ok(0.0) };
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB"));
     let kilobytes: f64 =
-        kilobytes.and_then(|number| number.parse().ok()).with_context(|| format!("{path}: no VmRSS"))?;
+        kilobytes.and_then(|number| number.parse().ok()).with_context(|| format!("{path}: no {field}"))?;
     Ok(kilobytes / 1024.0)
 }
 
@@ -126,6 +135,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn this_process_has_memory() {
-        assert!(resident(std::process::id()).unwrap() > 1.0);
+        let resident = resident(std::process::id()).unwrap();
+        assert!(resident > 1.0 && peak(std::process::id()).unwrap() >= resident);
     }
 }

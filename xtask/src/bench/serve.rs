@@ -23,7 +23,11 @@ const DELIVERY: Duration = Duration::from_secs(60);
 
 impl Bench {
     /// Measures both servers, each with a home and a model server of its own.
-    fn servers(&self, what: String, measure: impl Fn(&mut Server, &Setup) -> Result<Cost>) -> Result<Measured> {
+    pub(super) fn servers(
+        &self,
+        what: String,
+        measure: impl Fn(&mut Server, &Setup) -> Result<Cost>,
+    ) -> Result<Measured> {
         let one = |program| {
             let setup = Setup::new()?;
             measure(&mut Server::watched(program, &setup)?, &setup)

@@ -22,6 +22,9 @@ const REQUEST: Duration = Duration::from_secs(120);
 /// OpenCode's server leaves a request unanswered that comes in the first moment, so the first ones are given up early.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
+/// The status of an answer without a body.
+const NO_CONTENT: u16 = 204;
+
 /// A server. Ends when dropped.
 pub struct Server {
     child: Child,
@@ -130,20 +133,43 @@ impl Connection {
 
     /// Reads something.
     pub fn get(&mut self, path: &str) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.load(path)?)?)
+    }
+
+    /// The same, and leaves it as it came: to understand a long answer takes longer than to get it.
+    pub fn load(&mut self, path: &str) -> Result<Vec<u8>> {
         self.send("GET", path, None)
+    }
+
+    /// Has something done.
+    pub fn post(&mut self, path: &str, body: &Value) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.send("POST", path, Some(body))?)?)
     }
 
     /// Makes a session; gives its id.
     pub fn session(&mut self) -> Result<String> {
         // A title of its own, so that none is asked of the model.
-        let session = self.send("POST", "/session", Some(json!({"title": "bench"})))?;
+        self.create(&json!({"title": "bench"}))
+    }
+
+    /// Makes a session below another one; gives its id.
+    pub fn child(&mut self, parent: &str) -> Result<String> {
+        self.create(&json!({"title": "bench", "parentID": parent}))
+    }
+
+    fn create(&mut self, body: &Value) -> Result<String> {
+        let session = self.post("/session", body)?;
         session["id"].as_str().map(str::to_owned).with_context(|| format!("a session without id: {session}"))
+    }
+
+    /// Sends a prompt, and does not wait for the turn.
+    pub fn begin(&mut self, session: &str, text: &str) -> Result<()> {
+        self.send("POST", &format!("/session/{session}/prompt_async"), Some(&prompt(text))).map(drop)
     }
 
     /// Sends a prompt and waits for the end of the turn.
     pub fn turn(&mut self, session: &str, text: &str) -> Result<()> {
-        let body = json!({"parts": [{"type": "text", "text": text}]});
-        let answer = self.send("POST", &format!("/session/{session}/message"), Some(body))?;
+        let answer = self.post(&format!("/session/{session}/message"), &prompt(text))?;
         let parts = answer["parts"].as_array().into_iter().flatten();
         if !parts.into_iter().any(|part| part["type"] == "text") {
             bail!("the turn had no answer: {answer}");
@@ -151,17 +177,21 @@ impl Connection {
         Ok(())
     }
 
-    fn send(&mut self, method: &str, path: &str, body: Option<Value>) -> Result<Value> {
+    fn send(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Vec<u8>> {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address);
         let content = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         self.stream.get_mut().write_all((head + &content).as_bytes())?;
         let (status, body) = answer(&mut self.stream)?;
-        if status != 200 {
+        if !(200..300).contains(&status) {
             bail!("{method} {path}: {status} {}", String::from_utf8_lossy(&body));
         }
-        Ok(serde_json::from_slice(&body)?)
+        Ok(body)
     }
+}
+
+fn prompt(text: &str) -> Value {
+    json!({"parts": [{"type": "text", "text": text}]})
 }
 
 fn read_line_with(reader: &mut impl BufRead, wanted: &str) -> Result<()> {
@@ -197,6 +227,9 @@ fn answer(reader: &mut impl BufRead) -> Result<(u16, Vec<u8>)> {
         }
     }
     let mut body = Vec::new();
+    if status == NO_CONTENT {
+        return Ok((status, body));
+    }
     if let Some(length) = length {
         body.resize(length, 0);
         reader.read_exact(&mut body)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::model::FakeModel;
@@ -51,6 +51,13 @@ impl Setup {
             }
         }
         Ok(setup)
+    }
+
+    /// Adds to the configuration of our program.
+    pub fn configure(&self, config: &Value) -> Result<()> {
+        let folder = self.root.path().join("home/.config/trefoil");
+        std::fs::create_dir_all(&folder)?;
+        Ok(std::fs::write(folder.join("trefoil.json"), config.to_string())?)
     }
 
     /// Where a program's error output goes.

@@ -11,6 +11,8 @@ use crate::term::{Style, one_line};
 
 /// How many patterns of a request are shown.
 const MAX_PATTERNS: usize = 12;
+/// Where a request says which subagent it is of.
+const SUBAGENT: &str = "subagent";
 
 /// Something that waits for the human.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,7 +97,7 @@ impl Asks {
         Some(match self.queue.front()? {
             Ask::Permission(request) => permission(request, self.style),
             Ask::Question(request) => match request.questions.get(self.answers.len()) {
-                Some(question) => question_text(question, self.style),
+                Some(question) => question_text(question, &asker(request.extra.get(SUBAGENT)), self.style),
                 None => "  press Enter > ".to_string(),
             },
         })
@@ -144,9 +146,21 @@ pub fn reject(message: Option<String>) -> PermissionReply {
     PermissionReply { reply: PermissionReplyKind::Reject, message }
 }
 
+/// The agents from the session that is shown down to the one that asks: `explore › general: `; nothing for its own asks.
+fn asker(subagent: Option<&Json>) -> String {
+    let path = subagent.and_then(|subagent| subagent.get("path")).and_then(Json::as_array);
+    let agents: Vec<String> = path
+        .into_iter()
+        .flat_map(|path| path.iter().skip(1))
+        .filter_map(|step| Some(one_line(step.get("agent")?.as_str()?, 30)))
+        .collect();
+    if agents.is_empty() { String::new() } else { format!("{}: ", agents.join(" › ")) }
+}
+
 fn permission(request: &PermissionRequest, style: Style) -> String {
-    let mut text =
-        format!("{} {}\n", style.cyan("?"), style.bold(&format!("allow {}?", one_line(&request.permission, 60))));
+    let asker = asker(request.metadata.get(SUBAGENT));
+    let what = format!("{asker}allow {}?", one_line(&request.permission, 60));
+    let mut text = format!("{} {}\n", style.cyan("?"), style.bold(&what));
     for pattern in request.patterns.iter().take(MAX_PATTERNS) {
         text += &format!("    {}\n", one_line(pattern, style.width.saturating_sub(4)));
     }
@@ -185,9 +199,9 @@ fn parse_permission(line: &str) -> Option<PermissionReply> {
     }
 }
 
-fn question_text(question: &Question, style: Style) -> String {
+fn question_text(question: &Question, asker: &str, style: Style) -> String {
     let width = style.width.saturating_sub(8);
-    let header = one_line(&question.header, 40);
+    let header = format!("{asker}{}", one_line(&question.header, 40));
     let mut text = format!("{} {}\n", style.cyan("?"), style.bold(&header));
     for line in api::strip_control(&question.question).lines() {
         text += &format!("  {line}\n");

@@ -2,6 +2,7 @@
 
 mod asks;
 mod diff;
+mod family;
 mod input;
 mod json;
 mod render;

@@ -8,6 +8,7 @@ use api::{
 };
 
 use super::diff;
+use super::family::child;
 use crate::term::{Style, one_line, plural};
 
 /// How many lines of a command's output are shown, counted from its end.
@@ -58,10 +59,8 @@ pub struct Renderer {
     last: Last,
     header: bool,
     totals: Totals,
-    /// Subagents whose work is shown too, and how deep they are.
-    subagents: HashMap<SessionId, usize>,
-    /// Calls of the `task` tool that were shown.
-    tasks: HashSet<PartId>,
+    /// Whether somebody else tells of subagents, so that calls that made one are left out.
+    family: bool,
 }
 
 impl Renderer {
@@ -80,16 +79,20 @@ impl Renderer {
             last: Last::Nothing,
             header: false,
             totals: Totals::default(),
-            subagents: HashMap::new(),
-            tasks: HashSet::new(),
+            family: false,
         }
+    }
+
+    /// Somebody else tells of subagents.
+    pub fn beside_family(mut self) -> Self {
+        self.family = true;
+        self
     }
 
     /// What an event adds.
     pub fn event(&mut self, event: &EventBody) -> Vec<Piece> {
         let mut out = Vec::new();
         if event.session_id() != Some(&self.session) {
-            self.subagent(event, &mut out);
             return out;
         }
         match event {
@@ -102,7 +105,11 @@ impl Renderer {
                 self.delta(part_id, delta, &mut out);
             }
             EventBody::TodoUpdated { todos, .. } => self.todos(todos, &mut out),
-            EventBody::SessionStatus { status: SessionStatus::Retry { attempt, message, next, .. }, .. } => {
+            // Attempts are counted from 1; what waits for a budget says so itself.
+            EventBody::SessionStatus {
+                status: SessionStatus::Retry { attempt: attempt @ 1.., message, next, .. },
+                ..
+            } => {
                 let seconds = (next - api::now()).max(0) as f64 / 1000.0;
                 let text = format!("↻ attempt {attempt} failed, next in {seconds:.0} s: {}", one_line(message, 300));
                 self.note(&format!("{}\n", self.style.yellow(&text)), &mut out);
@@ -114,19 +121,6 @@ impl Renderer {
             _ => {}
         }
         out
-    }
-
-    /// What an event of a subagent adds: its calls, indented.
-    fn subagent(&mut self, event: &EventBody, out: &mut Vec<Piece>) {
-        let Some(depth) = event.session_id().and_then(|id| self.subagents.get(id)).copied() else { return };
-        let EventBody::PartUpdated { part, .. } = event else { return };
-        let Some(tool) = part.as_tool().filter(|tool| !self.done.contains(&tool.head.id)) else { return };
-        let mut own = Vec::new();
-        self.tool(tool, depth, &mut own);
-        out.extend(own.into_iter().map(|piece| match piece {
-            Piece::Note(text) => Piece::Note(indent(&text, depth)),
-            text => text,
-        }));
     }
 
     /// What a message's state adds: the first one of the human names who answers.
@@ -163,7 +157,7 @@ impl Renderer {
                     self.close_line(out);
                 }
             }
-            Part::Tool(tool) => self.tool(tool, 0, out),
+            Part::Tool(tool) => self.tool(tool, out),
             Part::StepFinish(step) => {
                 self.done.insert(head.id.clone());
                 self.count(step);
@@ -187,11 +181,9 @@ impl Renderer {
         out.push(Piece::Text(clean.into_owned()));
     }
 
-    fn tool(&mut self, tool: &ToolPart, depth: usize, out: &mut Vec<Piece>) {
+    fn tool(&mut self, tool: &ToolPart, out: &mut Vec<Piece>) {
         let label = label(tool);
-        if tool.tool == "task" {
-            self.task(tool, &label, depth, out);
-        }
+        let elsewhere = self.family && child(tool).is_some();
         self.running.retain(|(id, _)| *id != tool.head.id);
         match &tool.state {
             ToolState::Pending(_) | ToolState::Running(_) => {
@@ -200,8 +192,8 @@ impl Renderer {
             }
             ToolState::Completed(done) => {
                 self.done.insert(tool.head.id.clone());
-                // The list itself follows from its own event; a task's line came before those of its subagent.
-                if tool.tool != "todowrite" && !self.tasks.contains(&tool.head.id) {
+                // The list itself follows from its own event.
+                if tool.tool != "todowrite" && !elsewhere {
                     let failed = tool.tool == "bash" && exit_code(&done.metadata) != Some(0);
                     let mark = if failed { self.style.red("✗") } else { self.style.green("●") };
                     let text = self.tool_text(tool, &mark, &label, &detail(tool));
@@ -217,23 +209,6 @@ impl Renderer {
                 }
                 self.note(&text, out);
             }
-        }
-    }
-
-    /// The line of a task, once its subagent is known: the lines of that follow.
-    fn task(&mut self, tool: &ToolPart, label: &str, depth: usize, out: &mut Vec<Piece>) {
-        let metadata = match &tool.state {
-            ToolState::Running(running) => running.metadata.as_ref(),
-            ToolState::Completed(done) => Some(&done.metadata),
-            ToolState::Pending(_) | ToolState::Error(_) => None,
-        };
-        let Some(child) = metadata.and_then(|data| data.get("sessionId")).and_then(Json::as_str) else { return };
-        if let Ok(child) = SessionId::parse(child)
-            && self.tasks.insert(tool.head.id.clone())
-        {
-            self.subagents.insert(child, depth + 1);
-            let text = self.tool_text(tool, &self.style.green("●"), label, "");
-            self.note(&text, out);
         }
     }
 
@@ -349,33 +324,15 @@ impl Renderer {
     }
 }
 
-/// The lines of a text, moved to the right.
-fn indent(text: &str, depth: usize) -> String {
-    text.split_inclusive('\n').map(|line| format!("{}{line}", "  ".repeat(depth))).collect()
-}
-
 /// What a call is about, in a few words.
-fn label(tool: &ToolPart) -> String {
+pub fn label(tool: &ToolPart) -> String {
     let text = |key: &str| tool.state.input().get(key).and_then(Json::as_str);
     if tool.tool == "task"
         && let (Some(agent), Some(description)) = (text("subagent_type"), text("description"))
     {
         return format!("{agent}: {description}");
     }
-    let title = match &tool.state {
-        ToolState::Completed(done) => done.title.as_str(),
-        ToolState::Running(running) => running.title.as_deref().unwrap_or_default(),
-        ToolState::Pending(_) | ToolState::Error(_) => "",
-    };
-    if !title.is_empty() {
-        return title.to_string();
-    }
-    let input = tool.state.input();
-    ["command", "filePath", "pattern", "path", "url", "name", "description", "prompt"]
-        .iter()
-        .find_map(|key| input.get(key).and_then(Json::as_str))
-        .unwrap_or_default()
-        .to_string()
+    tool.subject().to_string()
 }
 
 /// How a call ended, in a word or two.

@@ -1,24 +1,25 @@
 //! One turn at the terminal: events in, text out, asks answered, Ctrl-C obeyed.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{
-    Cursor, EventBody, Host, HostError, HostFuture, ListMessages, MessageError, MessageId, MessageWithParts,
-    PermissionReply, PermissionReplyKind, Scope, SessionId, WatchItem, WatchScope,
+    Blocked, Cursor, EventBody, Host, HostError, HostFuture, ListMessages, MessageError, MessageId, MessageWithParts,
+    PermissionReply, PermissionReplyKind, Scope, SessionId, SessionStatus, WatchItem, WatchScope,
 };
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::asks::{Ask, Asks, Outcome, Reply, reject, summary};
+use super::family::{Family, Note};
 use super::render::{Piece, Renderer};
 use super::verdict::{Seen, acts, judge};
 use super::{Typed, json, verdict};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::term::{Screen, Style};
+use crate::picture;
+use crate::term::{Screen, Style, plural};
 
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(100);
@@ -26,8 +27,6 @@ const TICK: Duration = Duration::from_millis(100);
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// A turn that has not begun yet cannot be aborted; how soon that is tried again.
 const ABORT_AGAIN: Duration = Duration::from_millis(20);
-/// How many subagents of a session are looked for; more than a session can have.
-const FAMILY_MAX: usize = 1_000;
 /// How many messages are read again when events were lost.
 const REREAD: usize = 200;
 
@@ -62,7 +61,7 @@ pub struct Turn {
     scope: Scope,
     session: SessionId,
     /// The session and what it spawned: their asks are answered here.
-    family: HashSet<SessionId>,
+    family: Family,
     options: Options,
     screen: Screen,
     view: View,
@@ -73,6 +72,12 @@ pub struct Turn {
     seen: Seen,
     /// The turn of a process that died goes on in this one.
     recovered: bool,
+    /// Whether a turn of the session runs, as far as events tell.
+    busy: bool,
+    /// The budget that nobody is there to raise.
+    blocked: Option<Blocked>,
+    /// When a turn that is being stopped is no longer waited for.
+    deadline: Option<tokio::time::Instant>,
     cursor: Option<Cursor>,
     began: Instant,
 }
@@ -85,12 +90,12 @@ impl Turn {
         let view = if options.json {
             View::Json(json::Lines::new(session.clone()))
         } else {
-            View::Human(Box::new(Renderer::new(session.clone(), options.style, options.roomy)))
+            View::Human(Box::new(Renderer::new(session.clone(), options.style, options.roomy).beside_family()))
         };
         Self {
             host,
             scope,
-            family: HashSet::from([session.clone()]),
+            family: Family::new(session.clone(), options.style),
             session,
             asks: Asks::new(options.style),
             typed,
@@ -100,6 +105,9 @@ impl Turn {
             view,
             seen: Seen::default(),
             recovered: false,
+            busy: false,
+            blocked: None,
+            deadline: None,
             cursor: None,
             began: Instant::now(),
         }
@@ -108,6 +116,7 @@ impl Turn {
     /// Shows the turn until its answer is there.
     pub async fn play(mut self, answer: HostFuture<'_, MessageWithParts>, interrupt: Interrupt) -> anyhow::Result<()> {
         let result = self.follow(answer, interrupt).await;
+        self.sum_up();
         let shown = match &mut self.view {
             View::Human(renderer) => {
                 let pieces = renderer.finish(Some(self.began.elapsed()));
@@ -129,6 +138,9 @@ impl Turn {
             }
         };
         shown.map_err(stdout_failed)?;
+        if let Some(blocked) = &self.blocked {
+            return Err(verdict::blocked(blocked).into());
+        }
         judge(&answer, self.seen)?;
         if self.is_silent(&answer).await {
             let text =
@@ -160,8 +172,9 @@ impl Turn {
             self.catch_up().await?;
         }
         let mut ticker = tokio::time::interval(TICK);
-        let mut deadline = None;
+        let mut last: Option<MessageWithParts> = None;
         loop {
+            let deadline = self.deadline;
             let waiting = self.asks.waiting();
             tokio::select! {
                 biased;
@@ -170,20 +183,28 @@ impl Turn {
                     if !self.owns().await {
                         return Err(verdict::left().into());
                     }
-                    deadline = Some(tokio::time::Instant::now() + STOP_WAIT);
                     self.cancel(interrupt.typed());
                 }
-                item = events.next() => self.item(item, &mut events).await?,
+                item = events.next() => {
+                    self.item(item, &mut events).await?;
+                    if last.is_some() && self.is_at_rest().await {
+                        return self.last_answer(last).await;
+                    }
+                }
                 // After the events that are there: an answer to one ask may have settled the next one.
                 () = std::future::ready(()), if waiting && !self.prompted => self.prompt(),
                 line = self.typed.line(), if waiting => self.line(line).await,
-                result = &mut answer => {
+                result = &mut answer, if last.is_none() => {
                     while let Some(Some(WatchItem::Frame(frame))) = events.next().now_or_never() {
                         if let Some(event) = frame.event() {
                             self.event(&event.body).await?;
                         }
                     }
-                    return Ok(result?);
+                    let result = result?;
+                    if !self.waits_for_subagents().await {
+                        return Ok(result);
+                    }
+                    last = Some(result);
                 }
                 _ = ticker.tick(), if self.screen.spins() && !waiting => self.tick(),
                 () = until(deadline), if deadline.is_some() => {
@@ -192,6 +213,41 @@ impl Turn {
                 }
             }
         }
+    }
+
+    /// Whether subagents still work in the background, and the session now waits for them: their reports are worth a turn.
+    /// So is one that has just come.
+    async fn waits_for_subagents(&mut self) -> bool {
+        if self.family.is_empty() || self.seen.cancelled || self.blocked.is_some() {
+            return false;
+        }
+        let waits = match self.host.background(&self.scope, &self.session, false).await {
+            Ok(waits) => waits,
+            Err(error) if self.family.live() => {
+                let error = api::strip_control(&error.to_string()).into_owned();
+                self.note(&format!("subagents go on in the background, and are not waited for: {error}\n"));
+                return false;
+            }
+            Err(_) => return false,
+        };
+        // We may not have been told yet of the turn that waits.
+        self.busy |= waits;
+        waits || self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| !waiting.is_empty())
+    }
+
+    /// Whether nothing of the session's tree runs or is about to.
+    async fn is_at_rest(&self) -> bool {
+        !self.busy
+            && !self.family.live()
+            && self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| waiting.is_empty())
+    }
+
+    /// The newest answer of the session.
+    async fn last_answer(&self, known: Option<MessageWithParts>) -> anyhow::Result<MessageWithParts> {
+        let query = ListMessages { limit: Some(REREAD), before: None };
+        let page = self.host.messages(&self.scope, &self.session, query).await?;
+        let newest = page.messages.into_iter().rev().find(|message| message.info.as_assistant().is_some());
+        newest.or(known).ok_or_else(|| Failure::new(Exit::Failed, "the session has no answer").into())
     }
 
     async fn watch(&self, after: Option<Cursor>) -> anyhow::Result<Events> {
@@ -244,11 +300,9 @@ impl Turn {
     /// The subagents that the session has already: their asks are answered here too.
     async fn find_family(&mut self) -> anyhow::Result<()> {
         let mut unseen = vec![self.session.clone()];
-        while let Some(parent) = unseen.pop()
-            && self.family.len() < FAMILY_MAX
-        {
+        while let Some(parent) = unseen.pop() {
             for child in self.host.children(&self.scope, &parent).await? {
-                if self.family.insert(child.id.clone()) {
+                if self.family.add(&child) {
                     unseen.push(child.id);
                 }
             }
@@ -273,10 +327,19 @@ impl Turn {
         for request in self.host.questions(&self.scope).await? {
             self.event(&EventBody::QuestionAsked(Box::new(request))).await?;
         }
+        if self.host.features().tree {
+            let tree = self.host.tree(&self.scope, &self.session).await?;
+            for blocked in tree.sessions.into_iter().filter_map(|node| node.blocked) {
+                self.wait_for_budget(&blocked).await?;
+            }
+        }
         Ok(())
     }
 
     async fn event(&mut self, event: &EventBody) -> anyhow::Result<()> {
+        if let Some(note) = self.family.event(event, api::now()) {
+            self.subagent(note);
+        }
         let shown = match &mut self.view {
             View::Human(renderer) => {
                 let pieces = renderer.event(event);
@@ -292,14 +355,14 @@ impl Turn {
             return Err(stdout_failed(error));
         }
         if !event.session_id().is_some_and(|session| self.family.contains(session)) {
-            if let EventBody::SessionCreated { info, .. } = event
-                && info.parent_id.as_ref().is_some_and(|parent| self.family.contains(parent))
-            {
-                self.family.insert(info.id.clone());
-            }
             return Ok(());
         }
         match event {
+            EventBody::SessionStatus { session_id, status } if *session_id == self.session => {
+                self.busy = *status != SessionStatus::Idle;
+            }
+            EventBody::SessionIdle { session_id } if *session_id == self.session => self.busy = false,
+            EventBody::SessionTree { blocked: Some(blocked), .. } => self.wait_for_budget(blocked).await?,
             EventBody::PermissionAsked(request) => self.ask(Ask::Permission(request.clone())).await,
             EventBody::QuestionAsked(request) => self.ask(Ask::Question(request.clone())).await,
             EventBody::PermissionReplied { request_id, reply, .. } => {
@@ -313,6 +376,49 @@ impl Turn {
             EventBody::QuestionReplied { request_id, .. } => self.settled(request_id.as_str()),
             _ => {}
         }
+        Ok(())
+    }
+
+    /// A line about a subagent; where the tree is drawn, that shows who begins.
+    fn subagent(&mut self, note: Note) {
+        let View::Human(renderer) = &mut self.view else { return };
+        let text = match note {
+            Note::Began(_) if self.screen.spins() => return,
+            Note::Began(text) | Note::Ended(text) => text,
+        };
+        let mut pieces = Vec::new();
+        renderer.note(&text, &mut pieces);
+        // That the answer's reader is gone shows with the next event.
+        let _ = self.show(pieces);
+    }
+
+    /// What all subagents did, once they are done and their tree is gone from the screen.
+    fn sum_up(&mut self) {
+        if !self.options.roomy {
+            return;
+        }
+        if let (View::Human(renderer), Some(summary)) = (&mut self.view, self.family.summary()) {
+            let mut pieces = Vec::new();
+            renderer.note(&format!("{}\n", self.options.style.dim(&summary)), &mut pieces);
+            let _ = self.show(pieces);
+        }
+    }
+
+    /// A turn waits for its budget. A human can raise it; without one it would wait for nobody.
+    async fn wait_for_budget(&mut self, blocked: &Blocked) -> anyhow::Result<()> {
+        if self.seen.cancelled || self.blocked.is_some() {
+            return Ok(());
+        }
+        if self.options.interactive {
+            let message = api::strip_control(&blocked.message).into_owned();
+            self.note(&format!("{message}\n  to let it go on, in another terminal: {}\n", verdict::raise(blocked)));
+            return Ok(());
+        }
+        if !self.owns().await {
+            return Err(verdict::blocked(blocked).into());
+        }
+        self.blocked = Some(blocked.clone());
+        self.stop();
         Ok(())
     }
 
@@ -388,6 +494,11 @@ impl Turn {
     fn cancel(&mut self, typed: bool) {
         self.asks.clear();
         self.note(if typed { "cancelling; press Ctrl-C again to quit at once\n" } else { "cancelling\n" });
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.deadline = Some(tokio::time::Instant::now() + STOP_WAIT);
         let (host, scope, session) = (Arc::clone(&self.host), self.scope.clone(), self.session.clone());
         tokio::spawn(async move {
             let began = Instant::now();
@@ -405,12 +516,26 @@ impl Turn {
     }
 
     fn tick(&mut self) {
+        let style = self.options.style;
+        let mut lines = Vec::new();
         let label = match &self.view {
-            _ if self.seen.cancelled => "stopping".to_string(),
+            _ if self.deadline.is_some() => "stopping".to_string(),
+            View::Human(_) if self.family.is_paused() && !self.family.live() => {
+                format!("paused; `trefoil resume {}` lets it go on", self.session)
+            }
+            View::Human(_) if self.family.live() => {
+                // One line less, for those that there is no room for.
+                let (rows, more) = self.family.rows(api::now(), self.screen.room().saturating_sub(1));
+                lines = picture::draw(&rows, style);
+                if more > 0 {
+                    lines.push(style.dim(&format!("   … and {more} more")));
+                }
+                format!("{} at work", plural(rows.len() + more, "subagent"))
+            }
             View::Human(renderer) => renderer.status(),
             View::Json(_) => "working".to_string(),
         };
-        self.screen.tick(&label, self.options.style);
+        self.screen.tick(&lines, &label, style);
     }
 
     fn note(&mut self, text: &str) {

@@ -1,6 +1,6 @@
 //! Whether a turn really succeeded.
 
-use api::{AssistantMessage, Message, MessageError, MessageWithParts, Part};
+use api::{AssistantMessage, Blocked, Bound, Message, MessageError, MessageWithParts, Part};
 
 use crate::exit::{Exit, Failure};
 
@@ -48,6 +48,23 @@ pub fn cancelled() -> Failure {
 pub fn left() -> Failure {
     Failure::new(Exit::Cancelled, "left the session; its turn goes on in the process that began it")
         .hint("a message that was sent is answered there; follow it with `trefoil run -c`")
+}
+
+/// The turn waits for its budget, and nobody is there to raise it.
+pub fn blocked(blocked: &Blocked) -> Failure {
+    Failure::new(Exit::Budget, blocked.message.clone())
+        .hint(format!("raise it with `{}`, then go on with `trefoil run -c \"go on\"`", raise(blocked)))
+}
+
+/// The command that raises a budget.
+pub fn raise(blocked: &Blocked) -> String {
+    let bound = match blocked.bound {
+        Bound::Cost => "--cost DOLLARS",
+        Bound::Tokens => "--tokens N",
+        Bound::Steps => "--steps N",
+        Bound::Seconds => "--seconds N",
+    };
+    format!("trefoil budget {} {bound}", blocked.session_id)
 }
 
 /// Whether an answer says something or calls a tool. What a failed attempt said does not count.

@@ -24,7 +24,10 @@ fn project() -> TempProject {
             "options": {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "sk-secret"},
             "models": {"small": {"name": "Small", "limit": {"context": 8192, "output": 1024}}},
         }},
-        "agent": {"reviewer": {"description": "Looks at changes", "mode": "subagent", "prompt": "Review."}},
+        "agent": {
+            "reviewer": {"description": "Looks at changes", "mode": "subagent", "prompt": "Review."},
+            "careful": {"description": "Asks first", "mode": "subagent", "permission": {"bash": "ask"}},
+        },
         "command": {"count": {"description": "Counts", "template": "SCRIPT: [{\"text\": \"Counted $ARGUMENTS\"}]"}},
         "mcp": {"tools": {"type": "local", "command": ["true"], "enabled": false}},
     });

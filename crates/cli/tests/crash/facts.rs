@@ -25,6 +25,8 @@ pub enum Stage {
     Ended,
 }
 
+/// All tokens that the scripted model reports for a step.
+const STEP: u64 = 120;
 /// A prompt whose turn crashed so often is given up.
 const CRASHES: u32 = 2;
 
@@ -83,6 +85,7 @@ impl Facts {
         let owner = store.holder(&session.id).unwrap().map(|holder| holder.owner);
         let open = store.permissions(&AskFilter::default()).unwrap();
         assert_rows_equal_log(&store, &session.id, &messages, &events);
+        assert_counted(&store, &session.id, &messages);
         Self { stage, attempts, messages, owner, open, bash, read, events }
     }
 
@@ -116,6 +119,22 @@ impl Facts {
     fn count(&self, fits: impl Fn(&EventBody) -> bool) -> usize {
         self.events.iter().filter(|event| fits(&event.body)).count()
     }
+}
+
+/// What was used is counted once, whatever died in between: every answer is a call of the model that runs or is in the
+/// ledger, as it was reported or as it looked when it was cut off.
+pub fn assert_counted(store: &Store, session: &api::SessionId, messages: &[MessageWithParts]) {
+    let (own, _) = store.usage(session).unwrap();
+    let running = store.reservations(session).unwrap().len();
+    let answers = messages.iter().filter_map(|message| message.info.as_assistant());
+    let asked = answers.filter(|answer| answer.error.is_none()).count();
+    assert_eq!(own.steps as usize + running, asked, "{own:#?}");
+    assert_eq!(own.all_tokens() - own.estimated_tokens, STEP * (own.steps - own.estimated_steps), "{own:#?}");
+    let tools: Vec<&ToolPart> =
+        messages.iter().flat_map(|message| message.parts.iter().filter_map(Part::as_tool)).collect();
+    let began =
+        tools.iter().filter(|tool| matches!(tool.state, ToolState::Running(_) | ToolState::Completed(_))).count();
+    assert!((began..=tools.len()).contains(&(own.tool_calls as usize)), "{own:#?}");
 }
 
 /// P5, first half: everything after the first event comes, in order and without a gap.

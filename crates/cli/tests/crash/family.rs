@@ -4,7 +4,7 @@ use api::{EventBody, MessageWithParts, Part, Session, ToolPart, ToolState, Watch
 use futures::{FutureExt as _, StreamExt as _};
 use store::{SessionQuery, Store};
 
-use crate::facts::interrupted;
+use crate::facts::{assert_counted, interrupted};
 use crate::lab::Lab;
 
 /// A parent that has a child run a command.
@@ -25,6 +25,13 @@ impl Family {
         let prompts = family.messages(family.child.as_ref()).into_iter().filter(|m| m.info.as_user().is_some());
         assert!(prompts.count() <= 1);
         assert!(lab.effects() <= 1, "P3: the child's command ran twice");
+        let mut all = 0;
+        for session in family.child.iter().chain(&family.parent) {
+            assert_counted(&family.store, &session.id, &family.messages(Some(session)));
+            let (own, total) = family.store.usage(&session.id).unwrap();
+            all += own.all_tokens();
+            assert_eq!(total.all_tokens(), all, "a parent's total has what its child used");
+        }
         family
     }
 
@@ -63,7 +70,9 @@ impl Family {
             assert_eq!(self.store.inbox(&session.id).unwrap(), [], "P2: {session:#?}");
             assert_eq!(self.store.holder(&session.id).unwrap(), None, "P2: {session:#?}");
         }
-        assert_eq!(self.store.records("task").unwrap(), [], "a call is bound to a child for ever");
+        for bonds in ["task", "background"] {
+            assert_eq!(self.store.records(bonds).unwrap(), [], "a call is bound to a child for ever");
+        }
         assert_eq!(self.store.records("started").unwrap(), []);
     }
 
@@ -97,6 +106,28 @@ impl Family {
             Some(bash) if interrupted(&bash) => {}
             Some(_) => assert_eq!(lab.effects(), 1, "P3"),
             None => panic!("the child did not work"),
+        }
+    }
+
+    /// What holds once a task in the background has ended, and nothing is left to do: its caller was told once.
+    pub fn check_reported(&self, lab: &Lab) {
+        self.check_quiet();
+        let task = self.tool(self.parent.as_ref(), "task");
+        let users = self.messages(self.parent.as_ref()).into_iter().filter(|m| m.info.as_user().is_some());
+        let texts = users.flat_map(|m| m.parts).filter_map(|part| part.as_text().map(|text| text.text.clone()));
+        let reports: Vec<String> = texts.filter(|text| text.starts_with("<task ")).collect();
+        let Some(ToolState::Completed(done)) = task.as_ref().map(|task| &task.state) else {
+            assert!(self.child.is_none() && reports.is_empty(), "{task:#?} {reports:#?}");
+            return;
+        };
+        assert!(done.output.contains("state=\"running\""), "{}", done.output);
+        let [report] = &reports[..] else { panic!("P4: the caller is told once: {reports:#?}") };
+        let answer = self.messages(self.child.as_ref()).pop().unwrap();
+        let text = answer.parts.iter().filter_map(Part::as_text).next_back().unwrap();
+        assert!(report.contains(&format!("<task_result>\n{}\n</task_result>", text.text)), "{report}");
+        match self.tool(self.child.as_ref(), "bash") {
+            Some(bash) if interrupted(&bash) => {}
+            _ => assert_eq!(lab.effects(), 1, "P3"),
         }
     }
 

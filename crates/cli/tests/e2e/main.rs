@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
+mod agents;
 mod cancel;
 mod config;
 mod errors;
@@ -10,4 +11,6 @@ mod rig;
 mod run;
 mod serve;
 mod sessions;
+mod subagents;
 mod terminal;
+mod worktrees;

@@ -140,8 +140,8 @@ fn what_a_subagent_asks_is_answered_as_the_sessions_own() {
     assert!(!rig.project.path().join("made").exists());
 
     let ran = rig.trefoil(&["run", "--model", "script/demo", "--yes", &prompt]).expect(0);
-    ran.says("● task  general: Make it\n");
-    ran.says("\n  ● bash  touch made\n");
+    ran.says("▸ general  Make it\n");
+    ran.says("\n✓ general  Make it  1 call · ");
     assert!(rig.project.path().join("made").exists());
 }
 

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::rig::{Ran, Reader, Rig, finish, signal, spawn};
 
 /// A server; it is killed when dropped.
-struct Serving {
+pub struct Serving {
     child: Option<Child>,
-    url: String,
+    pub url: String,
 }
 
 impl Serving {
-    fn start(rig: &Rig, args: &[&str]) -> Self {
+    pub fn start(rig: &Rig, args: &[&str]) -> Self {
         let mut all = vec!["serve", "--port", "0"];
         all.extend(args);
         let mut child = spawn(rig.command(&all));

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::fake::{Asked, Fake, Kind};
 use api::{
-    CommandInput, CreateSession, Features, Host, HostError, ListMessages, ListSessions, MessageId, ModelRef,
+    Budget, CommandInput, CreateSession, Features, Host, HostError, ListMessages, ListSessions, MessageId, ModelRef,
     PermissionId, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, PromptTarget, Scope, SessionId,
-    ShellInput, UpdateSession,
+    ShellInput, SteerInput, TreeState, UpdateSession,
 };
 use serde_json::{Value, json};
 use trefoil_client::{Client, Options, Timeouts};
@@ -100,7 +100,8 @@ async fn a_socket_in_the_file_system_is_reached() {
 
 #[tokio::test]
 async fn what_a_server_can_do_is_learned_from_its_answers() {
-    for (kind, cursor) in [(Kind::Trefoil, true), (Kind::OpenCode, false)] {
+    let all = Features { cursor: true, steer: true, tree: true, budget: true };
+    for (kind, features) in [(Kind::Trefoil, all), (Kind::OpenCode, Features::default())] {
         let mut fake = Fake::start(kind).await;
         let client = fake.client();
         assert_eq!(client.features(), Features::default());
@@ -108,7 +109,7 @@ async fn what_a_server_can_do_is_learned_from_its_answers() {
         fake.next().await.json(404, &json!({"name": "NotFoundError", "data": {"message": "Session not found: ses_a"}}));
         let error = call.await.unwrap().unwrap_err();
         assert!(matches!(&error, HostError::NotFound { what: "session", id, .. } if id == "ses_a"), "{error}");
-        assert_eq!(client.features().cursor, cursor);
+        assert_eq!(client.features(), features);
     }
 }
 
@@ -357,6 +358,148 @@ async fn a_turn_of_opencode_may_be_silent_and_one_of_trefoil_not() {
             call.await.unwrap().unwrap();
         }
     }
+}
+
+/// A node of a tree, with nothing in it that could be left out.
+fn node() -> Value {
+    let usage = json!({"cost": 0.5, "tokens": {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+        "steps": 1, "toolCalls": 2, "files": 0, "estimatedCost": 0.0, "estimatedTokens": 0, "estimatedSteps": 0});
+    json!({"sessionID": "ses_a", "depth": 0, "title": "t", "state": "blocked", "background": false, "asks": [],
+        "own": usage, "total": usage, "created": 1})
+}
+
+#[tokio::test]
+async fn subagents_are_looked_at_and_led() {
+    let mut fake = Fake::start(Kind::Trefoil).await;
+    let client = fake.client();
+    client_is_known(&mut fake, &client).await;
+
+    let call = spawn(&client, |client| async move { client.tree(&scope(), &session_id()).await });
+    let asked = fake.next().await;
+    assert_eq!(asked.line(), "GET /session/ses_a/tree");
+    assert_eq!(asked.header("x-opencode-directory"), Some("/a%20b/%C3%BC%25"));
+    asked.json(200, &json!({"sessions": [node()], "cursor": "7-evt_1"}));
+    let tree = call.await.unwrap().unwrap();
+    assert_eq!((tree.sessions[0].state, tree.sessions[0].total.tool_calls), (TreeState::Blocked, 2));
+
+    let call = spawn(&client, |client| async move {
+        let input = SteerInput { text: Some("Faster".to_owned()), ..SteerInput::default() };
+        client.steer(&scope(), &session_id(), input).await
+    });
+    let asked = fake.next().await;
+    assert_eq!(asked.line(), "POST /session/ses_a/steer");
+    assert_eq!(asked.body, json!({"text": "Faster", "parts": []}));
+    asked.json(200, &json!({"messageID": "msg_9"}));
+    assert_eq!(call.await.unwrap().unwrap().as_str(), "msg_9");
+
+    for (paused, verb) in [(true, "pause"), (false, "resume")] {
+        let call = spawn(&client, move |client| async move { client.pause(&scope(), &session_id(), paused).await });
+        let asked = fake.next().await;
+        assert_eq!((asked.line(), &asked.body), (format!("POST /session/ses_a/{verb}"), &Value::Null));
+        asked.json(200, &json!(true));
+        assert!(call.await.unwrap().unwrap());
+    }
+
+    let call = spawn(&client, |client| async move { client.cancel(&scope(), &session_id()).await });
+    let asked = fake.next().await;
+    assert_eq!(asked.line(), "POST /session/ses_a/cancel");
+    asked.json(200, &json!({"sessions": ["ses_a", "ses_b"]}));
+    assert_eq!(call.await.unwrap().unwrap().sessions.len(), 2);
+
+    let call = spawn(&client, |client| async move {
+        let budget = Budget { steps: Some(5), ..Budget::default() };
+        client.budget(&scope(), &session_id(), budget).await
+    });
+    let asked = fake.next().await;
+    assert_eq!((asked.line().as_str(), &asked.body), ("POST /session/ses_a/budget", &json!({"steps": 5})));
+    asked.json(200, &json!({"limit": {"steps": 5}, "spent": {"steps": 2}, "reserved": {}}));
+    assert_eq!(call.await.unwrap().unwrap().spent.steps, Some(2));
+
+    let worktree =
+        json!({"sessionID": "ses_a", "directory": "/w", "branch": "b", "base": "c", "target": "/p", "files": []});
+    let call = spawn(&client, |client| async move { client.worktree_diff(&scope(), &session_id()).await });
+    let asked = fake.next().await;
+    assert_eq!(asked.line(), "GET /session/ses_a/worktree");
+    let mut diff = worktree.clone();
+    diff["patch"] = json!("+x");
+    asked.json(200, &diff);
+    assert_eq!(call.await.unwrap().unwrap().patch, "+x");
+    let call = spawn(&client, |client| async move { client.worktree_merge(&scope(), &session_id()).await });
+    let asked = fake.next().await;
+    assert_eq!(asked.line(), "POST /session/ses_a/worktree");
+    asked.json(200, &worktree);
+    assert_eq!(call.await.unwrap().unwrap().branch, "b");
+    let call = spawn(&client, |client| async move { client.worktree_discard(&scope(), &session_id()).await });
+    let asked = fake.next().await;
+    assert_eq!(asked.line(), "DELETE /session/ses_a/worktree");
+    asked.json(404, &json!({"name": "NotFoundError", "data": {"message": "Worktree not found: ses_a"}}));
+    let error = call.await.unwrap().unwrap_err();
+    assert!(matches!(&error, HostError::NotFound { what: "worktree", .. }), "{error:?}");
+
+    for (background, verb) in [(true, "background"), (false, "foreground")] {
+        let call =
+            spawn(&client, move |client| async move { client.background(&scope(), &session_id(), background).await });
+        let asked = fake.next().await;
+        assert_eq!(asked.line(), format!("POST /experimental/session/ses_a/{verb}"));
+        asked.json(200, &json!(false));
+        assert!(!call.await.unwrap().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn refusals_of_subagents_keep_their_meaning() {
+    let mut fake = Fake::start(Kind::Trefoil).await;
+    let client = fake.client();
+    client_is_known(&mut fake, &client).await;
+    let call =
+        spawn(&client, |client| async move { client.steer(&scope(), &session_id(), SteerInput::default()).await });
+    fake.next().await.json(409, &json!({"_tag": "ConflictError", "message": "no turn runs"}));
+    let error = call.await.unwrap().unwrap_err();
+    assert!(matches!(&error, HostError::Conflict(text) if text == "no turn runs"), "{error:?}");
+}
+
+/// Whoever does not know an operation may pass it on to somewhere else: what only Trefoil does is not sent to others.
+#[tokio::test]
+async fn opencode_is_not_asked_what_only_trefoil_does() {
+    let mut fake = Fake::start(Kind::OpenCode).await;
+    let client = fake.client();
+    let call = spawn(&client, |client| async move {
+        let (scope, id) = (scope(), session_id());
+        let secret = SteerInput { text: Some("a secret".to_owned()), ..SteerInput::default() };
+        [
+            client.tree(&scope, &id).await.err(),
+            client.steer(&scope, &id, secret).await.err(),
+            client.pause(&scope, &id, true).await.err(),
+            client.cancel(&scope, &id).await.err(),
+            client.budget(&scope, &id, Budget::default()).await.err(),
+            client.background(&scope, &id, false).await.err(),
+            client.worktree_diff(&scope, &id).await.err(),
+            client.worktree_merge(&scope, &id).await.err(),
+            client.worktree_discard(&scope, &id).await.err(),
+        ]
+    });
+    for _ in 0..9 {
+        let asked = fake.next().await;
+        assert_eq!(asked.line(), "GET /global/health");
+        asked.json(200, &json!({"healthy": true, "version": "1.18.33"}));
+    }
+    for error in call.await.unwrap() {
+        assert!(matches!(&error, Some(HostError::Unsupported(_))), "{error:?}");
+    }
+    // This one it knows.
+    let call = spawn(&client, |client| async move { client.background(&scope(), &session_id(), true).await });
+    let asked = fake.next().await;
+    assert_eq!(asked.line(), "POST /experimental/session/ses_a/background");
+    asked.json(200, &json!(true));
+    assert!(call.await.unwrap().unwrap());
+    assert_eq!(client.features(), Features::default());
+}
+
+/// Any answer tells who the server is.
+async fn client_is_known(fake: &mut Fake, client: &Client) {
+    let call = spawn(client, |client| async move { client.health().await });
+    fake.next().await.json(200, &json!({"healthy": true, "version": "1.18.33"}));
+    call.await.unwrap().unwrap();
 }
 
 #[tokio::test]

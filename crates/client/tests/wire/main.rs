@@ -4,4 +4,5 @@
 
 mod calls;
 mod fake;
+mod monitor;
 mod watch;

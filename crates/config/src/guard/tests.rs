@@ -18,7 +18,7 @@ fn what_is_harmless_stays() {
         "disabled_providers": ["x"], "instructions": ["docs/*.md", "./a..b.md"], "mcp": {"m": {"enabled": false}},
         "permission": {"bash": {"rm *": "deny", "curl *": "ask"}, "edit": {"*": "deny"}},
         "tools": {"write": false}, "skills": {"paths": ["team/skills"]},
-        "agent": {"a": {"prompt": "p", "mode": "subagent", "steps": 3, "permission": {"*": {"*": "deny"}}}},
+        "agent": {"a": {"prompt": "p", "mode": "subagent", "steps": 3, "isolation": "worktree", "permission": {"*": {"*": "deny"}}}},
         "command": {"c": {"template": "look at @src/a.rs, mail me@x.org, $ARGUMENTS!"}},
         "provider": {"p": {"name": "P", "models": {"m": {"limit": {"context": 1}}}, "options": {"timeout": 5}}},
     });
@@ -42,6 +42,9 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
         (json!({"experimental": {"continue_loop_on_deny": true}}), json!({}), "experimental"),
         (json!({"references": {"x": "/etc"}}), json!({}), "references"),
         (json!({"brand_new": 1}), json!({}), "brand_new"),
+        (json!({"subagents": {"at_once": 99, "budget": {"cost": 99}}}), json!({}), "subagents lifts a bound"),
+        (json!({"ask": {"timeout": 1, "then": "allow"}}), json!({}), "ask decides"),
+        (json!({"agent": {"a": {"budget": {"cost": 9}}}}), json!({"agent": {"a": {}}}), "agent.a.budget lifts a bound"),
         (
             json!({"provider": {"p": {"options": {"baseURL": "http://x", "headers": {"a": "b"}}, "api": "http://x", "env": ["AWS"], "npm": "y"}}}),
             json!({"provider": {"p": {"options": {}}}}),

@@ -73,9 +73,22 @@ struct Response {
 }
 
 async fn respond(call: Call<LegacyPath, Nothing, JsonBody<Response>>) -> Result<Data<bool>, Error> {
-    call.state.engine.session(&call.scope, &call.path.session.0).await?;
+    let session = call.path.session.0;
+    call.state.engine.session(&call.scope, &session).await?;
     let reply = PermissionReply { reply: call.body.0.response, message: None };
     let id = call.path.permission.0;
+    // What a subagent asks may be answered in the name of any session above it, and in nobody else's.
+    if let Some(asked) = call.state.engine.permissions(&call.scope).await?.into_iter().find(|asked| asked.id == id)
+        && !call.state.engine.is_within(&asked.session_id, &session)?
+    {
+        let message = format!("Permission request not found: {id} is neither of {session} nor of a session below it");
+        return Err(Error::tagged(
+            StatusCode::NOT_FOUND,
+            "PermissionNotFoundError",
+            &[("requestID", id.as_str())],
+            message,
+        ));
+    }
     let replied = call.state.engine.reply_permission(&call.scope, &id, reply).await;
     replied.map_err(|error| waits_no_more("PermissionNotFoundError", id.as_str(), error))?;
     Ok(Data(true))

@@ -19,9 +19,9 @@ pub fn operations() -> Vec<Operation> {
 
 /// Where to go on.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct After {
+pub struct After {
     /// The last event that the client knows: the value of its SSE `id`. `Last-Event-ID` does the same.
-    after: Option<String>,
+    pub after: Option<String>,
 }
 
 async fn directory(call: Call<Nothing, After>) -> Result<Events<Event>, Error> {

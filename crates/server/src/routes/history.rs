@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use store::{Store, StoreError};
 
-use super::session::{SessionPath, whole};
+use super::session::whole;
 use crate::call::{Call, Given, JsonBody, Maybe, Nothing};
 use crate::error::Error;
 use crate::events;
@@ -23,19 +23,9 @@ const EVENT_BYTES: usize = 16 << 20;
 
 pub fn operations() -> Vec<Operation> {
     const LIST: &str = "/experimental/session";
-    const BACKGROUND: &str = "/experimental/session/{sessionID}/background";
     const NO_REPLICAS: &str = "sessions are not replicated between servers";
     vec![
         operation(Method::GET, LIST, "experimental.session.list", "The sessions of every project.", sessions),
-        operation(
-            Method::POST,
-            BACKGROUND,
-            "experimental.session.background",
-            "Let subagents go on alone.",
-            background,
-        )
-        .not_found()
-        .not_offered("there are no subagents yet"),
         operation(Method::POST, "/sync/start", "sync.start", "Begin to replicate.", start).not_offered(NO_REPLICAS),
         operation(Method::POST, "/sync/replay", "sync.replay", "Take over events.", replay).not_offered(NO_REPLICAS),
         operation(Method::POST, "/sync/steal", "sync.steal", "Take over a session.", steal).not_offered(NO_REPLICAS),
@@ -115,11 +105,6 @@ async fn sessions(call: Call<Nothing, SessionsQuery>) -> Result<Raw<Vec<GlobalSe
 fn short(project: api::Project) -> (String, ProjectSummary) {
     let summary = ProjectSummary { id: project.id.clone(), name: project.name, worktree: project.worktree };
     (project.id, summary)
-}
-
-async fn background(call: Call<SessionPath>) -> Result<Never<bool>, Error> {
-    call.state.engine.session(&call.scope, &call.path.session.0).await?;
-    Err(Error::unsupported("There are no subagents yet that could go on alone"))
 }
 
 fn no_replicas<T>() -> Result<Never<T>, Error> {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, JsonBody, Maybe, Nothing};
 use crate::error::Error;
-use crate::git::Git;
 use crate::operation::{Data, NoContent, Operation, operation};
 use crate::worktree::{self, Trees, WorktreeError};
+use exec::git::Git;
 
 pub fn operations() -> Vec<Operation> {
     const COPY: &str = "/experimental/project/{projectID}/copy";

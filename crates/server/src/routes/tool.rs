@@ -82,5 +82,5 @@ struct Capabilities {
 }
 
 async fn capabilities(_: Call) -> Result<Data<Capabilities>, Error> {
-    Ok(Data(Capabilities { background_subagents: false }))
+    Ok(Data(Capabilities { background_subagents: true }))
 }

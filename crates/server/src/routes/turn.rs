@@ -273,7 +273,7 @@ async fn unrevert(call: Call<SessionPath>) -> Result<Data<Session>, Error> {
 
 /// Waits for work that can take long. It runs on a task of its own, so it does not end with its client's connection. What
 /// ends soon is answered as ever; else the answer begins, and blanks (JSON allows them) show that it is still on its way.
-pub(super) async fn patient<T: Serialize + Send + 'static>(
+pub async fn patient<T: Serialize + Send + 'static>(
     work: impl Future<Output = Result<T, HostError>> + Send + 'static,
 ) -> Result<Raw<T>, Error> {
     let mut work = tokio::spawn(work);

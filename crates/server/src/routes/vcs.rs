@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::State;
 use crate::call::{Call, JsonBody, Nothing};
 use crate::error::Error;
-use crate::git::GitError;
 use crate::operation::{Data, Operation, Reply, operation};
 use crate::vcs::{FileDiff, FileStatus, Info, Since, Vcs};
+use exec::git::GitError;
 
 pub fn operations() -> Vec<Operation> {
     vec![

@@ -191,10 +191,17 @@ impl Player {
     /// Waits for answers, and compares them.
     async fn finish(&mut self, open: Vec<(&Exchange, JoinHandle<Got>)>) {
         for (exchange, sent) in open {
-            self.go_on.send_replace(true);
+            // A subagent that was sent to the background is as slow as it was: the answer does not wait for it.
+            let promoted = self.recording.exchanges.iter().any(|other| other.request.path.ends_with("/background"));
+            if !promoted {
+                self.go_on.send_replace(true);
+            }
             match sent.await {
                 Ok(got) => self.compare_answer(exchange, &got),
                 Err(error) => self.differ(format!("{}: no answer: {error}", exchange.request.place())),
+            }
+            if exchange.request.is_prompt() {
+                self.go_on.send_replace(true);
             }
         }
     }

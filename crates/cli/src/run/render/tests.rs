@@ -197,23 +197,23 @@ fn a_roomy_screen_gets_blank_lines_and_totals() {
 }
 
 #[test]
-fn the_calls_of_a_subagent_are_indented_below_its_task() {
-    let mut rig = Rig::new(false);
-    let (id, child) = (PartId::new(), SessionId::new());
+fn a_task_is_a_call_unless_the_family_is_told_of() {
     let input = json!({"description": "Look", "prompt": "p", "subagent_type": "explore"});
-    let running = json!({"status": "running", "input": input, "title": "Look", "time": {"start": 1},
-        "metadata": {"sessionId": child}});
-    assert_eq!(rig.part(&id, tool("task", running.clone())), [note("● task  explore: Look\n")]);
-    assert_eq!(rig.part(&id, tool("task", running)), []);
-    let parent = std::mem::replace(&mut rig.session, child);
+    let child = SessionId::new();
+    let done = |metadata: Json| {
+        json!({"status": "completed", "input": input, "title": "Look", "output": "o", "metadata": metadata,
+            "time": {"start": 1, "end": 2}})
+    };
+    let mut rig = Rig::new(false);
+    let known = tool("task", done(json!({"sessionId": child})));
+    assert_eq!(rig.part(&PartId::new(), known.clone()), [note("● task  explore: Look\n")]);
+    rig.renderer = rig.renderer.beside_family();
+    assert_eq!(rig.part(&PartId::new(), known), []);
+    assert_eq!(rig.part(&PartId::new(), tool("task", done(json!({})))), [note("● task  explore: Look\n")]);
+    rig.session = child;
     let output = json!({"status": "completed", "input": {"command": "ls"}, "title": "ls", "output": "a\nb\n",
         "metadata": {"exit": 0}, "time": {"start": 1, "end": 2}});
-    assert_eq!(rig.part(&PartId::new(), tool("bash", output)), [note("  ● bash  ls\n    │ a\n    │ b\n")]);
-    assert_eq!(rig.part(&PartId::new(), json!({"type": "text", "text": "not shown", "time": {"start": 1}})), []);
-    rig.session = parent;
-    let done = json!({"status": "completed", "input": input, "title": "Look", "output": "o", "metadata": {},
-        "time": {"start": 1, "end": 2}});
-    assert_eq!(rig.part(&id, tool("task", done)), []);
+    assert_eq!(rig.part(&PartId::new(), tool("bash", output)), []);
 }
 
 #[test]
@@ -223,6 +223,9 @@ fn retries_are_visible() {
     let event = EventBody::SessionStatus { session_id: rig.session.clone(), status };
     let pieces = rig.renderer.event(&event);
     assert_eq!(pieces, [note("↻ attempt 2 failed, next in 0 s: overloaded\n")]);
+    let status = SessionStatus::Retry { attempt: 0, message: "no money".into(), action: None, next: api::now() };
+    let event = EventBody::SessionStatus { session_id: rig.session.clone(), status };
+    assert_eq!(rig.renderer.event(&event), [], "a budget is no attempt");
 }
 
 #[test]

@@ -1,4 +1,7 @@
-//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run.
+//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run. It needs
+//! no supervisor: nothing that it starts goes on without it, and it dies with us.
+
+mod changes;
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -7,6 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStderr, ChildStdout, Command};
+
+pub use changes::{Change, ChangeKind, DIFF, LIST, PATCH, Scratch, changes};
 
 /// How long git may take. Clients wait for it.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -96,13 +101,41 @@ impl Git {
         Ok(String::from_utf8_lossy(&output).trim_end().to_owned())
     }
 
+    /// The same, or nothing where it says no.
+    pub async fn known(&self, arguments: &[&str]) -> Result<Option<String>, GitError> {
+        match self.text(arguments).await {
+            Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+            Err(GitError::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The commit that a name means.
+    pub async fn commit(&self, name: &str) -> Result<Option<String>, GitError> {
+        let name = format!("{name}^{{commit}}");
+        self.known(&["rev-parse", "--quiet", "--verify", "--end-of-options", &name]).await
+    }
+
     /// The same, with something to read.
     pub async fn run_with(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
+        match self.judge(arguments, input).await? {
+            (true, output) => Ok(output),
+            (false, output) => {
+                let output =
+                    String::from_utf8_lossy(&output[..output.len().min(MAX_ERRORS as usize)]).trim().to_owned();
+                let name = arguments.first().copied().unwrap_or_default();
+                Err(GitError::Refused(if output.is_empty() { format!("git {name} says no") } else { output }))
+            }
+        }
+    }
+
+    /// The same for a question that it may answer with no: exit code 1 without a complaint.
+    pub async fn judge(&self, arguments: &[&str], input: &[u8]) -> Result<(bool, Vec<u8>), GitError> {
         let attempt = tokio::time::timeout(self.timeout, self.attempt(arguments, input));
         attempt.await.unwrap_or(Err(GitError::Slow(self.timeout)))
     }
 
-    async fn attempt(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
+    async fn attempt(&self, arguments: &[&str], input: &[u8]) -> Result<(bool, Vec<u8>), GitError> {
         let failed = |error| GitError::Start { directory: self.directory.clone(), error };
         let mut command = Command::new("git");
         command.args(QUIET).args(arguments).current_dir(&self.directory);
@@ -113,6 +146,7 @@ impl Git {
         command.env("LC_ALL", "C.UTF-8").envs(self.index.iter().map(|index| ("GIT_INDEX_FILE", index)));
         command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        die_with_us(&mut command);
         let mut child = command.spawn().map_err(failed)?;
         let mut group = Group(child.id());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -129,12 +163,24 @@ impl Git {
         }
         let status = child.wait().await.map_err(failed)?;
         group.0 = None;
-        if status.success() {
-            return Ok(output);
-        }
         let errors = String::from_utf8_lossy(&errors).trim().to_owned();
+        if status.success() || (errors.is_empty() && status.code() == Some(1)) {
+            return Ok((status.success(), output));
+        }
         let name = arguments.first().copied().unwrap_or_default();
         Err(GitError::Refused(if errors.is_empty() { format!("git {name}: {status}") } else { errors }))
+    }
+}
+
+/// Has the kernel kill it when the thread that starts it ends. Those are the runtime's own, which live as long as we do.
+#[expect(
+    unsafe_code,
+    reason = "std has no word for it; what is done between fork and exec must be, and is, fit for it"
+)]
+fn die_with_us(command: &mut Command) {
+    // SAFETY: the closure allocates nothing, takes no lock and makes one async-signal-safe system call.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
     }
 }
 

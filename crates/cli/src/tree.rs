@@ -1,0 +1,264 @@
+//! `trefoil tree|steer|pause|resume|cancel|budget`: subagents from outside.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use api::{Bound, Budget, BudgetState, Host, Scope, Session, SteerInput, Timestamp, Tree, TreeNode, TreeState, Usd};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Bounds;
+use crate::exit::{Exit, Failure};
+use crate::picture::{self, Row};
+use crate::run::{cancelled, escape, find_session};
+use crate::session::print_json;
+use crate::term::{self, Style, one_line, plural};
+
+/// How often a tree that is watched is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Shows a tree.
+pub async fn show(host: &dyn Host, scope: &Scope, id: &str, json: bool, style: Style) -> anyhow::Result<()> {
+    let (scope, session) = find(host, scope, id).await?;
+    let tree = host.tree(&scope, &session.id).await?;
+    if json {
+        return print_json(&tree);
+    }
+    Ok(term::print(&lines(&tree, api::now(), style).concat())?)
+}
+
+/// Shows a tree anew as it changes, until nobody in it works any more.
+pub async fn watch(
+    host: &dyn Host,
+    scope: &Scope,
+    id: &str,
+    json: bool,
+    style: Style,
+    interrupt: CancellationToken,
+) -> anyhow::Result<()> {
+    let (scope, session) = find(host, scope, id).await?;
+    let in_place = !json && io::stdout().is_terminal();
+    let mut shown = 0;
+    let mut last = None;
+    loop {
+        let tree = host.tree(&scope, &session.id).await?;
+        let live = tree.sessions.iter().any(|node| node.state.is_live());
+        // A clock that goes on is a change only where the picture is drawn over.
+        if in_place || last.as_ref() != Some(&tree.sessions) {
+            let lines = lines(&tree, api::now(), style);
+            if json {
+                term::print(&escape(&serde_json::to_string(&tree)?))?;
+            } else if in_place {
+                shown = redraw(&lines, shown)?;
+            } else {
+                term::print(&(lines.concat() + "\n"))?;
+            }
+            last = Some(tree.sessions);
+        }
+        if !live {
+            return Ok(());
+        }
+        interrupt.run_until_cancelled(tokio::time::sleep(LOOK)).await.ok_or_else(cancelled)?;
+    }
+}
+
+/// Draws lines over those that were drawn before; gives how many there are now.
+fn redraw(lines: &[String], before: usize) -> io::Result<usize> {
+    let lines = fit(lines, term::height());
+    // No line may wrap, or one of them would stay behind.
+    let text = "\x1b[1A\x1b[K".repeat(before) + "\x1b[?7l" + &lines.concat() + "\x1b[?7h";
+    term::print(&text)?;
+    Ok(lines.len())
+}
+
+/// At most so many lines, as what has left the screen cannot be drawn over; the sum at the end stays.
+fn fit(lines: &[String], most: usize) -> Vec<String> {
+    match lines {
+        [head @ .., sum] if lines.len() > most => {
+            let shown = most.saturating_sub(2);
+            let mut fitting = head[..shown].to_vec();
+            fitting.push(format!("… {} more\n", plural(head.len() - shown, "line")));
+            fitting.push(sum.clone());
+            fitting
+        }
+        _ => lines.to_vec(),
+    }
+}
+
+/// The tree as lines with their ends: a row for each session, what it waits for below it, and the sum.
+fn lines(tree: &Tree, now: Timestamp, style: Style) -> Vec<String> {
+    let rows: Vec<Row> = tree.sessions.iter().map(|node| row(node, now)).collect();
+    let mut lines = Vec::new();
+    for (node, line) in tree.sessions.iter().zip(picture::draw(&rows, style)) {
+        lines.push(format!("{line}\n"));
+        let mut remark = |text: String| {
+            let indent = " ".repeat(3 * node.depth as usize + 2);
+            let text = one_line(&text, style.width.saturating_sub(indent.len()));
+            lines.push(format!("{indent}{}\n", style.yellow(&text)));
+        };
+        if let Some(blocked) = &node.blocked {
+            remark(blocked.message.clone());
+        }
+        for ask in node.asks.iter().filter(|ask| ask.session_id == node.session_id) {
+            remark(format!("asks {}: {}", ask.id, ask.text));
+        }
+        if let Some(budget) = &node.budget {
+            remark(format!("budget: {}", state(budget)));
+        }
+        if let Some(worktree) = &node.worktree {
+            remark(format!("worktree: {worktree}"));
+        }
+    }
+    if let Some(root) = tree.sessions.first() {
+        lines.push(format!("{}\n", style.dim(&sum(tree, root))));
+    }
+    lines
+}
+
+fn row(node: &TreeNode, now: Timestamp) -> Row {
+    let agent = node.agent.clone().unwrap_or_else(|| "session".into());
+    let suffix = format!(" (@{agent} subagent)");
+    let doing = match node.state {
+        TreeState::Running => match &node.tool {
+            Some(tool) => format!("{}  {}", tool.tool, tool.title.as_deref().unwrap_or_default()),
+            None => "thinking".into(),
+        },
+        TreeState::Retrying => "waits before it tries again".into(),
+        TreeState::Asking => "asks".into(),
+        TreeState::Paused => "paused".into(),
+        TreeState::Blocked => "waits for its budget".into(),
+        TreeState::Idle => "done".into(),
+        TreeState::Failed => node.error.as_ref().map_or_else(String::new, |error| error.message().to_string()),
+        TreeState::Cancelled => "cancelled".into(),
+    };
+    Row {
+        depth: node.depth as usize,
+        state: node.state,
+        background: node.background,
+        agent,
+        task: node.title.strip_suffix(&suffix).unwrap_or(&node.title).to_string(),
+        doing,
+        millis: node.started.map(|started| node.ended.unwrap_or(now) - started),
+        price: picture::price(&node.total),
+    }
+}
+
+/// What all of them did, in a line.
+fn sum(tree: &Tree, root: &TreeNode) -> String {
+    let live = tree.sessions.iter().filter(|node| node.state.is_live()).count();
+    let total = &root.total;
+    let count = |number: u64, noun| plural(usize::try_from(number).unwrap_or(usize::MAX), noun);
+    let mut words = vec![
+        plural(tree.sessions.len(), "session"),
+        format!("{live} at work"),
+        count(total.tool_calls, "call"),
+        count(total.files, "file"),
+        format!("{} tokens", picture::short(total.all_tokens())),
+        picture::dollars(total.cost.0),
+    ];
+    if total.estimated_steps > 0 {
+        words.push(format!("{} estimated", count(total.estimated_steps, "step")));
+    }
+    words.join(" · ")
+}
+
+/// Sends a message to a turn that runs.
+pub async fn steer(host: &dyn Host, scope: &Scope, id: &str, text: &str) -> anyhow::Result<()> {
+    let (scope, session) = find(host, scope, id).await?;
+    let input = SteerInput { text: Some(text.to_string()), ..SteerInput::default() };
+    let message = host.steer(&scope, &session.id, input).await?;
+    term::eprint(&format!("sent as {message}; it is taken in at the next step\n"));
+    Ok(())
+}
+
+/// Holds a tree, or lets it go on.
+pub async fn pause(host: &dyn Host, scope: &Scope, id: &str, paused: bool) -> anyhow::Result<()> {
+    let (scope, session) = find(host, scope, id).await?;
+    let changed = host.pause(&scope, &session.id, paused).await?;
+    term::eprint(match (paused, changed) {
+        (true, true) => "paused; what runs ends its step first\n",
+        (true, false) => "it was paused already\n",
+        (false, true) => "it goes on\n",
+        (false, false) => "it was not paused\n",
+    });
+    Ok(())
+}
+
+/// Stops a tree.
+pub async fn cancel(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<()> {
+    let (scope, session) = find(host, scope, id).await?;
+    let stopped = host.cancel(&scope, &session.id).await?.sessions;
+    if stopped.is_empty() {
+        term::eprint("nothing ran\n");
+        return Ok(());
+    }
+    term::eprint(&format!("cancelled {}\n", plural(stopped.len(), "session")));
+    Ok(term::print(&stopped.iter().map(|id| format!("{id}\n")).collect::<String>())?)
+}
+
+/// Shows or sets a budget.
+pub async fn budget(host: &dyn Host, scope: &Scope, id: &str, bounds: &Bounds) -> anyhow::Result<()> {
+    let (scope, session) = find(host, scope, id).await?;
+    let tree = host.tree(&scope, &session.id).await?;
+    let known = tree.sessions.into_iter().next().and_then(|node| node.budget);
+    let Bounds { cost, tokens, steps, seconds, lift } = *bounds;
+    let asked = Budget { cost: cost.map(Usd), tokens, steps, seconds };
+    if !lift && asked == Budget::default() {
+        let none = "it has no budget; --cost, --tokens, --steps and --seconds set one".to_string();
+        return Ok(term::print(&format!("{}\n", known.as_ref().map_or(none, state)))?);
+    }
+    let old = known.map(|known| known.limit).filter(|_| !lift).unwrap_or_default();
+    let budget = Budget {
+        cost: asked.cost.or(old.cost),
+        tokens: tokens.or(old.tokens),
+        steps: steps.or(old.steps),
+        seconds: seconds.or(old.seconds),
+    };
+    let set = host.budget(&scope, &session.id, budget).await?;
+    Ok(term::print(&if lift { "it has no budget any more\n".to_string() } else { format!("{}\n", state(&set)) })?)
+}
+
+/// `$0.1200 of $1.0000 · 3 of 50 steps`.
+fn state(budget: &BudgetState) -> String {
+    let BudgetState { limit, spent, reserved } = budget;
+    let bound = |bound: Bound| {
+        let number = |of: &Budget| match bound {
+            Bound::Cost => of.cost.map(|cost| cost.0),
+            Bound::Tokens => of.tokens.map(|tokens| tokens as f64),
+            Bound::Steps => of.steps.map(|steps| steps as f64),
+            Bound::Seconds => of.seconds.map(|seconds| seconds as f64),
+        };
+        let write = |amount: f64| match bound {
+            Bound::Cost => picture::dollars(amount),
+            _ => crate::run::thousands(amount as u64),
+        };
+        let noun = match bound {
+            Bound::Cost => "",
+            Bound::Tokens => " tokens",
+            Bound::Steps => " steps",
+            Bound::Seconds => " s",
+        };
+        let limit = number(limit)?;
+        let mut text = format!("{} of {}{noun}", write(number(spent).unwrap_or_default()), write(limit));
+        if let Some(held) = number(reserved).filter(|held| *held > 0.0) {
+            text += &format!(" ({} reserved)", write(held));
+        }
+        Some(text)
+    };
+    let bounds = [Bound::Cost, Bound::Tokens, Bound::Steps, Bound::Seconds];
+    bounds.into_iter().filter_map(bound).collect::<Vec<_>>().join(" · ")
+}
+
+/// The session, and the directory that it is in. What a server can do is known from its first answer.
+async fn find(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<(Scope, Session)> {
+    let session = find_session(host, scope, id).await?;
+    if !host.features().tree {
+        return Err(Failure::new(Exit::Failed, "this server cannot do that: it is not Trefoil")
+            .hint("OpenCode's own clients can look into its sessions")
+            .into());
+    }
+    Ok((Scope::new(session.directory.clone()), session))
+}
+
+#[cfg(test)]
+#[path = "tree/tests.rs"]
+mod tests;

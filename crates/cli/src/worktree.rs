@@ -1,0 +1,116 @@
+//! `trefoil worktree list|diff|merge|discard|clean`: what subagents changed in worktrees of their own.
+
+use api::{FileStatus, Host, Scope, Worktree};
+use engine::{Engine, ListedWorktree};
+use serde_json::json;
+
+use crate::run::find_session;
+use crate::session::print_json;
+use crate::term::{self, one_line, plural};
+
+/// Lists the worktrees.
+pub async fn list(engine: &Engine, json: bool) -> anyhow::Result<()> {
+    let listed = engine.worktrees().await?;
+    if json {
+        let entry = |listed: &ListedWorktree| {
+            json!({ "worktree": listed.worktree, "title": listed.title, "running": listed.running,
+                "problem": listed.problem })
+        };
+        return print_json(&listed.iter().map(entry).collect::<Vec<_>>());
+    }
+    if listed.is_empty() {
+        term::eprint("no subagent has a worktree; an agent with \"isolation\": \"worktree\" gets one\n");
+        return Ok(());
+    }
+    let row = |listed: &ListedWorktree| {
+        let state = match (&listed.title, listed.running) {
+            (None, _) => "left over",
+            (_, true) => "running",
+            (_, false) => "idle",
+        };
+        let files = match &listed.problem {
+            Some(problem) => one_line(problem, 60),
+            None => plural(listed.worktree.files.len(), "changed file"),
+        };
+        let title = listed.title.as_deref().unwrap_or_default();
+        let directory = one_line(&listed.worktree.directory, 200);
+        vec![listed.worktree.session_id.to_string(), state.to_owned(), files, one_line(title, 50), directory]
+    };
+    Ok(term::print(&term::table(&listed.iter().map(row).collect::<Vec<_>>()))?)
+}
+
+/// Prints what was changed and is not merged.
+pub async fn diff(host: &dyn Host, scope: &Scope, id: &str, stat: bool, json: bool) -> anyhow::Result<()> {
+    let session = find_session(host, scope, id).await?;
+    let diff = host.worktree_diff(scope, &session.id).await?;
+    if json {
+        return print_json(&diff);
+    }
+    if stat {
+        return Ok(term::print(&files(&diff.worktree.files))?);
+    }
+    Ok(term::print(&diff.patch)?)
+}
+
+/// Merges.
+pub async fn merge(host: &dyn Host, scope: &Scope, id: &str, json: bool) -> anyhow::Result<()> {
+    let session = find_session(host, scope, id).await?;
+    let merged = host.worktree_merge(scope, &session.id).await?;
+    if json {
+        return print_json(&merged);
+    }
+    if merged.files.is_empty() {
+        term::eprint("there is nothing to merge\n");
+        return Ok(());
+    }
+    term::print(&files(&merged.files))?;
+    let count = plural(merged.files.len(), "file");
+    term::eprint(&format!("merged {count} into {}, not committed\n", one_line(&merged.target, 200)));
+    Ok(())
+}
+
+/// Throws a worktree away.
+pub async fn discard(host: &dyn Host, scope: &Scope, id: &str, json: bool) -> anyhow::Result<()> {
+    let session = find_session(host, scope, id).await?;
+    let thrown = host.worktree_discard(scope, &session.id).await?;
+    if json {
+        return print_json(&thrown);
+    }
+    let Worktree { branch, files, .. } = thrown;
+    term::eprint(&format!("threw {} with {} away\n", one_line(&branch, 100), plural(files.len(), "changed file")));
+    Ok(())
+}
+
+/// Removes what is left over or not needed.
+pub async fn clean(engine: &Engine, json: bool) -> anyhow::Result<()> {
+    let cleaned = engine.clean_worktrees(true).await?;
+    if json {
+        return print_json(&json!({ "removed": cleaned.removed, "kept": cleaned.kept, "problems": cleaned.problems }));
+    }
+    for directory in &cleaned.removed {
+        term::print(&format!("removed {}\n", one_line(directory, 300)))?;
+    }
+    for branch in &cleaned.kept {
+        term::eprint(&format!("kept the branch {}: it has changes that nobody merged\n", one_line(branch, 100)));
+    }
+    for problem in &cleaned.problems {
+        term::eprint(&format!("not removed: {}\n", one_line(problem, 500)));
+    }
+    if cleaned.removed.is_empty() && cleaned.problems.is_empty() {
+        term::eprint("there is nothing to clean\n");
+    }
+    Ok(())
+}
+
+fn files(files: &[FileStatus]) -> String {
+    let row = |file: &FileStatus| {
+        let status = match file.status {
+            api::FileDiffStatus::Added => "A",
+            api::FileDiffStatus::Deleted => "D",
+            api::FileDiffStatus::Modified => "M",
+        };
+        let lines = format!("+{} -{}", file.added, file.removed);
+        vec![status.to_owned(), one_line(&file.path, 200), lines]
+    };
+    term::table(&files.iter().map(row).collect::<Vec<_>>())
+}

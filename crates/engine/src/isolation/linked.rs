@@ -1,0 +1,196 @@
+//! One linked worktree, as git sees it: its files as a tree, a commit of them, their way back, its end.
+
+use std::path::{Path, PathBuf};
+
+use api::{FileDiffStatus, FileStatus};
+use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, PATCH, Scratch};
+
+/// Who commits where nobody is configured.
+const NOBODY: [&str; 4] = ["-c", "user.name=Trefoil", "-c", "user.email=trefoil@localhost"];
+
+/// The most names that an error lists.
+const NAMES_MAX: usize = 20;
+
+/// Why changes were not merged.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MergeError {
+    /// Both sides changed the same lines.
+    #[error(
+        "Nothing was merged: {} changed in the worktree and in {target} in ways that exclude each other. Merge the branch \
+         {branch} by hand, or make these files agree and merge again", names(.files)
+    )]
+    Conflict { files: Vec<String>, target: String, branch: String },
+    /// The tree that shall get the changes does not take them.
+    #[error("Nothing was merged: {0}")]
+    Refused(String),
+    /// Git failed.
+    #[error("Nothing was merged: {0}")]
+    Git(#[from] GitError),
+}
+
+fn names(files: &[String]) -> String {
+    let more = files.len().saturating_sub(NAMES_MAX);
+    let listed = files[..files.len() - more].join(", ");
+    if more == 0 { listed } else { format!("{listed} and {more} more files") }
+}
+
+/// A linked worktree.
+pub(super) struct Linked<'a> {
+    /// Where it is.
+    pub(super) directory: &'a Path,
+    /// The repository's main working tree.
+    pub(super) main: &'a Path,
+    /// Its branch.
+    pub(super) branch: &'a str,
+    /// Where something may be written for a moment.
+    pub(super) scratch: &'a Path,
+}
+
+impl Linked<'_> {
+    fn git(&self) -> Git {
+        Git::new(self.directory).patient()
+    }
+
+    /// Makes the tree and its branch at a commit, without its files.
+    pub(super) async fn add(&self, base: &str) -> Result<(), GitError> {
+        let directory = utf8(self.directory)?;
+        let arguments = ["worktree", "add", "--no-checkout", "--quiet", "-b", self.branch, "--", directory, base];
+        Git::new(self.main).run(&arguments).await.map(drop)
+    }
+
+    /// Fills it with the files of its commit.
+    pub(super) async fn fill(&self) -> Result<(), GitError> {
+        self.git().run(&["reset", "--hard", "--quiet"]).await.map(drop)
+    }
+
+    /// Its files as they are now, as a tree of git; what is ignored is left out. Its own index stays as it is, since
+    /// somebody may be using it.
+    pub(super) async fn snapshot(&self) -> Result<String, GitError> {
+        let git = self.git();
+        let scratch = Scratch::copy(&git, self.scratch).await?;
+        let git = git.with_index(scratch.index());
+        git.run(&["add", "--all"]).await?;
+        git.text(&["write-tree"]).await
+    }
+
+    /// What differs between a commit and a tree.
+    pub(super) async fn files(&self, base: &str, tree: &str) -> Result<Vec<FileStatus>, GitError> {
+        let output = Git::new(self.main).patient().run(&[&DIFF[..], &LIST, &[base, tree, "--"]].concat()).await?;
+        Ok(git::changes(&output).into_iter().map(status).collect())
+    }
+
+    /// The same as a patch.
+    pub(super) async fn patch(&self, base: &str, tree: &str) -> Result<Vec<u8>, GitError> {
+        Git::new(self.main).patient().run(&[&DIFF[..], &PATCH, &[base, tree, "--"]].concat()).await
+    }
+
+    /// Has the branch end in a commit of this tree.
+    pub(super) async fn commit(&self, tree: &str, message: &str) -> Result<String, GitError> {
+        let git = self.git();
+        let head = git.text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
+        let same = git.text(&["rev-parse", "--verify", "HEAD^{tree}"]).await? == tree;
+        let commit = if same { head } else { commit_tree(&git, tree, &head, message).await? };
+        git.run(&["update-ref", &format!("refs/heads/{}", self.branch), &commit]).await?;
+        let own = git.known(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
+        if !same && own.as_deref() == Some(self.branch) {
+            // The files are those of the new commit; the index learns it.
+            git.run(&["reset", "--quiet"]).await?;
+        }
+        Ok(commit)
+    }
+
+    /// Brings what differs between a commit and a tree, or another commit, into another working tree, as edits that nobody committed: all of
+    /// it or nothing. Its other edits stay, and those to the same files too, as long as both fit together.
+    pub(super) async fn merge(&self, base: &str, tree: &str, target: &Path) -> Result<(), MergeError> {
+        let git = Git::new(target).patient();
+        let files = self.files(base, tree).await?;
+        let (name, paths) = (target.display().to_string(), files.iter().map(|file| file.path.as_str()));
+        let paths: Vec<&str> = paths.collect();
+        in_the_way(target, &paths)?;
+        // What the other tree has of these files, edits included.
+        let scratch = Scratch::copy(&git, self.scratch).await?;
+        let indexed = git.with_index(scratch.index());
+        indexed.run_with(&["update-index", "-z", "--add", "--remove", "--stdin"], paths.join("\0").as_bytes()).await?;
+        let theirs = indexed.text(&["write-tree"]).await?;
+        // Both sides begin at the base, whatever history they have by now.
+        let ours = commit_tree(&git, &format!("{tree}^{{tree}}"), base, "worktree").await?;
+        let theirs_commit = commit_tree(&git, &theirs, base, "target").await?;
+        let merge = ["-c", "merge.renames=false", "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"];
+        let (clean, output) = git.judge(&[&merge[..], &[&theirs_commit, &ours]].concat(), &[]).await?;
+        let output = String::from_utf8_lossy(&output);
+        let mut fields = output.split('\0').filter(|field| !field.is_empty());
+        let merged = fields.next().unwrap_or_default().trim().to_owned();
+        if !clean {
+            let files = fields.map(str::to_owned).collect();
+            return Err(MergeError::Conflict { files, target: name, branch: self.branch.to_owned() });
+        }
+        let patch = git.run(&[&DIFF[..], &PATCH, &[&theirs, &merged, "--"]].concat()).await?;
+        if patch.is_empty() {
+            return Ok(());
+        }
+        git.run_with(&["apply", "--whitespace=nowarn", "-"], &patch).await.map(drop).map_err(|error| match error {
+            GitError::Refused(why) => MergeError::Refused(format!("{name} does not take the changes: {why}")),
+            error => error.into(),
+        })
+    }
+
+    /// Removes the tree; its branch stays.
+    pub(super) async fn remove(&self) -> Result<(), GitError> {
+        let git = Git::new(self.main).patient();
+        if self.directory.exists() && self.main.is_dir() {
+            git.run(&["worktree", "remove", "--force", "--force", "--", utf8(self.directory)?]).await?;
+        }
+        if self.directory.exists() {
+            // The repository is gone, and git with it.
+            let (directory, failed) = (self.directory.to_owned(), self.directory.to_owned());
+            let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
+            let removed = removed.map_err(std::io::Error::other).and_then(|removed| removed);
+            return removed.map_err(|error| GitError::Start { directory: failed, error });
+        }
+        if self.main.is_dir() {
+            git.run(&["worktree", "prune"]).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the branch, if it is there.
+    pub(super) async fn remove_branch(&self) -> Result<(), GitError> {
+        let git = Git::new(self.main);
+        if self.main.is_dir() && git.commit(&format!("refs/heads/{}", self.branch)).await?.is_some() {
+            git.run(&["branch", "--quiet", "-D", "--", self.branch]).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn commit_tree(git: &Git, tree: &str, parent: &str, message: &str) -> Result<String, GitError> {
+    let somebody = git.known(&["var", "GIT_COMMITTER_IDENT"]).await?.is_some();
+    let who: &[&str] = if somebody { &[] } else { &NOBODY };
+    git.text(&[who, &["commit-tree", tree, "-p", parent, "-m", message]].concat()).await
+}
+
+/// A file where a folder has to be: git would find out in the middle of its work.
+fn in_the_way(target: &Path, paths: &[&str]) -> Result<(), MergeError> {
+    for path in paths {
+        let above = Path::new(path).ancestors().skip(1).map(|above| target.join(above));
+        for above in above.take_while(|above| above != target) {
+            if std::fs::symlink_metadata(&above).is_ok_and(|there| !there.is_dir()) {
+                return Err(MergeError::Refused(format!("{} is in the way of {path}", above.display())));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn status(change: git::Change) -> FileStatus {
+    let status = match change.kind {
+        ChangeKind::Added => FileDiffStatus::Added,
+        ChangeKind::Deleted => FileDiffStatus::Deleted,
+        ChangeKind::Modified => FileDiffStatus::Modified,
+    };
+    FileStatus { path: change.path, added: change.added, removed: change.removed, status }
+}
+
+fn utf8(path: &Path) -> Result<&str, GitError> {
+    path.to_str().ok_or_else(|| GitError::Refused(format!("{} is not UTF-8", PathBuf::from(path).display())))
+}

@@ -1,0 +1,422 @@
+//! The ledger: what sessions used, what running calls of models may still use, and the budgets that bound both.
+//!
+//! Every use is added to its session and to all above it at once. So the total of a tree is one row, a deletion takes
+//! nothing from it, and a budget is checked without looking at the tree below it.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use api::{Bound, Budget, BudgetState, SessionId, Timestamp, Usage, Usd};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use crate::error::StoreError;
+use crate::row::{self, int, uint};
+
+/// The deepest tree of sessions that is walked.
+const DEPTH_MAX: usize = 100;
+
+/// The numbers of a use, as the ledger's columns are named.
+const COLUMNS: [&str; 12] = [
+    "cost",
+    "input",
+    "output",
+    "reasoning",
+    "cache_read",
+    "cache_write",
+    "steps",
+    "tool_calls",
+    "files",
+    "estimated_cost",
+    "estimated_tokens",
+    "estimated_steps",
+];
+
+/// Adds to a session and its own total.
+static ADD_OWN: LazyLock<String> = LazyLock::new(|| adding(&["own", "total"]));
+/// Adds to the total of a session above.
+static ADD_TOTAL: LazyLock<String> = LazyLock::new(|| adding(&["total"]));
+/// The columns of both sums, for `SELECT`s; own ones first.
+pub(crate) static SUMS: LazyLock<String> = LazyLock::new(|| {
+    let of = |kind: &str| COLUMNS.map(|column| format!("ledger.{kind}_{column}")).join(", ");
+    format!("{}, {}", of("own"), of("total"))
+});
+
+fn adding(kinds: &[&str]) -> String {
+    let (mut names, mut values, mut sums) = (String::new(), String::new(), String::new());
+    for kind in kinds {
+        for (at, column) in COLUMNS.iter().enumerate() {
+            let (name, value) = (format!("{kind}_{column}"), at + 2);
+            let _ = write!(names, ", {name}");
+            let _ = write!(values, ", ?{value}");
+            let _ = write!(sums, "{}{name} = {name} + ?{value}", if sums.is_empty() { "" } else { ", " });
+        }
+    }
+    format!("INSERT INTO ledger (session{names}) VALUES (?1{values}) ON CONFLICT (session) DO UPDATE SET {sums}")
+}
+
+/// A call of a model that runs: what it may use at most, and what it takes if it is cut off.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reservation {
+    /// Its id: that of the message that it writes, or another one of its own.
+    pub id: String,
+    /// The session that pays.
+    pub session: SessionId,
+    /// As how many steps it counts.
+    pub steps: u64,
+    /// Tokens of the prompt, estimated.
+    pub prompt: u64,
+    /// What those cost.
+    pub prompt_cost: Usd,
+    /// The price of a million tokens of the answer.
+    pub output_price: Usd,
+    /// The most tokens that it may use.
+    pub most_tokens: u64,
+    /// The most that it may cost.
+    pub most_cost: Usd,
+}
+
+impl Reservation {
+    /// What it used if nobody reported it: the prompt, and so many tokens of an answer.
+    pub fn estimate(&self, output: u64) -> Usage {
+        let cost = Usd(self.prompt_cost.0 + output as f64 * self.output_price.0 / 1e6);
+        let mut used =
+            Usage { cost, steps: self.steps, estimated_cost: cost, estimated_steps: self.steps, ..Usage::default() };
+        used.tokens.input = self.prompt;
+        used.tokens.output = output;
+        used.estimated_tokens = self.prompt + output;
+        used
+    }
+}
+
+/// What a budget lacks for the next call of a model. Money is in billionths of a dollar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortage {
+    /// Whose budget it is.
+    pub session: SessionId,
+    /// Which bound was hit.
+    pub bound: Bound,
+    /// What the bound is.
+    pub limit: u64,
+    /// What was used.
+    pub spent: u64,
+    /// What running calls may still use.
+    pub reserved: u64,
+    /// What the next call may use.
+    pub needed: u64,
+}
+
+impl std::fmt::Display for Shortage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { session, bound, limit, spent, reserved, needed } = self;
+        let show = |amount: u64| match bound {
+            Bound::Cost => format!("${:.4}", amount as f64 / 1e9),
+            Bound::Tokens => format!("{amount} tokens"),
+            Bound::Steps => format!("{amount} steps"),
+            Bound::Seconds => format!("{amount} s"),
+        };
+        let (limit, spent) = (show(*limit), show(*spent));
+        if *bound == Bound::Seconds {
+            return write!(f, "The budget of {session} is over: {spent} of {limit} have passed");
+        }
+        write!(f, "The budget of {session} does not suffice: {spent} of {limit} are used")?;
+        if *reserved > 0 {
+            write!(f, ", calls that run may take {}", show(*reserved))?;
+        }
+        write!(f, ", the next call may take {}", show(*needed))
+    }
+}
+
+/// Money as the ledger has it.
+pub(crate) fn nanos(money: Usd) -> i64 {
+    (money.0 * 1e9).round() as i64
+}
+
+/// Money as everybody else has it.
+pub(crate) fn money(nanos: i64) -> Usd {
+    Usd(nanos as f64 / 1e9)
+}
+
+fn numbers(used: &Usage) -> [i64; 12] {
+    let tokens = &used.tokens;
+    [
+        nanos(used.cost),
+        int(tokens.input),
+        int(tokens.output),
+        int(tokens.reasoning),
+        int(tokens.cache.read),
+        int(tokens.cache.write),
+        int(used.steps),
+        int(used.tool_calls),
+        int(used.files),
+        nanos(used.estimated_cost),
+        int(used.estimated_tokens),
+        int(used.estimated_steps),
+    ]
+}
+
+/// The use whose columns begin at that one; nothing if there is no such row.
+pub(crate) fn usage(row: &Row<'_>, at: usize) -> rusqlite::Result<Usage> {
+    let mut used = Usage::default();
+    if row.get::<_, Option<i64>>(at)?.is_none() {
+        return Ok(used);
+    }
+    let number = |column: usize| row.get(at + column).map(uint);
+    used.cost = money(row.get(at)?);
+    used.tokens.input = number(1)?;
+    used.tokens.output = number(2)?;
+    used.tokens.reasoning = number(3)?;
+    used.tokens.cache.read = number(4)?;
+    used.tokens.cache.write = number(5)?;
+    used.steps = number(6)?;
+    used.tool_calls = number(7)?;
+    used.files = number(8)?;
+    used.estimated_cost = money(row.get(at + 9)?);
+    used.estimated_tokens = number(10)?;
+    used.estimated_steps = number(11)?;
+    Ok(used)
+}
+
+/// What a session used itself, and with all below it.
+pub(crate) fn sums(conn: &Connection, session: &str) -> Result<(Usage, Usage), StoreError> {
+    let mut statement = conn.prepare_cached(&format!("SELECT {} FROM ledger WHERE session = ?1", *SUMS))?;
+    let found = statement.query_row([session], |row| Ok((usage(row, 0)?, usage(row, COLUMNS.len())?))).optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// How many columns [`SUMS`] has.
+pub(crate) const SUMS_LEN: usize = 2 * COLUMNS.len();
+
+/// A session and those above it, nearest first; nothing if it is gone.
+fn path(conn: &Connection, session: &str) -> Result<Vec<String>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT parent FROM session WHERE id = ?1")?;
+    let mut path = Vec::new();
+    let mut next = Some(session.to_owned());
+    while let Some(id) = next.filter(|_| path.len() < DEPTH_MAX) {
+        let found: Option<Option<String>> = statement.query_row([&id], |row| row.get(0)).optional()?;
+        let Some(parent) = found else { break };
+        path.push(id);
+        next = parent;
+    }
+    Ok(path)
+}
+
+/// Adds what a session used. One that is gone uses nothing.
+pub(crate) fn add(conn: &Connection, session: &str, used: &Usage) -> Result<(), StoreError> {
+    if *used == Usage::default() {
+        return Ok(());
+    }
+    let numbers = numbers(used);
+    for (above, session) in path(conn, session)?.iter().enumerate() {
+        put(conn, session, above > 0, &numbers)?;
+    }
+    Ok(())
+}
+
+/// Counts a file that was changed, unless the session, or one above it, has counted it before.
+pub(crate) fn touch(conn: &Connection, session: &str, file: &str) -> Result<(), StoreError> {
+    let one = numbers(&Usage { files: 1, ..Usage::default() });
+    let mut insert = conn.prepare_cached("INSERT OR IGNORE INTO touched (session, path) VALUES (?1, ?2)")?;
+    for (above, session) in path(conn, session)?.iter().enumerate() {
+        if insert.execute(params![session, file])? > 0 {
+            put(conn, session, above > 0, &one)?;
+        }
+    }
+    Ok(())
+}
+
+fn put(conn: &Connection, session: &str, above: bool, numbers: &[i64]) -> Result<(), StoreError> {
+    let sql = if above { &ADD_TOTAL } else { &ADD_OWN };
+    let values = std::iter::once(Value::from(session.to_owned())).chain(numbers.iter().map(|number| (*number).into()));
+    conn.prepare_cached(sql)?.execute(params_from_iter(values))?;
+    Ok(())
+}
+
+/// Reserves the most that a call of a model may use, or says which budget above it has no room.
+pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<Option<Shortage>, StoreError> {
+    let bounded = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM budget)")?.query_row([], |row| row.get(0))?;
+    if bounded {
+        for session in path(conn, wanted.session.as_str())? {
+            if let Some(shortage) = shortage(conn, &session, wanted)? {
+                return Ok(Some(shortage));
+            }
+        }
+    }
+    let mut insert = conn.prepare_cached(
+        "INSERT OR REPLACE INTO reservation
+         (id, session, steps, prompt, prompt_cost, output_price, most_tokens, most_cost)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    insert.execute(params![
+        wanted.id,
+        wanted.session.as_str(),
+        int(wanted.steps),
+        int(wanted.prompt),
+        nanos(wanted.prompt_cost),
+        nanos(wanted.output_price),
+        int(wanted.most_tokens),
+        nanos(wanted.most_cost),
+    ])?;
+    Ok(None)
+}
+
+fn shortage(conn: &Connection, session: &str, wanted: &Reservation) -> Result<Option<Shortage>, StoreError> {
+    let Some((limit, began)) = limit(conn, session)? else { return Ok(None) };
+    let state = state(limit, began, &sums(conn, session)?.1, held(conn, session, &wanted.id)?);
+    let dollars = |money: Option<Usd>| money.map(|money| uint(nanos(money)));
+    let (spent, reserved) = (&state.spent, &state.reserved);
+    let bounds = [
+        (Bound::Seconds, limit.seconds, spent.seconds, None, 0),
+        (Bound::Cost, dollars(limit.cost), dollars(spent.cost), dollars(reserved.cost), uint(nanos(wanted.most_cost))),
+        (Bound::Tokens, limit.tokens, spent.tokens, reserved.tokens, wanted.most_tokens),
+        (Bound::Steps, limit.steps, spent.steps, reserved.steps, wanted.steps),
+    ];
+    for (bound, limit, spent, reserved, needed) in bounds {
+        let Some(limit) = limit else { continue };
+        let (spent, reserved) = (spent.unwrap_or(0), reserved.unwrap_or(0));
+        if spent >= limit || spent.saturating_add(reserved).saturating_add(needed) > limit {
+            let session = row::id("budget", session)?;
+            return Ok(Some(Shortage { session, bound, limit, spent, reserved, needed }));
+        }
+    }
+    Ok(None)
+}
+
+/// Replaces a reservation by what was used; does nothing if that has happened before.
+pub(crate) fn spend(conn: &Connection, id: &str, used: &Usage) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached("DELETE FROM reservation WHERE id = ?1 RETURNING session")?;
+    let session: Option<String> = statement.query_row([id], |row| row.get(0)).optional()?;
+    session.map_or(Ok(()), |session| add(conn, &session, used))
+}
+
+/// Sets or lifts a budget. `anew`: it is meant on top of what was used so far, and its clock starts now.
+pub(crate) fn set_budget(
+    conn: &Connection,
+    session: &SessionId,
+    budget: Option<&Budget>,
+    anew: bool,
+) -> Result<(), StoreError> {
+    let id = session.as_str();
+    if path(conn, id)?.is_empty() {
+        return Err(StoreError::NoSession { id: session.clone() });
+    }
+    let Some(budget) = budget else {
+        conn.prepare_cached("DELETE FROM budget WHERE session = ?1")?.execute([id])?;
+        return Ok(());
+    };
+    let mut limit = *budget;
+    let mut began = api::now();
+    if anew {
+        let total = sums(conn, id)?.1;
+        limit.cost = limit.cost.map(|cost| Usd(cost.0 + total.cost.0));
+        limit.tokens = limit.tokens.map(|tokens| tokens.saturating_add(total.all_tokens()));
+        limit.steps = limit.steps.map(|steps| steps.saturating_add(total.steps));
+    } else if let Some((before, since)) = self::limit(conn, id)?
+        && before.seconds.is_some()
+    {
+        began = since;
+    }
+    let mut insert = conn.prepare_cached(
+        "INSERT OR REPLACE INTO budget (session, cost, tokens, steps, seconds, began) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    let whole = |number: Option<u64>| number.map(int);
+    insert.execute(params![
+        id,
+        limit.cost.map(nanos),
+        whole(limit.tokens),
+        whole(limit.steps),
+        whole(limit.seconds),
+        began
+    ])?;
+    Ok(())
+}
+
+/// What goes with a session: its own rows. A call that was cut off is estimated, so that those above it pay for it.
+pub(crate) fn forget(conn: &Connection, session: &SessionId) -> Result<(), StoreError> {
+    for call in reservations(conn, Some(session))? {
+        spend(conn, &call.id, &call.estimate(0))?;
+    }
+    for sql in [
+        "DELETE FROM ledger WHERE session = ?1",
+        "DELETE FROM touched WHERE session = ?1",
+        "DELETE FROM budget WHERE session = ?1",
+        "DELETE FROM turn WHERE session = ?1",
+    ] {
+        conn.prepare_cached(sql)?.execute([session.as_str()])?;
+    }
+    Ok(())
+}
+
+/// The budget in columns that begin at that one, with its beginning.
+pub(crate) fn budget(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<(Budget, Timestamp)>> {
+    let Some(began) = row.get::<_, Option<i64>>(at + 4)? else { return Ok(None) };
+    let number = |column: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at + column)?.map(uint));
+    let cost = row.get::<_, Option<i64>>(at)?.map(money);
+    Ok(Some((Budget { cost, tokens: number(1)?, steps: number(2)?, seconds: number(3)? }, began)))
+}
+
+/// A session's budget, and since when its seconds count.
+pub(crate) fn limit(conn: &Connection, session: &str) -> Result<Option<(Budget, Timestamp)>, StoreError> {
+    let mut statement =
+        conn.prepare_cached("SELECT cost, tokens, steps, seconds, began FROM budget WHERE session = ?1")?;
+    Ok(statement.query_row([session], |row| budget(row, 0)).optional()?.flatten())
+}
+
+/// A budget and how much of it is left.
+pub(crate) fn state(limit: Budget, began: Timestamp, total: &Usage, reserved: Budget) -> BudgetState {
+    let passed = u64::try_from(api::now() - began).unwrap_or(0) / 1000;
+    let spent = Budget {
+        cost: Some(total.cost),
+        tokens: Some(total.all_tokens()),
+        steps: Some(total.steps),
+        seconds: Some(passed),
+    };
+    BudgetState { limit, spent, reserved }
+}
+
+/// What calls that run in a session and below it may still use, but for one.
+pub(crate) fn held(conn: &Connection, session: &str, but: &str) -> Result<Budget, StoreError> {
+    // From the few calls that run upwards: the tree below may be large.
+    let mut statement = conn.prepare_cached(
+        "WITH RECURSIVE above (call, id) AS (
+             SELECT id, session FROM reservation WHERE id <> ?2
+             UNION SELECT above.call, session.parent FROM above JOIN session ON session.id = above.id
+             WHERE session.parent IS NOT NULL
+         )
+         SELECT coalesce(sum(most_cost), 0), coalesce(sum(most_tokens), 0), coalesce(sum(steps), 0)
+         FROM above JOIN reservation ON reservation.id = above.call WHERE above.id = ?1",
+    )?;
+    Ok(statement.query_row([session, but], |row| {
+        Ok(Budget {
+            cost: Some(money(row.get(0)?)),
+            tokens: Some(uint(row.get(1)?)),
+            steps: Some(uint(row.get(2)?)),
+            seconds: None,
+        })
+    })?)
+}
+
+/// The calls that run, or were cut off: of one session, or all.
+pub(crate) fn reservations(conn: &Connection, of: Option<&SessionId>) -> Result<Vec<Reservation>, StoreError> {
+    const ALL: &str =
+        "SELECT id, session, steps, prompt, prompt_cost, output_price, most_tokens, most_cost FROM reservation";
+    let mut statement = match of {
+        Some(_) => conn.prepare_cached(&format!("{ALL} WHERE session = ?1 ORDER BY id"))?,
+        None => conn.prepare_cached(&format!("{ALL} ORDER BY id"))?,
+    };
+    let mut rows = statement.query(params_from_iter(of.map(SessionId::as_str)))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(Reservation {
+            id: row.get(0)?,
+            session: row::id("reservation", row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?,
+            steps: uint(row.get(2)?),
+            prompt: uint(row.get(3)?),
+            prompt_cost: money(row.get(4)?),
+            output_price: money(row.get(5)?),
+            most_tokens: uint(row.get(6)?),
+            most_cost: money(row.get(7)?),
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,214 @@
+//! A session and all below it, with what they do and what they used, in a handful of queries whatever their number.
+
+use std::collections::HashMap;
+
+use api::{
+    Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, SessionId, SessionModel,
+    SessionStatus, Timestamp, ToolPart, Usage,
+};
+use rusqlite::{Connection, OptionalExtension};
+use serde::Deserialize;
+
+use crate::error::StoreError;
+use crate::ledger::{self, Reservation, SUMS, SUMS_LEN};
+use crate::row::{self, uint};
+use crate::{AskFilter, Store};
+
+/// One session of a tree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Branch {
+    /// The session.
+    pub id: SessionId,
+    /// The one above it.
+    pub parent: Option<SessionId>,
+    /// How far below the tree's first session.
+    pub depth: u32,
+    /// Its title.
+    pub title: String,
+    /// Its agent.
+    pub agent: Option<String>,
+    /// Its model.
+    pub model: Option<SessionModel>,
+    /// When it was made.
+    pub created: Timestamp,
+    /// What it used itself.
+    pub own: Usage,
+    /// What it and all that ever were below it used.
+    pub total: Usage,
+    /// Its budget, and since when the seconds of that count.
+    pub budget: Option<(Budget, Timestamp)>,
+    /// When its last turn began.
+    pub started: Option<Timestamp>,
+    /// When that ended.
+    pub ended: Option<Timestamp>,
+    /// The error of its last answer.
+    pub error: Option<MessageError>,
+    /// What it does, if a living process runs it.
+    pub status: Option<SessionStatus>,
+}
+
+/// A tree, and what there is about its sessions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TreeRows {
+    /// The sessions: parents before their children, each followed by its own subtree.
+    pub sessions: Vec<Branch>,
+    /// Calls of models that run, of all trees.
+    pub reservations: Vec<Reservation>,
+    /// Calls of tools that run in these sessions, oldest first.
+    pub tools: Vec<ToolPart>,
+    /// Permission requests that wait, of all trees.
+    pub permissions: Vec<PermissionRequest>,
+    /// Questions that wait, of all trees.
+    pub questions: Vec<QuestionRequest>,
+    /// The last event that was there before anything of this was read.
+    pub cursor: Option<Cursor>,
+}
+
+impl TreeRows {
+    /// A session's budget with what is left of it.
+    pub fn budget_of(&self, session: &Branch, reserved: Budget) -> Option<BudgetState> {
+        session.budget.map(|(limit, began)| ledger::state(limit, began, &session.total, reserved))
+    }
+}
+
+/// The part of a session's JSON that a tree shows; all of it would take most of the time.
+#[derive(Deserialize)]
+struct Shown {
+    title: String,
+    #[serde(default)]
+    agent: Option<String>,
+    #[serde(default)]
+    model: Option<SessionModel>,
+    time: Created,
+}
+
+#[derive(Deserialize)]
+struct Created {
+    created: Timestamp,
+}
+
+fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<(Branch, Option<String>)>, StoreError> {
+    // The deepest first, so that a subtree comes whole; siblings are oldest first, as session ids sort newest first.
+    let mut statement = conn.prepare_cached(&format!(
+        "WITH RECURSIVE below (id, depth) AS (
+             SELECT id, 0 FROM session WHERE id = ?1
+             UNION ALL
+             SELECT session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
+             WHERE below.depth < 100 ORDER BY 2 DESC, 1 DESC
+         )
+         SELECT below.id, below.depth, session.parent, session.json, status.json, lease.owner, turn.started, turn.ended,
+                turn.error, budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, {}
+         FROM below CROSS JOIN session ON session.id = below.id
+         LEFT JOIN ledger ON ledger.session = below.id LEFT JOIN turn ON turn.session = below.id
+         LEFT JOIN budget ON budget.session = below.id LEFT JOIN status ON status.session = below.id
+         LEFT JOIN lease ON lease.session = below.id",
+        *SUMS
+    ))?;
+    const SUM: usize = 14;
+    let mut rows = statement.query([root.as_str()])?;
+    let mut branches = Vec::new();
+    while let Some(row) = rows.next()? {
+        let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+        let optional = |column| row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from);
+        let id = text(0)?;
+        let shown: Shown = row::json("session", id, text(3)?)?;
+        let parent = optional(2)?.map(|parent| row::id("session", parent)).transpose()?;
+        let status = optional(4)?.map(|json| row::json("status", id, json)).transpose()?;
+        let error = optional(8)?.map(|json| row::json("turn", id, json)).transpose()?;
+        let branch = Branch {
+            parent,
+            depth: u32::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
+            title: shown.title,
+            agent: shown.agent,
+            model: shown.model,
+            created: shown.time.created,
+            own: ledger::usage(row, SUM)?,
+            total: ledger::usage(row, SUM + SUMS_LEN / 2)?,
+            budget: ledger::budget(row, 9)?,
+            started: row.get(6)?,
+            ended: row.get(7)?,
+            error,
+            status,
+            id: row::id("session", id)?,
+        };
+        branches.push((branch, row.get(5)?));
+    }
+    Ok(branches)
+}
+
+fn tools(conn: &Connection, sessions: &[Branch]) -> Result<Vec<ToolPart>, StoreError> {
+    let running: std::collections::HashSet<&str> = sessions.iter().map(|session| session.id.as_str()).collect();
+    let mut statement = conn.prepare_cached("SELECT id, session, json FROM part WHERE running = 1 ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    let mut tools = Vec::new();
+    while let Some(row) = rows.next()? {
+        let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+        if running.contains(text(1)?) {
+            tools.push(row::json("part", text(0)?, text(2)?)?);
+        }
+    }
+    Ok(tools)
+}
+
+/// The last event of the log.
+fn cursor(conn: &Connection) -> Result<Option<Cursor>, StoreError> {
+    let mut statement =
+        conn.prepare_cached("SELECT seq, id FROM event WHERE json IS NOT NULL ORDER BY seq DESC LIMIT 1")?;
+    let last: Option<(i64, String)> = statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    last.map(|(seq, id)| Ok(Cursor { seq: uint(seq), id: row::id("event", &id)? })).transpose()
+}
+
+impl Store {
+    /// A session and all below it; nothing if it is not there.
+    pub fn tree(&self, root: &SessionId) -> Result<Option<TreeRows>, StoreError> {
+        let read = self.read(|conn| {
+            let conn = conn.unchecked_transaction()?;
+            let cursor = cursor(&conn)?;
+            let branches = branches(&conn, root)?;
+            Ok((branches, ledger::reservations(&conn, None)?, cursor))
+        });
+        let (branches, reservations, cursor) = read?;
+        if branches.is_empty() {
+            return Ok(None);
+        }
+        let mut living: HashMap<String, bool> = HashMap::new();
+        let mut sessions = Vec::with_capacity(branches.len());
+        for (mut branch, owner) in branches {
+            let alive = owner.is_some_and(|owner| match living.get(&owner) {
+                Some(alive) => *alive,
+                None => {
+                    let alive = self.alive(&owner);
+                    living.insert(owner, alive);
+                    alive
+                }
+            });
+            branch.status = branch.status.filter(|_| alive);
+            sessions.push(branch);
+        }
+        let all = AskFilter::default();
+        let (permissions, questions) = (self.permissions(&all)?, self.questions(&all)?);
+        let tools = self.read(|conn| tools(conn, &sessions))?;
+        Ok(Some(TreeRows { sessions, reservations, tools, permissions, questions, cursor }))
+    }
+
+    /// What a session used itself, and with all that ever were below it.
+    pub fn usage(&self, session: &SessionId) -> Result<(Usage, Usage), StoreError> {
+        self.read(|conn| ledger::sums(conn, session.as_str()))
+    }
+
+    /// The calls of models that a session runs, or that were cut off.
+    pub fn reservations(&self, session: &SessionId) -> Result<Vec<Reservation>, StoreError> {
+        self.read(|conn| ledger::reservations(conn, Some(session)))
+    }
+
+    /// A session's budget with what is left of it, if it has one.
+    pub fn budget(&self, session: &SessionId) -> Result<Option<BudgetState>, StoreError> {
+        self.read(|conn| {
+            let conn = conn.unchecked_transaction()?;
+            let Some((limit, began)) = ledger::limit(&conn, session.as_str())? else { return Ok(None) };
+            let total = ledger::sums(&conn, session.as_str())?.1;
+            let reserved = ledger::held(&conn, session.as_str(), "")?;
+            Ok(Some(ledger::state(limit, began, &total, reserved)))
+        })
+    }
+}
