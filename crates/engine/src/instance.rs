@@ -45,7 +45,7 @@ impl Instance {
         };
         let place =
             Place { directory: directory.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
-        let agents = agents::agents(&loaded, &output_dir.to_string_lossy());
+        let agents = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
             let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });

@@ -1,0 +1,12 @@
+//! The agent as a client sees it.
+
+#![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
+
+mod abuse;
+mod asks;
+mod editor;
+mod rig;
+mod schema;
+mod sessions;
+mod subagents;
+mod turns;
