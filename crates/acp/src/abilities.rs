@@ -57,7 +57,9 @@ mod tests {
 
     #[test]
     fn what_is_not_announced_is_absent() {
-        for params in [json!({}), json!(null), json!({"clientCapabilities": 5}), json!({"clientCapabilities": {"fs": 1}})] {
+        for params in
+            [json!({}), json!(null), json!({"clientCapabilities": 5}), json!({"clientCapabilities": {"fs": 1}})]
+        {
             assert_eq!(Abilities::of(&params), Abilities::default(), "{params}");
         }
         let all = json!({"capabilities": {

@@ -94,6 +94,7 @@ impl Agent {
             roots: open.roots.clone(),
             disk: local.disk(),
             changes: open.changes.clone(),
+            terminals: open.terminals.clone(),
         }))
     }
 

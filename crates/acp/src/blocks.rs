@@ -70,9 +70,8 @@ fn mentions(text: &str, agents: &[&str]) -> Vec<PromptPart> {
 }
 
 fn part(block: &Value) -> Result<PromptPart, String> {
-    let text = |key: &str| {
-        block[key].as_str().map(str::to_owned).ok_or_else(|| format!("needs {key:?}, which is a text"))
-    };
+    let text =
+        |key: &str| block[key].as_str().map(str::to_owned).ok_or_else(|| format!("needs {key:?}, which is a text"));
     match block["type"].as_str() {
         Some("text") => {
             let text = text("text")?;

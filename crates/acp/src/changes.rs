@@ -1,8 +1,12 @@
-//! What tools wrote, kept until the call that wrote it is shown: an editor wants the whole file before and after.
+//! What tools did and the client has not seen yet: files that they wrote, as an editor wants the whole file before and
+//! after; and terminals, which must not go before they were shown.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::lock;
 
@@ -25,6 +29,31 @@ pub struct Change {
 impl Change {
     fn len(&self) -> usize {
         self.new.len() + self.old.as_ref().map_or(0, String::len)
+    }
+}
+
+/// How long a terminal is kept for a client that does not look.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The terminals of one session that the client was shown. A handle: clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Terminals(Arc<watch::Sender<HashSet<String>>>);
+
+impl Terminals {
+    /// The client was shown one.
+    pub fn shown(&self, id: &str) {
+        self.0.send_modify(|shown| {
+            shown.insert(id.to_owned());
+        });
+    }
+
+    /// Waits until the client was shown one; it need not be remembered then.
+    pub async fn until_shown(&self, id: &str) {
+        let mut shown = self.0.subscribe();
+        let _ = tokio::time::timeout(LOOK, shown.wait_for(|shown| shown.contains(id))).await;
+        self.0.send_modify(|shown| {
+            shown.remove(id);
+        });
     }
 }
 

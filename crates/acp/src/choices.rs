@@ -55,12 +55,8 @@ pub struct Choices {
 impl Choices {
     /// Asks the host.
     pub async fn load(host: &dyn Host, scope: &Scope) -> Result<Self, HostError> {
-        let (agents, providers, default, commands) = futures::join!(
-            host.agents(scope),
-            host.providers(scope),
-            host.default_model(scope),
-            host.commands(scope),
-        );
+        let (agents, providers, default, commands) =
+            futures::join!(host.agents(scope), host.providers(scope), host.default_model(scope), host.commands(scope),);
         let usable = |agent: &Agent| agent.mode != AgentMode::Subagent && agent.hidden != Some(true);
         Ok(Self {
             agents: agents?.into_iter().filter(usable).collect(),
@@ -134,7 +130,9 @@ impl Choices {
             return Ok(());
         }
         if !self.efforts(chosen).any(|known| known == name) {
-            return Err(Error::invalid_params(format!("The model has no effort {name:?}")).with(json!({"effort": name})));
+            return Err(
+                Error::invalid_params(format!("The model has no effort {name:?}")).with(json!({"effort": name}))
+            );
         }
         chosen.effort = Some(name.to_owned());
         Ok(())
@@ -142,7 +140,8 @@ impl Choices {
 
     /// Chooses whatever an option is about.
     pub fn set(&self, can: Abilities, chosen: &mut Chosen, option: &str, value: &Value) -> Result<(), Error> {
-        let unknown = || Error::invalid_params(format!("There is no option {option:?}")).with(json!({"configId": option}));
+        let unknown =
+            || Error::invalid_params(format!("There is no option {option:?}")).with(json!({"configId": option}));
         match (option, value) {
             ("model", Value::String(name)) => self.set_model(chosen, name),
             ("mode", Value::String(name)) => self.set_mode(chosen, name),
@@ -169,8 +168,10 @@ impl Choices {
                     .category(SessionConfigOptionCategory::Model),
             );
         }
-        let mut efforts: Vec<_> =
-            self.efforts(chosen).map(|effort| SessionConfigSelectOption::new(effort.clone(), capital(effort))).collect();
+        let mut efforts: Vec<_> = self
+            .efforts(chosen)
+            .map(|effort| SessionConfigSelectOption::new(effort.clone(), capital(effort)))
+            .collect();
         if !efforts.is_empty() {
             efforts.push(SessionConfigSelectOption::new(DEFAULT_EFFORT, "Default"));
             let current = chosen.effort.clone().unwrap_or_else(|| DEFAULT_EFFORT.to_owned());
@@ -193,8 +194,9 @@ impl Choices {
         }
         if can.booleans {
             options.push(
-                SessionConfigOption::boolean("approve", "Allow without asking", chosen.approve)
-                    .description("Edits and commands run without a question; what a rule denies stays denied".to_owned()),
+                SessionConfigOption::boolean("approve", "Allow without asking", chosen.approve).description(
+                    "Edits and commands run without a question; what a rule denies stays denied".to_owned(),
+                ),
             );
         }
         options
@@ -202,7 +204,9 @@ impl Choices {
 
     /// The same for clients that know modes.
     pub fn modes(&self, chosen: &Chosen) -> Option<SessionModeState> {
-        let mode = |agent: &Agent| SessionMode::new(agent.name.clone(), agent.name.clone()).description(agent.description.clone());
+        let mode = |agent: &Agent| {
+            SessionMode::new(agent.name.clone(), agent.name.clone()).description(agent.description.clone())
+        };
         (!self.agents.is_empty())
             .then(|| SessionModeState::new(chosen.mode.clone(), self.agents.iter().map(mode).collect()))
     }

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::abilities::Abilities;
-use crate::changes::{Change, Changes};
+use crate::changes::{Change, Changes, Terminals};
 use crate::rpc::{Error, Peer, Waits};
 use crate::size;
 
@@ -38,6 +38,8 @@ pub struct Editor {
     pub disk: Arc<dyn Environment>,
     /// Where changes are noted, to be shown.
     pub changes: Changes,
+    /// Which terminals were shown.
+    pub terminals: Terminals,
 }
 
 impl Editor {
@@ -59,9 +61,7 @@ impl Editor {
 
     async fn read(&self, path: &Path) -> Result<Vec<u8>, EnvironmentError> {
         let stored = self.disk.read(path).await;
-        let missing = |error: &EnvironmentError| {
-            matches!(error, EnvironmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
-        };
+        let missing = |error: &EnvironmentError| matches!(error, EnvironmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
         let may_be_text = match &stored {
             Ok(content) => std::str::from_utf8(content).is_ok_and(|text| !text.contains('\0')),
             Err(error) => missing(error),
@@ -110,6 +110,7 @@ impl Editor {
             session: self.session.to_string(),
             id: made.terminal_id,
             directory,
+            shown: self.terminals.clone(),
             released: AtomicBool::new(false),
         })))
     }
@@ -124,10 +125,7 @@ impl Environment for Editor {
         Box::pin(self.write(path, content))
     }
 
-    fn terminal(
-        &self,
-        command: TerminalCommand,
-    ) -> BoxFuture<'_, Result<Option<Box<dyn Terminal>>, EnvironmentError>> {
+    fn terminal(&self, command: TerminalCommand) -> BoxFuture<'_, Result<Option<Box<dyn Terminal>>, EnvironmentError>> {
         Box::pin(self.open(command))
     }
 }
@@ -142,6 +140,7 @@ struct EditorTerminal {
     session: String,
     id: TerminalId,
     directory: PathBuf,
+    shown: Terminals,
     released: AtomicBool,
 }
 
@@ -190,6 +189,8 @@ impl Terminal for EditorTerminal {
     fn release(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if !self.released.swap(true, Ordering::AcqRel) {
+                // Once it is given back it can no longer be put into the call.
+                self.shown.until_shown(&self.id.0).await;
                 release(&self.peer, &self.session, &self.id).await;
             }
         })

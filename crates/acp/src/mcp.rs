@@ -71,7 +71,9 @@ fn remote(server: &Json) -> Result<McpConfig, String> {
 fn pairs(value: &Json) -> Option<IndexMap<String, String>> {
     match value {
         Json::Null => Some(IndexMap::new()),
-        Json::Array(list) => list.iter().map(|item| Some((text(item, "name")?, item["value"].as_str()?.to_owned()))).collect(),
+        Json::Array(list) => {
+            list.iter().map(|item| Some((text(item, "name")?, item["value"].as_str()?.to_owned()))).collect()
+        }
         Json::Object(map) => map.iter().map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect(),
         _ => None,
     }

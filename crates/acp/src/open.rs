@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use agent_client_protocol_schema::v1::{
-    ConfigOptionUpdate, CurrentModeUpdate, SessionNotification, SessionUpdate,
+    ConfigOptionUpdate, CurrentModeUpdate, SessionNotification, SessionUpdate, ToolCallContent,
 };
 use api::{Host, HostError, MessageId, MessageWithParts, Scope, Session, SessionId};
 use serde_json::json;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::abilities::Abilities;
-use crate::changes::Changes;
+use crate::changes::{Changes, Terminals};
 use crate::choices::{Choices, Chosen};
 use crate::lock;
 use crate::rpc::{Growing, Peer};
@@ -35,6 +35,8 @@ pub struct Open {
     pub roots: Vec<PathBuf>,
     /// What its tools write.
     pub changes: Changes,
+    /// The terminals in which its tools run commands.
+    pub terminals: Terminals,
     peer: Peer,
     /// Held while anything of the session is told, so that it is told in order.
     view: tokio::sync::Mutex<View>,
@@ -60,6 +62,7 @@ impl Open {
             roots,
             view: tokio::sync::Mutex::new(View::new(session, abilities, changes.clone())),
             changes,
+            terminals: Terminals::default(),
             peer,
             choices: Mutex::new(choices),
             chosen: Mutex::new(chosen),
@@ -153,8 +156,10 @@ impl Open {
                 Act::Text(session, voice, message, text) => self.text(&session, voice, &message, &text).await,
                 Act::Update(session, update) => tell(&self.peer, &session, *update).await,
                 Act::Progress(session, call, update) => {
+                    let terminal = terminal(&update);
                     let params = SessionNotification::new(session.to_string(), *update);
                     self.peer.tell_latest(format!("{session} {call}"), "session/update", &params).await;
+                    terminal.inspect(|id| self.terminals.shown(id));
                 }
                 other => left.push(other),
             }
@@ -199,7 +204,8 @@ impl Open {
     /// Shows a whole conversation, or only notes that it was shown.
     pub async fn replay(&self, messages: Vec<MessageWithParts>, shown: bool) {
         if shown {
-            let settled = messages.iter().map(|message| MessageWithParts { info: message.info.clone(), parts: Vec::new() });
+            let settled =
+                messages.iter().map(|message| MessageWithParts { info: message.info.clone(), parts: Vec::new() });
             let settled: Vec<MessageWithParts> = settled.collect();
             for message in messages {
                 self.show(|view| view.stored(message, true)).await;
@@ -228,6 +234,15 @@ impl Open {
     pub fn is_telling(&self) -> bool {
         self.view.try_lock().is_err()
     }
+}
+
+/// The terminal that an update shows.
+fn terminal(update: &SessionUpdate) -> Option<String> {
+    let SessionUpdate::ToolCallUpdate(update) = update else { return None };
+    update.fields.content.iter().flatten().find_map(|content| match content {
+        ToolCallContent::Terminal(terminal) => Some(terminal.terminal_id.to_string()),
+        _ => None,
+    })
 }
 
 async fn tell(peer: &Peer, session: &SessionId, update: SessionUpdate) {

@@ -362,6 +362,9 @@ pub fn plan(todos: &[Todo]) -> Plan {
 }
 
 /// An update of a call.
-fn call_update(call: impl Into<String>, fields: agent_client_protocol_schema::v1::ToolCallUpdateFields) -> Box<SessionUpdate> {
+fn call_update(
+    call: impl Into<String>,
+    fields: agent_client_protocol_schema::v1::ToolCallUpdateFields,
+) -> Box<SessionUpdate> {
     Box::new(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.into(), fields)))
 }

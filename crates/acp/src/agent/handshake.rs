@@ -41,8 +41,7 @@ impl Agent {
             .title(SessionTitleCapabilities::new())
             .resume(SessionResumeCapabilities::new())
             .close(SessionCloseCapabilities::new());
-        let auth =
-            AgentAuthCapabilities::new().status(AuthStatusCapabilities::new()).logout(LogoutCapabilities::new());
+        let auth = AgentAuthCapabilities::new().status(AuthStatusCapabilities::new()).logout(LogoutCapabilities::new());
         // Extensions that others have too: messages into a running turn, and prompts that wait for it.
         let extensions = json!({"steering": {"supported": true}, "claudeCode": {"promptQueueing": true}});
         let capabilities = AgentCapabilities::new()

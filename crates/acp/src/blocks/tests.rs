@@ -79,7 +79,10 @@ fn what_is_wrong_is_named() {
     for (blocks, want) in [
         (json!({}), "must be a list"),
         (json!([{"type": "bogus"}]), "prompt[0] has the type"),
-        (json!([{"type": "text", "text": "a"}, {"type": "audio", "mimeType": "audio/wav", "data": "aGk="}]), "prompt[1] is audio"),
+        (
+            json!([{"type": "text", "text": "a"}, {"type": "audio", "mimeType": "audio/wav", "data": "aGk="}]),
+            "prompt[1] is audio",
+        ),
         (json!([{"type": "text"}]), "needs \"text\""),
         (json!([{"type": "image", "mimeType": "image/png", "data": "***"}]), "not base64"),
         (json!([{"type": "image", "mimeType": "image/png"}]), "\"data\" or \"uri\""),

@@ -83,7 +83,11 @@ pub fn parse(line: &[u8]) -> Incoming {
 
 fn not_an_object(text: &str) -> Error {
     let batch = text.trim_start().starts_with('[');
-    Error::invalid_request(if batch { "Batches are not supported: send one message per line" } else { "A message is an object" })
+    Error::invalid_request(if batch {
+        "Batches are not supported: send one message per line"
+    } else {
+        "A message is an object"
+    })
 }
 
 #[cfg(test)]

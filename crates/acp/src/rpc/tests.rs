@@ -54,8 +54,7 @@ fn side(stream: DuplexStream) -> Side {
     let (read, write) = tokio::io::split(stream);
     let (peer, stop) = (Peer::default(), CancellationToken::new());
     let handler = Arc::new(Echo { told: sender });
-    let task =
-        tokio::spawn(run(ByteSource::new(read), ByteSink::new(write), peer.clone(), handler, stop.clone()));
+    let task = tokio::spawn(run(ByteSource::new(read), ByteSink::new(write), peer.clone(), handler, stop.clone()));
     Side { peer, told, stop, task }
 }
 
@@ -69,10 +68,9 @@ const SOON: Waits = Waits::For(Duration::from_secs(20));
 #[tokio::test]
 async fn both_sides_ask_and_tell() {
     let (one, mut other) = pair();
-    let (a, b) = tokio::join!(
-        one.peer.ask::<Value>("echo", &json!({"a": 1}), SOON),
-        other.peer.ask::<Value>("echo", &json!("x".repeat(100_000)), SOON),
-    );
+    let (small, large) = (json!({"a": 1}), json!("x".repeat(100_000)));
+    let (a, b) =
+        tokio::join!(one.peer.ask::<Value>("echo", &small, SOON), other.peer.ask::<Value>("echo", &large, SOON));
     assert_eq!((a.unwrap(), b.unwrap().as_str().unwrap().len()), (json!({"a": 1}), 100_000));
     one.peer.tell("hello", &json!({})).await;
     assert_eq!(other.told.recv().await.unwrap(), "hello");
@@ -98,8 +96,9 @@ async fn a_question_that_is_dropped_is_withdrawn() {
     let (one, _other) = pair();
     let impatient = one.peer.ask::<Value>("wait", &json!({}), Waits::For(Duration::from_millis(10))).await;
     assert!(impatient.unwrap_err().message.contains("not answered"));
-    let dropped = tokio::time::timeout(Duration::from_millis(10), one.peer.ask::<Value>("wait", &json!({}), Waits::Forever));
-    assert!(dropped.await.is_err());
+    let params = json!({});
+    let asked = one.peer.ask::<Value>("wait", &params, Waits::Forever);
+    assert!(tokio::time::timeout(Duration::from_millis(10), asked).await.is_err());
     // Both were told, and have ended: their places are free again.
     for _ in 0..super::MAX_REQUESTS + 10 {
         assert_eq!(one.peer.ask::<Value>("echo", &json!(1), SOON).await.unwrap(), json!(1));

@@ -2,11 +2,15 @@
 //! waits for them.
 
 use agent_client_protocol_schema::v1::{
-    Error, ErrorStopReason, IdleStateUpdate, IdleStopReason, RequiresActionStateUpdate, RunningStateUpdate, SessionCancelCapabilities,
-    SessionUpdate, StateUpdate, SubagentSessionCapabilities, SubagentUpdate, ToolCallStatus, ToolCallUpdateFields,
-    ToolKind,
+    Error, ErrorStopReason, IdleStateUpdate, IdleStopReason, RequiresActionStateUpdate, RunningStateUpdate,
+    SessionCancelCapabilities, SessionUpdate, StateUpdate, SubagentSessionCapabilities, SubagentUpdate, ToolCallStatus,
+    ToolCallUpdateFields, ToolKind,
 };
-use api::{Json, Message, MessageError, Part, PartId, Session, SessionId, SessionStatus, Timestamp, ToolPart, ToolRef, ToolState};
+use api::{
+    Json, Message, MessageError, Part, PartId, Session, SessionId, SessionStatus, Timestamp, ToolPart, ToolRef,
+    ToolState,
+};
+use indexmap::IndexMap;
 use serde_json::json;
 
 use super::stream::Stream;
@@ -29,6 +33,8 @@ pub struct Child {
     agent: String,
     /// The call that waits for it.
     task: Option<PartId>,
+    /// Its calls, oldest first: what each is called, and how far it is.
+    calls: IndexMap<PartId, (char, String)>,
     text: String,
     told: Timestamp,
     cost: f64,
@@ -54,6 +60,7 @@ impl View {
             parent: parent.clone(),
             agent: info.agent.clone().unwrap_or_else(|| "subagent".to_owned()),
             task: None,
+            calls: IndexMap::new(),
             text: String::new(),
             told: 0,
             cost: info.cost.unwrap_or_default().0,
@@ -107,6 +114,7 @@ impl View {
         let state = if *status == SessionStatus::Idle {
             child.stream.rest();
             child.text.clear();
+            child.calls.clear();
             let reason = std::mem::replace(&mut child.end, IdleStopReason::EndTurn);
             StateUpdate::Idle(IdleStateUpdate::new().stop_reason(reason))
         } else {
@@ -145,7 +153,11 @@ impl View {
                 child.text = text.text[start..].to_owned();
                 self.task_told(session, false, acts);
             }
-            Part::Tool(_) | Part::StepFinish(_) => self.task_told(session, true, acts),
+            Part::Tool(tool) => {
+                child.called(tool);
+                self.task_told(session, true, acts);
+            }
+            Part::StepFinish(_) => self.task_told(session, true, acts),
             _ => {}
         }
     }
@@ -168,8 +180,10 @@ impl View {
         let Some(task) = child.task.clone().filter(|_| now || time - child.told >= PACE) else { return };
         child.told = time;
         let parent = child.parent.clone();
-        let stream = if parent == self.root.session { Some(&self.root) } else { self.children.get(&parent).map(|c| &c.stream) };
-        let Some(fields) = stream.and_then(|stream| stream.call(&task)).and_then(|call| self.task_progress(call)) else {
+        let stream =
+            if parent == self.root.session { Some(&self.root) } else { self.children.get(&parent).map(|c| &c.stream) };
+        let Some(fields) = stream.and_then(|stream| stream.call(&task)).and_then(|call| self.task_progress(call))
+        else {
             return;
         };
         if parent == self.root.session {
@@ -188,7 +202,7 @@ impl View {
         let metadata = running.metadata.as_ref()?;
         let child = metadata.get("sessionId").and_then(Json::as_str).and_then(|id| SessionId::parse(id).ok());
         let child = child.and_then(|id| self.children.get(&id));
-        let text = progress_text(metadata.get("summary"), child);
+        let text = child.map(Child::progress).unwrap_or_default();
         let title = running.title.clone().unwrap_or_else(|| "task".to_owned());
         let fields = ToolCallUpdateFields::new()
             .kind(ToolKind::Think)
@@ -236,36 +250,30 @@ impl View {
     }
 }
 
-/// What a subagent has done and says, in a few lines.
-fn progress_text(summary: Option<&Json>, child: Option<&Child>) -> String {
-    let calls = summary.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-    let mut lines = Vec::new();
-    if let Some(child) = child {
-        let mut head = child.agent.clone();
-        if !calls.is_empty() {
-            head += &format!(" · {} call{}", calls.len(), if calls.len() == 1 { "" } else { "s" });
-        }
-        if child.cost > 0.0 {
-            head += &format!(" · ${:.4}", child.cost);
-        }
-        lines.push(head);
-    }
-    for call in &calls[calls.len().saturating_sub(CALLS)..] {
-        let mark = match call["state"]["status"].as_str() {
-            Some("completed") => '●',
-            Some("error") => '✗',
-            _ => '○',
+impl Child {
+    fn called(&mut self, tool: &ToolPart) {
+        let (mark, title) = match &tool.state {
+            ToolState::Completed(done) => ('●', done.title.as_str()),
+            ToolState::Error(_) => ('✗', ""),
+            ToolState::Running(running) => ('○', running.title.as_deref().unwrap_or_default()),
+            ToolState::Pending(_) => ('○', ""),
         };
-        let line = format!(
-            "{mark} {}  {}",
-            call["tool"].as_str().unwrap_or_default(),
-            call["state"]["title"].as_str().unwrap_or_default()
-        );
-        lines.push(size::cut(line.trim_end(), 300));
+        let line = format!("{}  {title}", tool.tool);
+        self.calls.insert(tool.head.id.clone(), (mark, size::cut(line.trim_end(), 300)));
     }
-    if let Some(text) = child.map(|child| child.text.trim()).filter(|text| !text.is_empty()) {
-        lines.push(String::new());
-        lines.push(text.to_owned());
+
+    /// What it has done and says, in a few lines.
+    fn progress(&self) -> String {
+        let count = self.calls.len();
+        let mut head = self.agent.clone();
+        if count > 0 {
+            head += &format!(" · {count} call{}", if count == 1 { "" } else { "s" });
+        }
+        if self.cost > 0.0 {
+            head += &format!(" · ${:.4}", self.cost);
+        }
+        let calls = self.calls.values().skip(count.saturating_sub(CALLS)).map(|(mark, line)| format!("{mark} {line}"));
+        let text = Some(self.text.trim()).filter(|text| !text.is_empty()).map(|text| format!("\n{text}"));
+        [head].into_iter().chain(calls).chain(text).collect::<Vec<_>>().join("\n")
     }
-    lines.join("\n")
 }

@@ -158,7 +158,9 @@ impl Stream {
                 let message = head.message_id.to_string();
                 return acts.push(Act::Text(self.session.clone(), Voice::User, message, text.clone()));
             }
-            Part::Subtask(task) => ContentBlock::Text(TextContent::new(crate::size::cut(&task.prompt, crate::size::TEXT))),
+            Part::Subtask(task) => {
+                ContentBlock::Text(TextContent::new(crate::size::cut(&task.prompt, crate::size::TEXT)))
+            }
             Part::File(_) => match tool::attachment(part) {
                 Some(block) => block,
                 None => return,
@@ -248,10 +250,8 @@ impl Stream {
     /// The id under which the client knows a call, shown now at the latest.
     pub fn call_of(&mut self, wanted: Option<&ToolRef>, acts: &mut Vec<Act>) -> String {
         let Some(wanted) = wanted else { return api::tool_call_id() };
-        let known = self
-            .calls
-            .iter_mut()
-            .find(|(_, call)| call.message == wanted.message_id && call.call_id == wanted.call_id);
+        let known =
+            self.calls.iter_mut().find(|(_, call)| call.message == wanted.message_id && call.call_id == wanted.call_id);
         let Some((id, call)) = known else {
             let call = ToolCall::new(wanted.call_id.clone(), "A call that was not seen");
             acts.push(first(&self.seen_on, call));

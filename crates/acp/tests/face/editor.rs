@@ -45,7 +45,8 @@ async fn what_is_not_saved_is_what_the_agent_sees() {
         {"text": "done"},
     ]);
     client.prompt(&id, &script(steps)).await.unwrap();
-    let done: Vec<Value> = client.kind(&id, "tool_call_update").into_iter().filter(|u| u["status"] == "completed").collect();
+    let done: Vec<Value> =
+        client.kind(&id, "tool_call_update").into_iter().filter(|u| u["status"] == "completed").collect();
     assert_eq!(done[0]["content"][0]["content"]["text"], "in the editor");
     assert_eq!(done[1]["content"][0]["content"]["text"], "only on disk");
     let diff = &done[2]["content"][1];
@@ -64,7 +65,10 @@ async fn an_editor_that_refuses_is_heard() {
         Answer::Error(json!({"code": -32603, "message": "the file is locked"}))
     });
     let id = client.session(&lab).await;
-    client.prompt(&id, &script(json!([{"tools": [["write", {"filePath": "a.txt", "content": "x"}]]}, {"text": "no"}]))).await.unwrap();
+    client
+        .prompt(&id, &script(json!([{"tools": [["write", {"filePath": "a.txt", "content": "x"}]]}, {"text": "no"}])))
+        .await
+        .unwrap();
     let last = client.kind(&id, "tool_call_update").pop().unwrap();
     assert_eq!(last["status"], "failed");
     assert!(last["rawOutput"]["error"].as_str().unwrap().contains("the file is locked"));
@@ -125,12 +129,16 @@ async fn commands_run_in_the_editors_terminals() {
     client.prompt(&id, &script(json!([{"tools": [["bash", {"command": "echo hi"}]]}, {"text": "ran"}]))).await.unwrap();
     let updates = client.kind(&id, "tool_call_update");
     let terminal = json!([{"type": "terminal", "terminalId": "term-1"}]);
-    assert!(updates.iter().any(|update| update["status"] == "in_progress" && update["content"] == terminal), "{updates:#?}");
+    assert!(
+        updates.iter().any(|update| update["status"] == "in_progress" && update["content"] == terminal),
+        "{updates:#?}"
+    );
     let last = updates.last().unwrap();
     assert_eq!((&last["status"], &last["content"]), (&json!("completed"), &terminal));
     let metadata = &last["rawOutput"]["metadata"];
     assert_eq!((&metadata["output"], &metadata["exit"]), (&json!("hi\n"), &json!(3)));
-    let want = ["terminal/create", "terminal/wait_for_exit term-1", "terminal/output term-1", "terminal/release term-1"];
+    let want =
+        ["terminal/create", "terminal/wait_for_exit term-1", "terminal/output term-1", "terminal/release term-1"];
     assert_eq!(*log.lock().unwrap(), want);
     // Another client does not have that terminal.
     let other = lab.client(json!({})).await;

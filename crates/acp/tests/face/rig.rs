@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use trefoil_acp::rpc::{ByteSink, ByteSource};
-use trefoil_acp::{Local, Login, Options};
 use api::{Environment, Host, SessionId};
 use config::{Dirs, Inputs, Trust};
 use engine::Engine;
@@ -16,6 +14,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use trefoil_acp::rpc::{ByteSink, ByteSource};
+use trefoil_acp::{Local, Login, Options};
 
 use super::schema;
 
@@ -128,10 +128,21 @@ struct State {
     said: Vec<Value>,
     answers: Answers,
     unstable: bool,
+    /// What the agent said that the schema does not know.
+    broken: Vec<String>,
+}
+
+impl State {
+    fn check(&mut self, checked: Result<(), String>) {
+        self.broken.extend(checked.err());
+    }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.shared.state.lock().unwrap().broken, Vec::<String>::new());
+        }
         self.reader.abort();
         self.stop.cancel();
     }
@@ -146,6 +157,7 @@ impl Client {
             said: Vec::new(),
             answers: Box::new(|method, _| panic!("the client was asked for {method}")),
             unstable: false,
+            broken: Vec::new(),
         };
         let shared = Arc::new(Shared {
             writer: tokio::sync::Mutex::new(Some(write)),
@@ -210,7 +222,9 @@ impl Client {
 
     /// Hangs up.
     pub async fn hang_up(&self) {
-        self.shared.writer.lock().await.take();
+        if let Some(mut writer) = self.shared.writer.lock().await.take() {
+            let _ = writer.shutdown().await;
+        }
     }
 
     /// Does not read until the guard is dropped.
@@ -265,6 +279,19 @@ impl Client {
         .await;
     }
 
+    /// Waits until the agent has said this, whatever the pieces are.
+    pub async fn until_text(&self, session: &str, text: &str) {
+        let fits = |said: &[Value]| {
+            let of = |message: &&Value| {
+                message["params"]["sessionId"] == session
+                    && message["params"]["update"]["sessionUpdate"] == "agent_message_chunk"
+            };
+            let chunks = said.iter().filter(of).filter_map(|m| m["params"]["update"]["content"]["text"].as_str());
+            chunks.collect::<String>().ends_with(text)
+        };
+        self.until(text, fits).await;
+    }
+
     /// A new session in the lab's project.
     pub async fn session(&self, lab: &Lab) -> String {
         let made = self.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
@@ -304,11 +331,12 @@ impl Shared {
             state.said.push(message.clone());
             let answer = match (message["method"].as_str(), &message["id"]) {
                 (Some(method), Value::Null) => {
-                    schema::notification(method, &message["params"], state.unstable);
+                    let unstable = state.unstable;
+                    state.check(schema::notification(method, &message["params"], unstable));
                     None
                 }
                 (Some(method), id) => {
-                    schema::request(method, &message["params"]);
+                    state.check(schema::request(method, &message["params"]));
                     let (id, params) = (id.clone(), message["params"].clone());
                     Some((id, (state.answers)(method, &params)))
                 }
@@ -319,12 +347,12 @@ impl Shared {
                             None => Ok(message["result"].clone()),
                         };
                         if let Ok(result) = &result {
-                            schema::response(&method, result);
+                            state.check(schema::response(&method, result));
                         }
                         let _ = waiting.send(result);
                     }
                     if let Some(error) = message.get("error") {
-                        schema::check("Error", error);
+                        state.check(schema::check("Error", error));
                     }
                     None
                 }

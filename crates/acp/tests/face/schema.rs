@@ -28,7 +28,13 @@ static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| {
             responses.insert(method.to_owned(), name.clone());
         }
     }
-    Schemas { stable: read(include_str!("../schema/schema.json")), unstable, requests, responses, made: Mutex::default() }
+    Schemas {
+        stable: read(include_str!("../schema/schema.json")),
+        unstable,
+        requests,
+        responses,
+        made: Mutex::default(),
+    }
 });
 
 fn validator(unstable: bool, name: &str) -> &'static Validator {
@@ -40,36 +46,36 @@ fn validator(unstable: bool, name: &str) -> &'static Validator {
     })
 }
 
-fn check_with(unstable: bool, name: &str, value: &Value) {
+type Checked = Result<(), String>;
+
+fn check_with(unstable: bool, name: &str, value: &Value) -> Checked {
     let errors: Vec<String> = validator(unstable, name).iter_errors(value).map(|error| error.to_string()).collect();
-    assert!(errors.is_empty(), "{name} does not allow {value}: {errors:#?}");
+    if errors.is_empty() { Ok(()) } else { Err(format!("{name} does not allow {value}: {errors:#?}")) }
 }
 
-/// Fails unless the value is what the schema calls by that name.
-pub fn check(name: &str, value: &Value) {
-    check_with(true, name, value);
+/// Whether the value is what the schema calls by that name.
+pub fn check(name: &str, value: &Value) -> Checked {
+    check_with(true, name, value)
 }
 
 /// A notification of the agent. A client that announced nothing unstable gets nothing unstable.
-pub fn notification(method: &str, params: &Value, unstable: bool) {
+pub fn notification(method: &str, params: &Value, unstable: bool) -> Checked {
     match method {
         "session/update" => check_with(unstable, "SessionNotification", params),
         "$/cancel_request" => check("CancelRequestNotification", params),
-        other => panic!("the agent tells {other}, which is not in the schema"),
+        other => Err(format!("the agent tells {other}, which is not in the schema")),
     }
 }
 
 /// A request of the agent.
-pub fn request(method: &str, params: &Value) {
+pub fn request(method: &str, params: &Value) -> Checked {
     match SCHEMAS.requests.get(method) {
         Some(name) => check(name, params),
-        None => panic!("the agent asks for {method}, which is not in the schema"),
+        None => Err(format!("the agent asks for {method}, which is not in the schema")),
     }
 }
 
 /// An answer of the agent, by the method that it answers. Older names and extensions have no schema.
-pub fn response(method: &str, result: &Value) {
-    if let Some(name) = SCHEMAS.responses.get(method) {
-        check(name, result);
-    }
+pub fn response(method: &str, result: &Value) -> Checked {
+    SCHEMAS.responses.get(method).map_or(Ok(()), |name| check(name, result))
 }

@@ -191,7 +191,8 @@ async fn a_session_is_loaded_with_everything_that_was_shown() {
 
     let second = lab.client(json!({})).await;
     let before = second.said().len();
-    let loaded = second.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    let loaded =
+        second.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
     assert_eq!(loaded["modes"]["currentModeId"], "build");
     // Every update of the replay is there before the answer.
     let said = second.said();
@@ -201,9 +202,21 @@ async fn a_session_is_loaded_with_everything_that_was_shown() {
         .map(|message| message["params"]["update"]["sessionUpdate"].as_str().unwrap())
         .collect();
     let want = [
-        "user_message_chunk", "agent_thought_chunk", "agent_message_chunk", "tool_call", "tool_call_update", "tool_call",
-        "tool_call_update", "agent_message_chunk", "user_message_chunk", "user_message_chunk", "user_message_chunk",
-        "user_message_chunk", "user_message_chunk", "agent_message_chunk", "plan",
+        "user_message_chunk",
+        "agent_thought_chunk",
+        "agent_message_chunk",
+        "tool_call",
+        "tool_call_update",
+        "tool_call",
+        "tool_call_update",
+        "agent_message_chunk",
+        "user_message_chunk",
+        "user_message_chunk",
+        "user_message_chunk",
+        "user_message_chunk",
+        "user_message_chunk",
+        "agent_message_chunk",
+        "plan",
     ];
     assert_eq!(kinds, want);
     assert_eq!(second.text(&id), first.text(&id));

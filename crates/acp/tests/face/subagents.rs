@@ -20,7 +20,8 @@ async fn a_client_that_can_sees_them_as_sessions() {
     lab.project.write("hello.txt", "hello world\n");
     let client = lab.client(json!({"subagents": {}})).await;
     let id = client.session(&lab).await;
-    let work = json!([{"text": "Reading. ", "tools": [["read", {"filePath": "hello.txt"}]]}, {"text": "Subagent answer"}]);
+    let work =
+        json!([{"text": "Reading. ", "tools": [["read", {"filePath": "hello.txt"}]]}, {"text": "Subagent answer"}]);
     assert_eq!(client.prompt(&id, &task(work)).await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.text(&id), "Delegating. Parent done");
     let said = client.said();
@@ -35,8 +36,12 @@ async fn a_client_that_can_sees_them_as_sessions() {
     assert!(announcement["capabilities"]["cancel"].is_object());
     assert_eq!(client.text(&child), "Reading. Subagent answer");
     assert_eq!(client.kind(&child, "tool_call")[0]["name"], "read");
-    let states: Vec<Value> =
-        client.kind(&id, "subagent_update").iter().map(|update| update["state"]["state"].clone()).filter(|s| !s.is_null()).collect();
+    let states: Vec<Value> = client
+        .kind(&id, "subagent_update")
+        .iter()
+        .map(|update| update["state"]["state"].clone())
+        .filter(|s| !s.is_null())
+        .collect();
     assert_eq!((states.first(), states.last()), (Some(&json!("running")), Some(&json!("idle"))));
     // Whoever loads the session later sees the same.
     let other = lab.client(json!({"subagents": {}})).await;
@@ -66,13 +71,18 @@ async fn one_of_them_can_be_cancelled_alone() {
     let lab = Lab::new();
     let client = lab.client(json!({"subagents": {}})).await;
     let id = client.session(&lab).await;
-    let answer = client.start("session/prompt", prompt(&id, &task(json!([{"chunks": 1000, "chunk_delay_ms": 20}])))).await;
-    client.until("the subagent's text", |said| {
-        child_of(said).is_some_and(|child| {
-            said.iter().any(|m| m["params"]["sessionId"] == *child && m["params"]["update"]["sessionUpdate"] == "agent_message_chunk")
+    let answer =
+        client.start("session/prompt", prompt(&id, &task(json!([{"chunks": 1000, "chunk_delay_ms": 20}])))).await;
+    client
+        .until("the subagent's text", |said| {
+            child_of(said).is_some_and(|child| {
+                said.iter().any(|m| {
+                    m["params"]["sessionId"] == *child
+                        && m["params"]["update"]["sessionUpdate"] == "agent_message_chunk"
+                })
+            })
         })
-    })
-    .await;
+        .await;
     let child = child_of(&client.said()).unwrap();
     client.tell("session/cancel", json!({"sessionId": child})).await;
     assert_eq!(answer.await.unwrap().unwrap()["stopReason"], "end_turn");
@@ -98,7 +108,8 @@ async fn for_other_clients_the_call_tells_what_they_do() {
     let updates = client.kind(&id, "tool_call_update");
     let progress: Vec<&Value> = updates.iter().filter(|update| update["status"] == "in_progress").collect();
     assert!(progress.iter().all(|update| update["kind"] == "think"));
-    let texts: Vec<&str> = progress.iter().filter_map(|update| update["content"][0]["content"]["text"].as_str()).collect();
+    let texts: Vec<&str> =
+        progress.iter().filter_map(|update| update["content"][0]["content"]["text"].as_str()).collect();
     assert!(texts.iter().any(|text| text.contains("Reading")), "{texts:?}");
     assert!(texts.iter().any(|text| text.contains("● read  hello.txt")), "{texts:?}");
     let running = progress.iter().find(|update| update["rawOutput"]["metadata"]["sessionId"].is_string()).unwrap();
