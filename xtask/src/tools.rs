@@ -27,6 +27,7 @@ pub fn install() -> Result<()> {
     let target = cargo::target();
     peer::install(&target)?;
     peer::schemathesis(&target)?;
+    peer::acp_python(&target)?;
     Ok(())
 }
 

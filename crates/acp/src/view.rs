@@ -191,10 +191,10 @@ impl View {
             EventBody::SessionCreated { info, .. } => self.born(info, &mut acts),
             EventBody::SessionUpdated { session_id, info } => self.session(session_id, info, &mut acts),
             EventBody::SessionStatus { session_id, status } => self.status(session_id, status, &mut acts),
-            EventBody::SessionError { session_id: Some(session_id), error: Some(error) } => {
-                if self.shows(session_id).is_some() && !matches!(error, api::MessageError::MessageAbortedError(_)) {
-                    self.notice(session_id, NoticeSeverity::Error, error.message(), &mut acts);
-                }
+            EventBody::SessionError { session_id: Some(session_id), error: Some(error) }
+                if !matches!(error, api::MessageError::MessageAbortedError(_)) =>
+            {
+                self.notice(session_id, NoticeSeverity::Error, error.message(), &mut acts);
             }
             EventBody::SessionCompacted { session_id } => {
                 if let Some(session) = self.shows(session_id).filter(|_| self.abilities.compaction) {

@@ -5,6 +5,7 @@
 mod abuse;
 mod asks;
 mod editor;
+mod replay;
 mod rig;
 mod schema;
 mod sessions;

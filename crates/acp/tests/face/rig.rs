@@ -83,11 +83,16 @@ impl Lab {
 }
 
 pub fn open(project: &TempProject) -> Engine {
+    open_with(project, [("demo".to_owned(), Arc::new(llm::Script::demo()))])
+}
+
+/// With these models.
+pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (String, Arc<llm::Script>)>) -> Engine {
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
     let store = store::Store::open(&dirs.data.join("trefoil.db")).unwrap();
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };
-    let scripts = [("demo".to_owned(), Arc::new(llm::Script::demo()))].into_iter().collect();
+    let scripts = scripts.into_iter().collect();
     let llm = llm::Llm::new("trefoil/test");
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
     let (question_tool, careful) = (true, true);
