@@ -164,13 +164,14 @@ impl View {
         }
     }
 
-    /// Shows what is stored: the whole conversation, or what may be missing of it.
+    /// Shows what is stored: the whole conversation, or what may be missing of it. Text that is still being written is left to
+    /// the events: they begin with all of it, and what is stored may lag behind.
     pub fn stored(&mut self, message: MessageWithParts, replay: bool) -> Vec<Act> {
         let mut acts = Vec::new();
         let session = message.info.session_id().clone();
         self.message(&session, &message.info);
-        for part in message.parts {
-            self.part(&session, &part, replay, &mut acts);
+        for part in message.parts.iter().filter(|part| !stream::is_growing(part)) {
+            self.part(&session, part, replay, &mut acts);
         }
         acts
     }
