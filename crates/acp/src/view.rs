@@ -156,11 +156,15 @@ impl View {
         self.ended.as_ref()
     }
 
-    /// Everything up to this message counts as shown.
+    /// What is settled of a conversation counts as shown.
     pub fn skip(&mut self, messages: &[MessageWithParts]) {
-        let settled = messages.iter().take_while(|message| stream::is_settled(message)).last();
-        if let Some(last) = settled {
-            self.root.settle(last.info.id());
+        let settled = messages.iter().take_while(|message| stream::is_settled(message));
+        let (count, last) = settled.fold((0, None), |(count, _), message| (count + 1, Some(message.info.id())));
+        if let Some(last) = last {
+            self.root.settle(last);
+        }
+        if count == messages.len() {
+            self.root.rest();
         }
     }
 
