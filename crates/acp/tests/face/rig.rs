@@ -345,7 +345,7 @@ impl Shared {
         let answer = {
             let mut state = self.state.lock().unwrap();
             state.said.push(message.clone());
-            let answer = match (message["method"].as_str(), &message["id"]) {
+            match (message["method"].as_str(), &message["id"]) {
                 (Some(method), Value::Null) => {
                     let unstable = state.unstable;
                     state.check(schema::notification(method, &message["params"], unstable));
@@ -372,8 +372,7 @@ impl Shared {
                     }
                     None
                 }
-            };
-            answer
+            }
         };
         self.news.notify_waiters();
         match answer {

@@ -96,7 +96,7 @@ impl Agent {
 
     fn until(&mut self, fits: impl Fn(&Value) -> bool) {
         loop {
-            let message = self.lines.recv_timeout(WAIT).expect("the agent says nothing");
+            let message = self.lines.recv_timeout(WAIT).unwrap_or_else(|_| panic!("the agent says nothing"));
             let found = fits(&message["params"]["update"]);
             self.updates.push(message);
             if found {
@@ -126,7 +126,7 @@ impl Agent {
         let (sender, ended) = mpsc::channel();
         let mut child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
         std::thread::spawn(move || sender.send(child.wait()));
-        ended.recv_timeout(WAIT).expect("the agent did not end").unwrap()
+        ended.recv_timeout(WAIT).unwrap_or_else(|_| panic!("the agent did not end")).unwrap()
     }
 }
 

@@ -1,14 +1,5 @@
 //! The official Rust SDK lives through a session.
 
-#![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
-
-#[path = "face/rig.rs"]
-#[expect(dead_code, reason = "the other test uses the rest")]
-mod rig;
-#[path = "face/schema.rs"]
-#[expect(dead_code, reason = "the other test uses the rest")]
-mod schema;
-
 use std::sync::{Arc, Mutex};
 
 use agent_client_protocol::schema::ProtocolVersion;
@@ -23,7 +14,7 @@ use agent_client_protocol::{Agent, ByteStreams, Client};
 use serde_json::{Value, json};
 use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
 
-use rig::{Lab, script};
+use crate::rig::{Lab, script};
 
 type Updates = Arc<Mutex<Vec<SessionNotification>>>;
 
