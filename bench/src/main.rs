@@ -92,6 +92,7 @@ impl Probe {
             inputs: Inputs { directory, home, dirs, env, trust: Trust::All },
             scripts: [("demo".to_owned(), Arc::new(llm::Script::demo()))].into_iter().collect(),
             question_tool: false,
+            careful: false,
             version: "0".to_owned(),
         })?;
         Ok(Self { engine, store, scope })

@@ -28,6 +28,7 @@ pub fn install() -> Result<()> {
     peer::install(&target)?;
     peer::schemathesis(&target)?;
     peer::mcp_servers(&target)?;
+    peer::acp_python(&target)?;
     Ok(())
 }
 

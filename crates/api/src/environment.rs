@@ -1,10 +1,11 @@
-//! The seam through which tools touch files: the disk, or an editor's unsaved buffers.
+//! The seam through which tools touch files and run commands: the disk and our own processes, or an editor's unsaved
+//! buffers and terminals.
 
 use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
 
-/// Why a file could not be read or written.
+/// Why a file could not be read or written, or a command not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// The operating system said no.
@@ -18,17 +19,72 @@ pub enum EnvironmentError {
     /// The other side said no.
     #[error("{path}: {message}")]
     Refused {
-        /// The file.
+        /// The file, or the directory of the command.
         path: PathBuf,
         /// What it said.
         message: String,
     },
 }
 
-/// Files as the session sees them. A face binds one to a session (an editor's buffers); without one it is the disk.
+/// Files as the session sees them, and terminals that its human sees. A face binds one to a session (an editor's); without
+/// one it is the disk, and commands run in our own processes.
 pub trait Environment: Send + Sync {
     /// The whole content of a file.
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>>;
     /// Replaces the whole content of a file, making its directories.
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>>;
+    /// Starts a command in a terminal of its own; nothing if there are no terminals here.
+    fn terminal(
+        &self,
+        _command: TerminalCommand,
+    ) -> BoxFuture<'_, Result<Option<Box<dyn Terminal>>, EnvironmentError>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+/// A command for a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminalCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Where it runs, absolute.
+    pub directory: PathBuf,
+    /// Further variables.
+    pub env: Vec<(String, String)>,
+    /// How much of its output is kept: the end.
+    pub max_bytes: usize,
+}
+
+/// How a command in a terminal ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TerminalExit {
+    /// Its exit code, if it ended by itself.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<String>,
+}
+
+/// What a command in a terminal printed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TerminalOutput {
+    /// The text.
+    pub text: String,
+    /// Whether its beginning is missing.
+    pub truncated: bool,
+}
+
+/// A terminal somewhere else. It is given back with [`release`](Self::release), or when it is dropped.
+pub trait Terminal: Send + Sync {
+    /// The name by which its face shows it.
+    fn id(&self) -> &str;
+    /// Waits for the end of its command.
+    fn wait(&self) -> BoxFuture<'_, Result<TerminalExit, EnvironmentError>>;
+    /// What it printed so far.
+    fn output(&self) -> BoxFuture<'_, Result<TerminalOutput, EnvironmentError>>;
+    /// Ends its command.
+    fn kill(&self) -> BoxFuture<'_, Result<(), EnvironmentError>>;
+    /// Gives it back.
+    fn release(&self) -> BoxFuture<'_, ()>;
 }

@@ -35,7 +35,7 @@ pub use catalog::{
     ProjectIcon, ProjectTime, Provider, ProviderSource,
 };
 pub use credential::{ApiCredential, Credential, OAuthCredential, WellKnownCredential};
-pub use environment::{Environment, EnvironmentError};
+pub use environment::{Environment, EnvironmentError, Terminal, TerminalCommand, TerminalExit, TerminalOutput};
 pub use error::{ApiErrorData, MessageError, NoData, ProviderAuthData, StructuredOutputData, TextData};
 pub use event::{Event, EventBody, OtherEvent, SessionStatus};
 pub use feed::{Cursor, Frame, WatchItem, WatchScope};

@@ -34,6 +34,8 @@ pub enum Command {
     },
     /// Serve OpenCode's API over HTTP: for its SDK, its terminal client and everything else that speaks it.
     Serve(Serve),
+    /// Be the agent of an editor: speak the Agent Client Protocol on standard input and output.
+    Acp(Acp),
     /// List, show, export, import or delete sessions.
     Session {
         /// Where they are.
@@ -277,6 +279,20 @@ pub struct Serve {
     /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
+}
+
+/// An editor's agent.
+#[derive(Debug, Clone, Args)]
+pub struct Acp {
+    /// Where the work is done.
+    #[command(flatten)]
+    pub remote: Remote,
+    /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
+    #[arg(long, value_name = "FILE", conflicts_with = "attach")]
+    pub script: Option<PathBuf>,
+    /// Ask for the key of a model provider in this terminal and store it, instead of being an agent. Editors do this.
+    #[arg(long, conflicts_with = "attach")]
+    pub login: bool,
 }
 
 /// What to do with sessions.

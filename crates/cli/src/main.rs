@@ -1,6 +1,7 @@
 //! `trefoil`: the command line. The only crate that reads the environment, the arguments and the current directory, and
 //! the only one that prints.
 
+mod acp;
 mod agent;
 mod args;
 mod config_cmd;
@@ -10,6 +11,7 @@ mod exit;
 mod import;
 mod interrupt;
 mod log;
+mod login;
 mod mcp;
 mod models;
 mod picture;
@@ -83,6 +85,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     match &cli.command {
         Command::Config(args) => return config_cmd::command(args, &world),
         Command::Doctor { json } => return doctor::command(&world, *json),
+        Command::Acp(args) if args.login => return login::login(&world),
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
@@ -101,6 +104,7 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
             return perform_run(&args, &world).await;
         }
         Command::Serve(args) => return serve::serve(args, world).await,
+        Command::Acp(args) => return acp::acp(args, world).await,
         Command::Trust(args) => return trust::command(args, world, Interrupt::listen()?.token).await,
         _ => {}
     }
@@ -193,6 +197,7 @@ async fn query(
         Command::Run(_)
         | Command::Demo { .. }
         | Command::Serve(_)
+        | Command::Acp(_)
         | Command::Trust(_)
         | Command::Config(_)
         | Command::Doctor { .. }

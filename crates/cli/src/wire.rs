@@ -120,6 +120,15 @@ pub struct Local {
 
 /// Opens the journal and starts the engine; needs a runtime. `script` plays instead of a model.
 pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow::Result<Local> {
+    open_with(world, script, question_tool, false)
+}
+
+/// The same for an editor: edits and commands are asked for, unless the configuration says otherwise.
+pub fn open_careful(world: &World, script: Option<&Path>) -> anyhow::Result<Local> {
+    open_with(world, script, true, true)
+}
+
+fn open_with(world: &World, script: Option<&Path>, question_tool: bool, careful: bool) -> anyhow::Result<Local> {
     let mut scripts = indexmap::IndexMap::new();
     if let Some(path) = script {
         scripts.insert("file".to_string(), Arc::new(read_script(&world.directory.join(path))?));
@@ -140,6 +149,7 @@ pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow
         inputs: world.inputs(),
         scripts,
         question_tool,
+        careful,
         version: env!("CARGO_PKG_VERSION").to_string(),
     })?;
     Ok(Local { engine, store })

@@ -7,11 +7,18 @@ use indexmap::IndexMap;
 /// The agent of a prompt that names none, unless the configuration does.
 pub(crate) const DEFAULT_AGENT: &str = "build";
 
-/// All agents by name, in the order in which they are listed: the default first, then by name.
-pub(crate) fn agents(loaded: &Loaded, output_dir: &str) -> IndexMap<String, Agent> {
+/// What a careful engine asks for.
+const CAREFUL: [&str; 2] = ["edit", "bash"];
+
+/// All agents by name, in the order in which they are listed: the default first, then by name. With `careful` the built-in
+/// rules allow neither edits nor commands without a question; the configuration may.
+pub(crate) fn agents(loaded: &Loaded, output_dir: &str, careful: bool) -> IndexMap<String, Agent> {
     let mut all: IndexMap<String, Agent> = builtin(output_dir).into_iter().map(|a| (a.name.clone(), a)).collect();
     let global = loaded.config.permission.clone().unwrap_or_default();
     for agent in all.values_mut() {
+        if careful {
+            ask_first(&mut agent.permission);
+        }
         agent.permission.extend(global.iter().cloned());
     }
     for entry in &loaded.agents {
@@ -19,7 +26,7 @@ pub(crate) fn agents(loaded: &Loaded, output_dir: &str) -> IndexMap<String, Agen
             all.shift_remove(&entry.name);
             continue;
         }
-        let agent = all.entry(entry.name.clone()).or_insert_with(|| custom(&entry.name, &global, output_dir));
+        let agent = all.entry(entry.name.clone()).or_insert_with(|| custom(&entry.name, &global, output_dir, careful));
         apply(agent, &entry.config);
     }
     // Whatever else is refused, the agent may read the output that we told it to read.
@@ -36,6 +43,15 @@ pub(crate) fn agents(loaded: &Loaded, output_dir: &str) -> IndexMap<String, Agen
 pub(crate) fn default_name(loaded: &Loaded, agents: &IndexMap<String, Agent>) -> String {
     let usable = |name: &&String| agents.get(*name).is_some_and(|a| a.mode != AgentMode::Subagent);
     loaded.config.default_agent.as_ref().filter(usable).cloned().unwrap_or_else(|| DEFAULT_AGENT.to_owned())
+}
+
+/// What would be allowed is asked; what is denied stays denied.
+fn ask_first(rules: &mut Ruleset) {
+    for permission in CAREFUL {
+        if api::evaluate(rules.iter(), permission, "*") == Action::Allow {
+            rules.push(Rule::new(permission, "*", Action::Ask));
+        }
+    }
 }
 
 fn defaults(output_dir: &str) -> Ruleset {
@@ -74,9 +90,12 @@ fn blank(name: &str, mode: AgentMode, output_dir: &str) -> Agent {
     }
 }
 
-fn custom(name: &str, global: &Ruleset, output_dir: &str) -> Agent {
+fn custom(name: &str, global: &Ruleset, output_dir: &str, careful: bool) -> Agent {
     let mut agent = blank(name, AgentMode::All, output_dir);
     agent.native = Some(false);
+    if careful {
+        ask_first(&mut agent.permission);
+    }
     agent.permission.extend(global.iter().cloned());
     agent
 }

@@ -56,7 +56,7 @@ impl Instance {
             sandboxes: Vec::new(),
         };
         let place = Place { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
-        let agents = agents::agents(&loaded, &output_dir.to_string_lossy());
+        let agents = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
             let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });

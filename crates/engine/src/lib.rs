@@ -88,6 +88,8 @@ pub struct Options {
     pub scripts: IndexMap<String, Arc<Script>>,
     /// Whether somebody is there who can answer the `question` tool.
     pub question_tool: bool,
+    /// Whether edits and commands are asked for, unless the configuration says otherwise: somebody sits there and watches.
+    pub careful: bool,
     /// The version that new sessions carry.
     pub version: String,
 }
@@ -105,6 +107,7 @@ pub(crate) struct Inner {
     pub(crate) inputs: config::Inputs,
     pub(crate) scripts: IndexMap<String, Arc<Script>>,
     pub(crate) question_tool: bool,
+    pub(crate) careful: bool,
     pub(crate) version: String,
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
@@ -141,6 +144,7 @@ impl Engine {
             inputs: options.inputs,
             scripts: options.scripts,
             question_tool: options.question_tool,
+            careful: options.careful,
             version: options.version,
             instances: Mutex::default(),
             environments: Mutex::default(),

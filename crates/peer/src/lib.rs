@@ -1,5 +1,5 @@
-//! Programs of others that Trefoil is tested and compared with: OpenCode, its SDK and MCP servers from npm, Schemathesis from
-//! PyPI. Without dependencies, because `xtask` builds it before everything else.
+//! Programs of others that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP and MCP servers from npm,
+//! Schemathesis and ACP's SDK from PyPI. Without dependencies, because `xtask` builds it before everything else.
 
 use std::fs::File;
 use std::io::{Error, Result};
@@ -65,10 +65,19 @@ pub fn mcp_servers(target: &Path) -> Result<PathBuf> {
 
 /// Installs Schemathesis below the target folder, unless it is there; gives the path of its program.
 pub fn schemathesis(target: &Path) -> Result<PathBuf> {
-    let folder = target.join("schemathesis");
-    let list = sources().join("requirements.txt");
-    let _lock = lock(&folder)?;
-    once(&folder, &list, || {
+    Ok(python(&target.join("schemathesis"), "requirements.txt")?.join("schemathesis"))
+}
+
+/// Installs the official Python SDK of ACP below the target folder, unless it is there; gives the Python that has it.
+pub fn acp_python(target: &Path) -> Result<PathBuf> {
+    Ok(python(&target.join("acp-python"), "acp-requirements.txt")?.join("python"))
+}
+
+/// Installs what a list names into a folder, unless it is there; gives the folder of its programs.
+fn python(folder: &Path, list: &str) -> Result<PathBuf> {
+    let list = sources().join(list);
+    let _lock = lock(folder)?;
+    once(folder, &list, || {
         let mut venv = Command::new("python3");
         venv.args(["-m", "venv", "--clear"]).arg(folder.join("venv"));
         run(venv, "install Python 3 with its venv module (Debian: python3-venv)")?;
@@ -76,7 +85,7 @@ pub fn schemathesis(target: &Path) -> Result<PathBuf> {
         pip.args(["install", "--quiet", "--no-deps", "--disable-pip-version-check", "--requirement"]).arg(&list);
         run(pip, "install Python 3 with its venv module (Debian: python3-venv)")
     })?;
-    Ok(folder.join("venv/bin/schemathesis"))
+    Ok(folder.join("venv/bin"))
 }
 
 /// Makes a folder, and keeps others of us out of it.

@@ -4,6 +4,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
+use api::JsonMap;
 use exec::bash::Parsed;
 use exec::{End, Spec};
 use schemars::JsonSchema;
@@ -15,6 +16,8 @@ use crate::path;
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 use crate::truncate::{self, Total, truncate};
 use crate::write::object;
+
+mod terminal;
 
 /// The longest time that a call can ask for.
 const MAX_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
@@ -63,6 +66,9 @@ impl TypedTool for Bash {
         };
         let workdir = path::locate(&ctx, input.workdir.as_deref().unwrap_or("."))?;
         path::confirm(&ctx, &Vec::from_iter(workdir.leave_for_folder()))?;
+        if let Some(terminal) = terminal::open(&ctx, &input.command, &workdir.real).await? {
+            return terminal::run(terminal, input.command, timeout, &ctx).await;
+        }
         let mut spec = Spec::shell(&ctx.options.shell, &input.command, &workdir.real);
         spec.env = ctx.options.shell_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
         spec.timeout = Some(timeout);
@@ -82,13 +88,18 @@ impl TypedTool for Bash {
             End::Exited(code) => Some(code),
             _ => None,
         };
-        let mut output = if text.is_empty() { "(no output)".to_owned() } else { text.clone() };
-        if let Some(note) = note(outcome.end, timeout) {
-            output.push_str(&format!("\n\n<shell_metadata>\n{note}\n</shell_metadata>"));
-        }
         let metadata = object(json!({"output": text, "exit": exit, "truncated": truncated}));
-        Ok(Output { title: input.command, output, metadata, ..Output::default() })
+        Ok(result(input.command, &text, note(outcome.end, timeout), metadata))
     }
+}
+
+/// The outcome of a command: what it printed, and a note if the end was not its own.
+fn result(command: String, text: &str, note: Option<String>, metadata: JsonMap) -> Output {
+    let mut output = if text.is_empty() { "(no output)".to_owned() } else { text.to_owned() };
+    if let Some(note) = note {
+        output.push_str(&format!("\n\n<shell_metadata>\n{note}\n</shell_metadata>"));
+    }
+    Output { title: command, output, metadata, ..Output::default() }
 }
 
 /// The needs for folders outside the workspace: the working directory, the paths of known commands, redirects. False if a

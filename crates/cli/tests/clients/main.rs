@@ -1,9 +1,10 @@
 //! The server with clients that others wrote: OpenCode's SDK, its terminal client, its `run`; with a generator of requests
-//! made from our own description; and with clients that mean no good.
+//! made from our own description; and with clients that mean no good. And the agent with the SDKs of ACP.
 
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod abuse;
+mod acp;
 mod generator;
 mod refused;
 mod rig;

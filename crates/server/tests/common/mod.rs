@@ -149,6 +149,7 @@ fn open(project: &TempProject, more: &[(&str, &str)]) -> Engine {
         inputs,
         scripts,
         question_tool: true,
+        careful: false,
         version: "0.0.0".to_owned(),
     };
     Engine::open(options).unwrap()

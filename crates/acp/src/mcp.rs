@@ -1,0 +1,123 @@
+//! The MCP servers that a client wants a session to use.
+
+use api::{Json, McpConfig};
+use indexmap::IndexMap;
+
+use crate::rpc::Error;
+
+/// The most servers of one session.
+const MAX_SERVERS: usize = 100;
+
+/// Reads `mcpServers`, in the current form and in those of older clients: `type` `local` or `remote`, a command as a list.
+pub fn servers(given: Option<&Json>) -> Result<IndexMap<String, McpConfig>, Error> {
+    let list = match given {
+        None | Some(Json::Null) => return Ok(IndexMap::new()),
+        Some(Json::Array(list)) => list,
+        Some(_) => return Err(Error::invalid_params("mcpServers must be a list")),
+    };
+    if list.len() > MAX_SERVERS {
+        return Err(Error::invalid_params(format!("A session has at most {MAX_SERVERS} MCP servers")));
+    }
+    let mut servers = IndexMap::new();
+    for (index, server) in list.iter().enumerate() {
+        let at = |what: &str| Error::invalid_params(format!("mcpServers[{index}]{what}"));
+        let name = text(server, "name").ok_or_else(|| at(".name must be a text"))?;
+        let config = match server["type"].as_str() {
+            None | Some("stdio" | "local") => local(server).map_err(|what| at(&what))?,
+            Some("http" | "sse" | "remote") => remote(server).map_err(|what| at(&what))?,
+            Some(other) => return Err(at(&format!(".type {other:?} is not supported; use stdio, http or sse"))),
+        };
+        if servers.insert(name.clone(), config).is_some() {
+            return Err(at(&format!(".name {name:?} is there twice")));
+        }
+    }
+    Ok(servers)
+}
+
+fn text(value: &Json, key: &str) -> Option<String> {
+    value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn texts(value: &Json) -> Option<Vec<String>> {
+    match value {
+        Json::Null => Some(Vec::new()),
+        Json::Array(list) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    }
+}
+
+fn local(server: &Json) -> Result<McpConfig, String> {
+    let mut command = match &server["command"] {
+        Json::String(command) => vec![command.clone()],
+        list => texts(list).ok_or(".command must be a text or a list of texts")?,
+    };
+    command.extend(texts(&server["args"]).ok_or(".args must be a list of texts")?);
+    if command.first().is_none_or(String::is_empty) {
+        return Err(".command is empty".to_owned());
+    }
+    let environment = pairs(&server["env"]).ok_or(".env must be a list of {name, value}")?;
+    let environment = (!environment.is_empty()).then_some(environment);
+    Ok(McpConfig::Local { command, cwd: None, environment, enabled: None, timeout: None })
+}
+
+fn remote(server: &Json) -> Result<McpConfig, String> {
+    let url = text(server, "url").filter(|url| url::Url::parse(url).is_ok()).ok_or(".url must be an address")?;
+    let headers = pairs(&server["headers"]).ok_or(".headers must be a list of {name, value}")?;
+    let headers = (!headers.is_empty()).then_some(headers);
+    Ok(McpConfig::Remote { url, enabled: None, headers, oauth: None, timeout: None })
+}
+
+/// `[{name, value}]`, or an object.
+fn pairs(value: &Json) -> Option<IndexMap<String, String>> {
+    match value {
+        Json::Null => Some(IndexMap::new()),
+        Json::Array(list) => {
+            list.iter().map(|item| Some((text(item, "name")?, item["value"].as_str()?.to_owned()))).collect()
+        }
+        Json::Object(map) => map.iter().map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn servers_of_every_age() {
+        let list = json!([
+            {"name": "a", "command": "/bin/a", "args": ["-x"], "env": [{"name": "K", "value": "v"}]},
+            {"name": "b", "type": "local", "command": ["bun", "x", "pkg"], "args": [], "env": []},
+            {"name": "c", "type": "http", "url": "https://c.example/mcp", "headers": [{"name": "H", "value": "1"}]},
+            {"name": "d", "type": "sse", "url": "https://d.example", "headers": []},
+            {"name": "e", "type": "remote", "url": "https://e.example", "headers": {"H": "1"}},
+        ]);
+        let servers = servers(Some(&list)).unwrap();
+        assert_eq!(servers.keys().collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
+        let McpConfig::Local { command, environment, .. } = &servers["a"] else { panic!("not local") };
+        assert_eq!((command.join(" "), environment.as_ref().unwrap()["K"].as_str()), ("/bin/a -x".to_owned(), "v"));
+        assert!(matches!(&servers["b"], McpConfig::Local { command, .. } if command.len() == 3));
+        assert!(matches!(&servers["e"], McpConfig::Remote { headers: Some(headers), .. } if headers["H"] == "1"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (list, want) in [
+            (json!({}), "must be a list"),
+            (json!([{"command": "x"}]), "mcpServers[0].name"),
+            (json!([{"name": "a"}]), ".command"),
+            (json!([{"name": "a", "command": ""}]), ".command is empty"),
+            (json!([{"name": "a", "command": "x", "args": [1]}]), ".args"),
+            (json!([{"name": "a", "command": "x", "env": [{"name": 1}]}]), ".env"),
+            (json!([{"name": "a", "type": "http", "url": "nope"}]), ".url"),
+            (json!([{"name": "a", "type": "acp"}]), "not supported"),
+            (json!([{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]), "twice"),
+            (json!([5]), "mcpServers[0].name"),
+        ] {
+            let error = servers(Some(&list)).unwrap_err();
+            assert!(error.message.contains(want), "{list}: {error}");
+        }
+        assert!(servers(None).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,252 @@
+//! A tool call as an editor shows it. Pure.
+
+use std::path::{Path, PathBuf};
+
+use agent_client_protocol_schema::v1::{
+    Content, ContentBlock, Diff, ImageContent, ResourceLink, Terminal, TextContent, ToolCall, ToolCallContent,
+    ToolCallLocation, ToolCallStatus, ToolCallUpdateFields, ToolKind,
+};
+use api::{Json, JsonMap, Part, ToolPart, ToolState};
+use serde_json::json;
+
+use crate::changes::{Change, Changes};
+use crate::{patch, size};
+
+/// The most files of one call that are shown with their changes.
+const MAX_DIFFS: usize = 50;
+
+/// What kind of work a tool does.
+pub fn kind(tool: &str) -> ToolKind {
+    match tool {
+        "bash" => ToolKind::Execute,
+        "webfetch" | "websearch" => ToolKind::Fetch,
+        "edit" | "write" | "apply_patch" => ToolKind::Edit,
+        "grep" | "glob" => ToolKind::Search,
+        "read" | "list" => ToolKind::Read,
+        "task" => ToolKind::Think,
+        _ => ToolKind::Other,
+    }
+}
+
+/// A call, and where it is made.
+pub struct Shown<'a> {
+    /// The call.
+    pub part: &'a ToolPart,
+    /// The session's directory.
+    pub directory: &'a Path,
+    /// It happens now, so that terminals of the editor are still there.
+    pub live: bool,
+}
+
+impl Shown<'_> {
+    /// The first word about a call.
+    pub fn call(&self) -> ToolCall {
+        ToolCall::new(self.part.head.id.to_string(), self.title())
+            .name(self.part.tool.clone())
+            .kind(kind(&self.part.tool))
+            .status(ToolCallStatus::Pending)
+            .locations(self.locations())
+            .raw_input(self.raw_input())
+    }
+
+    /// What is known of a call that has begun or ended. Everything is in it, so that a newer one can replace an older one.
+    pub fn fields(&self, changes: &Changes) -> ToolCallUpdateFields {
+        let fields = ToolCallUpdateFields::new()
+            .kind(kind(&self.part.tool))
+            .title(self.title())
+            .locations(self.locations())
+            .raw_input(self.raw_input());
+        match &self.part.state {
+            ToolState::Pending(_) => fields.status(ToolCallStatus::Pending),
+            ToolState::Running(running) => {
+                let content = running.metadata.as_ref().map(|metadata| self.progress(metadata)).unwrap_or_default();
+                let fields = fields.status(ToolCallStatus::InProgress);
+                if content.is_empty() { fields } else { fields.content(content) }
+            }
+            ToolState::Completed(done) => {
+                let mut raw = json!({"output": done.output, "metadata": done.metadata});
+                let mut content = self.result(&done.output, &done.metadata, changes);
+                for file in done.attachments.iter().flatten() {
+                    content.extend(attachment(file).map(|block| ToolCallContent::Content(Content::new(block))));
+                    raw["attachments"] = json!(done.attachments.as_ref().map_or(0, Vec::len));
+                }
+                fields.status(ToolCallStatus::Completed).content(content).raw_output(size::fit(&raw, size::RAW))
+            }
+            ToolState::Error(error) => {
+                let mut raw = json!({"error": error.error});
+                if let Some(metadata) = &error.metadata {
+                    raw["metadata"] = json!(metadata);
+                }
+                let content = vec![text(&error.error)];
+                fields.status(ToolCallStatus::Failed).content(content).raw_output(size::fit(&raw, size::RAW))
+            }
+        }
+    }
+
+    /// A headline.
+    pub fn title(&self) -> String {
+        let input = self.part.state.input();
+        let named = |key: &str| input[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let title = match &self.part.state {
+            ToolState::Completed(done) => Some(done.title.clone()).filter(|title| !title.is_empty()),
+            ToolState::Running(running) => running.title.clone(),
+            ToolState::Pending(_) | ToolState::Error(_) => None,
+        };
+        let title = title.or_else(|| match self.part.tool.as_str() {
+            "bash" => named("command"),
+            "task" => named("description"),
+            _ => None,
+        });
+        size::cut(&title.unwrap_or_else(|| self.part.tool.clone()), 4 << 10)
+    }
+
+    /// The files that it is about.
+    pub fn locations(&self) -> Vec<ToolCallLocation> {
+        let input = self.part.state.input();
+        match self.part.tool.as_str() {
+            "bash" => vec![ToolCallLocation::new(self.path(input["workdir"].as_str().unwrap_or_default()))],
+            "read" | "edit" | "write" => {
+                let line = input["offset"].as_u64().and_then(|line| u32::try_from(line).ok());
+                let location = |path: &str| ToolCallLocation::new(self.path(path)).line(line);
+                input["filePath"].as_str().map(location).into_iter().collect()
+            }
+            "grep" | "glob" | "list" => {
+                input["path"].as_str().map(|path| ToolCallLocation::new(self.path(path))).into_iter().collect()
+            }
+            "apply_patch" => {
+                let files = files(self.metadata());
+                files.filter_map(|file| file["filePath"].as_str()).take(MAX_DIFFS).map(ToolCallLocation::new).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn raw_input(&self) -> Json {
+        let mut input = self.part.state.input().clone();
+        if self.part.tool == "bash"
+            && let Json::Object(input) = &mut input
+        {
+            let directory = input.get("workdir").and_then(Json::as_str).unwrap_or_default();
+            input.insert("cwd".to_owned(), self.path(directory).to_string_lossy().into());
+        }
+        size::fit(&input, size::RAW)
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        if path.is_empty() { self.directory.to_owned() } else { self.directory.join(path) }
+    }
+
+    fn metadata(&self) -> Option<&JsonMap> {
+        match &self.part.state {
+            ToolState::Completed(done) => Some(&done.metadata),
+            ToolState::Running(running) => running.metadata.as_ref(),
+            ToolState::Error(error) => error.metadata.as_ref(),
+            ToolState::Pending(_) => None,
+        }
+    }
+
+    /// What a running call tells.
+    fn progress(&self, metadata: &JsonMap) -> Vec<ToolCallContent> {
+        if let Some(terminal) = self.terminal(metadata) {
+            return vec![terminal];
+        }
+        let output = metadata.get("output").and_then(Json::as_str).filter(|output| !output.is_empty());
+        output.map(text).into_iter().collect()
+    }
+
+    fn terminal(&self, metadata: &JsonMap) -> Option<ToolCallContent> {
+        let id = metadata.get("terminalId").and_then(Json::as_str).filter(|_| self.live)?;
+        Some(ToolCallContent::Terminal(Terminal::new(id.to_owned())))
+    }
+
+    /// What a call came to.
+    fn result(&self, output: &str, metadata: &JsonMap, changes: &Changes) -> Vec<ToolCallContent> {
+        match self.part.tool.as_str() {
+            "bash" => vec![self.terminal(metadata).unwrap_or_else(|| text(output))],
+            "read" => {
+                let file = metadata.get("display").filter(|display| display["type"] == "file");
+                vec![text(file.and_then(|file| file["text"].as_str()).unwrap_or(output))]
+            }
+            "edit" | "write" | "apply_patch" => {
+                let diffs = self.changed(metadata, changes).into_iter().take(MAX_DIFFS);
+                let mut content = vec![text(output)];
+                let mut room = size::BLOB;
+                content.extend(diffs.map(|change| diff(change, &mut room)));
+                content
+            }
+            _ => vec![text(output)],
+        }
+    }
+
+    /// What it changed: as we saw it being written, else what its diff tells.
+    fn changed(&self, metadata: &JsonMap, changes: &Changes) -> Vec<Change> {
+        let input = self.part.state.input();
+        if self.part.tool == "apply_patch" {
+            return files(Some(metadata)).filter_map(|file| patched(file, changes)).collect();
+        }
+        let Some(path) = input["filePath"].as_str().map(|path| self.path(path)) else { return Vec::new() };
+        if let Some(change) = changes.take(&path) {
+            return vec![change];
+        }
+        if self.part.tool == "write" {
+            let new = input["content"].as_str().unwrap_or_default().to_owned();
+            return vec![Change { path, old: None, new }];
+        }
+        let sides = metadata.get("diff").and_then(Json::as_str).and_then(patch::sides);
+        sides.map(|(old, new)| Change { path, old: Some(old), new }).into_iter().collect()
+    }
+}
+
+fn files(metadata: Option<&JsonMap>) -> impl Iterator<Item = &Json> {
+    metadata.and_then(|metadata| metadata.get("files")).and_then(Json::as_array).into_iter().flatten()
+}
+
+/// What a patch does to one of its files.
+fn patched(file: &Json, changes: &Changes) -> Option<Change> {
+    let path = PathBuf::from(file["movePath"].as_str().or(file["filePath"].as_str())?);
+    changes.take(&path).or_else(|| {
+        let (old, new) = patch::sides(file["patch"].as_str()?)?;
+        Some(Change { path, old: (file["type"] != "add").then_some(old), new })
+    })
+}
+
+/// A change, or where it is if it is too large to be shown.
+pub fn diff(change: Change, room: &mut usize) -> ToolCallContent {
+    let length = size::json_len(&change.new) + change.old.as_deref().map_or(0, size::json_len);
+    if length > *room {
+        return ToolCallContent::Content(Content::new(link(&change.path, None)));
+    }
+    *room -= length;
+    ToolCallContent::Diff(Diff::new(change.path, change.new).old_text(change.old))
+}
+
+/// A text of a call.
+pub fn text(text: &str) -> ToolCallContent {
+    ToolCallContent::Content(Content::new(ContentBlock::Text(TextContent::new(size::cut(text, size::TEXT)))))
+}
+
+/// A file that is not put into the message itself.
+fn link(path: &Path, mime: Option<&str>) -> ContentBlock {
+    let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+    let uri = url::Url::from_file_path(path).map_or_else(|()| path.to_string_lossy().into_owned(), Into::into);
+    ContentBlock::ResourceLink(ResourceLink::new(name, uri).mime_type(mime.map(str::to_owned)))
+}
+
+/// A picture or another file of a message or a call.
+pub fn attachment(part: &Part) -> Option<ContentBlock> {
+    let Part::File(file) = part else { return None };
+    let name = || file.filename.clone().unwrap_or_else(|| "file".to_owned());
+    match file.url.strip_prefix("data:").and_then(|data| data.split_once(";base64,")) {
+        Some((_, data)) if file.mime.starts_with("image/") && data.len() <= size::BLOB => {
+            Some(ContentBlock::Image(ImageContent::new(data, file.mime.clone())))
+        }
+        _ if file.url.starts_with("data:") => {
+            let note = format!("[{}: {}, {} KB]", name(), file.mime, file.url.len() * 3 / 4 / 1024);
+            Some(ContentBlock::Text(TextContent::new(note)))
+        }
+        _ => {
+            let link = ResourceLink::new(name(), file.url.clone()).mime_type(file.mime.clone());
+            Some(ContentBlock::ResourceLink(link))
+        }
+    }
+}

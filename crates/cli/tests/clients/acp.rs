@@ -1,0 +1,229 @@
+//! `trefoil acp` with the official SDKs, and as a process: what it prints, how it ends, what survives it.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{TempProject, WAIT};
+
+use crate::rig::{Served, finish, scripts, succeeded};
+
+/// How long a script may take; one that works takes a few seconds.
+const LONGEST: Duration = Duration::from_secs(120);
+
+fn sdk(program: &Path, script: &Path) {
+    let project = TempProject::new();
+    let mut command = project.command(program);
+    command.arg(script).env("TREFOIL_BIN", env!("CARGO_BIN_EXE_trefoil"));
+    command.env("TREFOIL_DIRECTORY", project.directory());
+    succeeded(&finish(command, LONGEST));
+}
+
+#[test]
+fn the_current_typescript_sdk() {
+    sdk(Path::new("node"), &scripts().join("acp-sdk.mjs"));
+}
+
+#[test]
+fn an_older_typescript_sdk() {
+    sdk(Path::new("node"), &scripts().join("acp-sdk-029.mjs"));
+}
+
+#[test]
+fn the_python_sdk() {
+    let python = peer::acp_python(&testkit::target_folder()).unwrap();
+    sdk(&python, &peer::sources().join("acp_life.py"));
+}
+
+/// An agent that runs, and its editor.
+struct Agent {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Value>,
+    next: u64,
+    /// What it said beside answers.
+    updates: Vec<Value>,
+}
+
+impl Agent {
+    fn start(project: &TempProject, change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
+        command.arg("acp").stdin(Stdio::piped()).stdout(Stdio::piped());
+        change(&mut command);
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                // Nothing but the protocol is ever printed there.
+                let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("printed: {line}"));
+                if sender.send(message).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut agent = Self { child, stdin, lines, next: 0, updates: Vec::new() };
+        agent.ask("initialize", json!({"protocolVersion": 1}));
+        agent
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn begin(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let id = self.next;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        id
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        loop {
+            let message = self.lines.recv_timeout(WAIT).unwrap_or_else(|_| panic!("{method} was not answered"));
+            if message["id"] == id {
+                assert!(message["error"].is_null(), "{method}: {message}");
+                return message["result"].clone();
+            }
+            self.updates.push(message);
+        }
+    }
+
+    fn until(&mut self, fits: impl Fn(&Value) -> bool) {
+        loop {
+            let message = self.lines.recv_timeout(WAIT).unwrap_or_else(|_| panic!("the agent says nothing"));
+            let found = fits(&message["params"]["update"]);
+            self.updates.push(message);
+            if found {
+                return;
+            }
+        }
+    }
+
+    fn session(&mut self, directory: &str) -> String {
+        let made = self.ask("session/new", json!({"cwd": directory, "mcpServers": []}));
+        made["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    fn prompt(&mut self, session: &str, steps: &Value) -> u64 {
+        let prompt = json!([{"type": "text", "text": format!("SCRIPT: {steps}")}]);
+        self.begin("session/prompt", json!({"sessionId": session, "prompt": prompt}))
+    }
+
+    fn text(&self) -> String {
+        let chunks = self.updates.iter().map(|message| &message["params"]["update"]);
+        let chunks = chunks.filter(|update| update["sessionUpdate"] == "agent_message_chunk");
+        chunks.filter_map(|update| update["content"]["text"].as_str()).collect()
+    }
+
+    #[track_caller]
+    fn ends(mut self) -> std::process::ExitStatus {
+        let (sender, ended) = mpsc::channel();
+        let mut child = std::mem::replace(&mut self.child, Command::new("true").spawn().unwrap());
+        std::thread::spawn(move || sender.send(child.wait()));
+        ended.recv_timeout(WAIT).unwrap_or_else(|_| panic!("the agent did not end")).unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn allowed(project: &TempProject) {
+    project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": "allow", "edit": "allow"}}"#);
+}
+
+/// Whether a process runs this command.
+fn runs(command: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let lines = processes.filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).any(|line| line.contains(command))
+}
+
+#[test]
+fn it_ends_with_its_editor_and_leaves_no_process() {
+    let project = TempProject::new();
+    allowed(&project);
+    for signal in [None, Some(rustix::process::Signal::TERM)] {
+        let mut agent = Agent::start(&project, |_| {});
+        let session = agent.session(&project.directory());
+        let marker = format!("sleep 61.{}", agent.child.id());
+        agent.prompt(&session, &json!([{"tools": [["bash", {"command": marker}]]}, {"text": "x"}]));
+        agent.until(|update| update["status"] == "in_progress" && update["content"].is_null());
+        match signal {
+            None => drop(agent.stdin.take()),
+            Some(signal) => {
+                let pid = rustix::process::Pid::from_raw(agent.child.id().try_into().unwrap()).unwrap();
+                rustix::process::kill_process(pid, signal).unwrap();
+            }
+        }
+        assert!(agent.ends().success());
+        assert!(!runs(&marker));
+    }
+}
+
+#[test]
+fn a_session_survives_kill_9() {
+    let project = TempProject::new();
+    allowed(&project);
+    let mut agent = Agent::start(&project, |_| {});
+    let session = agent.session(&project.directory());
+    agent.prompt(
+        &session,
+        &json!([{"text": "Before. ", "tools": [["bash", {"command": "sleep 2"}]]}, {"text": "After."}]),
+    );
+    agent.until(|update| update["status"] == "in_progress" && update["title"] == "sleep 2");
+    let shown = agent.text();
+    agent.child.kill().unwrap();
+    agent.child.wait().unwrap();
+    let mut other = Agent::start(&project, |_| {});
+    other.ask("session/load", json!({"sessionId": session, "cwd": project.directory(), "mcpServers": []}));
+    assert!(other.text().starts_with(&shown), "{} is not {shown}", other.text());
+    // What was cut off goes on, and says that its command was.
+    other.until(|update| update["status"] == "failed");
+    while !other.text().ends_with("After.") {
+        other.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    }
+}
+
+#[test]
+fn it_works_in_front_of_a_server_and_both_show_the_same() {
+    let served = Served::start();
+    let mut agent = Agent::start(&served.project, |command| {
+        command.args(["--attach", &served.url]);
+    });
+    let session = agent.session(&served.project.directory());
+    let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": "multiply"}]});
+    let answer = agent.ask("session/prompt", prompt);
+    assert_eq!(answer["stopReason"], "end_turn");
+    assert_eq!(agent.text(), "That was easy.");
+    let (status, messages) = served.send("GET", &format!("/session/{session}/message"), None);
+    assert_eq!((status, messages.as_array().unwrap().len()), (200, 3));
+    // And the other way round.
+    let said = json!({"parts": [{"type": "text", "text": "greet"}]});
+    assert_eq!(served.send("POST", &format!("/session/{session}/message"), Some(&said)).0, 200);
+    while !agent.text().ends_with("Good morning from Trefoil.") {
+        agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    }
+}
+
+#[test]
+fn a_login_stores_a_key_that_is_found() {
+    let project = TempProject::new();
+    let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
+    command.args(["acp", "--login"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"openai\nsk-test\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && !String::from_utf8_lossy(&output.stderr).contains("sk-test"));
+    let models = project.command(env!("CARGO_BIN_EXE_trefoil")).arg("models").output().unwrap();
+    assert!(String::from_utf8_lossy(&models.stdout).contains("openai/"), "{models:?}");
+}
