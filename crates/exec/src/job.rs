@@ -4,15 +4,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::termios::isatty;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep_until};
 
+use crate::stdio::Stdio;
 use crate::supervise::own_session;
 use crate::wire::{LEN, Message, TERMINATE};
 use crate::{End, ExecError, GRACE, SUPERVISE_ARG, Spec};
@@ -20,7 +20,7 @@ use crate::{End, ExecError, GRACE, SUPERVISE_ARG, Spec};
 /// What a job reports.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The command began; told for those on a terminal.
+    /// The command began; told for those on a terminal or with pipes.
     Running,
     /// The command ended.
     Ended(End),
@@ -43,7 +43,7 @@ impl Job {
         }
     }
 
-    /// Waits until a command on a terminal began; gives its process id.
+    /// Waits until a command on a terminal or with pipes began; gives its process id.
     pub(crate) async fn running(&mut self, spec: &Spec) -> Result<i32, ExecError> {
         let pid = match self {
             Self::Supervised(job) => match job.next(spec).await? {
@@ -92,8 +92,8 @@ impl Supervised {
             ours.set_nonblocking(true)?;
             let control = UnixStream::from_std(ours)?;
             let lock = match lock {
-                Some(fd) => Stdio::from(fd.try_clone()?),
-                None => Stdio::null(),
+                Some(fd) => process::Stdio::from(fd.try_clone()?),
+                None => process::Stdio::null(),
             };
             let supervisor = Command::new(program)
                 .arg(SUPERVISE_ARG)
@@ -163,17 +163,12 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    pub(crate) fn start(spec: &Spec, output: OwnedFd) -> Result<Direct, ExecError> {
+    pub(crate) fn start(spec: &Spec, stdio: Stdio) -> Result<Direct, ExecError> {
         let start = || -> io::Result<Direct> {
-            let on_terminal = isatty(&output);
+            let on_terminal = matches!(stdio, Stdio::Terminal(_));
             let mut command = Command::new(&spec.program);
-            command
-                .args(&spec.args)
-                .current_dir(&spec.cwd)
-                .envs(spec.env.iter().map(|(name, value)| (name, value)))
-                .stdin(if on_terminal { Stdio::from(output.try_clone()?) } else { Stdio::null() })
-                .stdout(output.try_clone()?)
-                .stderr(output);
+            command.args(&spec.args).current_dir(&spec.cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
+            stdio.give(command.as_std_mut())?;
             if on_terminal {
                 own_session(command.as_std_mut(), on_terminal, None);
             } else {

@@ -9,6 +9,7 @@ mod job;
 mod output;
 mod run;
 mod spec;
+mod stdio;
 mod supervise;
 mod terminal;
 mod tree;
@@ -17,6 +18,7 @@ mod wire;
 pub use output::{Output, SPILL_LIMIT};
 pub use run::Exec;
 pub use spec::{End, Outcome, Spec};
+pub use stdio::Pipes;
 pub use supervise::supervise;
 pub use terminal::{Process, Size, Terminal};
 

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::job::{Direct, Event, Job, Supervised, until};
 use crate::output::Sink;
+use crate::stdio::{Pipes, Stdio};
 use crate::terminal::{Process, Size, Terminal};
 use crate::{End, ExecError, GRACE, KILL_WAIT, Outcome, Spec};
 
@@ -112,8 +113,17 @@ impl Exec {
     pub async fn terminal(&self, spec: Spec, size: Size) -> Result<(Terminal, Process), ExecError> {
         let opened = Terminal::open(size);
         let (terminal, slave) = opened.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
-        let job = self.spawn(&spec, slave)?;
+        let job = self.spawn(&spec, Stdio::Terminal(slave))?;
         Ok((terminal, Process::started(job, spec).await?))
+    }
+
+    /// Starts a command that is talked to: three pipes of its own. The timeout of `spec` and what it says about output do
+    /// not apply.
+    pub async fn pipes(&self, spec: Spec) -> Result<(Pipes, Process), ExecError> {
+        let opened = Pipes::open();
+        let (pipes, stdio) = opened.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
+        let job = self.spawn(&spec, stdio)?;
+        Ok((pipes, Process::started(job, spec).await?))
     }
 
     fn start(&self, spec: &Spec) -> Result<(Job, Receiver), ExecError> {
@@ -122,18 +132,20 @@ impl Exec {
             Ok((Receiver::from_owned_fd(read.into())?, write.into()))
         };
         let (read, write) = pipe().map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
-        Ok((self.spawn(spec, write)?, read))
+        Ok((self.spawn(spec, Stdio::Output(write))?, read))
     }
 
-    fn spawn(&self, spec: &Spec, output: OwnedFd) -> Result<Job, ExecError> {
+    fn spawn(&self, spec: &Spec, stdio: Stdio) -> Result<Job, ExecError> {
         if !spec.cwd.is_dir() {
             return Err(ExecError::Directory(spec.cwd.clone()));
         }
         Ok(match &*self.mode {
             Mode::Supervised { program, lock } => {
+                let output = stdio.into_output();
+                let output = output.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
                 Job::Supervised(Supervised::start(program, lock.as_ref(), spec, output)?)
             }
-            Mode::Direct => Job::Direct(Direct::start(spec, output)?),
+            Mode::Direct => Job::Direct(Direct::start(spec, stdio)?),
         })
     }
 }

@@ -5,7 +5,8 @@
 //! ends only when nothing below it is left: after the command's end, on request, or when the socket closes, which the
 //! kernel does for us however Trefoil dies. Until then it keeps the lock.
 //!
-//! If the output is a terminal, it is the command's own: its input and its controlling terminal too.
+//! If the output is a terminal, it is the command's own: its input and its controlling terminal too. If it is a socket, it
+//! brings three descriptors: the command's own input, output and errors.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,9 +24,9 @@ use rustix::process::{
     set_child_subreaper, set_parent_process_death_signal, setpgid, setsid, wait,
 };
 use rustix::stdio;
-use rustix::termios::isatty;
 
 use crate::GRACE;
+use crate::stdio::Stdio;
 use crate::tree::signal_below;
 use crate::wire::{Message, TERMINATE};
 
@@ -53,10 +54,11 @@ pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     if orders(&control, None, Duration::ZERO) == Order::Abandon {
         return ExitCode::SUCCESS;
     }
-    let on_terminal = isatty(&output);
-    match spawn(args, output, on_terminal, &control) {
+    let Ok(stdio) = Stdio::from_output(output) else { return ExitCode::FAILURE };
+    let talks = !matches!(stdio, Stdio::Output(_));
+    match spawn(args, stdio, &control) {
         Ok(command) => {
-            if on_terminal {
+            if talks {
                 say(&mut control, Message::Running);
             }
             Supervisor { control, command, status: None }.run();
@@ -93,17 +95,13 @@ fn take_descriptors() -> io::Result<(UnixStream, OwnedFd, OwnedFd)> {
     Ok((UnixStream::from(control), output, lock))
 }
 
-fn spawn(
-    mut args: impl Iterator<Item = OsString>,
-    output: OwnedFd,
-    on_terminal: bool,
-    control: &UnixStream,
-) -> io::Result<Pid> {
+fn spawn(mut args: impl Iterator<Item = OsString>, stdio: Stdio, control: &UnixStream) -> io::Result<Pid> {
     set_child_subreaper(Some(getpid()))?;
     let program = args.next().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
-    let input = if on_terminal { Stdio::from(output.try_clone()?) } else { Stdio::null() };
-    command.args(args).stdin(input).stdout(output.try_clone()?).stderr(output);
+    let on_terminal = matches!(stdio, Stdio::Terminal(_));
+    command.args(args);
+    stdio.give(&mut command)?;
     // Invariant: below `cli` nothing reads the environment. This is the process's main, and it only forgets names.
     for (name, _) in
         std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()))

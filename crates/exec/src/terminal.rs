@@ -99,7 +99,7 @@ impl Terminal {
     }
 }
 
-/// A command that runs on a terminal. Dropping it kills the command and everything that it started.
+/// A command that runs on a terminal or with pipes. Dropping it kills the command and everything that it started.
 pub struct Process {
     job: Job,
     spec: Spec,

@@ -8,7 +8,7 @@ pub(crate) const TERMINATE: u8 = b'T';
 pub(crate) const LEN: usize = 5;
 
 /// What the supervisor says: `Started`, then `Exited` or `Signalled`, then `Clean`; or `Failed` in their place. On a
-/// terminal it says `Running` after `Started`.
+/// terminal, or with pipes, it says `Running` after `Started`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     /// The command is about to run, as the leader of the session with this id.

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 use trefoil_exec::{End, Exec, ExecError, Outcome, Process, SUPERVISE_ARG, Size, Spec, Terminal, supervise};
 
@@ -27,6 +28,9 @@ const OWN: &str = "own";
 
 /// The same, with a terminal for the command: `OWN_TERMINAL command`.
 const OWN_TERMINAL: &str = "own-terminal";
+
+/// The same, with pipes: `OWN_PIPES command`.
+const OWN_PIPES: &str = "own-pipes";
 
 type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -57,6 +61,8 @@ const TESTS: &[(&str, Test)] = tests![
     a_terminal_is_left_without_a_trace,
     a_killed_owner_leaves_no_terminal,
     a_program_that_is_missing_has_no_terminal,
+    pipes_are_the_commands_own,
+    a_killed_owner_leaves_no_pipes,
 ];
 
 fn main() -> ExitCode {
@@ -68,6 +74,7 @@ fn main() -> ExitCode {
             return own(lock, args.next().unwrap().to_str().unwrap());
         }
         Some(first) if first == OWN_TERMINAL => return own_terminal(args.next().unwrap().to_str().unwrap()),
+        Some(first) if first == OWN_PIPES => return own_pipes(args.next().unwrap().to_str().unwrap()),
         // What `cargo test` passes on, a name to look for among them.
         _ => {}
     }
@@ -473,4 +480,53 @@ async fn a_program_that_is_missing_has_no_terminal() {
         let error = bounded(exec.terminal(nowhere, Size::default())).await.err().unwrap();
         assert!(matches!(error, ExecError::Directory(_)), "{error}");
     }
+}
+
+async fn pipes_are_the_commands_own() {
+    for exec in [exec(None), Exec::direct()] {
+        let script = "while read line; do echo \"got $line\"; echo \"hm $line\" >&2; done; echo bye";
+        let (mut pipes, mut process) = bounded(exec.pipes(shell(script))).await.unwrap();
+        pipes.stdin.write_all(b"one\n").await.unwrap();
+        let mut told = [0; 8];
+        bounded(pipes.stdout.read_exact(&mut told)).await.unwrap();
+        assert_eq!(&told, b"got one\n");
+        drop(pipes.stdin);
+        let (mut rest, mut errors) = (String::new(), String::new());
+        bounded(pipes.stdout.read_to_string(&mut rest)).await.unwrap();
+        bounded(pipes.stderr.read_to_string(&mut errors)).await.unwrap();
+        assert_eq!((rest.as_str(), errors.as_str()), ("bye\n", "hm one\n"));
+        assert_eq!(bounded(process.ended()).await.unwrap(), End::Exited(0));
+        let missing = Spec { program: "no-such-program".into(), ..shell("") };
+        let error = bounded(exec.pipes(missing)).await.err().unwrap();
+        assert!(matches!(&error, ExecError::Spawn { .. }), "{error}");
+    }
+}
+
+/// A Trefoil that shows what a command says through its pipes.
+fn own_pipes(command: &str) -> ExitCode {
+    use std::io::Write;
+    runtime().block_on(async {
+        let (mut pipes, _process) = exec(None).pipes(shell(command)).await.unwrap();
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = pipes.stdout.read(&mut buffer).await {
+            std::io::stdout().write_all(&buffer[..count]).unwrap();
+        }
+    });
+    ExitCode::FAILURE
+}
+
+async fn a_killed_owner_leaves_no_pipes() {
+    let daemon = "( (setsid -f bash -c 'echo $$; exec sleep 1000') & );";
+    let script = format!("trap '' TERM HUP; echo $$ $PPID; {} {daemon} wait; sleep 1000", stubborn(""));
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args([OWN_PIPES, &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(owner.stdout.take().unwrap()).lines().take(3);
+    let family = lines.flat_map(|line| pids(&line.unwrap())).collect::<Vec<_>>();
+    assert_eq!(family.len(), 4);
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    family.into_iter().for_each(wait_dead);
 }
