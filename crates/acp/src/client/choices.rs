@@ -26,8 +26,7 @@ pub struct Choices {
 impl Choices {
     /// From the answer to `session/new`, `load` or `resume`.
     pub(super) fn of(answer: &Value) -> Self {
-        let mut this =
-            Self { options: Vec::new(), modes: answer["modes"].clone(), models: answer["models"].clone() };
+        let mut this = Self { options: Vec::new(), modes: answer["modes"].clone(), models: answer["models"].clone() };
         this.update(answer);
         this
     }

@@ -29,7 +29,10 @@ pub enum Event {
 
 /// A message as it came.
 pub(super) enum Heard {
-    Update { session: String, update: Value },
+    Update {
+        session: String,
+        update: Value,
+    },
     /// OpenCode's `child_update`.
     Child(Value),
     Permission(Permission),

@@ -52,7 +52,10 @@ impl Family {
             "subagent_update" => {
                 let title = update["title"].as_str().or_else(|| update["description"].as_str());
                 let child = Some(update["sessionId"].as_str()?);
-                self.learn(session, News { session: child, call: None, title, state: update["state"]["state"].as_str() })
+                self.learn(
+                    session,
+                    News { session: child, call: None, title, state: update["state"]["state"].as_str() },
+                )
             }
             "tool_call" | "tool_call_update" => self.call(session, update),
             _ => None,

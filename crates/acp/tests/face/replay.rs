@@ -97,9 +97,9 @@ fn outline(message: &Value, out: &mut Vec<String>) {
             format!("{kind} {status}{content}{tool}").trim_end().to_owned()
         }
         (Some("$/cancel_request" | "fs/read_text_file"), _) => return,
-        (Some(method), _) => {
-            format!("{method} {}", message["params"]["toolCall"]["kind"].as_str().unwrap_or_default()).trim_end().to_owned()
-        }
+        (Some(method), _) => format!("{method} {}", message["params"]["toolCall"]["kind"].as_str().unwrap_or_default())
+            .trim_end()
+            .to_owned(),
         (None, Some(id)) => match message["error"]["code"].as_i64() {
             Some(code) => format!("{id} error {code}"),
             None => {
@@ -203,7 +203,9 @@ async fn play(name: &str, lab: &Lab, sessions: &mut HashMap<String, String>) -> 
             (Some(method), None) => {
                 // Not before what it followed.
                 if let Some((kind, status)) = before.take().filter(|_| !waiting.is_empty()) {
-                    let fits = |update: &Value| update["sessionUpdate"] == *kind && (status.is_empty() || update["status"] == *status);
+                    let fits = |update: &Value| {
+                        update["sessionUpdate"] == *kind && (status.is_empty() || update["status"] == *status)
+                    };
                     client.until("what was recorded", |said| said.iter().any(|m| fits(&m["params"]["update"]))).await;
                 }
                 client.tell(&method, message["params"].take()).await;

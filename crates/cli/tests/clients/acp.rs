@@ -174,7 +174,10 @@ fn a_session_survives_kill_9() {
     allowed(&project);
     let mut agent = Agent::start(&project, |_| {});
     let session = agent.session(&project.directory());
-    agent.prompt(&session, &json!([{"text": "Before. ", "tools": [["bash", {"command": "sleep 2"}]]}, {"text": "After."}]));
+    agent.prompt(
+        &session,
+        &json!([{"text": "Before. ", "tools": [["bash", {"command": "sleep 2"}]]}, {"text": "After."}]),
+    );
     agent.until(|update| update["status"] == "in_progress" && update["title"] == "sleep 2");
     let shown = agent.text();
     agent.child.kill().unwrap();

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::rig::{Reader, Rig, finish, signal};
 
 /// A program whose three streams are a terminal.
-struct Terminal {
+pub struct Terminal {
     child: Child,
-    screen: Reader,
+    pub screen: Reader,
     keys: File,
 }
 
 impl Terminal {
-    fn new(mut command: Command) -> Self {
+    pub fn new(mut command: Command) -> Self {
         let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&main).unwrap();
         unlockpt(&main).unwrap();
@@ -38,13 +38,13 @@ impl Terminal {
         Self::new(command)
     }
 
-    fn say(&mut self, line: &str) {
+    pub fn say(&mut self, line: &str) {
         writeln!(self.keys, "{line}").unwrap();
     }
 
     /// Waits for the end; gives the rest of the screen.
     #[track_caller]
-    fn end(self, code: i32) -> String {
+    pub fn end(self, code: i32) -> String {
         let ran = finish(self.child);
         let rest = self.screen.rest();
         assert_eq!(ran.code, code, "{rest}");
