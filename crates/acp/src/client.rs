@@ -39,7 +39,7 @@ pub enum ClientError {
     #[error(transparent)]
     Start(#[from] ExecError),
     /// It refused, did not answer, or hung up.
-    #[error("{method}: {}", error.message)]
+    #[error("{method}: {}{}", error.message, details(error))]
     Refused {
         /// What was asked.
         method: &'static str,
@@ -73,6 +73,15 @@ impl ClientError {
     /// Whether the human must sign in first.
     pub fn wants_login(&self) -> bool {
         matches!(self, Self::Refused { error, .. } if error.code == code::AUTH_REQUIRED)
+    }
+}
+
+/// What an error says beyond its message; some agents say everything there.
+fn details(error: &Error) -> String {
+    match error.data.as_ref() {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => format!(": {text}"),
+        Some(data) => format!(": {data}"),
     }
 }
 

@@ -107,7 +107,7 @@ impl Talk<'_> {
                         // A turn that is cancelled is asked nothing any more.
                         Event::Permission(permission) if cancelled => permission.cancel(),
                         Event::Permission(permission) => {
-                            decide(permission, self.args.permission, &mut self.show, &mut self.typed, &self.interrupt).await?;
+                            decide(*permission, self.args.permission, &mut self.show, &mut self.typed, &self.interrupt).await?;
                         }
                         other => self.show.event(other, &self.events)?,
                     }

@@ -24,7 +24,7 @@ pub enum Event {
     /// A subagent appeared, or its state changed.
     Subagent(Subagent),
     /// It asks whether it may do something.
-    Permission(Permission),
+    Permission(Box<Permission>),
 }
 
 /// A message as it came.
@@ -35,7 +35,7 @@ pub(super) enum Heard {
     },
     /// OpenCode's `child_update`.
     Child(Value),
-    Permission(Permission),
+    Permission(Box<Permission>),
 }
 
 /// A queue of what was heard.

@@ -59,7 +59,7 @@ impl Handler for Server {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()> {
         if request.method == "session/request_permission" {
             // In its order among the updates: the call that it is about was told before.
-            self.hand_on(Heard::Permission(Permission::new(request)));
+            self.hand_on(Heard::Permission(Box::new(Permission::new(request))));
             return Box::pin(std::future::ready(()));
         }
         Box::pin(self.clone().answer(request))
