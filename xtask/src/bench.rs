@@ -3,6 +3,7 @@
 //! Each of [`ROWS`] is one measurement. A program is measured from its start to its exit; turns are measured in a process
 //! that lives on (our engine in `trefoil-bench`, OpenCode's server), with the same model server that answers at once.
 
+mod acp;
 mod agent;
 mod cost;
 mod model;
@@ -93,6 +94,12 @@ const ROWS: &[Row] = &[
     Row { name: "serve-turn", budget: Budget::Cpu(2.0), measure: serve::turn },
     Row { name: "serve-deltas", budget: Budget::Cpu(60.0), measure: serve::deltas },
     Row { name: "serve-events", budget: Budget::Cpu(0.002), measure: serve::events },
+    Row { name: "acp-start", budget: Budget::Wall(20.0), measure: acp::start },
+    Row { name: "acp-new", budget: Budget::Wall(5.0), measure: acp::session },
+    Row { name: "acp-turn", budget: Budget::Wall(5.0), measure: acp::turn },
+    Row { name: "acp-idle", budget: Budget::Memory(25.0), measure: acp::idle },
+    Row { name: "acp-stalled", budget: Budget::Memory(5.0), measure: acp::stalled },
+    Row { name: "acp-load", budget: Budget::Wall(500.0), measure: acp::load },
     Row { name: "serve-many", budget: Budget::TimesFaster(15.0), measure: serve::many },
 ];
 

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::abilities::Abilities;
 use crate::editor::Editor;
-use crate::follow::Followed;
 use crate::open::Open;
 use crate::rpc::{Error, Handler, Peer, Request, code};
 use crate::{Options, lock};
@@ -35,7 +34,6 @@ pub struct Agent {
     pub routes: Mutex<HashMap<SessionId, SessionId>>,
     /// The prompts that run, by session.
     pub turns: Mutex<HashMap<SessionId, Vec<(u64, CancellationToken)>>>,
-    pub followed: Followed,
 }
 
 impl Agent {
@@ -49,7 +47,6 @@ impl Agent {
             sessions: Mutex::default(),
             routes: Mutex::default(),
             turns: Mutex::default(),
-            followed: Followed::default(),
         }
     }
 
@@ -69,7 +66,7 @@ impl Agent {
     }
 
     /// The client hung up: nothing is bound to it any more.
-    pub async fn leave(&self) {
+    pub fn leave(&self) {
         let open: Vec<Arc<Open>> = lock(&self.sessions).drain().map(|(_, open)| open).collect();
         for open in open {
             self.unbind(&open);
@@ -77,7 +74,7 @@ impl Agent {
     }
 
     fn unbind(&self, open: &Open) {
-        open.closed.cancel();
+        open.close();
         lock(&self.routes).retain(|_, root| *root != open.id);
         if let Some(local) = &self.options.local {
             local.bind(&open.id, None);
@@ -99,10 +96,9 @@ impl Agent {
     }
 
     /// A session is not open any more, or is gone.
-    pub async fn forget(&self, open: &Arc<Open>) {
+    pub fn forget(&self, open: &Arc<Open>) {
         if lock(&self.sessions).remove(&open.id).is_some() {
             self.unbind(open);
-            self.unfollow(&open.scope.directory).await;
         }
     }
 

@@ -51,7 +51,7 @@ impl Agent {
                         tracing::warn!(%error, "what can be chosen cannot be read");
                     }
                 }
-                Act::Deleted => self.forget(open).await,
+                Act::Deleted => self.forget(open),
                 Act::Text(..) | Act::Update(..) | Act::Progress(..) => {}
             }
         }

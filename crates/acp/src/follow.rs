@@ -1,9 +1,9 @@
-//! The events of a directory, handed to the sessions that the client has open there.
+//! The events around an open session. Each has a stream and a task of its own, so that none holds up another, and so that a
+//! stream begins where its session was opened: with the text so far of whatever is being written.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use api::{Cursor, EventBody, HostError, SessionId, WatchItem, WatchScope};
+use api::{Cursor, EventBody, HostError, Scope, Session, SessionId, WatchItem, WatchScope};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -12,73 +12,46 @@ use crate::agent::Agent;
 use crate::lock;
 use crate::open::Open;
 
-/// The directories that are followed.
-#[derive(Default)]
-pub struct Followed {
-    directories: tokio::sync::Mutex<HashMap<String, AbortOnDropHandle<()>>>,
-}
+/// The most subagents that are looked for.
+const MAX_FAMILY: usize = 1_000;
 
-type Events = BoxStream<'static, WatchItem>;
+/// Events of a directory, from the moment they were asked for.
+pub type Events = BoxStream<'static, WatchItem>;
 
 impl Agent {
-    /// Follows the events of a directory; those that happen after this returned are not missed.
-    pub async fn follow(self: &Arc<Self>, directory: &str) -> Result<(), HostError> {
-        let mut followed = self.followed.directories.lock().await;
-        if followed.get(directory).is_some_and(|task| !task.is_finished()) {
-            return Ok(());
-        }
-        let events = self.host().watch(WatchScope::Directory(directory.to_owned()), None).await?;
-        // The task must not keep the agent alive that keeps the task.
-        let agent = Arc::downgrade(self);
-        let place = directory.to_owned();
-        let task = tokio::spawn(async move {
-            let mut follower = Follower { directory: place, cursor: None, events };
-            while let Some(item) = follower.events.next().await {
-                let Some(agent) = agent.upgrade() else { return };
-                if !follower.take(&agent, item).await {
-                    return;
-                }
-            }
-        });
-        followed.insert(directory.to_owned(), AbortOnDropHandle::new(task));
-        Ok(())
+    /// The events of a directory from now on.
+    pub async fn watch(&self, directory: &str, after: Option<Cursor>) -> Result<Events, HostError> {
+        self.host().watch(WatchScope::Directory(directory.to_owned()), after).await
     }
 
-    /// Follows a directory no longer if nothing is open there.
-    pub async fn unfollow(&self, directory: &str) {
-        let mut followed = self.followed.directories.lock().await;
-        let used = lock(&self.sessions).values().any(|open| open.scope.directory == directory);
-        if !used {
-            followed.remove(directory);
-        }
+    /// Shows the events of a session from now on, until it is closed.
+    pub fn follow(self: &Arc<Self>, open: &Arc<Open>, events: Events) {
+        // The task must not keep alive what keeps it.
+        let follower = Follower { agent: Arc::downgrade(self), open: Arc::downgrade(open), cursor: None, events };
+        open.followed_by(AbortOnDropHandle::new(tokio::spawn(follower.run())));
     }
 
-    /// The open session that an event is about: itself, or one of its subagents.
-    fn route(&self, event: &EventBody) -> Option<Arc<Open>> {
-        let routes = lock(&self.routes);
-        let root = match event {
+    /// The open session that an event is about: itself, or one of its subagents. Nothing for an event about no session.
+    fn root(&self, event: &EventBody) -> Option<Option<SessionId>> {
+        let mut routes = lock(&self.routes);
+        match event {
             EventBody::SessionCreated { info, .. } => {
-                let root = routes.get(info.parent_id.as_ref()?)?.clone();
-                drop(routes);
-                lock(&self.routes).entry(info.id.clone()).or_insert_with(|| root.clone());
-                root
+                let root = info.parent_id.as_ref().and_then(|parent| routes.get(parent).cloned());
+                if let Some(root) = &root {
+                    routes.entry(info.id.clone()).or_insert_with(|| root.clone());
+                }
+                Some(root)
             }
-            _ => routes.get(event.session_id()?)?.clone(),
-        };
-        lock(&self.sessions).get(&root).cloned()
-    }
-
-    fn opened_in(&self, directory: &str) -> Vec<Arc<Open>> {
-        lock(&self.sessions).values().filter(|open| open.scope.directory == directory).cloned().collect()
+            _ => event.session_id().map(|session| routes.get(session).cloned()),
+        }
     }
 
     /// Sessions below an open one, so that their events and questions find it.
-    pub async fn find_family(&self, root: &SessionId, scope: &api::Scope) -> Result<Vec<api::Session>, HostError> {
-        const MOST: usize = 1_000;
+    pub async fn find_family(&self, root: &SessionId, scope: &Scope) -> Result<Vec<Session>, HostError> {
         let mut family = Vec::new();
         let mut unseen = vec![root.clone()];
         while let Some(parent) = unseen.pop()
-            && family.len() < MOST
+            && family.len() < MAX_FAMILY
         {
             for child in self.host().children(scope, &parent).await? {
                 lock(&self.routes).entry(child.id.clone()).or_insert_with(|| root.clone());
@@ -91,66 +64,57 @@ impl Agent {
 }
 
 struct Follower {
-    directory: String,
+    agent: Weak<Agent>,
+    open: Weak<Open>,
     cursor: Option<Cursor>,
     events: Events,
 }
 
 impl Follower {
-    /// False if it cannot go on.
-    async fn take(&mut self, agent: &Arc<Agent>, item: WatchItem) -> bool {
-        match item {
-            WatchItem::Frame(frame) => {
-                if let Some(cursor) = &frame.cursor {
-                    self.cursor = Some(cursor.clone());
-                }
-                if let Some(event) = frame.event() {
-                    show(agent, &self.directory, &event.body).await;
-                }
-                true
-            }
-            WatchItem::Resync(reason) => {
-                tracing::debug!(reason, "events may be missing");
-                reread(agent, &self.directory).await;
-                true
-            }
-            // The client reads more slowly than events come: go on where we were.
-            WatchItem::Lagged => {
-                let scope = WatchScope::Directory(self.directory.clone());
-                match agent.host().watch(scope, self.cursor.clone()).await {
-                    Ok(events) => {
-                        self.events = events;
-                        reread(agent, &self.directory).await;
-                        true
+    async fn run(mut self) {
+        while let Some(item) = self.events.next().await {
+            let (Some(agent), Some(open)) = (self.agent.upgrade(), self.open.upgrade()) else { return };
+            match item {
+                WatchItem::Frame(frame) => {
+                    if let Some(cursor) = &frame.cursor {
+                        self.cursor = Some(cursor.clone());
                     }
-                    Err(error) => {
-                        tracing::error!(%error, "events cannot be followed any more");
-                        false
+                    if let Some(event) = frame.event() {
+                        show(&agent, &open, &event.body).await;
                     }
+                }
+                WatchItem::Resync(reason) => {
+                    tracing::debug!(reason, "events may be missing");
+                    show_again(&agent, &open).await;
+                }
+                // The client reads more slowly than events come: go on where we were.
+                WatchItem::Lagged => {
+                    match agent.watch(&open.scope.directory, self.cursor.clone()).await {
+                        Ok(events) => self.events = events,
+                        Err(error) => {
+                            tracing::error!(%error, session = %open.id, "events cannot be followed any more");
+                            return;
+                        }
+                    }
+                    show_again(&agent, &open).await;
                 }
             }
         }
     }
 }
 
-async fn show(agent: &Arc<Agent>, directory: &str, event: &EventBody) {
-    let opened = match event.session_id() {
-        Some(_) => agent.route(event).into_iter().collect(),
-        None => agent.opened_in(directory),
-    };
-    for open in opened {
+async fn show(agent: &Arc<Agent>, open: &Arc<Open>, event: &EventBody) {
+    if agent.root(event).is_none_or(|root| root.as_ref() == Some(&open.id)) {
         let left = open.show(|view| view.event(event)).await;
-        agent.act(&open, left).await;
+        agent.act(open, left).await;
     }
 }
 
-/// Shows the stored state again where events may be missing.
-async fn reread(agent: &Arc<Agent>, directory: &str) {
-    for open in agent.opened_in(directory) {
-        match open.reread(agent.host()).await {
-            Ok(left) => agent.act(&open, left).await,
-            Err(error) => tracing::warn!(%error, session = %open.id, "the session cannot be read again"),
-        }
-        agent.open_asks(&open).await;
+/// Shows the stored state where events may be missing.
+async fn show_again(agent: &Arc<Agent>, open: &Arc<Open>) {
+    match open.reread(agent.host()).await {
+        Ok(left) => agent.act(open, left).await,
+        Err(error) => tracing::warn!(%error, session = %open.id, "the session cannot be read again"),
     }
+    agent.open_asks(open).await;
 }

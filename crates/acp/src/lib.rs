@@ -66,7 +66,7 @@ pub async fn serve(options: Options, source: impl Source, sink: impl Sink + 'sta
     let peer = rpc::Peer::default();
     let agent = Arc::new(agent::Agent::new(options, peer.clone()));
     rpc::run(source, sink, peer, agent.clone(), stop).await;
-    agent.leave().await;
+    agent.leave();
 }
 
 /// A lock whose holder panicked is still good: everything behind these locks is a plain map.

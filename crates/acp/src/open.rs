@@ -11,6 +11,7 @@ use api::{Host, HostError, MessageId, MessageWithParts, Scope, Session, SessionI
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::abilities::Abilities;
 use crate::changes::{Changes, Terminals};
@@ -48,6 +49,7 @@ pub struct Open {
     ended: watch::Sender<Option<MessageId>>,
     /// Cancelled when the session is closed.
     pub closed: CancellationToken,
+    follower: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Open {
@@ -69,7 +71,21 @@ impl Open {
             asks: Mutex::default(),
             ended: watch::Sender::new(None),
             closed: CancellationToken::new(),
+            follower: Mutex::default(),
         }
+    }
+
+    /// The task that shows its events.
+    pub fn followed_by(&self, follower: AbortOnDropHandle<()>) {
+        if !self.closed.is_cancelled() {
+            *lock(&self.follower) = Some(follower);
+        }
+    }
+
+    /// Nothing of it is shown or asked any more.
+    pub fn close(&self) {
+        self.closed.cancel();
+        lock(&self.follower).take();
     }
 
     /// What is chosen.

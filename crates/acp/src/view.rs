@@ -156,21 +156,26 @@ impl View {
         self.ended.as_ref()
     }
 
-    /// Everything up to this message counts as shown.
+    /// What is settled of a conversation counts as shown.
     pub fn skip(&mut self, messages: &[MessageWithParts]) {
-        let settled = messages.iter().take_while(|message| stream::is_settled(message)).last();
-        if let Some(last) = settled {
-            self.root.settle(last.info.id());
+        let settled = messages.iter().take_while(|message| stream::is_settled(message));
+        let (count, last) = settled.fold((0, None), |(count, _), message| (count + 1, Some(message.info.id())));
+        if let Some(last) = last {
+            self.root.settle(last);
+        }
+        if count == messages.len() {
+            self.root.rest();
         }
     }
 
-    /// Shows what is stored: the whole conversation, or what may be missing of it.
+    /// Shows what is stored: the whole conversation, or what may be missing of it. Text that is still being written is left to
+    /// the events: they begin with all of it, and what is stored may lag behind.
     pub fn stored(&mut self, message: MessageWithParts, replay: bool) -> Vec<Act> {
         let mut acts = Vec::new();
         let session = message.info.session_id().clone();
         self.message(&session, &message.info);
-        for part in message.parts {
-            self.part(&session, &part, replay, &mut acts);
+        for part in message.parts.iter().filter(|part| !stream::is_growing(part)) {
+            self.part(&session, part, replay, &mut acts);
         }
         acts
     }

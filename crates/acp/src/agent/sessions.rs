@@ -58,9 +58,11 @@ impl Agent {
                 permission: (!roots.is_empty()).then(|| rules(&roots)),
                 ..CreateSession::default()
             };
-            self.follow(&scope.directory).await?;
+            let events = self.watch(&scope.directory, None).await?;
             let session = self.host().create_session(&scope, input).await?;
-            Ok((self.open(&session, roots).await?, servers))
+            let open = self.open(&session, roots).await?;
+            self.follow(&open, events);
+            Ok((open, servers))
         };
         match made.await {
             Ok((open, servers)) => {
@@ -88,9 +90,10 @@ impl Agent {
             let given = roots(params)?;
             let session = self.with_roots(session, &given).await?;
             let roots = if given.is_empty() { remembered(&session) } else { given };
-            self.follow(&session.directory).await?;
+            let events = self.watch(&session.directory, None).await?;
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, replay).await?;
+            self.follow(&open, events);
             Ok((open, servers))
         };
         let loaded = cancel.run_until_cancelled(loaded).await.unwrap_or_else(|| Err(Error::cancelled()));
@@ -117,13 +120,14 @@ impl Agent {
             let servers = mcp::servers(params.get("mcpServers"))?;
             let origin = self.find(params, &id).await?;
             let scope = Scope::new(origin.directory.clone());
-            self.follow(&scope.directory).await?;
+            let events = self.watch(&scope.directory, None).await?;
             let session = self.host().fork_session(&scope, &id, None).await?;
             let given = roots(params)?;
             let roots = if given.is_empty() { remembered(&origin) } else { given };
             let session = self.with_roots(session, &roots).await?;
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, true).await?;
+            self.follow(&open, events);
             Ok((open, servers))
         };
         match forked.await {
@@ -180,7 +184,7 @@ impl Agent {
             sessions.insert(open.id.clone(), open.clone())
         };
         if let Some(before) = before {
-            before.closed.cancel();
+            before.close();
         }
         lock(&self.routes).insert(open.id.clone(), open.id.clone());
         if let (Some(local), Some(environment)) = (&self.options.local, self.environment(&open)) {
@@ -273,7 +277,7 @@ impl Agent {
     pub(super) async fn close(self: &Arc<Self>, params: &Value) -> Result<Value, Error> {
         let Ok(open) = self.open_session(params) else { return Ok(json!({})) };
         self.stop(&open).await;
-        self.forget(&open).await;
+        self.forget(&open);
         Ok(json!({}))
     }
 
@@ -304,7 +308,7 @@ impl Agent {
             Err(error) => return Err(error.into()),
         }
         if let Some(open) = &open {
-            self.forget(open).await;
+            self.forget(open);
         }
         Ok(json!({}))
     }

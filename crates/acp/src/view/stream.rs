@@ -46,6 +46,16 @@ pub fn is_settled(message: &MessageWithParts) -> bool {
     message.info.as_assistant().is_none_or(|answer| answer.time.completed.is_some())
 }
 
+/// Whether a part's text is still being written. What the human wrote has no time at all.
+pub fn is_growing(part: &Part) -> bool {
+    let time = match part {
+        Part::Text(text) => text.time.as_ref(),
+        Part::Reasoning(thought) => Some(&thought.time),
+        _ => None,
+    };
+    time.is_some_and(|time| time.end.is_none())
+}
+
 impl Stream {
     pub fn new(session: SessionId, directory: PathBuf, visible: bool) -> Self {
         Self {

@@ -8,6 +8,7 @@ mod editor;
 mod replay;
 mod rig;
 mod schema;
+mod sdk;
 mod sessions;
 mod subagents;
 mod turns;

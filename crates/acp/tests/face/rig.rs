@@ -75,6 +75,11 @@ impl Lab {
         client
     }
 
+    /// The pipe of an agent, for a client that is not ours.
+    pub fn pipe(&self) -> DuplexStream {
+        start(Arc::new(self.engine.clone()), Some(Arc::new(Own(self.engine.clone())))).0
+    }
+
     /// A client that has not said hello.
     pub fn stranger(&self) -> Client {
         let host: Arc<dyn Host> = Arc::new(self.engine.clone());
@@ -101,13 +106,19 @@ pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (Strin
 
 /// An agent in front of a host, and its client.
 pub fn serve(host: Arc<dyn Host>, local: Option<Arc<dyn Local>>) -> Client {
+    let (ours, agent, stop) = start(host, local);
+    Client::new(ours, agent, stop)
+}
+
+/// An agent, and the other end of its pipe.
+fn start(host: Arc<dyn Host>, local: Option<Arc<dyn Local>>) -> (DuplexStream, JoinHandle<()>, CancellationToken) {
     let login = Login { program: "trefoil".into(), command: vec!["acp".into()], args: vec!["--login".into()] };
     let options = Options { host, local, version: "1.2.3".into(), login };
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (read, write) = tokio::io::split(theirs);
     let stop = CancellationToken::new();
     let agent = tokio::spawn(trefoil_acp::serve(options, ByteSource::new(read), ByteSink::new(write), stop.clone()));
-    Client::new(ours, agent, stop)
+    (ours, agent, stop)
 }
 
 /// A client of an agent.
@@ -334,7 +345,7 @@ impl Shared {
         let answer = {
             let mut state = self.state.lock().unwrap();
             state.said.push(message.clone());
-            let answer = match (message["method"].as_str(), &message["id"]) {
+            match (message["method"].as_str(), &message["id"]) {
                 (Some(method), Value::Null) => {
                     let unstable = state.unstable;
                     state.check(schema::notification(method, &message["params"], unstable));
@@ -361,8 +372,7 @@ impl Shared {
                     }
                     None
                 }
-            };
-            answer
+            }
         };
         self.news.notify_waiters();
         match answer {

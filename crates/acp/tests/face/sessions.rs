@@ -240,6 +240,27 @@ async fn a_session_is_loaded_with_everything_that_was_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_opened_in_the_middle_of_its_text() {
+    let lab = Lab::new();
+    let first = lab.client(json!({})).await;
+    let id = first.session(&lab).await;
+    let answer =
+        first.start("session/prompt", prompt(&id, &script(json!([{"chunks": 100, "chunk_delay_ms": 10}])))).await;
+    first
+        .until_update(&id, "the text", |update| update["content"]["text"].as_str().is_some_and(|t| t.contains("w5")))
+        .await;
+    let others = [lab.client(json!({})).await, lab.client(json!({})).await];
+    for other in &others {
+        other.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    }
+    assert_eq!(answer.await.unwrap().unwrap()["stopReason"], "end_turn");
+    for other in &others {
+        other.until_text(&id, "w99 ").await;
+        assert_eq!(other.text(&id), first.text(&id));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fork_has_the_conversation_and_goes_its_own_way() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
