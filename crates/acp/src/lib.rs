@@ -10,6 +10,7 @@ mod asks;
 mod blocks;
 mod changes;
 mod choices;
+pub mod client;
 mod editor;
 mod follow;
 mod mcp;

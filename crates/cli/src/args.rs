@@ -36,6 +36,9 @@ pub enum Command {
     Serve(Serve),
     /// Be the agent of an editor: speak the Agent Client Protocol on standard input and output.
     Acp(Acp),
+    /// Speak to another agent as an editor does: start it, send it a message, watch it work.
+    #[command(after_help = crate::exit::HELP)]
+    AcpClient(Box<AcpClient>),
     /// List, show, export, import or delete sessions.
     Session {
         /// Where they are.
@@ -293,6 +296,49 @@ pub struct Acp {
     /// Ask for the key of a model provider in this terminal and store it, instead of being an agent. Editors do this.
     #[arg(long, conflicts_with = "attach")]
     pub login: bool,
+}
+
+/// Who answers when an agent asks whether it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// You, at the terminal; without one, it is rejected.
+    Ask,
+    /// Everything is allowed, once.
+    Allow,
+    /// Everything is rejected.
+    Reject,
+}
+
+/// A client of another agent.
+#[derive(Debug, Clone, Args)]
+pub struct AcpClient {
+    /// The command that starts the agent, for a shell: for example "opencode acp".
+    #[arg(long, value_name = "CMD")]
+    pub agent: String,
+    /// What to tell it. Without that, who it is and what can be chosen is printed.
+    #[arg(value_name = "MESSAGE")]
+    pub message: Vec<String>,
+    /// Go on with this session of the agent.
+    #[arg(long, short, value_name = "ID")]
+    pub session: Option<String>,
+    /// The model, by its id or its name.
+    #[arg(long, short)]
+    pub model: Option<String>,
+    /// The mode, by its id or its name.
+    #[arg(long)]
+    pub mode: Option<String>,
+    /// Who answers when it asks whether it may.
+    #[arg(long, value_enum, default_value = "ask")]
+    pub permission: Policy,
+    /// The folder it works in; it gets no file and no terminal outside. The one you are in without it.
+    #[arg(long, value_name = "PATH")]
+    pub root: Option<PathBuf>,
+    /// One JSON object per line: everything that it says.
+    #[arg(long)]
+    pub json: bool,
+    /// How long it may say nothing, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
 }
 
 /// What to do with sessions.

@@ -2,6 +2,7 @@
 //! the only one that prints.
 
 mod acp;
+mod acp_client;
 mod agent;
 mod args;
 mod config_cmd;
@@ -105,6 +106,7 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
         }
         Command::Serve(args) => return serve::serve(args, world).await,
         Command::Acp(args) => return acp::acp(args, world).await,
+        Command::AcpClient(args) => return acp_client::acp_client(args, world).await,
         Command::Trust(args) => return trust::command(args, world, Interrupt::listen()?.token).await,
         _ => {}
     }
@@ -198,6 +200,7 @@ async fn query(
         | Command::Demo { .. }
         | Command::Serve(_)
         | Command::Acp(_)
+        | Command::AcpClient(_)
         | Command::Trust(_)
         | Command::Config(_)
         | Command::Doctor { .. }

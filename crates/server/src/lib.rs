@@ -34,7 +34,7 @@ use bytes::Bytes;
 use engine::Engine;
 use futures::FutureExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 
 pub use guard::Password;
@@ -114,8 +114,10 @@ pub struct State {
     pub(crate) closing: CancellationToken,
     pub(crate) ptys: pty::Ptys,
     pub(crate) control: tui::Control,
+    /// Room for clients that speak ACP.
+    pub(crate) agents: Arc<Semaphore>,
     server: HeaderValue,
-    version: String,
+    pub(crate) version: String,
     warned: AtomicBool,
 }
 
@@ -168,6 +170,7 @@ impl Server {
             closing: CancellationToken::new(),
             ptys: pty::Ptys::default(),
             control: tui::Control::default(),
+            agents: Arc::new(Semaphore::new(routes::acp::MAX_CLIENTS)),
             server: HeaderValue::from_str(&server).unwrap_or(HeaderValue::from_static("trefoil")),
             version: options.version,
             warned: AtomicBool::new(false),

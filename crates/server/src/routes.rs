@@ -1,5 +1,6 @@
 //! The operations, by area. Each area has its list beside its handlers.
 
+pub mod acp;
 mod ask;
 mod catalog;
 mod config;
@@ -56,6 +57,7 @@ pub fn operations() -> Vec<Operation> {
         hosted::operations(),
         log::operations(),
         metrics::operations(),
+        acp::operations(),
     ]
     .into_iter()
     .flatten()

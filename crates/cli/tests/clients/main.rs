@@ -5,6 +5,7 @@
 
 mod abuse;
 mod acp;
+mod acp_client;
 mod generator;
 mod refused;
 mod rig;

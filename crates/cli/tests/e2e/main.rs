@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
+mod acp_client;
 mod agents;
 mod cancel;
 mod config;

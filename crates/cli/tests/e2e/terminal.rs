@@ -38,7 +38,7 @@ impl Terminal {
         Self::new(command)
     }
 
-    fn say(&mut self, line: &str) {
+    pub fn say(&mut self, line: &str) {
         writeln!(self.keys, "{line}").unwrap();
     }
 

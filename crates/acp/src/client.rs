@@ -1,0 +1,230 @@
+//! The other side of the protocol: runs an agent of others, gives it files and terminals within a folder, and follows its
+//! subagents. What the agent says is taken leniently, as values: agents of all versions are met here.
+
+mod choices;
+mod events;
+mod family;
+mod files;
+mod program;
+mod serve;
+mod terminals;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use exec::{Exec, ExecError};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use choices::{Choice, Choices};
+pub use events::{Answer, Event, Events, Permission};
+pub use family::Subagent;
+pub use files::Root;
+pub use program::Program;
+
+use crate::rpc::{self, Error, Peer, Sink, Source, Waits, code};
+use events::Paced;
+use serve::Server;
+use terminals::Terminals;
+
+/// How long the rest may take to be written when we hang up; the connection itself waits less.
+const HANG_UP: Duration = Duration::from_secs(5);
+
+/// What went wrong between us and an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// It did not start.
+    #[error(transparent)]
+    Start(#[from] ExecError),
+    /// It refused, did not answer, or hung up.
+    #[error("{method}: {}{}", error.message, details(error))]
+    Refused {
+        /// What was asked.
+        method: &'static str,
+        /// What it said.
+        error: Error,
+    },
+    /// Its answer lacks what is needed.
+    #[error("the agent's answer to {method} has no {field}")]
+    Incomplete {
+        /// What was asked.
+        method: &'static str,
+        /// What is missing.
+        field: &'static str,
+    },
+    /// It has no such thing.
+    #[error("the agent has no {what} {wanted:?}")]
+    Unknown {
+        /// A model or a mode.
+        what: &'static str,
+        /// The name that was given.
+        wanted: String,
+        /// What it has.
+        known: Vec<String>,
+    },
+    /// It cannot do that.
+    #[error("the agent cannot {0}")]
+    Unable(&'static str),
+}
+
+impl ClientError {
+    /// Whether the human must sign in first.
+    pub fn wants_login(&self) -> bool {
+        matches!(self, Self::Refused { error, .. } if error.code == code::AUTH_REQUIRED)
+    }
+}
+
+/// What an error says beyond its message; some agents say everything there.
+fn details(error: &Error) -> String {
+    match error.data.as_ref() {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => format!(": {text}"),
+        Some(data) => format!(": {data}"),
+    }
+}
+
+/// What a client is made of.
+pub struct Options {
+    /// The folder that the agent gets files and terminals in.
+    pub root: Root,
+    /// What runs its terminals.
+    pub exec: Exec,
+    /// The version that the agent is told.
+    pub version: String,
+    /// How long it may take for an answer, other than to a prompt.
+    pub patience: Duration,
+}
+
+/// A session that is open at the agent.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Its id.
+    pub id: String,
+    /// What can be chosen in it.
+    pub choices: Choices,
+}
+
+/// A connection to an agent. While any of its futures is awaited, the [`Events`] must be read: an agent whose events are
+/// not read is not heard any further.
+pub struct Client {
+    peer: Peer,
+    version: String,
+    waits: Waits,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+    terminals: Arc<Terminals>,
+}
+
+impl Client {
+    /// Speaks with an agent over these.
+    pub fn connect(source: impl Source + 'static, sink: impl Sink + 'static, options: Options) -> (Self, Events) {
+        let peer = Peer::default();
+        let stop = CancellationToken::new();
+        let terminals = Arc::new(Terminals::new(options.exec, options.root.clone()));
+        let (sender, events) = events::channel();
+        let server = Arc::new(Server::new(sender.clone(), options.root, terminals.clone()));
+        let source = Paced::new(source, sender);
+        let (other, end) = (peer.clone(), stop.clone());
+        let running = tokio::spawn(async move { rpc::run(source, sink, other, server, end).await });
+        let waits = Waits::For(options.patience);
+        (Self { peer, version: options.version, waits, stop, running, terminals }, events)
+    }
+
+    async fn ask(&self, method: &'static str, params: Value, waits: Waits) -> Result<Value, ClientError> {
+        self.peer.ask(method, &params, waits).await.map_err(|error| ClientError::Refused { method, error })
+    }
+
+    /// Tells who we are and what we can do; gives the agent's answer.
+    pub async fn initialize(&self) -> Result<Value, ClientError> {
+        let params = json!({
+            "protocolVersion": 1,
+            "clientInfo": {"name": "trefoil", "title": "Trefoil", "version": self.version},
+            "clientCapabilities": {
+                "fs": {"readTextFile": true, "writeTextFile": true},
+                "terminal": true,
+                "subagents": {},
+                "session": {"notices": {}, "compaction": {}, "configOptions": {"boolean": {}}},
+                // OpenCode's own way to tell of subagents.
+                "_meta": {"opencode/child-session-updates": true},
+            },
+        });
+        self.ask("initialize", params, self.waits).await
+    }
+
+    /// Opens a new session in a folder.
+    pub async fn new_session(&self, directory: &Path) -> Result<Session, ClientError> {
+        const METHOD: &str = "session/new";
+        let answer = self.ask(METHOD, json!({"cwd": directory, "mcpServers": []}), self.waits).await?;
+        let incomplete = ClientError::Incomplete { method: METHOD, field: "sessionId" };
+        let id = answer["sessionId"].as_str().ok_or(incomplete)?.to_owned();
+        Ok(Session { id, choices: Choices::of(&answer) })
+    }
+
+    /// Opens a session that was there before. An agent that can shows the conversation first, as events.
+    pub async fn open_session(&self, id: &str, directory: &Path, agent: &Value) -> Result<Session, ClientError> {
+        let abilities = &agent["agentCapabilities"];
+        let method = if abilities["loadSession"] == true {
+            "session/load"
+        } else if abilities["sessionCapabilities"]["resume"].is_object() {
+            "session/resume"
+        } else {
+            return Err(ClientError::Unable("open sessions again"));
+        };
+        let params = json!({"sessionId": id, "cwd": directory, "mcpServers": []});
+        let answer = self.ask(method, params, self.waits).await?;
+        Ok(Session { id: id.to_owned(), choices: Choices::of(&answer) })
+    }
+
+    /// Chooses a model by its id or its name.
+    pub async fn set_model(&self, session: &mut Session, wanted: &str) -> Result<(), ClientError> {
+        let choice = session.choices.model(wanted)?;
+        match session.choices.model_option() {
+            Some(option) => self.set_option(session, &option, &choice.id).await,
+            None => {
+                let params = json!({"sessionId": session.id, "modelId": choice.id});
+                self.ask("session/set_model", params, self.waits).await.map(drop)
+            }
+        }
+    }
+
+    /// Chooses a mode by its id or its name.
+    pub async fn set_mode(&self, session: &mut Session, wanted: &str) -> Result<(), ClientError> {
+        let choice = session.choices.mode(wanted)?;
+        match session.choices.mode_option() {
+            Some(option) => self.set_option(session, &option, &choice.id).await,
+            None => {
+                let params = json!({"sessionId": session.id, "modeId": choice.id});
+                self.ask("session/set_mode", params, self.waits).await.map(drop)
+            }
+        }
+    }
+
+    async fn set_option(&self, session: &mut Session, option: &str, value: &str) -> Result<(), ClientError> {
+        let params = json!({"sessionId": session.id, "configId": option, "value": value});
+        let answer = self.ask("session/set_config_option", params, self.waits).await?;
+        session.choices.update(&answer);
+        Ok(())
+    }
+
+    /// Sends a text; gives the agent's answer when the turn has ended. It takes as long as it takes: who waits reads the
+    /// events meanwhile, and decides how much silence is too much.
+    pub async fn prompt(&self, session: &str, text: &str) -> Result<Value, ClientError> {
+        let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
+        self.ask("session/prompt", params, Waits::Forever).await
+    }
+
+    /// Asks the agent to end the turn; its prompt is still answered.
+    pub async fn cancel(&self, session: &str) {
+        self.peer.tell("session/cancel", &json!({ "sessionId": session })).await;
+    }
+
+    /// Hangs up, and ends the agent's terminals.
+    pub async fn close(self) {
+        self.stop.cancel();
+        self.terminals.close().await;
+        // What is left of the connection ends by itself; it has bounds of its own.
+        let _ = tokio::time::timeout(HANG_UP, self.running).await;
+    }
+}

@@ -1,0 +1,166 @@
+//! What an agent tells and asks, in its order. The queue is bounded: while it is full, the agent is not read.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::family::{Family, Subagent};
+use crate::rpc::{Received, Request, Source};
+
+/// Messages that may wait.
+const MAX_WAITING: usize = 256;
+
+/// What an agent tells and asks.
+#[derive(Debug)]
+pub enum Event {
+    /// Something happened in a session, or in one of a subagent.
+    Update {
+        /// Where.
+        session: String,
+        /// What, as `session/update` has it.
+        update: Value,
+    },
+    /// A subagent appeared, or its state changed.
+    Subagent(Subagent),
+    /// It asks whether it may do something.
+    Permission(Box<Permission>),
+}
+
+/// A message as it came.
+pub(super) enum Heard {
+    Update {
+        session: String,
+        update: Value,
+    },
+    /// OpenCode's `child_update`.
+    Child(Value),
+    Permission(Box<Permission>),
+}
+
+/// A queue of what was heard.
+pub(super) fn channel() -> (mpsc::Sender<Heard>, Events) {
+    let (sender, heard) = mpsc::channel(MAX_WAITING);
+    (sender, Events { heard, family: Family::default(), ready: VecDeque::new() })
+}
+
+/// The events of a connection.
+pub struct Events {
+    heard: mpsc::Receiver<Heard>,
+    family: Family,
+    /// What the last message meant: an update and what it says of a subagent.
+    ready: VecDeque<Event>,
+}
+
+impl Events {
+    /// The next event; nothing once the agent hung up. Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            match self.heard.recv().await? {
+                Heard::Permission(permission) => return Some(Event::Permission(permission)),
+                Heard::Update { session, update } => {
+                    let news = self.family.update(&session, &update);
+                    self.ready.extend(news.map(Event::Subagent));
+                    self.ready.push_back(Event::Update { session, update });
+                }
+                Heard::Child(mut params) => {
+                    let news = self.family.child_update(&params);
+                    self.ready.extend(news.map(Event::Subagent));
+                    if let (Some(session), true) = (params["childSessionId"].as_str(), params["update"].is_object()) {
+                        let session = session.to_owned();
+                        self.ready.push_back(Event::Update { session, update: params["update"].take() });
+                    }
+                }
+            }
+        }
+    }
+
+    /// How deep below its root a session is: 0 for one that is no subagent's.
+    pub fn depth(&self, session: &str) -> usize {
+        self.family.depth(session)
+    }
+}
+
+/// A source that is read only while there is room for what it says: every message is at most one that is heard.
+pub(super) struct Paced<S> {
+    source: S,
+    room: mpsc::Sender<Heard>,
+}
+
+impl<S> Paced<S> {
+    pub fn new(source: S, room: mpsc::Sender<Heard>) -> Self {
+        Self { source, room }
+    }
+}
+
+impl<S: Source> Source for Paced<S> {
+    async fn next(&mut self) -> Received {
+        // An error means that nobody listens any more; then the rest is not kept.
+        drop(self.room.reserve().await);
+        self.source.next().await
+    }
+}
+
+/// A choice that an agent offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Its id.
+    pub id: String,
+    /// What the human reads.
+    pub name: String,
+    /// `allow_once`, `allow_always`, `reject_once` or `reject_always`.
+    pub kind: String,
+}
+
+/// A question whether something may be done. It must be answered.
+pub struct Permission {
+    /// The session that it is about.
+    pub session: String,
+    /// The call, as far as the agent describes it.
+    pub call: Value,
+    /// What can be answered.
+    pub answers: Vec<Answer>,
+    request: Request,
+}
+
+impl std::fmt::Debug for Permission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Permission").field("session", &self.session).field("answers", &self.answers).finish()
+    }
+}
+
+impl Permission {
+    pub(super) fn new(mut request: Request) -> Self {
+        let mut params = request.params.take();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let answer = |option: &Value| {
+            let id = option["optionId"].as_str()?.to_owned();
+            Some(Answer { name: text(&option["name"]), kind: text(&option["kind"]), id })
+        };
+        let answers = params["options"].as_array().into_iter().flatten().filter_map(answer).collect();
+        Self { session: text(&params["sessionId"]), call: params["toolCall"].take(), answers, request }
+    }
+
+    /// The answer of the first of these kinds that is offered.
+    pub fn of_kind(&self, kinds: &[&str]) -> Option<&Answer> {
+        kinds.iter().find_map(|kind| self.answers.iter().find(|answer| answer.kind == *kind))
+    }
+
+    /// Waits until the agent no longer wants an answer.
+    pub async fn withdrawn(&self) {
+        self.request.cancel.cancelled().await;
+    }
+
+    /// Answers it.
+    pub fn choose(self, id: &str) {
+        self.request.reply(Ok(json!({"outcome": {"outcome": "selected", "optionId": id}})));
+    }
+
+    /// Says that nobody decides: the turn is over.
+    pub fn cancel(self) {
+        self.request.reply(Ok(json!({"outcome": {"outcome": "cancelled"}})));
+    }
+}

@@ -1,0 +1,250 @@
+//! The commands that an agent has run for it. They end with the connection.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use exec::{End, Exec, GRACE, KILL_WAIT, Spec};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::files::{Root, text};
+use crate::lock;
+use crate::rpc::{Error, code};
+
+/// Terminals that are open at once.
+const MAX_OPEN: usize = 64;
+/// What is kept of the output at most, in bytes, and if the agent does not say how much it wants.
+const MAX_OUTPUT: usize = 1 << 20;
+/// What the runner itself keeps of it; the rest is ours.
+const RUNNER_KEEPS: usize = 4 << 10;
+/// How long commands may take to be gone when the connection ends.
+const LEAVE: Duration = Duration::from_secs(GRACE.as_secs() + KILL_WAIT.as_secs() + 1);
+/// What shells answer for a command that cannot be started.
+const NOT_STARTED: i32 = 127;
+
+/// The terminals of a connection.
+pub(super) struct Terminals {
+    exec: Exec,
+    root: Root,
+    open: Mutex<HashMap<String, Arc<Terminal>>>,
+    next: AtomicU64,
+    tasks: TaskTracker,
+}
+
+struct Terminal {
+    output: Mutex<Kept>,
+    end: watch::Sender<Option<Value>>,
+    kill: CancellationToken,
+}
+
+/// The end of an output.
+struct Kept {
+    text: String,
+    limit: usize,
+    truncated: bool,
+}
+
+impl Kept {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        // Not at every piece: what is kept is moved each time.
+        if self.text.len() > 2 * self.limit {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.text.len() > self.limit {
+            let start = self.text.ceil_char_boundary(self.text.len() - self.limit);
+            self.text.drain(..start);
+            self.truncated = true;
+        }
+    }
+}
+
+impl Terminals {
+    pub fn new(exec: Exec, root: Root) -> Self {
+        Self { exec, root, open: Mutex::default(), next: AtomicU64::new(1), tasks: TaskTracker::new() }
+    }
+
+    /// Answers `terminal/create`.
+    pub fn create(&self, params: &Value) -> Result<Value, Error> {
+        let spec = self.spec(params)?;
+        let limit = params["outputByteLimit"].as_u64().and_then(|limit| usize::try_from(limit).ok());
+        let limit = limit.unwrap_or(MAX_OUTPUT).min(MAX_OUTPUT);
+        let terminal = Arc::new(Terminal {
+            output: Mutex::new(Kept { text: String::new(), limit, truncated: false }),
+            end: watch::Sender::new(None),
+            kill: CancellationToken::new(),
+        });
+        let id = format!("term_{}", self.next.fetch_add(1, Ordering::Relaxed));
+        {
+            let mut open = lock(&self.open);
+            if open.len() >= MAX_OPEN {
+                return Err(Error::internal(format!("{MAX_OPEN} terminals are open already; release some of them")));
+            }
+            open.insert(id.clone(), terminal.clone());
+        }
+        let exec = self.exec.clone();
+        self.tasks.spawn(async move {
+            let mut push = |text: &str| lock(&terminal.output).push(text);
+            let ended = exec.run(spec, terminal.kill.clone(), &mut push).await;
+            let status = match ended.map(|outcome| outcome.end) {
+                Ok(end) => status(end),
+                Err(error) => {
+                    push(&format!("{error}\n"));
+                    json!({"exitCode": NOT_STARTED, "signal": null})
+                }
+            };
+            terminal.end.send_replace(Some(status));
+        });
+        Ok(json!({ "terminalId": id }))
+    }
+
+    fn spec(&self, params: &Value) -> Result<Spec, Error> {
+        let command = text(params, "command")?;
+        let texts = |list: &Value| -> Vec<OsString> {
+            list.as_array().into_iter().flatten().filter_map(Value::as_str).map(OsString::from).collect()
+        };
+        let cwd = self.root.folder(params["cwd"].as_str())?;
+        let args = texts(&params["args"]);
+        // Agents of others give a whole command line too.
+        let mut spec = if args.is_empty() && command.contains(char::is_whitespace) {
+            Spec::shell(Path::new("/bin/sh"), command, &cwd)
+        } else {
+            let program = command.into();
+            Spec { program, args, cwd, env: Vec::new(), timeout: None, keep_bytes: 0, spill: None }
+        };
+        spec.keep_bytes = RUNNER_KEEPS;
+        for variable in params["env"].as_array().into_iter().flatten() {
+            if let (Some(name), Some(value)) = (variable["name"].as_str(), variable["value"].as_str()) {
+                spec.env.push((name.into(), value.into()));
+            }
+        }
+        Ok(spec)
+    }
+
+    fn find(&self, params: &Value) -> Result<Arc<Terminal>, Error> {
+        let id = text(params, "terminalId")?;
+        let found = lock(&self.open).get(id).cloned();
+        found.ok_or_else(|| Error::new(code::NOT_FOUND, format!("There is no terminal {id}")))
+    }
+
+    /// Answers `terminal/output`.
+    pub fn output(&self, params: &Value) -> Result<Value, Error> {
+        let terminal = self.find(params)?;
+        let status = terminal.end.borrow().clone();
+        let mut output = lock(&terminal.output);
+        output.cut();
+        Ok(json!({"output": output.text, "truncated": output.truncated, "exitStatus": status}))
+    }
+
+    /// Answers `terminal/wait_for_exit`.
+    pub async fn wait(&self, params: &Value) -> Result<Value, Error> {
+        let mut end = self.find(params)?.end.subscribe();
+        let ended = end.wait_for(Option::is_some).await;
+        let status = ended.ok().and_then(|status| status.clone());
+        status.ok_or_else(|| Error::internal("The terminal broke down"))
+    }
+
+    /// Answers `terminal/kill`.
+    pub fn kill(&self, params: &Value) -> Result<Value, Error> {
+        self.find(params)?.kill.cancel();
+        Ok(json!({}))
+    }
+
+    /// Answers `terminal/release`.
+    pub fn release(&self, params: &Value) -> Result<Value, Error> {
+        self.find(params)?.kill.cancel();
+        lock(&self.open).remove(text(params, "terminalId")?);
+        Ok(json!({}))
+    }
+
+    /// Ends them all.
+    pub async fn close(&self) {
+        for (_, terminal) in lock(&self.open).drain() {
+            terminal.kill.cancel();
+        }
+        self.tasks.close();
+        if tokio::time::timeout(LEAVE, self.tasks.wait()).await.is_err() {
+            tracing::warn!("a command of the agent does not end");
+        }
+    }
+}
+
+fn status(end: End) -> Value {
+    match end {
+        End::Exited(code) => json!({"exitCode": code, "signal": null}),
+        End::Signalled(signal) => json!({"exitCode": null, "signal": name(signal)}),
+        End::TimedOut | End::Cancelled => json!({"exitCode": null, "signal": "SIGTERM"}),
+    }
+}
+
+/// The name of a signal that ends programs now and then, the number of others.
+fn name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        6 => "SIGABRT",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        other => return other.to_string(),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terminals() -> (tempfile::TempDir, Terminals) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::new(folder.path()).unwrap();
+        (folder, Terminals::new(Exec::direct(), root))
+    }
+
+    #[tokio::test]
+    async fn a_command_runs_in_the_root_and_its_end_is_kept() {
+        let (_folder, terminals) = terminals();
+        let made = terminals.create(&json!({"command": "/bin/sh", "args": ["-c", "pwd; echo $GREETING; exit 3"],
+            "env": [{"name": "GREETING", "value": "héllo"}]}));
+        let made = made.unwrap();
+        assert_eq!(terminals.wait(&made).await.unwrap()["exitCode"], 3);
+        let output = terminals.output(&made).unwrap();
+        assert_eq!(output["output"], format!("{}\nhéllo\n", terminals.root.path().display()));
+        assert_eq!((&output["truncated"], &output["exitStatus"]["exitCode"]), (&json!(false), &json!(3)));
+        terminals.release(&made).unwrap();
+        assert_eq!(terminals.output(&made).unwrap_err().code, code::NOT_FOUND);
+        assert!(terminals.create(&json!({"command": "pwd", "cwd": "/"})).is_err());
+    }
+
+    #[tokio::test]
+    async fn only_the_end_of_the_output_is_kept() {
+        let (_folder, terminals) = terminals();
+        let made = terminals.create(&json!({"command": "printf 1234567890é", "outputByteLimit": 3})).unwrap();
+        terminals.wait(&made).await.unwrap();
+        let output = terminals.output(&made).unwrap();
+        assert_eq!((&output["output"], &output["truncated"]), (&json!("0é"), &json!(true)));
+    }
+
+    #[tokio::test]
+    async fn they_end_when_they_are_killed_and_with_the_connection() {
+        let (_folder, terminals) = terminals();
+        let made = terminals.create(&json!({"command": "sleep 100"})).unwrap();
+        terminals.kill(&made).unwrap();
+        assert_eq!(terminals.wait(&made).await.unwrap()["signal"], "SIGTERM");
+        let other = terminals.create(&json!({"command": "sleep 100"})).unwrap();
+        let wait = terminals.wait(&other);
+        let (status, ()) = tokio::join!(wait, terminals.close());
+        assert_eq!(status.unwrap()["signal"], "SIGTERM");
+    }
+}

@@ -1,0 +1,243 @@
+//! `trefoil acp-client`: speaks to an agent of others, as an editor does.
+
+mod show;
+
+use std::path::Path;
+use std::time::Duration;
+
+use ::acp::client::{Client, ClientError, Event, Events, Options, Permission, Program, Root, Session};
+use anyhow::Context as _;
+use exec::{Exec, Spec};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::args::{AcpClient, Policy};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::run::{self, Typed};
+use crate::term::one_line;
+use crate::wire::World;
+use show::Show;
+
+/// How long a cancelled turn may take to stop.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+/// Some agents send the last updates behind the answer: how long a silence says that nothing more comes.
+const LATE: Duration = Duration::from_millis(200);
+/// How much of what an agent wrote to standard error is shown.
+const MAX_COMPLAINT: usize = 500;
+
+/// Runs the agent, does what was asked, and ends it.
+pub async fn acp_client(args: &AcpClient, world: &World) -> anyhow::Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let directory = args.root.as_ref().map_or_else(|| world.directory.clone(), |root| world.directory.join(root));
+    let unusable = |error| Failure::new(Exit::Usage, format!("cannot work in {}: {error}", directory.display()));
+    let root = Root::new(&directory).map_err(unusable)?;
+    let program = std::env::current_exe().context("the path of this program cannot be read")?;
+    let directory = root.path().to_owned();
+    let options = Options {
+        root,
+        exec: Exec::supervised(program, None),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        patience: Duration::from_secs(args.timeout),
+    };
+    let spec = Spec::shell(Path::new("/bin/sh"), &args.agent, &directory);
+    let (client, events, program) = Client::start(spec, options).await?;
+    let show = Show::new(args.json, world.no_color());
+    let mut talk = Talk { client, events, show, typed: Typed::default(), interrupt, args };
+    let result = talk.hold(&directory).await;
+    talk.end(program, result).await
+}
+
+/// A conversation with an agent.
+struct Talk<'a> {
+    client: Client,
+    events: Events,
+    show: Show,
+    typed: Typed,
+    interrupt: Interrupt,
+    args: &'a AcpClient,
+}
+
+impl Talk<'_> {
+    async fn hold(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let args = self.args;
+        let agent = listen(&mut self.events, &mut self.show, &self.interrupt, self.client.initialize()).await?;
+        self.show.handshake(&agent)?;
+        let opened = async {
+            let mut session = match &args.session {
+                Some(id) => self.client.open_session(id, directory, &agent).await,
+                None => self.client.new_session(directory).await,
+            }?;
+            if let Some(model) = &args.model {
+                self.client.set_model(&mut session, model).await?;
+            }
+            if let Some(mode) = &args.mode {
+                self.client.set_mode(&mut session, mode).await?;
+            }
+            Ok(session)
+        };
+        let opened = listen(&mut self.events, &mut self.show, &self.interrupt, opened).await;
+        let session = opened.map_err(|error| sign_in(error, &agent))?;
+        let message = args.message.join(" ");
+        self.show.session(&session, message.is_empty())?;
+        if message.is_empty() {
+            return Ok(());
+        }
+        let answer = self.turn(&session, &message).await?;
+        self.show.result(&answer)?;
+        judge(&answer)
+    }
+
+    /// Sends the message, and shows and answers until the turn has ended.
+    async fn turn(&mut self, session: &Session, message: &str) -> anyhow::Result<Value> {
+        let silence = Duration::from_secs(self.args.timeout);
+        let mut answer = std::pin::pin!(self.client.prompt(&session.id, message));
+        let mut limit = Instant::now() + silence;
+        let mut cancelled = false;
+        let answer = loop {
+            tokio::select! {
+                biased;
+                () = self.interrupt.token.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    limit = Instant::now() + STOP_WAIT;
+                    self.client.cancel(&session.id).await;
+                }
+                Some(event) = self.events.next() => {
+                    match event {
+                        // A turn that is cancelled is asked nothing any more.
+                        Event::Permission(permission) if cancelled => permission.cancel(),
+                        Event::Permission(permission) => {
+                            decide(*permission, self.args.permission, &mut self.show, &mut self.typed, &self.interrupt).await?;
+                        }
+                        other => self.show.event(other, &self.events)?,
+                    }
+                    if !cancelled {
+                        limit = Instant::now() + silence;
+                    }
+                }
+                answer = &mut answer => break answer?,
+                () = tokio::time::sleep_until(limit) => return Err(too_long(cancelled, silence).into()),
+            }
+        };
+        while let Ok(Some(event)) = tokio::time::timeout(LATE, self.events.next()).await {
+            self.show.event(event, &self.events)?;
+        }
+        Ok(answer)
+    }
+
+    /// Ends the agent. If it broke off, what it complained about says why.
+    async fn end(self, mut program: Program, result: anyhow::Result<()>) -> anyhow::Result<()> {
+        self.client.close().await;
+        let failed = result.as_ref().is_err_and(|error| error.is::<ClientError>());
+        let complaint = if failed { program.complaints().await } else { String::new() };
+        if let Err(error) = program.end().await {
+            tracing::warn!(%error, "the agent did not end well");
+        }
+        result.map_err(|error| explain(error, &complaint))
+    }
+}
+
+/// Waits for an answer of the agent, shows what it says meanwhile, and gives up at Ctrl-C. Nobody is asked yet.
+async fn listen<T>(
+    events: &mut Events,
+    show: &mut Show,
+    interrupt: &Interrupt,
+    work: impl Future<Output = Result<T, ClientError>>,
+) -> anyhow::Result<T> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            () = interrupt.token.cancelled() => return Err(run::cancelled().into()),
+            Some(event) = events.next() => match event {
+                Event::Permission(permission) => permission.cancel(),
+                other => show.event(other, events)?,
+            },
+            done = &mut work => return Ok(done?),
+        }
+    }
+}
+
+/// Answers a permission: by policy, or by hand where there is a terminal.
+async fn decide(
+    permission: Permission,
+    policy: Policy,
+    show: &mut Show,
+    typed: &mut Typed,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let by_hand = policy == Policy::Ask && run::interactive() && !show.is_json();
+    let chosen = if by_hand {
+        show.ask(&permission);
+        typed.forget();
+        loop {
+            tokio::select! {
+                () = interrupt.token.cancelled() => break None,
+                () = permission.withdrawn() => break None,
+                line = typed.line() => match line {
+                    None => break None,
+                    Some(line) => match show::choose(&permission.answers, &line) {
+                        Some(answer) => break Some(answer.clone()),
+                        None => show.ask(&permission),
+                    },
+                },
+            }
+        }
+    } else {
+        let kinds = match policy {
+            Policy::Allow => ["allow_once", "allow_always"],
+            Policy::Ask | Policy::Reject => ["reject_once", "reject_always"],
+        };
+        permission.of_kind(&kinds).cloned()
+    };
+    show.decision(&permission, chosen.as_ref())?;
+    match chosen {
+        Some(answer) => permission.choose(&answer.id),
+        None => permission.cancel(),
+    }
+    Ok(())
+}
+
+fn too_long(cancelled: bool, silence: Duration) -> Failure {
+    if cancelled {
+        return Failure::new(Exit::Cancelled, format!("the agent did not stop within {} s", STOP_WAIT.as_secs()));
+    }
+    Failure::new(Exit::Failed, format!("the agent said nothing for {} s", silence.as_secs()))
+        .hint("--timeout gives it more time")
+}
+
+/// What the end of a turn means for whoever started it.
+fn judge(answer: &Value) -> anyhow::Result<()> {
+    match answer["stopReason"].as_str() {
+        Some("end_turn") => Ok(()),
+        Some("cancelled") => Err(run::cancelled().into()),
+        Some(other) => {
+            Err(Failure::new(Exit::Model, format!("the agent stopped early: {}", one_line(other, 60))).into())
+        }
+        None => Err(Failure::new(Exit::Failed, "the agent's answer to session/prompt has no stopReason").into()),
+    }
+}
+
+/// An error of the agent, with what is known about it.
+fn explain(error: anyhow::Error, complaint: &str) -> anyhow::Error {
+    let failure = match error.downcast::<ClientError>() {
+        Ok(ClientError::Unknown { what, wanted, known }) => Failure::unknown(what, &wanted, &known),
+        Ok(other) => Failure::new(Exit::Failed, other.to_string()),
+        Err(error) => return error,
+    };
+    if complaint.is_empty() || failure.hint.is_some() {
+        return failure.into();
+    }
+    let start = complaint.ceil_char_boundary(complaint.len().saturating_sub(MAX_COMPLAINT));
+    failure.hint(format!("the agent wrote: {}", one_line(&complaint[start..], MAX_COMPLAINT))).into()
+}
+
+/// Adds how the human can sign in, if that is missing.
+fn sign_in(error: anyhow::Error, agent: &Value) -> anyhow::Error {
+    let Some(refused) = error.downcast_ref::<ClientError>().filter(|error| error.wants_login()) else { return error };
+    let methods = agent["authMethods"].as_array().into_iter().flatten();
+    let ways: Vec<&str> =
+        methods.filter_map(|method| method["description"].as_str().or_else(|| method["name"].as_str())).collect();
+    let hint = if ways.is_empty() { "sign in with the agent's own program".to_owned() } else { ways.join("; or ") };
+    Failure::new(Exit::Failed, format!("the agent wants you to sign in first: {refused}")).hint(hint).into()
+}

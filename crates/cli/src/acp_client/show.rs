@@ -1,0 +1,246 @@
+//! What the human, or the program behind a pipe, sees of an agent.
+
+use std::collections::HashMap;
+use std::io;
+
+use ::acp::client::{Answer, Choice, Event, Events, Permission, Session, Subagent};
+use serde_json::{Value, json};
+
+use crate::term::{Screen, Style, one_line, table};
+
+/// Calls whose title is remembered until they end.
+const MAX_CALLS: usize = 1000;
+/// How many choices of one kind are listed.
+const MAX_LISTED: usize = 200;
+/// How many lines of a failed call are shown.
+const MAX_WHY: usize = 300;
+
+/// Where it is shown, and how.
+pub struct Show {
+    json: bool,
+    style: Style,
+    screen: Screen,
+    /// Calls that run, by session and id, with their titles.
+    calls: HashMap<(String, String), String>,
+    /// Whether the last piece of text ended its line.
+    open: bool,
+}
+
+impl Show {
+    /// For a human, or one JSON object per line.
+    pub fn new(json: bool, no_color: bool) -> Self {
+        let style = Style::stderr(no_color);
+        Self { json, style, screen: Screen::new(), calls: HashMap::new(), open: false }
+    }
+
+    /// Whether programs read it.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    fn line(&mut self, kind: &str, mut value: Value) -> io::Result<()> {
+        let mut line = json!({ "type": kind });
+        if let (Some(line), Some(value)) = (line.as_object_mut(), value.as_object_mut()) {
+            line.append(value);
+        }
+        self.screen.text(&format!("{line}\n"))
+    }
+
+    fn note(&mut self, text: &str) {
+        let end = if std::mem::take(&mut self.open) { "\n" } else { "" };
+        self.screen.note(&format!("{end}{text}\n"));
+    }
+
+    /// Who the agent is.
+    pub fn handshake(&mut self, agent: &Value) -> io::Result<()> {
+        if self.json {
+            return self.line("initialize", json!({ "answer": agent }));
+        }
+        let info = &agent["agentInfo"];
+        let name = info["title"].as_str().or_else(|| info["name"].as_str()).unwrap_or("an agent without a name");
+        let version = info["version"].as_str().unwrap_or_default();
+        let text = format!("{name} {version}, protocol {}", agent["protocolVersion"]);
+        self.note(&self.style.dim(&one_line(&text, self.style.width)));
+        Ok(())
+    }
+
+    /// The session; everything that can be chosen in it if nothing is asked.
+    pub fn session(&mut self, session: &Session, whole: bool) -> io::Result<()> {
+        if self.json {
+            let mut value = json!({ "sessionId": session.id });
+            if let (Some(value), Some(raw)) = (value.as_object_mut(), session.choices.raw().as_object_mut()) {
+                value.append(raw);
+            }
+            return self.line("session", value);
+        }
+        let id = one_line(&session.id, 200);
+        if !whole {
+            self.note(&self.style.dim(&format!("session {id}")));
+            return Ok(());
+        }
+        let mut text = format!("session  {id}\n");
+        let kinds = [("models".to_owned(), session.choices.models()), ("modes".to_owned(), session.choices.modes())];
+        for (title, choices) in kinds.into_iter().chain(session.choices.options()) {
+            if !choices.is_empty() {
+                text += &format!("\n{}\n{}", one_line(&title, 80), listed(&choices));
+            }
+        }
+        self.screen.text(&text)
+    }
+
+    /// Something that the agent told.
+    pub fn event(&mut self, event: Event, events: &Events) -> io::Result<()> {
+        match event {
+            Event::Update { session, update } if self.json => {
+                self.line("update", json!({"sessionId": session, "update": update}))
+            }
+            Event::Update { session, update } => self.update(&session, &update, events.depth(&session)),
+            Event::Subagent(subagent) if self.json => self.line("subagent", json!(subagent)),
+            Event::Subagent(subagent) => {
+                self.subagent(&subagent, events.depth(&subagent.parent));
+                Ok(())
+            }
+            Event::Permission(permission) => {
+                permission.cancel();
+                Ok(())
+            }
+        }
+    }
+
+    fn subagent(&mut self, subagent: &Subagent, depth: usize) {
+        let title = one_line(&subagent.title, self.style.width.saturating_sub(30));
+        let text = format!("{}⤷ subagent {title}: {}", "  ".repeat(depth), one_line(&subagent.state, 30));
+        self.note(&self.style.cyan(&text));
+    }
+
+    fn update(&mut self, session: &str, update: &Value, depth: usize) -> io::Result<()> {
+        let indent = "  ".repeat(depth);
+        match update["sessionUpdate"].as_str().unwrap_or_default() {
+            // What a subagent says is for the agent above it.
+            "agent_message_chunk" if depth == 0 => {
+                let text = api::strip_control(update["content"]["text"].as_str().unwrap_or_default());
+                if let Some(last) = text.chars().last() {
+                    self.open = last != '\n';
+                    self.screen.text(&text)?;
+                }
+            }
+            "tool_call" | "tool_call_update" => self.call(session, update, &indent),
+            "plan" => {
+                for entry in update["entries"].as_array().into_iter().flatten() {
+                    let mark = match entry["status"].as_str() {
+                        Some("completed") => "x",
+                        Some("in_progress") => ">",
+                        _ => " ",
+                    };
+                    let content = one_line(entry["content"].as_str().unwrap_or_default(), self.style.width);
+                    self.note(&format!("{indent}[{mark}] {content}"));
+                }
+            }
+            "notice" => {
+                let title = one_line(update["title"].as_str().unwrap_or_default(), self.style.width);
+                self.note(&self.style.yellow(&title));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, session: &str, update: &Value, indent: &str) {
+        let Some(id) = update["toolCallId"].as_str() else { return };
+        let key = (session.to_owned(), id.to_owned());
+        if let Some(title) = update["title"].as_str() {
+            if self.calls.len() >= MAX_CALLS && !self.calls.contains_key(&key) {
+                return;
+            }
+            self.calls.insert(key.clone(), one_line(title, self.style.width.saturating_sub(10)));
+        }
+        let done = match update["status"].as_str() {
+            Some("completed") => true,
+            Some("failed") => false,
+            _ => return,
+        };
+        let title = self.calls.remove(&key).unwrap_or_else(|| one_line(id, 40));
+        if done {
+            self.note(&format!("{indent}{} {title}", self.style.green("●")));
+            return;
+        }
+        let why = update["content"].as_array().into_iter().flatten();
+        let why = why.filter_map(|part| part["content"]["text"].as_str()).next().unwrap_or_default();
+        self.note(&format!("{indent}{} {title} {}", self.style.red("✗"), self.style.dim(&one_line(why, MAX_WHY))));
+    }
+
+    /// Asks the human.
+    pub fn ask(&mut self, permission: &Permission) {
+        let mut text = format!("{} {}\n", self.style.cyan("?"), self.style.bold(&title(permission)));
+        for (number, answer) in permission.answers.iter().enumerate() {
+            text += &format!("    {}  {}\n", number + 1, one_line(&answer.name, 80));
+        }
+        let end = if std::mem::take(&mut self.open) { "\n" } else { "" };
+        self.screen.ask(&format!("{end}{text}  {} ", self.style.cyan("a number, y or n >")));
+    }
+
+    /// How a permission was answered.
+    pub fn decision(&mut self, permission: &Permission, answer: Option<&Answer>) -> io::Result<()> {
+        if self.json {
+            let outcome = answer.map_or("cancelled", |answer| answer.id.as_str());
+            let told = json!({"sessionId": permission.session, "toolCall": permission.call, "outcome": outcome});
+            return self.line("permission", told);
+        }
+        let outcome = answer.map_or("nobody decided".to_owned(), |answer| one_line(&answer.name, 80));
+        self.note(&self.style.yellow(&format!("permission for {}: {outcome}", title(permission))));
+        Ok(())
+    }
+
+    /// The end of the turn.
+    pub fn result(&mut self, answer: &Value) -> io::Result<()> {
+        if self.json {
+            return self.line("result", json!({ "answer": answer }));
+        }
+        if std::mem::take(&mut self.open) { self.screen.text("\n") } else { Ok(()) }
+    }
+}
+
+fn title(permission: &Permission) -> String {
+    let call = &permission.call;
+    one_line(call["title"].as_str().or_else(|| call["toolCallId"].as_str()).unwrap_or("something"), 200)
+}
+
+fn listed(choices: &[Choice]) -> String {
+    let rows = choices.iter().take(MAX_LISTED).map(|choice| {
+        let mark = if choice.current { "*" } else { " " };
+        vec![format!("  {mark}"), one_line(&choice.id, 100), one_line(&choice.name, 100)]
+    });
+    let more = choices.len().saturating_sub(MAX_LISTED);
+    let tail = if more > 0 { format!("     … {more} more\n") } else { String::new() };
+    table(&rows.collect::<Vec<_>>()) + &tail
+}
+
+/// The answer that a typed line means: its number, or yes or no by kind, the mildest first.
+pub fn choose<'a>(answers: &'a [Answer], line: &str) -> Option<&'a Answer> {
+    let of = |kinds: [&str; 2]| kinds.into_iter().find_map(|kind| answers.iter().find(|answer| answer.kind == kind));
+    let line = line.trim().to_lowercase();
+    match line.as_str() {
+        "y" | "yes" => of(["allow_once", "allow_always"]),
+        "a" | "always" => of(["allow_always", "allow_always"]),
+        "n" | "no" => of(["reject_once", "reject_always"]),
+        number => answers.get(number.parse::<usize>().ok()?.checked_sub(1)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_mean_answers() {
+        let answer = |id: &str, kind: &str| Answer { id: id.into(), name: id.into(), kind: kind.into() };
+        let answers = [answer("no", "reject_once"), answer("once", "allow_once"), answer("ever", "allow_always")];
+        for (line, want) in [("1", "no"), (" 3\n", "ever"), ("y", "once"), ("Always", "ever"), ("n", "no")] {
+            assert_eq!(choose(&answers, line).map(|answer| answer.id.as_str()), Some(want), "{line}");
+        }
+        for line in ["", "0", "4", "-1", "perhaps"] {
+            assert_eq!(choose(&answers, line), None, "{line}");
+        }
+        assert_eq!(choose(&answers[1..], "n"), None);
+    }
+}
