@@ -157,7 +157,7 @@ async fn everything_that_git_can_hold_comes_over_and_what_is_in_the_way_stays() 
     lab.project.write(".gitignore", "ignored\n");
     lab.project.commit("files");
     let command = "rm gone.txt; chmod +x run.sh; printf '\\0\\1' > 'a b.bin'; ln -s run.sh link; mkdir d; echo x > d/f; \
-        echo x > ignored; git add d; git commit -qm own; git checkout -qb elsewhere";
+        echo x > ignored; git add d; git -c user.name=t -c user.email=t@example.org commit -qm own; git checkout -qb elsewhere";
     let (_, children, tools) = delegate(&lab, vec![smith(command)]).await;
     assert_eq!(output(&tools[0]).1["worktree"]["files"].as_array().unwrap().len(), 5, "{tools:#?}");
     // A file of ours where the child has a folder.
@@ -246,9 +246,10 @@ async fn a_child_of_an_isolated_child_goes_back_to_its_tree() {
     let lab = lab();
     let inner = script(json!([{"tools": [bash("echo deep > deep.txt")]}, {"text": "deep"}]));
     let call = json!(["task", {"description": "Inner", "prompt": inner, "subagent_type": "smith"}]);
-    let outer =
-        script(json!([{"tools": [bash("git init -q sub; echo up > up.txt; git add up.txt; git commit -qm up")]},
-        {"tools": [call]}, {"text": "up"}]));
+    let outer = script(
+        json!([{"tools": [bash("git init -q sub; echo up > up.txt; git add up.txt; git -c user.name=t -c user.email=t@example.org commit -qm up")]},
+        {"tools": [call]}, {"text": "up"}]),
+    );
     let call = json!(["task", {"description": "Outer", "prompt": outer, "subagent_type": "smith"}]);
     let (_, children, _) = delegate(&lab, vec![call]).await;
     let outer = &children[0];

@@ -47,7 +47,7 @@ impl Agent {
         let capabilities = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(PromptCapabilities::new().image(true).embedded_context(true))
-            .mcp_capabilities(McpCapabilities::new())
+            .mcp_capabilities(McpCapabilities::new().http(true).sse(true))
             .session_capabilities(sessions)
             .auth(auth)
             .meta(extensions.as_object().cloned());

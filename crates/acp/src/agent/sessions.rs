@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{
-    ForkSessionResponse, ListSessionsResponse, LoadSessionResponse, NewSessionResponse, Notice, NoticeSeverity,
-    SessionInfo, SessionStatus, SessionStatusResponse, SessionUpdate, SetSessionTitleResponse,
+    ForkSessionResponse, ListSessionsResponse, LoadSessionResponse, NewSessionResponse, SessionInfo, SessionStatus,
+    SessionStatusResponse, SessionUpdate, SetSessionTitleResponse,
 };
 use api::{
-    Action, CreateSession, HostError, ListMessages, ListSessions, Rule, Scope, Session, SessionId, UpdateSession,
+    Action, CreateSession, HostError, ListMessages, ListSessions, McpConfig, Rule, Scope, Session, SessionId,
+    UpdateSession,
 };
 use base64::Engine as _;
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -62,10 +64,11 @@ impl Agent {
             let session = self.host().create_session(&scope, input).await?;
             let open = self.open(&session, roots).await?;
             self.follow(&open, events);
-            Ok((open, servers))
+            self.bring(&open, servers).await?;
+            Ok(open)
         };
         match made.await {
-            Ok((open, servers)) => {
+            Ok(open) => {
                 let choices = open.choices();
                 let chosen = open.chosen();
                 let answer = NewSessionResponse::new(open.id.to_string())
@@ -73,7 +76,6 @@ impl Agent {
                     .config_options(choices.options(open.abilities, &chosen));
                 request.reply(Ok(with_models(json!(answer), &open)));
                 open.tell_commands().await;
-                unused(&open, servers.keys()).await;
             }
             Err(error) => request.reply(Err(error)),
         }
@@ -94,11 +96,12 @@ impl Agent {
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, replay).await?;
             self.follow(&open, events);
-            Ok((open, servers))
+            self.bring(&open, servers).await?;
+            Ok(open)
         };
         let loaded = cancel.run_until_cancelled(loaded).await.unwrap_or_else(|| Err(Error::cancelled()));
         match loaded {
-            Ok((open, servers)) => {
+            Ok(open) => {
                 let choices = open.choices();
                 let chosen = open.chosen();
                 let answer = LoadSessionResponse::new()
@@ -106,7 +109,6 @@ impl Agent {
                     .config_options(choices.options(open.abilities, &chosen));
                 request.reply(Ok(with_models(json!(answer), &open)));
                 open.tell_commands().await;
-                unused(&open, servers.keys()).await;
                 self.go_on(&open).await;
             }
             Err(error) => request.reply(Err(error)),
@@ -128,10 +130,11 @@ impl Agent {
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, true).await?;
             self.follow(&open, events);
-            Ok((open, servers))
+            self.bring(&open, servers).await?;
+            Ok(open)
         };
         match forked.await {
-            Ok((open, servers)) => {
+            Ok(open) => {
                 let choices = open.choices();
                 let chosen = open.chosen();
                 let answer = ForkSessionResponse::new(open.id.to_string())
@@ -139,10 +142,17 @@ impl Agent {
                     .config_options(choices.options(open.abilities, &chosen));
                 request.reply(Ok(with_models(json!(answer), &open)));
                 open.tell_commands().await;
-                unused(&open, servers.keys()).await;
             }
             Err(error) => request.reply(Err(error)),
         }
+    }
+
+    /// The session uses these MCP servers from now on; none leaves it with those that it has.
+    async fn bring(&self, open: &Open, servers: IndexMap<String, McpConfig>) -> Result<(), Error> {
+        if servers.is_empty() {
+            return Ok(());
+        }
+        Ok(self.host().session_servers(&open.scope, &open.id, servers).await?)
     }
 
     async fn find(&self, params: &Value, id: &SessionId) -> Result<Session, Error> {
@@ -277,6 +287,9 @@ impl Agent {
     pub(super) async fn close(self: &Arc<Self>, params: &Value) -> Result<Value, Error> {
         let Ok(open) = self.open_session(params) else { return Ok(json!({})) };
         self.stop(&open).await;
+        if let Err(error) = self.host().session_servers(&open.scope, &open.id, IndexMap::new()).await {
+            tracing::warn!(%error, "the MCP servers of a session were not ended");
+        }
         self.forget(&open);
         Ok(json!({}))
     }
@@ -364,16 +377,6 @@ fn with_models(mut answer: Value, open: &Open) -> Value {
         answer["models"] = models;
     }
     answer
-}
-
-/// Tells a client that its MCP servers are not used, if it can show that.
-async fn unused(open: &Open, servers: impl Iterator<Item = &String>) {
-    let names: Vec<&str> = servers.map(String::as_str).collect();
-    if !names.is_empty() && open.abilities.notices {
-        let notice = Notice::new(NoticeSeverity::Warning, "MCP servers are not used")
-            .description(format!("This version of Trefoil does not start {}", names.join(", ")));
-        open.update(SessionUpdate::Notice(notice)).await;
-    }
 }
 
 /// The further directories of a session.

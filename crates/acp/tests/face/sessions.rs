@@ -99,7 +99,7 @@ async fn a_session_has_modes_models_and_options() {
 #[tokio::test(flavor = "multi_thread")]
 async fn directories_and_servers_are_checked() {
     let lab = Lab::new();
-    let client = lab.client(json!({"session": {"notices": {}}})).await;
+    let client = lab.client(json!({})).await;
     for params in [
         json!({"mcpServers": []}),
         json!({"cwd": "relative/path", "mcpServers": []}),
@@ -113,10 +113,31 @@ async fn directories_and_servers_are_checked() {
         let error = client.ask("session/new", params.clone()).await.unwrap_err();
         assert_eq!(error["code"], -32602, "{params}");
     }
-    let servers = json!([{"name": "weather", "type": "local", "command": ["x", "y"], "args": [], "env": []}]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_uses_the_servers_that_its_client_brings() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let program = testkit::mcp_server(lab.project.path());
+    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
     let made = client.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
     let id = made["sessionId"].as_str().unwrap();
-    client.until_update(id, "the notice", |update| update["sessionUpdate"] == "notice").await;
+    let echo = script(json!([{"tools": [["s_echo", {"text": "hi"}]]}, {"text": "done"}]));
+    client.prompt(id, &echo).await.unwrap();
+    let outcome = |id: &str| client.kind(id, "tool_call_update").pop().unwrap();
+    assert_eq!(
+        (&outcome(id)["status"], &outcome(id)["rawOutput"]["output"]),
+        (&json!("completed"), &json!("echo: hi"))
+    );
+    // They are that session's alone, and go when it is closed.
+    let other = client.session(&lab).await;
+    client.prompt(&other, &echo).await.unwrap();
+    assert_ne!(outcome(&other)["rawOutput"]["output"], "echo: hi");
+    client.ask("session/close", json!({"sessionId": id})).await.unwrap();
+    client.ask("session/resume", json!({"sessionId": id, "cwd": lab.cwd()})).await.unwrap();
+    client.prompt(id, &echo).await.unwrap();
+    assert_ne!(outcome(id)["rawOutput"]["output"], "echo: hi");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -192,8 +192,11 @@ impl Player {
     async fn finish(&mut self, open: Vec<(&Exchange, JoinHandle<Got>)>) {
         for (exchange, sent) in open {
             // A subagent that was sent to the background is as slow as it was: the answer does not wait for it.
-            let promoted = self.recording.exchanges.iter().any(|other| other.request.path.ends_with("/background"));
-            if !promoted {
+            let background = self.recording.exchanges.iter().any(|other| {
+                let body = other.request.body.as_ref().map(Value::to_string).unwrap_or_default();
+                other.request.path.ends_with("/background") || body.contains(r#"\"background\": true"#)
+            });
+            if !background {
                 self.go_on.send_replace(true);
             }
             match sent.await {
