@@ -186,6 +186,10 @@ fn a_session_survives_kill_9() {
     agent.child.wait().unwrap();
     let mut other = Agent::start(&project, |_| {});
     other.ask("session/load", json!({"sessionId": session, "cwd": project.directory(), "mcpServers": []}));
+    // Text that was being written is told as such, by the turn that goes on with it.
+    while other.text().len() < shown.len() {
+        other.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    }
     assert!(other.text().starts_with(&shown), "{} is not {shown}", other.text());
     // What was cut off goes on, and says that its command was.
     other.until(|update| update["status"] == "failed");
