@@ -382,11 +382,6 @@ impl<'a> Step<'a> {
         let call_id = if id.is_empty() || !self.known.insert(id.clone()) { api::tool_call_id() } else { id };
         let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
         let mut batch = self.turn.batch();
-        if let Some(text) = &self.open {
-            // What was said before a call is as durable as the call.
-            batch.progress(text);
-            self.saved = Instant::now();
-        }
         put_part(&mut batch, &Part::Tool(part.clone()));
         self.pending_calls.insert(index, part);
         self.commit(batch).await

