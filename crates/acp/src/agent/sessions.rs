@@ -61,7 +61,7 @@ impl Agent {
             let events = self.watch(&scope.directory, None).await?;
             let session = self.host().create_session(&scope, input).await?;
             let open = self.open(&session, roots).await?;
-            self.follow(&open, events);
+            self.follow(&open, events).await;
             Ok((open, servers))
         };
         match made.await {
@@ -93,7 +93,7 @@ impl Agent {
             let events = self.watch(&session.directory, None).await?;
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, replay).await?;
-            self.follow(&open, events);
+            self.follow(&open, events).await;
             Ok((open, servers))
         };
         let loaded = cancel.run_until_cancelled(loaded).await.unwrap_or_else(|| Err(Error::cancelled()));
@@ -127,7 +127,7 @@ impl Agent {
             let session = self.with_roots(session, &roots).await?;
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, true).await?;
-            self.follow(&open, events);
+            self.follow(&open, events).await;
             Ok((open, servers))
         };
         match forked.await {

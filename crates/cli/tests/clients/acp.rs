@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT};
@@ -166,7 +166,12 @@ fn it_ends_with_its_editor_and_leaves_no_process() {
             }
         }
         assert!(agent.ends().success());
-        assert!(!runs(&marker));
+        // The kernel takes a moment to clear away what the supervisor ended.
+        let begin = Instant::now();
+        while runs(&marker) {
+            assert!(begin.elapsed() < WAIT, "{marker} still runs");
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -178,9 +183,10 @@ fn a_session_survives_kill_9() {
     let session = agent.session(&project.directory());
     agent.prompt(
         &session,
-        &json!([{"text": "Before. ", "tools": [["bash", {"command": "sleep 2"}]]}, {"text": "After."}]),
+        &json!([{"text": "Before. ", "tools": [["bash", {"command": "sleep 0.5; echo now; sleep 2"}]]}, {"text": "After."}]),
     );
-    agent.until(|update| update["status"] == "in_progress" && update["title"] == "sleep 2");
+    // The last quarter of a second of a text may be lost; this is older.
+    agent.until(|update| update["content"][0]["content"]["text"] == "now\n");
     let shown = agent.text();
     agent.child.kill().unwrap();
     agent.child.wait().unwrap();
