@@ -39,11 +39,11 @@ export class Editor {
     return new Promise((resolve) => this.waiting.push({ fits, resolve }))
   }
 
-  /** Waits until the agent has said this: SDKs hand out updates and answers side by side. */
-  async says(sessionId, text) {
-    while (this.text(sessionId) !== text) {
+  /** Waits until what the agent has said ends like this: SDKs hand out updates and answers side by side. */
+  async says(sessionId, end) {
+    while (!this.text(sessionId).endsWith(end)) {
       const more = this.until((params) => params.sessionId === sessionId)
-      if (this.text(sessionId) !== text) await more
+      if (!this.text(sessionId).endsWith(end)) await more
     }
   }
 
@@ -118,7 +118,8 @@ export async function life(editor, request, notify, { subagents }) {
     { text: "Done." },
   )
   assert.equal(ended.stopReason, "end_turn")
-  await editor.says(sessionId, "Working. Done.")
+  await editor.says(sessionId, "Done.")
+  assert.equal(editor.text(sessionId), "Working. Done.")
   assert.equal(await readFile(`${directory}/note.txt`, "utf8"), "omega\n")
   assert.deepEqual(editor.asked.map((params) => params.toolCall.kind), ["edit", "execute"])
   const content = editor.of(sessionId, "tool_call_update").flatMap((update) => update.content ?? [])
@@ -145,6 +146,7 @@ export async function life(editor, request, notify, { subagents }) {
   // A subagent.
   const task = { description: "Look around", subagent_type: "general", prompt: script({ text: "I looked." })[0].text }
   assert.equal((await prompt({ tools: [["task", task]] }, { text: "It looked." })).stopReason, "end_turn")
+  await editor.says(sessionId, "It looked.")
   if (subagents) {
     const child = editor.of(sessionId, "subagent_update")[0].sessionId
     await editor.says(child, "I looked.")
@@ -160,7 +162,8 @@ export async function life(editor, request, notify, { subagents }) {
   assert.deepEqual(sessions.map((session) => session.sessionId), [sessionId])
   editor.updates.length = 0
   await request("session/load", { sessionId, cwd: directory, mcpServers: [] })
-  await editor.says(sessionId, said)
+  await editor.says(sessionId, "It looked.")
+  assert.equal(editor.text(sessionId), said)
   assert.ok(editor.of(sessionId, "user_message_chunk").length >= 3)
   await request("session/delete", { sessionId })
   assert.deepEqual((await request("session/list", { cwd: directory })).sessions, [])

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Weak};
 
 use api::{Cursor, EventBody, HostError, Scope, Session, SessionId, WatchItem, WatchScope};
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent::Agent;
@@ -14,6 +14,9 @@ use crate::open::Open;
 
 /// The most subagents that are looked for.
 const MAX_FAMILY: usize = 1_000;
+
+/// The most events that are there already when a session is opened; those behind them come a moment later.
+const MAX_READY: usize = 4_096;
 
 /// Events of a directory, from the moment they were asked for.
 pub type Events = BoxStream<'static, WatchItem>;
@@ -24,10 +27,18 @@ impl Agent {
         self.host().watch(WatchScope::Directory(directory.to_owned()), after).await
     }
 
-    /// Shows the events of a session from now on, until it is closed.
-    pub fn follow(self: &Arc<Self>, open: &Arc<Open>, events: Events) {
+    /// Shows the events of a session until it is closed. Those that are there already are shown when this returns: among
+    /// them is the text so far of what is being written, or was when a process died.
+    pub async fn follow(self: &Arc<Self>, open: &Arc<Open>, events: Events) {
         // The task must not keep alive what keeps it.
-        let follower = Follower { agent: Arc::downgrade(self), open: Arc::downgrade(open), cursor: None, events };
+        let mut follower = Follower { agent: Arc::downgrade(self), open: Arc::downgrade(open), cursor: None, events };
+        for _ in 0..MAX_READY {
+            let Some(ready) = follower.events.next().now_or_never() else { break };
+            let Some(item) = ready else { return };
+            if !follower.take(item).await {
+                return;
+            }
+        }
         open.followed_by(AbortOnDropHandle::new(tokio::spawn(follower.run())));
     }
 
@@ -73,33 +84,41 @@ struct Follower {
 impl Follower {
     async fn run(mut self) {
         while let Some(item) = self.events.next().await {
-            let (Some(agent), Some(open)) = (self.agent.upgrade(), self.open.upgrade()) else { return };
-            match item {
-                WatchItem::Frame(frame) => {
-                    if let Some(cursor) = &frame.cursor {
-                        self.cursor = Some(cursor.clone());
-                    }
-                    if let Some(event) = frame.event() {
-                        show(&agent, &open, &event.body).await;
-                    }
-                }
-                WatchItem::Resync(reason) => {
-                    tracing::debug!(reason, "events may be missing");
-                    show_again(&agent, &open).await;
-                }
-                // The client reads more slowly than events come: go on where we were.
-                WatchItem::Lagged => {
-                    match agent.watch(&open.scope.directory, self.cursor.clone()).await {
-                        Ok(events) => self.events = events,
-                        Err(error) => {
-                            tracing::error!(%error, session = %open.id, "events cannot be followed any more");
-                            return;
-                        }
-                    }
-                    show_again(&agent, &open).await;
-                }
+            if !self.take(item).await {
+                return;
             }
         }
+    }
+
+    /// Shows what came; false if nothing more can come.
+    async fn take(&mut self, item: WatchItem) -> bool {
+        let (Some(agent), Some(open)) = (self.agent.upgrade(), self.open.upgrade()) else { return false };
+        match item {
+            WatchItem::Frame(frame) => {
+                if let Some(cursor) = &frame.cursor {
+                    self.cursor = Some(cursor.clone());
+                }
+                if let Some(event) = frame.event() {
+                    show(&agent, &open, &event.body).await;
+                }
+            }
+            WatchItem::Resync(reason) => {
+                tracing::debug!(reason, "events may be missing");
+                show_again(&agent, &open).await;
+            }
+            // The client reads more slowly than events come: go on where we were.
+            WatchItem::Lagged => {
+                match agent.watch(&open.scope.directory, self.cursor.clone()).await {
+                    Ok(events) => self.events = events,
+                    Err(error) => {
+                        tracing::error!(%error, session = %open.id, "events cannot be followed any more");
+                        return false;
+                    }
+                }
+                show_again(&agent, &open).await;
+            }
+        }
+        true
     }
 }
 

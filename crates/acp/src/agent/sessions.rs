@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{
     ForkSessionResponse, ListSessionsResponse, LoadSessionResponse, NewSessionResponse, SessionInfo, SessionStatus,
@@ -28,6 +29,10 @@ use crate::{lock, mcp, time};
 const PAGE: usize = 50;
 /// The most further directories of a session.
 const MAX_ROOTS: usize = 100;
+/// How often a turn that seems to run elsewhere is looked at after its session was opened.
+const RECOVER_TRIES: usize = 50;
+/// The pause between.
+const RECOVER_PAUSE: Duration = Duration::from_millis(200);
 /// Where a session remembers its further directories.
 const ROOTS: &str = "additionalDirectories";
 
@@ -63,7 +68,7 @@ impl Agent {
             let events = self.watch(&scope.directory, None).await?;
             let session = self.host().create_session(&scope, input).await?;
             let open = self.open(&session, roots).await?;
-            self.follow(&open, events);
+            self.follow(&open, events).await;
             self.bring(&open, servers).await?;
             Ok(open)
         };
@@ -95,7 +100,7 @@ impl Agent {
             let events = self.watch(&session.directory, None).await?;
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, replay).await?;
-            self.follow(&open, events);
+            self.follow(&open, events).await;
             self.bring(&open, servers).await?;
             Ok(open)
         };
@@ -129,7 +134,7 @@ impl Agent {
             let session = self.with_roots(session, &roots).await?;
             let open = self.open(&session, roots).await?;
             self.catch_up(&open, true).await?;
-            self.follow(&open, events);
+            self.follow(&open, events).await;
             self.bring(&open, servers).await?;
             Ok(open)
         };
@@ -231,11 +236,34 @@ impl Agent {
 
     /// A turn that a crash cut off goes on, and what waits for an answer is asked again.
     async fn go_on(self: &Arc<Self>, open: &Arc<Open>) {
-        match self.host().recover(Some(&open.id)).await {
-            Ok(_) | Err(HostError::Unsupported(_)) => {}
-            Err(error) => tracing::warn!(%error, "a turn that was cut off cannot go on"),
+        if !self.recover(open).await {
+            let (agent, open) = (self.clone(), open.clone());
+            tokio::spawn(async move {
+                let tries = async {
+                    for _ in 0..RECOVER_TRIES {
+                        tokio::time::sleep(RECOVER_PAUSE).await;
+                        if agent.recover(&open).await {
+                            break;
+                        }
+                    }
+                };
+                open.closed.run_until_cancelled(tries).await;
+            });
         }
         self.open_asks(open).await;
+    }
+
+    /// Brings a turn that was cut off on its way; false if one waits that still seems to run elsewhere. What a process that
+    /// was killed leaves behind takes a moment to go, and holds its turns as long.
+    async fn recover(&self, open: &Open) -> bool {
+        match self.host().recover(Some(&open.id)).await {
+            Ok(0) => self.host().waiting(&open.scope, &open.id).await.is_ok_and(|waiting| waiting.is_empty()),
+            Ok(_) | Err(HostError::Unsupported(_)) => true,
+            Err(error) => {
+                tracing::warn!(%error, session = %open.id, "a turn that was cut off cannot go on");
+                true
+            }
+        }
     }
 
     pub(super) async fn list(&self, params: &Value) -> Result<Value, Error> {
