@@ -456,13 +456,15 @@ fn own_terminal(command: &str) -> ExitCode {
 }
 
 async fn a_killed_owner_leaves_no_terminal() {
+    a_killed_owner_leaves_nobody(OWN_TERMINAL);
+}
+
+/// Starts ourselves in a role that runs a command, and kills us there.
+fn a_killed_owner_leaves_nobody(role: &str) {
     let daemon = "( (setsid -f bash -c 'echo $$; exec sleep 1000') & );";
     let script = format!("trap '' TERM HUP; echo $$ $PPID; {} {daemon} wait; sleep 1000", stubborn(""));
-    let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args([OWN_TERMINAL, &script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut owner =
+        Command::new(std::env::current_exe().unwrap()).args([role, &script]).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(owner.stdout.take().unwrap()).lines().take(3);
     let family = lines.flat_map(|line| pids(&line.unwrap())).collect::<Vec<_>>();
     assert_eq!(family.len(), 4);
@@ -516,17 +518,5 @@ fn own_pipes(command: &str) -> ExitCode {
 }
 
 async fn a_killed_owner_leaves_no_pipes() {
-    let daemon = "( (setsid -f bash -c 'echo $$; exec sleep 1000') & );";
-    let script = format!("trap '' TERM HUP; echo $$ $PPID; {} {daemon} wait; sleep 1000", stubborn(""));
-    let mut owner = Command::new(std::env::current_exe().unwrap())
-        .args([OWN_PIPES, &script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(owner.stdout.take().unwrap()).lines().take(3);
-    let family = lines.flat_map(|line| pids(&line.unwrap())).collect::<Vec<_>>();
-    assert_eq!(family.len(), 4);
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    family.into_iter().for_each(wait_dead);
+    a_killed_owner_leaves_nobody(OWN_PIPES);
 }

@@ -36,14 +36,7 @@ pub fn packages(target: &Path) -> Result<PathBuf> {
             copy(&file, &folder)?;
         }
     }
-    once(&folder, &sources.join("package-lock.json"), || {
-        for name in ["package.json", "package-lock.json"] {
-            copy(&sources.join(name), &folder)?;
-        }
-        let mut npm = Command::new("npm");
-        npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
-        run(npm, "install Node.js")
-    })?;
+    npm(&folder, &sources)?;
     Ok(folder)
 }
 
@@ -52,15 +45,20 @@ pub fn mcp_servers(target: &Path) -> Result<PathBuf> {
     let folder = target.join("mcp-servers");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp");
     let _lock = lock(&folder)?;
-    once(&folder, &sources.join("package-lock.json"), || {
+    npm(&folder, &sources)?;
+    Ok(folder.join("node_modules/.bin"))
+}
+
+/// Installs what the lock file of some sources names into a folder, unless it is there.
+fn npm(folder: &Path, sources: &Path) -> Result<()> {
+    once(folder, &sources.join("package-lock.json"), || {
         for name in ["package.json", "package-lock.json"] {
-            copy(&sources.join(name), &folder)?;
+            copy(&sources.join(name), folder)?;
         }
         let mut npm = Command::new("npm");
-        npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        npm.current_dir(folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
         run(npm, "install Node.js")
-    })?;
-    Ok(folder.join("node_modules/.bin"))
+    })
 }
 
 /// Installs Schemathesis below the target folder, unless it is there; gives the path of its program.

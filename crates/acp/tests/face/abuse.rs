@@ -1,7 +1,6 @@
 //! Clients that make mistakes, and clients that mean no good.
 
-use std::time::Duration;
-
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::rig::{LONG, Lab, prompt, script};
@@ -67,22 +66,16 @@ async fn a_client_that_does_not_read_costs_no_memory_and_loses_nothing() {
     client.until_update(&id, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
     let stalled = client.stall().await;
     let count = 20_000;
+    let session = api::SessionId::parse(&id).unwrap();
+    let watched = api::Host::watch(&lab.engine, api::WatchScope::Session(session), None).await.unwrap();
     let answer = client.start("session/prompt", prompt(&id, &script(json!([{"chunks": count}])))).await;
     // The turn ends whether somebody reads or not.
-    let session = api::SessionId::parse(&id).unwrap();
-    let scope = api::Scope::new(lab.cwd());
-    let ended = async {
-        use api::Host as _;
-        loop {
-            let waiting = lab.engine.waiting(&scope, &session).await.unwrap();
-            let messages = lab.engine.messages(&scope, &session, api::ListMessages::default()).await.unwrap().messages;
-            if waiting.is_empty() && messages.len() == 2 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let idle = |item: &api::WatchItem| {
+        let api::WatchItem::Frame(frame) = item else { panic!("{item:?}") };
+        frame.event().is_some_and(|event| matches!(event.body, api::EventBody::SessionIdle { .. }))
     };
-    tokio::time::timeout(LONG, ended).await.unwrap();
+    let ended = watched.any(|item| std::future::ready(idle(&item)));
+    assert!(tokio::time::timeout(LONG, ended).await.unwrap());
     drop(stalled);
     assert_eq!(tokio::time::timeout(LONG, answer).await.unwrap().unwrap().unwrap()["stopReason"], "end_turn");
     let want: String = (0..count).map(|n| format!("w{n} ")).collect();
