@@ -187,8 +187,7 @@ struct Bench {
 impl Bench {
     fn new(size: Size, debug: bool, opencode: Option<PathBuf>) -> Result<Self> {
         let (program, probe) = if debug {
-            // All of it, as the tests do: another selection would be built with other features, and so once more.
-            cargo::build(&["--workspace"])?;
+            cargo::everything()?;
             (cargo::program("debug", "trefoil")?, cargo::program("debug", "trefoil-bench")?)
         } else {
             // Together: one by one they would be built with other features each, and so anew each time.

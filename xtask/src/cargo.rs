@@ -38,6 +38,12 @@ pub fn build(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Builds all that tests and smokes run, without optimisation. One selection for all of them: another would be built with
+/// other features, and so once more.
+pub fn everything() -> Result<()> {
+    build(&["--workspace", "--all-targets"])
+}
+
 /// The path of a program that was built.
 pub fn program(profile: &str, name: &str) -> Result<PathBuf> {
     let program = target().join(profile).join(format!("{name}{}", std::env::consts::EXE_SUFFIX));

@@ -13,20 +13,25 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let seed =
         cargo::option(arguments, "--seed")?.map(|seed| seed.parse().context("--seed needs a number")).transpose()?;
     let named = arguments.first().filter(|argument| !argument.starts_with("--"));
-    targets(named.map(String::as_str), seconds, seed)
+    targets(&cargo::release("trefoil-fuzz")?, named.map(String::as_str), seconds, seed)
+}
+
+/// Fuzzes every target a little, in the build that the tests use.
+pub fn smoke() -> Result<()> {
+    cargo::everything()?;
+    targets(&cargo::program("debug", "trefoil-fuzz")?, None, 2, Some(1))
 }
 
 /// Fuzzes one target, or all of them.
-pub fn targets(named: Option<&str>, seconds: u64, seed: Option<u64>) -> Result<()> {
-    let program = cargo::release("trefoil-fuzz")?;
+fn targets(program: &Path, named: Option<&str>, seconds: u64, seed: Option<u64>) -> Result<()> {
     let names = match named {
         Some(name) => vec![name.to_owned()],
         None => {
-            let list = Command::new(&program).arg("--list").output()?;
+            let list = Command::new(program).arg("--list").output()?;
             String::from_utf8_lossy(&list.stdout).lines().map(str::to_owned).collect()
         }
     };
-    let failed: Vec<String> = names.into_iter().filter(|name| !one(&program, name, seconds, seed)).collect();
+    let failed: Vec<String> = names.into_iter().filter(|name| !one(program, name, seconds, seed)).collect();
     if !failed.is_empty() {
         bail!("finds in: {}. Repeat one with `trefoil-fuzz TARGET --replay FILE`", failed.join(", "));
     }

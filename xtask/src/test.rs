@@ -24,11 +24,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let mut tally = Tally::default();
     step(&mut tally, "format", |_| plain(&["fmt", "--all", "--check"]));
     step(&mut tally, "lints", |_| plain(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    step(&mut tally, "build", |_| plain(&["build", "--workspace"]));
+    step(&mut tally, "build", |_| cargo::everything());
     step(&mut tally, "programs that tests need", |_| tools::install());
     step(&mut tally, "tests", |tally| tests(tally, fast));
     if !fast {
-        step(&mut tally, "fuzz smoke", |_| fuzz::targets(None, 2, Some(1)));
+        step(&mut tally, "fuzz smoke", |_| fuzz::smoke());
         step(&mut tally, "benchmark smoke", |_| bench::smoke());
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
