@@ -108,8 +108,8 @@ fn measure(prompt: &Prompt) -> (usize, u64) {
             }
         };
     }
-    bytes +=
-        prompt.tools.iter().map(|tool| tool.name.len() + tool.description.len() + size(&tool.schema)).sum::<usize>();
+    let tools = prompt.tools.iter();
+    bytes += tools.map(|tool| tool.name.len() + tool.description.len() + tool.schema.text().len()).sum::<usize>();
     (bytes, pictures)
 }
 

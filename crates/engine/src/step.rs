@@ -471,6 +471,9 @@ impl<'a> Step<'a> {
 
     /// Calls that the model never finished writing.
     async fn drop_pending(&mut self, why: &str) -> Result<(), StoreError> {
+        if self.pending_calls.is_empty() {
+            return Ok(());
+        }
         let mut batch = self.turn.batch();
         for (_, mut part) in self.pending_calls.drain() {
             let now = api::now();
@@ -483,7 +486,7 @@ impl<'a> Step<'a> {
             put_part(&mut batch, &Part::Tool(part.clone()));
             self.parts.push(Part::Tool(part));
         }
-        if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
+        self.commit(batch).await
     }
 
     /// The end of the step: what it used, why it ended, and what comes next.

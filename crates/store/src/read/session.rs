@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn every_page_is_read_from_an_index() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(include_str!("../schema/1.sql")).unwrap();
+        conn.execute_batch(&crate::schema::MIGRATIONS.concat()).unwrap();
         for bits in 0..=u8::MAX {
             let bit = |n: u8| bits & (1 << n) != 0;
             let query = SessionQuery {
@@ -211,13 +211,10 @@ mod tests {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let plan = statement.query_map(params_from_iter(values.iter().map(Bound)), |row| row.get::<_, String>(3));
             let plan: Vec<String> = plan.unwrap().map(Result::unwrap).collect();
-            let wanted = match (query.roots, &query.directory, &query.project) {
-                (false, Some(_), _) => "session_directory",
-                (false, None, Some(_)) => "session_project",
-                (false, None, None) => "session_updated",
-                (true, Some(_), _) => "root_directory",
-                (true, None, Some(_)) => "root_project",
-                (true, None, None) => "root_updated",
+            let wanted = match (&query.directory, &query.project) {
+                (Some(_), _) => "session_directory",
+                (None, Some(_)) => "session_project",
+                (None, None) => "session_updated",
             };
             assert_eq!(plan.len(), 1, "{sql}: {plan:?}");
             assert!(plan[0].contains(wanted), "{sql}: {plan:?}");
