@@ -105,9 +105,20 @@ impl Turn {
     /// Commits what begins a call of a model. As long as a budget has no room for it, the turn waits, visibly.
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
         let mut news = self.run.news();
-        let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
-        let deadline = Instant::now() + self.instance.limits.wait.min(WAIT_MAX);
+        let (mut first, mut blocked, mut paused) = (true, None::<Box<Shortage>>, false);
+        let mut deadline = self.patience();
         loop {
+            if blocked.is_some() {
+                // If it was paused meanwhile, room alone does not let it go on; and its wait begins anew.
+                paused = self.wait_out_pause().await?;
+                if paused {
+                    deadline = self.patience();
+                }
+                if self.cancel().is_cancelled() {
+                    self.unblocked(true).await?;
+                    return Ok(Admission::Stopped);
+                }
+            }
             // Before the try, or what is left meanwhile would be missed.
             let mut freed = self.inner.freed.0.subscribe();
             let mut batch = self.batch();
@@ -123,7 +134,8 @@ impl Turn {
             }
             let Some(shortage) = committed.shortage else { return Ok(Admission::Admitted) };
             let same = blocked.as_ref().is_some_and(|b| (&b.session, b.bound) == (&shortage.session, shortage.bound));
-            if !same && deadline > Instant::now() {
+            // The end of a pause was told as if it went on.
+            if (!same || paused) && deadline > Instant::now() {
                 self.block(&shortage, deadline).await?;
                 blocked = Some(shortage.clone());
             }
@@ -145,6 +157,11 @@ impl Turn {
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
+    }
+
+    /// Until when the turn waits for its budget.
+    fn patience(&self) -> Instant {
+        Instant::now() + self.instance.limits.wait.min(WAIT_MAX)
     }
 
     /// Shows that the turn waits.

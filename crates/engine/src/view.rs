@@ -97,7 +97,8 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
     for (at, session) in rows.sessions.iter().enumerate() {
         let above = parents[at].map_or(held, |parent| paused[parent]);
         paused[at] = above || notes.paused.contains(session.id.as_str());
-        let blocked = notes.blocked.get(session.id.as_str()).filter(|_| waits_for_budget(session));
+        // One that is paused does not go on with more budget either.
+        let blocked = notes.blocked.get(session.id.as_str()).filter(|_| waits_for_budget(session) && !paused[at]);
         let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
         let live = state.is_live();
         nodes.push(TreeNode {
