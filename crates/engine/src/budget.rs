@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use api::{Blocked, Budget, BudgetState, EventBody, HostError, MessageError, SessionId, SessionStatus, TreeState};
+use serde::Deserialize;
 use serde_json::json;
 use store::{Batch, Reservation, Shortage, StoreError};
 use tokio::sync::watch;
@@ -74,6 +75,19 @@ impl Inner {
         };
         Ok(BudgetState { limit: Budget::default(), spent, reserved: Budget::default() })
     }
+
+    /// Why a session's turn waits for its budget, if it does.
+    pub(crate) fn blocked(&self, id: &SessionId) -> Result<Option<Blocked>, StoreError> {
+        let Some(record) = self.store.record(BLOCKED, id.as_str())? else { return Ok(None) };
+        let waits = |(session, status): &(SessionId, SessionStatus)| session == id && is_wait(status);
+        let waits = self.store.statuses()?.iter().any(waits);
+        Ok(Blocked::deserialize(record.value).ok().filter(|_| waits))
+    }
+}
+
+/// Whether a turn says by this that it waits for its budget; other waits count from 1.
+pub(crate) fn is_wait(status: &SessionStatus) -> bool {
+    matches!(status, SessionStatus::Retry { attempt: 0, .. })
 }
 
 /// Refuses a budget that nothing could ever be done with.
@@ -105,13 +119,12 @@ impl Turn {
     /// Commits what begins a call of a model. As long as a budget has no room for it, the turn waits, visibly.
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
         let mut news = self.run.news();
-        let (mut first, mut blocked, mut paused) = (true, None::<Box<Shortage>>, false);
+        let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
         let mut deadline = self.patience();
         loop {
             if blocked.is_some() {
                 // If it was paused meanwhile, room alone does not let it go on; and its wait begins anew.
-                paused = self.wait_out_pause().await?;
-                if paused {
+                if self.wait_out_pause().await? {
                     deadline = self.patience();
                 }
                 if self.cancel().is_cancelled() {
@@ -134,8 +147,7 @@ impl Turn {
             }
             let Some(shortage) = committed.shortage else { return Ok(Admission::Admitted) };
             let same = blocked.as_ref().is_some_and(|b| (&b.session, b.bound) == (&shortage.session, shortage.bound));
-            // The end of a pause was told as if it went on.
-            if (!same || paused) && deadline > Instant::now() {
+            if !same && deadline > Instant::now() {
                 self.block(&shortage, deadline).await?;
                 blocked = Some(shortage.clone());
             }

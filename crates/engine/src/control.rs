@@ -88,15 +88,17 @@ impl Inner {
         if known.is_some() == paused {
             return Ok(false);
         }
-        let state = match paused {
-            true => TreeState::Paused,
-            false if self.is_running(id).map_err(stored)? => TreeState::Running,
-            false => TreeState::Idle,
+        let blocked = self.blocked(id).map_err(stored)?.filter(|_| !paused);
+        let state = match &blocked {
+            _ if paused => TreeState::Paused,
+            Some(_) => TreeState::Blocked,
+            None if self.is_running(id).map_err(stored)? => TreeState::Running,
+            None => TreeState::Idle,
         };
         let mut batch = Batch::new(&self.place(&session)).durable();
         let since = paused.then(|| json!({ "since": api::now() }));
         batch.record(PAUSED, id.as_str(), since.as_ref(), Some(known.map_or(0, |record| record.version)));
-        batch.event(EventBody::SessionTree { session_id: id.clone(), state, blocked: None });
+        batch.event(EventBody::SessionTree { session_id: id.clone(), state, blocked });
         match self.store.commit(batch).await {
             Ok(_) => {}
             // Somebody did the same at this moment.
