@@ -51,6 +51,7 @@ const TESTS: &[(&str, Test)] = tests![
     a_command_may_say_goodbye,
     an_abort_kills_everything,
     a_cancelled_command_is_not_started,
+    a_command_that_is_cancelled_at_once_ends_at_once,
     a_dropped_run_kills_everything,
     a_killed_supervisor_is_an_error,
     a_killed_owner_leaves_nothing,
@@ -278,6 +279,17 @@ async fn a_cancelled_command_is_not_started() {
     let spec = Spec { cwd: dir.path().into(), ..shell("touch started") };
     let outcome = exec(None).run(spec, cancel, &mut |_| {}).await.unwrap();
     assert_eq!((outcome.end, dir.path().join("started").exists()), (End::Cancelled, false));
+}
+
+/// The word reaches the supervisor before it has started the command.
+async fn a_command_that_is_cancelled_at_once_ends_at_once() {
+    for _ in 0..10 {
+        let (exec, cancel) = (exec(None), CancellationToken::new());
+        let mut ignore = |_: &str| {};
+        let run = exec.run(shell("sleep 1000"), cancel.clone(), &mut ignore);
+        let (outcome, ()) = tokio::join!(run, async { cancel.cancel() });
+        assert_eq!(outcome.unwrap().end, End::Cancelled);
+    }
 }
 
 async fn a_dropped_run_kills_everything() {

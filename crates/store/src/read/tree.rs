@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use api::{
-    Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, SessionId, SessionModel,
+    Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, Session, SessionId, SessionModel,
     SessionStatus, Timestamp, ToolPart, Usage,
 };
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::Deserialize;
 
 use crate::error::StoreError;
 use crate::ledger::{self, Reservation, SUMS, SUMS_LEN};
-use crate::row::{self, uint};
+use crate::row::{self, int, uint};
 use crate::{AskFilter, Store};
 
 /// One session of a tree.
@@ -87,8 +87,15 @@ struct Created {
     created: Timestamp,
 }
 
+/// A session and all below it, parents before their children; siblings are oldest first, as session ids sort newest first.
+const BELOW: &str = "WITH RECURSIVE below (id, depth) AS (
+     SELECT id, 0 FROM session WHERE id = ?1
+     UNION ALL
+     SELECT session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id WHERE below.depth < 100
+     ORDER BY 2, 1 DESC";
+
 fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<(Branch, Option<String>)>, StoreError> {
-    // The deepest first, so that a subtree comes whole; siblings are oldest first, as session ids sort newest first.
+    // The deepest first, so that a subtree comes whole.
     let mut statement = conn.prepare_cached(&format!(
         "WITH RECURSIVE below (id, depth) AS (
              SELECT id, 0 FROM session WHERE id = ?1
@@ -189,6 +196,32 @@ impl Store {
         let (permissions, questions) = (self.permissions(&all)?, self.questions(&all)?);
         let tools = self.read(|conn| tools(conn, &sessions))?;
         Ok(Some(TreeRows { sessions, reservations, tools, permissions, questions, cursor }))
+    }
+
+    /// A session and all below it, parents before their children; nothing if it is not there.
+    pub fn family(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(&format!(
+                "{BELOW}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.id = below.id"
+            ))?;
+            let mut rows = statement.query([root.as_str()])?;
+            let mut family = Vec::new();
+            while let Some(row) = rows.next()? {
+                let (json, id): (String, String) = (row.get(0)?, row.get(1)?);
+                family.push(row::json("session", &id, &json)?);
+            }
+            Ok(family)
+        })
+    }
+
+    /// How many sessions are below one; no more than so many are counted.
+    pub fn descendants(&self, root: &SessionId, most: usize) -> Result<usize, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(&format!("{BELOW} LIMIT ?2) SELECT count(*) FROM below"))?;
+            let limit = int((most as u64).saturating_add(1));
+            let family: i64 = statement.query_row(params![root.as_str(), limit], |row| row.get(0))?;
+            Ok(usize::try_from(family).unwrap_or(0).saturating_sub(1))
+        })
     }
 
     /// What a session used itself, and with all that ever were below it.
