@@ -28,17 +28,15 @@ impl Bench {
         what: String,
         measure: impl Fn(&mut Server, &Setup) -> Result<Cost>,
     ) -> Result<Measured> {
-        let one = |program| {
+        self.both(what, |program| {
             let setup = Setup::new()?;
             measure(&mut Server::watched(program, &setup)?, &setup)
-        };
-        let peer = self.opencode.as_deref().map(one).transpose()?;
-        Ok(Measured { what, ours: one(&self.program)?, peer })
+        })
     }
 }
 
 pub fn start(bench: &Bench) -> Result<Measured> {
-    let one = |program| {
+    bench.both("`serve`, start to first answer", |program| {
         let setup = Setup::new()?;
         let mut walls = Vec::new();
         let mut cpu = 0.0;
@@ -47,10 +45,8 @@ pub fn start(bench: &Bench) -> Result<Measured> {
             walls.push(server.start);
             cpu += process::cpu(server.process())?;
         }
-        anyhow::Ok(Cost::Time { wall: process::median(walls), cpu: cpu / bench.size.runs as f64 })
-    };
-    let peer = bench.opencode.as_deref().map(one).transpose()?;
-    Ok(Measured { what: "`serve`, start to first answer".to_owned(), ours: one(&bench.program)?, peer })
+        Ok(Cost::Time { wall: process::median(walls), cpu: cpu / bench.size.runs as f64 })
+    })
 }
 
 pub fn idle(bench: &Bench) -> Result<Measured> {
