@@ -23,7 +23,7 @@ const GATHER: Duration = Duration::from_millis(100);
 /// How often the clocks of a picture go on.
 const TICK: Duration = Duration::from_secs(1);
 /// How often a tree is read without an event: a process that was killed tells of none.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Shows a tree.
 pub async fn show(host: &dyn Host, scope: &Scope, id: &str, json: bool, style: Style) -> anyhow::Result<()> {
