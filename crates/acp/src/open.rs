@@ -21,7 +21,7 @@ use crate::size;
 use crate::view::{Act, Settled, View, Voice};
 
 /// The most messages that are read again when events may be missing.
-const REREAD: usize = 200;
+pub const REREAD: usize = 200;
 
 /// A session that the client has open.
 pub struct Open {
@@ -216,7 +216,7 @@ impl Open {
         Ok(left)
     }
 
-    /// Shows a whole conversation, or only notes that it was shown.
+    /// Shows a whole conversation, or only notes that it was shown up to these messages.
     pub async fn replay(&self, messages: Vec<MessageWithParts>, shown: bool) {
         let settled = Settled::of(&messages);
         if shown {

@@ -107,7 +107,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// Of all messages of a session.
+    /// Of the newest messages of a session, or of all.
     pub fn of(messages: &[MessageWithParts]) -> Self {
         let count = messages.iter().take_while(|message| stream::is_settled(message)).count();
         let last = messages[..count].last().map(|message| message.info.id().clone());

@@ -23,7 +23,7 @@ const GATHER: Duration = Duration::from_millis(100);
 /// How often the clocks of a picture go on.
 const TICK: Duration = Duration::from_secs(1);
 /// How often a tree is read without an event: a process that was killed tells of none.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Shows a tree.
 pub async fn show(host: &dyn Host, scope: &Scope, id: &str, json: bool, style: Style) -> anyhow::Result<()> {
@@ -163,6 +163,7 @@ fn row(node: &TreeNode, now: Timestamp) -> Row {
         TreeState::Idle => "done".into(),
         TreeState::Failed => node.error.as_ref().map_or_else(String::new, |error| error.message().to_string()),
         TreeState::Cancelled => "cancelled".into(),
+        TreeState::Interrupted => "was cut off".into(),
     };
     Row {
         depth: node.depth as usize,
@@ -171,7 +172,7 @@ fn row(node: &TreeNode, now: Timestamp) -> Row {
         agent,
         task: node.title.strip_suffix(&suffix).unwrap_or(&node.title).to_string(),
         doing,
-        millis: node.started.map(|started| node.ended.unwrap_or(now) - started),
+        millis: node.started.zip(node.ended.or(node.state.is_live().then_some(now))).map(|(began, end)| end - began),
         price: picture::price(&node.total),
     }
 }

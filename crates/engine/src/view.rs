@@ -142,6 +142,7 @@ fn waiting(rows: &TreeRows) -> Vec<(&str, &SessionId, String)> {
 
 fn state(session: &Branch, asking: bool, paused: bool, blocked: bool) -> TreeState {
     match (&session.status, &session.error) {
+        (None, _) if session.started.is_some() && session.ended.is_none() => TreeState::Interrupted,
         (None, None) => TreeState::Idle,
         (None, Some(MessageError::MessageAbortedError(_))) => TreeState::Cancelled,
         (None, Some(_)) => TreeState::Failed,

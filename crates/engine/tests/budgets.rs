@@ -168,7 +168,7 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
         let node = engine.tree(&scope, &session).await.unwrap().sessions.remove(0);
         assert_eq!(
             (paid(&node.own), node.state),
-            ((STEP, 1, 0), TreeState::Idle),
+            ((STEP, 1, 0), TreeState::Interrupted),
             "nobody runs it, nothing is guessed yet"
         );
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
@@ -212,6 +212,7 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
     lab.restart().await;
     let before = node(&lab, &session).await;
     assert_eq!(paid(&before.own), (STEP, 1, 0), "it is written while the call waits");
+    assert_eq!(before.state, TreeState::Interrupted, "nobody runs it, and it has not ended");
     let mut events = lab.recorder().await;
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
     lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::cost::Cost;
 use super::setup::Setup;
-use super::{Bench, HELLO, Measured, history, model, process, timed};
+use super::{Bench, HELLO, Measured, Size, history, model, process, timed};
 
 /// How long a model may take for a text that nobody reads.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -230,19 +230,21 @@ pub fn stalled(bench: &Bench) -> Result<Measured> {
     Ok(Measured { what: format!("{}; ours takes {rate:.0}/s", measured.what), ..measured })
 }
 
-/// Codex imports no sessions, so it is not measured.
+/// OpenCode would take many minutes for the whole session, so it gets a tenth of it. Codex imports no sessions.
 pub fn load(bench: &Bench) -> Result<Measured> {
-    let messages = bench.size.messages;
-    let ours = replay(bench, &bench.program, &["session", "import"])?;
-    let measured = Measured::alone(format!("`session/load` of {messages} messages, each with a call"), ours);
-    Ok(bench.beside_opencode(measured, |program| replay(bench, program, &["import"])))
+    let Size { messages, runs, .. } = bench.size;
+    let tenth = messages / 10;
+    let ours = replay(&bench.program, &["session", "import"], messages, runs)?;
+    let what = format!("`session/load` of {messages} messages (opencode: of {tenth}, once)");
+    let measured = Measured::alone(what, ours);
+    Ok(bench.beside_opencode(measured, |program| replay(program, &["import"], tenth, 1)))
 }
 
 /// Imports a long session, and loads it again and again.
-fn replay(bench: &Bench, program: &Path, import: &[&str]) -> Result<Cost> {
+fn replay(program: &Path, import: &[&str], messages: usize, runs: usize) -> Result<Cost> {
     let setup = Setup::new()?;
     let file = setup.project().join("session.json");
-    history::write(&file, &setup.project(), bench.size.messages)?;
+    history::write(&file, &setup.project(), messages)?;
     let imported = setup.command(program).args(import).arg(&file).output()?;
     if !imported.status.success() {
         bail!("the session was not imported: {}", String::from_utf8_lossy(&imported.stderr));
@@ -253,13 +255,13 @@ fn replay(bench: &Bench, program: &Path, import: &[&str]) -> Result<Cost> {
         let told = editor.told;
         editor.ask("session/load", &params)?;
         let told = editor.told - told;
-        if told < bench.size.messages {
-            bail!("only {told} updates told of {} messages", bench.size.messages);
+        if told < messages {
+            bail!("only {told} updates told of {messages} messages");
         }
-        Ok(process::cpu(editor.process())?)
+        process::cpu(editor.process())
     };
     let cpu = load()?;
-    let walls = (0..bench.size.runs).map(|_| timed(|| load().map(drop))).collect::<Result<Vec<_>>>()?;
-    let cpu = (process::cpu(editor.process())? - cpu) / bench.size.runs as f64;
+    let walls = (0..runs).map(|_| timed(|| load().map(drop))).collect::<Result<Vec<_>>>()?;
+    let cpu = (process::cpu(editor.process())? - cpu) / runs as f64;
     Ok(Cost::Time { wall: process::median(walls), cpu })
 }

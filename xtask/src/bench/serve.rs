@@ -18,8 +18,10 @@ const LISTED: usize = 31;
 const CONNECTIONS: usize = 16;
 /// Sessions that work at once.
 const AT_ONCE: usize = 20;
-/// How long the events of a turn may take to reach everybody.
-const DELIVERY: Duration = Duration::from_secs(60);
+/// Turns whose events are delivered: more of them would take a slow server many minutes, and tell nothing new.
+const EVENT_TURNS: usize = 3;
+/// How long the events of these turns may take to reach everybody.
+const DELIVERY: Duration = Duration::from_secs(300);
 
 impl Bench {
     /// Measures both servers, each with a home and a model server of its own.
@@ -144,6 +146,7 @@ pub fn deltas(bench: &Bench) -> Result<Measured> {
 /// What it costs to bring one event to one subscriber, when there are many: each gets every event.
 pub fn events(bench: &Bench) -> Result<Measured> {
     let Size { subscribers, deltas, runs, .. } = bench.size;
+    let runs = runs.min(EVENT_TURNS);
     let text = format!("{} {deltas}", model::DELTAS);
     bench.servers(format!("an event delivered, {subscribers} subscribers"), |server, _| {
         let counts: Vec<Arc<AtomicU64>> = (0..subscribers).map(|_| Arc::default()).collect();

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use api::{
-    Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionId,
-};
+use api::{Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionId};
 pub use client::Ask;
 
 use super::diff;

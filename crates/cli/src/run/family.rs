@@ -351,6 +351,7 @@ impl Member {
             TreeState::Idle => "done".into(),
             TreeState::Failed => self.why.clone(),
             TreeState::Cancelled => "cancelled".into(),
+            TreeState::Interrupted => "was cut off".into(),
         }
     }
 

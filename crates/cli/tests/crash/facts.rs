@@ -132,7 +132,8 @@ pub fn assert_counted(store: &Store, session: &api::SessionId, messages: &[Messa
     assert_eq!(own.all_tokens() - own.estimated_tokens, STEP * (own.steps - own.estimated_steps), "{own:#?}");
     // A report waits for the end of its step; then its message has it.
     if store.record("reported", session.as_str()).unwrap().is_none() {
-        let told = |answer: &&AssistantMessage| Usage { tokens: answer.tokens.clone(), ..Usage::default() }.all_tokens();
+        let told =
+            |answer: &&AssistantMessage| Usage { tokens: answer.tokens.clone(), ..Usage::default() }.all_tokens();
         assert_eq!(answers.iter().map(told).sum::<u64>(), own.all_tokens() - own.estimated_tokens, "{answers:#?}");
     }
     let tools: Vec<&ToolPart> =
