@@ -317,10 +317,6 @@ fn a_task_in_the_background_survives_a_kill_at_every_commit_and_is_reported_once
             at_work.fetch_add(u64::from(killed.at_work()), Ordering::Relaxed);
             let resumed = lab.resume(None);
             assert!(matches!(resumed.code, Some(0..=2)), "{}", resumed.stderr);
-            lab.wait_for_silence();
-            if killed.parent.is_some() {
-                lab.again().expect(0);
-            }
         }
         lab.wait_for_silence();
         Family::read(&lab).check_reported(&lab);

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{
-    AgentMode, CommandInput, CreateSession, Host, ListSessions, MessageId, ModelRef, PromptInput, PromptPart,
-    PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
+    AgentMode, CommandInput, CreateSession, Host, ListMessages, ListSessions, MessageId, ModelRef, PromptInput,
+    PromptPart, PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
 };
 
 pub use input::Typed;
@@ -74,8 +74,14 @@ pub async fn run(
     let session = session(args, host.as_ref(), &scope, &target).await?;
     let scope = Scope::new(session.directory.clone());
     let sends = args.command.is_some() || !task.parts().is_empty();
+    let mut left = false;
     if !sends {
-        target.message_id = Some(interrupted(host.as_ref(), &scope, &session.id).await?);
+        let newest = host.waiting(&scope, &session.id).await?.pop();
+        left = newest.is_none();
+        target.message_id = match newest {
+            Some(newest) => Some(newest),
+            None => Some(last_prompt(host.as_ref(), &scope, &session.id).await?),
+        };
     }
     let options = turn::Options {
         json: args.format == crate::args::Format::Json,
@@ -86,6 +92,7 @@ pub async fn run(
         first: target.message_id.clone(),
         sends,
         resumed,
+        left,
     };
     let id = session.id;
     let answer = match &args.command {
@@ -107,13 +114,17 @@ pub async fn run(
     turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), typed, options).play(answer, interrupt).await
 }
 
-/// The prompt whose turn was cut off: sent again by its id it is not a new one, but gets its answer.
-async fn interrupted(host: &dyn Host, scope: &Scope, session: &SessionId) -> anyhow::Result<MessageId> {
-    let newest = host.waiting(scope, session).await?.pop();
-    Ok(newest.ok_or_else(|| {
-        Failure::new(Exit::Usage, format!("nothing is to be resumed: no turn of session {session} was interrupted"))
-            .hint("say what to do next: trefoil run -c \"what to do\"")
-    })?)
+/// The newest prompt. Sent again by its id it is not a new one: it gets its answer if its turn was cut off, or has it.
+async fn last_prompt(host: &dyn Host, scope: &Scope, session: &SessionId) -> anyhow::Result<MessageId> {
+    let query = ListMessages { limit: Some(turn::REREAD), before: None };
+    let messages = host.messages(scope, session, query).await?.messages;
+    let newest = messages.into_iter().rev().find(|message| message.info.as_user().is_some());
+    Ok(newest.ok_or_else(|| nothing_left(session))?.info.id().clone())
+}
+
+fn nothing_left(session: &SessionId) -> Failure {
+    Failure::new(Exit::Usage, format!("nothing is to be resumed: no turn of session {session} was interrupted"))
+        .hint("say what to do next: trefoil run -c \"what to do\"")
 }
 
 /// Agent, model and command are checked before anything is made, so that a typing error leaves no empty session behind.

@@ -28,7 +28,7 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 /// A turn that has not begun yet cannot be aborted; how soon that is tried again.
 const ABORT_AGAIN: Duration = Duration::from_millis(20);
 /// How many messages are read again when events were lost.
-const REREAD: usize = 200;
+pub const REREAD: usize = 200;
 
 /// How a turn is shown and what is answered for the human.
 pub struct Options {
@@ -48,6 +48,8 @@ pub struct Options {
     pub sends: bool,
     /// The session was there before: something may wait in it.
     pub resumed: bool,
+    /// The prompt has its answer: only what its turn left in the background can go on.
+    pub left: bool,
 }
 
 enum View {
@@ -218,7 +220,8 @@ impl Turn {
     /// Whether subagents still work in the background, and the session now waits for them: their reports are worth a turn.
     /// So is one that has just come.
     async fn waits_for_subagents(&mut self) -> bool {
-        if self.family.is_empty() || self.seen.cancelled || self.blocked.is_some() {
+        let goes_on = self.recovered && self.busy;
+        if self.family.is_empty() && !goes_on || self.seen.cancelled || self.blocked.is_some() {
             return false;
         }
         let waits = match self.host.background(&self.scope, &self.session, false).await {
@@ -232,7 +235,7 @@ impl Turn {
         };
         // We may not have been told yet of the turn that waits.
         self.busy |= waits;
-        waits || self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| !waiting.is_empty())
+        waits || goes_on || self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| !waiting.is_empty())
     }
 
     /// Whether nothing of the session's tree runs or is about to.
@@ -294,6 +297,11 @@ impl Turn {
     async fn catch_up(&mut self) -> anyhow::Result<()> {
         self.find_family().await?;
         self.recovered = self.host.recover(Some(&self.session)).await? > 0;
+        if self.options.left && !self.recovered {
+            return Err(super::nothing_left(&self.session).into());
+        }
+        // Whatever goes on ends with a turn of the session, whose begin we may not have been told yet.
+        self.busy |= self.recovered;
         self.open_asks().await
     }
 
