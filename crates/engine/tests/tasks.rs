@@ -227,6 +227,24 @@ async fn depth_and_number_are_limited() {
 }
 
 #[tokio::test]
+async fn agents_that_call_each_other_without_end_are_stopped_by_the_defaults() {
+    let lab = Lab::with(json!({"agent": {"general": {"permission": {"task": "allow"}}}}));
+    let session = lab.session().await;
+    // Not the same call again and again, which is asked about.
+    let three = |below: Value| {
+        let calls = ["One", "Two", "Three"].map(|name| task(name, "general", below.clone()));
+        json!([{"tools": calls}, {"text": "."}])
+    };
+    lab.say(&session, &script(three(three(three(json!([])))))).await;
+    let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
+    assert_eq!(tree.len(), 4, "{tree:#?}");
+    for child in &tree[1..] {
+        let calls = lab.tools(&child.session_id).await;
+        assert!(calls.len() == 3 && calls.iter().all(|call| output(call).contains("unavailable tool 'task'")));
+    }
+}
+
+#[tokio::test]
 async fn what_a_caller_may_not_do_its_subagent_may_not_either() {
     let writer = json!({"mode": "subagent", "description": "w"});
     let lab = Lab::with(json!({"agent": {"writer": writer}}));
