@@ -113,7 +113,7 @@ impl Agent {
             }
         };
         let reply = PermissionReply { reply, message: None };
-        taken(self.host().reply_permission(&open.scope, &request.id, reply).await);
+        taken(self.reach(|| self.host().reply_permission(&open.scope, &request.id, reply.clone())).await);
     }
 
     /// Has the client choose; nothing if it does not want to.
@@ -187,11 +187,14 @@ impl Agent {
             self.menus(&request.questions, asked).await
         };
         match answers {
-            Ok(answers) => taken(self.host().reply_question(&open.scope, &request.id, answers).await),
+            Ok(answers) => {
+                let reply = || self.host().reply_question(&open.scope, &request.id, answers.clone());
+                taken(self.reach(reply).await);
+            }
             Err(_) if self.peer().is_closed() => {}
             Err(error) => {
                 tracing::info!(%error, "the client did not answer a question");
-                taken(self.host().reply_question(&open.scope, &request.id, None).await);
+                taken(self.reach(|| self.host().reply_question(&open.scope, &request.id, None)).await);
             }
         }
     }

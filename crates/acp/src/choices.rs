@@ -5,7 +5,9 @@ use agent_client_protocol_schema::v1::{
     AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, SessionConfigOption, SessionConfigOptionCategory,
     SessionConfigSelectOption, SessionMode, SessionModeState, UnstructuredCommandInput,
 };
-use api::{Agent, AgentMode, Command, Host, HostError, Model, ModelRef, Provider, Scope, Session};
+use api::{
+    Agent, AgentMode, Command, Host, HostError, Model, ModelRef, Provider, Scope, Session, SessionModel, UpdateSession,
+};
 use serde_json::{Value, json};
 
 use crate::abilities::Abilities;
@@ -40,6 +42,22 @@ impl Chosen {
         let mut chosen = Self { mode, model, effort: None, approve: false };
         chosen.effort = effort.filter(|effort| choices.efforts(&chosen).any(|known| known == effort));
         chosen
+    }
+
+    /// What a session must remember of a new choice, if anything. That nothing is asked holds for the client alone.
+    pub fn since(&self, before: &Self) -> Option<UpdateSession> {
+        let model = |model: &ModelRef| SessionModel {
+            id: model.model_id.clone(),
+            provider_id: model.provider_id.clone(),
+            variant: Some(self.effort.clone().unwrap_or_else(|| DEFAULT_EFFORT.to_owned())),
+        };
+        let other_model = (&self.model, &self.effort) != (&before.model, &before.effort);
+        let change = UpdateSession {
+            agent: Some(self.mode.clone()).filter(|_| self.mode != before.mode),
+            model: self.model.as_ref().filter(|_| other_model).map(model),
+            ..UpdateSession::default()
+        };
+        (change != UpdateSession::default()).then_some(change)
     }
 }
 

@@ -150,6 +150,10 @@ pub struct UpdateSession {
     pub permission: Option<Ruleset>,
     /// Archived at, or no longer.
     pub archived: Option<Option<Timestamp>>,
+    /// The agent of the next prompt that names none. Trefoil's own, as the model is.
+    pub agent: Option<String>,
+    /// Its model.
+    pub model: Option<SessionModel>,
 }
 
 /// Which messages to list.

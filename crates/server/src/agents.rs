@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use acp::rpc::{Received, Sink, Source};
-use acp::{Login, Options};
+use acp::{Brought, Login, Options};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -29,13 +29,14 @@ const HELLO: Duration = Duration::from_secs(10);
 /// All of them.
 pub struct Agents {
     seats: Arc<Semaphore>,
+    brought: Brought,
     /// Those who come by HTTP, by the name of their connection.
     connections: Mutex<HashMap<String, Arc<Connection>>>,
 }
 
 impl Default for Agents {
     fn default() -> Self {
-        Self { seats: Arc::new(Semaphore::new(MAX_CLIENTS)), connections: Mutex::default() }
+        Self { seats: Arc::new(Semaphore::new(MAX_CLIENTS)), brought: Brought::default(), connections: Mutex::default() }
     }
 }
 
@@ -91,6 +92,7 @@ pub fn options(state: &State) -> Options {
         local: None,
         version: state.version.clone(),
         login: Login { program: "trefoil".into(), command: vec!["acp".into()], args: vec!["--login".into()] },
+        brought: state.agents.brought.clone(),
     }
 }
 

@@ -311,3 +311,28 @@ async fn what_others_do_in_a_session_is_shown() {
     let asked = client.kind(&id, "user_message_chunk");
     assert!(asked[0]["content"]["text"].as_str().unwrap().starts_with("SCRIPT:"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_has_used_its_steps_says_so() {
+    use api::Host as _;
+    let agents = json!({"short": {"description": "Gives up early", "mode": "primary", "steps": 2}});
+    let lab = Lab::with(json!({"agent": agents, "subagents": {"wait": 0}, "permission": {"bash": "allow"}}));
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let call = json!({"tools": [["bash", {"command": "true"}]]});
+    let stops = async |steps: &Value| client.prompt(&id, &script(steps.clone())).await.unwrap()["stopReason"].clone();
+    let three = json!([call, call, {"text": "done"}]);
+    assert_eq!(stops(&three).await, "end_turn");
+    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "short"})).await.unwrap();
+    // One step is left when it ends by itself; the second is its last, whether it wants more or not.
+    assert_eq!(stops(&json!([{"text": "At once."}])).await, "end_turn");
+    assert_eq!(stops(&json!([call, {"text": "What is left."}])).await, "max_turn_requests");
+    assert_eq!(stops(&three).await, "max_turn_requests");
+    // So is a budget of steps that nobody raises.
+    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "build"})).await.unwrap();
+    let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
+    let used = lab.engine.tree(&scope, &session).await.unwrap().sessions[0].total.steps;
+    let budget = api::Budget { steps: Some(used + 1), ..api::Budget::default() };
+    lab.engine.budget(&scope, &session, budget).await.unwrap();
+    assert_eq!(stops(&three).await, "max_turn_requests");
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT};
 
-use crate::rig::{Served, finish, scripts, succeeded};
+use crate::rig::{Proxy, Served, finish, scripts, succeeded};
 
 /// How long a script may take; one that works takes a few seconds.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -30,6 +30,19 @@ fn the_current_typescript_sdk() {
 #[test]
 fn an_older_typescript_sdk() {
     sdk(Path::new("node"), &scripts().join("acp-sdk-029.mjs"));
+}
+
+#[test]
+fn the_current_typescript_sdk_over_http_and_a_websocket() {
+    for way in ["http", "ws"] {
+        let project = TempProject::new();
+        project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"edit": "ask", "bash": "ask"}}"#);
+        let served = Served::with(project, |_| {});
+        let mut node = served.project.command("node");
+        node.arg("--experimental-websocket").arg(scripts().join("acp-remote.mjs")).arg(way).env("TREFOIL_URL", &served.url);
+        node.env("TREFOIL_DIRECTORY", served.project.directory());
+        succeeded(&finish(node, LONGEST));
+    }
 }
 
 #[test]
@@ -213,6 +226,129 @@ fn it_works_in_front_of_a_server_and_both_show_the_same() {
     assert_eq!(served.send("POST", &format!("/session/{session}/message"), Some(&said)).0, 200);
     while !agent.text().ends_with("Good morning from Trefoil.") {
         agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    }
+}
+
+#[test]
+fn a_cut_connection_loses_nothing_and_repeats_nothing() {
+    let project = TempProject::new();
+    project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": {"*": "allow", "date*": "ask"}}}"#);
+    let served = Served::with(project, |_| {});
+    let proxy = Proxy::start(served.address());
+    let mut agent = Agent::start(&served.project, |command| {
+        command.args(["--attach", &proxy.url()]);
+    });
+    let session = agent.session(&served.project.directory());
+    let words = |range: std::ops::Range<u32>| range.map(|n| format!("w{n} ")).collect::<String>();
+    let marker = served.project.path().join("ran");
+    let append = format!("echo ran >> {}", marker.display());
+    let steps = json!([
+        {"chunks": 150, "chunk_delay_ms": 10},
+        {"chunks": 150, "chunk_delay_ms": 10, "tools": [["bash", {"command": append}]]},
+        {"tools": [["bash", {"command": "date -u > stamp"}]]},
+        {"text": "The end."},
+    ]);
+    // The first step ends without a call, which would end the turn: it has one as well.
+    let steps = {
+        let mut steps = steps;
+        steps[0]["tools"] = json!([["bash", {"command": "echo between"}]]);
+        steps
+    };
+    let id = agent.prompt(&session, &steps);
+    let reaches = |agent: &mut Agent, word: &str| {
+        while !agent.text().contains(word) {
+            agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+        }
+    };
+    // Cut and mended at once, twice.
+    for word in ["w20 ", "w60 "] {
+        reaches(&mut agent, word);
+        proxy.cut();
+        proxy.mend();
+    }
+    // Cut until the server is far ahead: the first step is over, and its command has run.
+    reaches(&mut agent, "w100 ");
+    proxy.cut();
+    let stored = || served.send("GET", &format!("/session/{session}/message"), None).1;
+    while stored().as_array().unwrap().len() < 3 {
+        std::thread::yield_now();
+    }
+    proxy.mend();
+    // Cut while a permission is asked for: the answer is given when nobody is reached.
+    let asked = loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap();
+        if message["method"] == "session/request_permission" {
+            break message;
+        }
+        agent.updates.push(message);
+    };
+    proxy.cut();
+    let allow = json!({"outcome": {"outcome": "selected", "optionId": "once"}});
+    agent.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": allow}));
+    proxy.refused();
+    proxy.mend();
+    let end = loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap_or_else(|_| panic!("no end: {:?}", agent.updates));
+        if message["id"] == id && message["method"].is_null() {
+            break message;
+        }
+        agent.updates.push(message);
+    };
+    assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
+    assert_eq!(agent.text(), format!("{}{}The end.", words(0..150), words(0..150)));
+    // Every call begins once and ends once, in its order, and was run once.
+    let calls = agent.updates.iter().map(|message| &message["params"]["update"]);
+    let calls = calls.filter(|update| {
+        update["sessionUpdate"] == "tool_call" || matches!(update["status"].as_str(), Some("completed" | "failed"))
+    });
+    let seen: Vec<(String, bool)> = calls
+        .map(|update| (update["toolCallId"].as_str().unwrap().to_owned(), update["sessionUpdate"] == "tool_call"))
+        .collect();
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    for pair in seen.chunks(2) {
+        assert!(pair[0].1 && !pair[1].1 && pair[0].0 == pair[1].0, "{seen:?}");
+    }
+    assert_eq!(std::fs::read_to_string(marker).unwrap(), "ran\n");
+    let users = stored().as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user").count();
+    assert_eq!(users, 1);
+    // A cancel that is said while nobody is reached is heard.
+    let id = agent.prompt(&session, &json!([{"chunks": 100_000, "chunk_delay_ms": 10}]));
+    agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    proxy.cut();
+    agent.send(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}));
+    proxy.refused();
+    proxy.mend();
+    loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap();
+        if message["id"] == id && message["method"].is_null() {
+            assert_eq!(message["result"]["stopReason"], "cancelled", "{message}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn servers_of_a_session_are_that_sessions_alone_on_a_server_too() {
+    let served = Served::start();
+    let mut agent = Agent::start(&served.project, |command| {
+        command.args(["--attach", &served.url]);
+    });
+    let program = testkit::mcp_server(served.project.path());
+    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
+    let directory = served.project.directory();
+    let made = agent.ask("session/new", json!({"cwd": directory, "mcpServers": servers}));
+    let session = made["sessionId"].as_str().unwrap();
+    let id = agent.prompt(session, &json!([{"tools": [["s_pids", {}]]}, {"text": "done"}]));
+    agent.until(|update| update["status"] == "completed");
+    let output = agent.updates.last().unwrap()["params"]["update"]["rawOutput"]["output"].as_str().unwrap().to_owned();
+    while agent.lines.recv_timeout(WAIT).unwrap()["id"] != id {}
+    assert_eq!(served.send("GET", "/mcp", None).1, json!({}), "the directory has none");
+    drop(agent.stdin.take());
+    assert!(agent.ends().success());
+    // They were the server's processes, and went with the client.
+    let pid = output.split(' ').next().unwrap();
+    while Path::new(&format!("/proc/{pid}")).exists() {
+        std::thread::yield_now();
     }
 }
 
