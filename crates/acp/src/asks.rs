@@ -46,14 +46,17 @@ impl Agent {
                     asked.inspect(CancellationToken::cancel);
                 }
                 Act::Changed(session) => open.changed(&session).await,
-                Act::Refresh => {
-                    if let Err(error) = open.refresh(self.host()).await {
-                        tracing::warn!(%error, "what can be chosen cannot be read");
-                    }
-                }
+                Act::Refresh => self.refresh(open).await,
                 Act::Deleted => self.forget(open),
                 Act::Text(..) | Act::Update(..) | Act::Progress(..) => {}
             }
+        }
+    }
+
+    /// Looks at what can be chosen and run.
+    pub async fn refresh(&self, open: &Open) {
+        if let Err(error) = open.refresh(self.host()).await {
+            tracing::warn!(%error, "what can be chosen cannot be read");
         }
     }
 
@@ -275,12 +278,13 @@ impl Agent {
     }
 }
 
+/// In the order of their names, which is how a form shows them, another answer comes right behind its question.
 fn answer_key(index: usize) -> String {
-    format!("answer_{index}")
+    format!("question_{index:02}")
 }
 
 fn other_key(index: usize) -> String {
-    format!("other_{index}")
+    format!("question_{index:02}_other")
 }
 
 /// The files that a request would change, with their diffs.

@@ -6,7 +6,8 @@ use agent_client_protocol_schema::v1::{
     SessionConfigSelectOption, SessionMode, SessionModeState, UnstructuredCommandInput,
 };
 use api::{
-    Agent, AgentMode, Command, Host, HostError, Model, ModelRef, Provider, Scope, Session, SessionModel, UpdateSession,
+    Agent, AgentMode, Command, Host, HostError, Model, ModelRef, Provider, Scope, Session, SessionId, SessionModel,
+    UpdateSession,
 };
 use serde_json::{Value, json};
 
@@ -72,9 +73,10 @@ pub struct Choices {
 
 impl Choices {
     /// Asks the host.
-    pub async fn load(host: &dyn Host, scope: &Scope) -> Result<Self, HostError> {
+    pub async fn load(host: &dyn Host, scope: &Scope, session: &SessionId) -> Result<Self, HostError> {
+        let commands = host.session_commands(scope, session);
         let (agents, providers, default, commands) =
-            futures::join!(host.agents(scope), host.providers(scope), host.default_model(scope), host.commands(scope),);
+            futures::join!(host.agents(scope), host.providers(scope), host.default_model(scope), commands);
         let usable = |agent: &Agent| agent.mode != AgentMode::Subagent && agent.hidden != Some(true);
         Ok(Self {
             agents: agents?.into_iter().filter(usable).collect(),

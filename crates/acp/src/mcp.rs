@@ -56,7 +56,9 @@ impl Brought {
         if self.is_by(client, session) {
             self.by(client, session, false);
             let ended = host.session_servers(scope, session, IndexMap::new()).await;
-            ended.unwrap_or_else(|error| tracing::warn!(%error, %session, "the MCP servers of a session were not ended"));
+            ended.unwrap_or_else(
+                |error| tracing::warn!(%error, %session, "the MCP servers of a session were not ended"),
+            );
         }
     }
 }

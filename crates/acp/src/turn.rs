@@ -42,6 +42,12 @@ impl Agent {
             .collect();
         let wanted = blocks::read(&params["prompt"], &commands, &agents)?;
         let chosen = open.chosen();
+        if chosen.model.is_none()
+            && let Err(error) = self.reach(|| self.host().default_model(&open.scope)).await
+        {
+            // The configuration names a model, and there is no key for it.
+            return Err(Error::new(code::AUTH_REQUIRED, error.to_string()));
+        }
         let message = MessageId::new();
         open.show(|view| {
             view.prompted(&message, choices.context(&chosen));

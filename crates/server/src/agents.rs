@@ -36,7 +36,11 @@ pub struct Agents {
 
 impl Default for Agents {
     fn default() -> Self {
-        Self { seats: Arc::new(Semaphore::new(MAX_CLIENTS)), brought: Brought::default(), connections: Mutex::default() }
+        Self {
+            seats: Arc::new(Semaphore::new(MAX_CLIENTS)),
+            brought: Brought::default(),
+            connections: Mutex::default(),
+        }
     }
 }
 

@@ -157,7 +157,8 @@ async fn a_session_over_http() {
     let (_, made) = until(&mut connection, 1).await;
     let id = made["result"]["sessionId"].as_str().unwrap();
     let mut session = client.read(Some(id)).await.ok().unwrap();
-    let task = json!({"description": "Look", "subagent_type": "general", "prompt": r#"SCRIPT: [{"text": "I looked."}]"#});
+    let task =
+        json!({"description": "Look", "subagent_type": "general", "prompt": r#"SCRIPT: [{"text": "I looked."}]"#});
     let steps = json!([{"tools": [["task", task]]}, {"text": "Hello over HTTP."}]);
     let params = json!({"sessionId": id, "prompt": [{"type": "text", "text": format!("SCRIPT: {steps}")}]});
     assert_eq!(client.post(Some(id), ask(2, "session/prompt", &params)).await, 202);
@@ -192,9 +193,8 @@ async fn a_session_over_http() {
 async fn what_makes_no_sense_over_http_is_refused() {
     let rig = Rig::new(json!({ "model": "script/demo" })).await;
     let url = format!("{}/acp", rig.url);
-    let post = |body: &'static str, kind: &'static str| {
-        rig.http.post(&url).header("content-type", kind).body(body).send()
-    };
+    let post =
+        |body: &'static str, kind: &'static str| rig.http.post(&url).header("content-type", kind).body(body).send();
     assert_eq!(post("{}", "text/plain").await.unwrap().status(), 415);
     for (body, code) in [("{broken", -32700), ("[]", -32600), ("5", -32600)] {
         let response = post(body, "application/json; charset=utf-8").await.unwrap();

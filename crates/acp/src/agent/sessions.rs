@@ -158,13 +158,16 @@ impl Agent {
     }
 
     /// The session uses these MCP servers from now on; none leaves it with those that it has.
-    async fn bring(&self, open: &Open, servers: IndexMap<String, McpConfig>) -> Result<(), Error> {
+    async fn bring(self: &Arc<Self>, open: &Arc<Open>, servers: IndexMap<String, McpConfig>) -> Result<(), Error> {
         if servers.is_empty() {
             return Ok(());
         }
         match self.host().session_servers(&open.scope, &open.id, servers).await {
             Ok(()) => {
                 self.options.brought.by(self.number, &open.id, true);
+                // What they have to offer is told when they have said so.
+                let (agent, open) = (self.clone(), open.clone());
+                tokio::spawn(async move { open.closed.run_until_cancelled(agent.refresh(&open)).await });
                 Ok(())
             }
             Err(HostError::Unsupported(what)) => {
@@ -203,7 +206,7 @@ impl Agent {
     /// From now on the session is the client's. One that was open already begins anew.
     async fn open(self: &Arc<Self>, session: &Session, roots: Vec<PathBuf>) -> Result<Arc<Open>, Error> {
         let scope = Scope::new(session.directory.clone());
-        let choices = Choices::load(self.host(), &scope).await?;
+        let choices = Choices::load(self.host(), &scope, &session.id).await?;
         let all = [PathBuf::from(&session.directory)].into_iter().chain(roots).collect();
         let open = Arc::new(Open::new(session, self.abilities()?, all, self.peer.clone(), choices));
         let before = {

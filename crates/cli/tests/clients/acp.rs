@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT};
@@ -39,7 +39,10 @@ fn the_current_typescript_sdk_over_http_and_a_websocket() {
         project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"edit": "ask", "bash": "ask"}}"#);
         let served = Served::with(project, |_| {});
         let mut node = served.project.command("node");
-        node.arg("--experimental-websocket").arg(scripts().join("acp-remote.mjs")).arg(way).env("TREFOIL_URL", &served.url);
+        node.arg("--experimental-websocket")
+            .arg(scripts().join("acp-remote.mjs"))
+            .arg(way)
+            .env("TREFOIL_URL", &served.url);
         node.env("TREFOIL_DIRECTORY", served.project.directory());
         succeeded(&finish(node, LONGEST));
     }
@@ -161,6 +164,15 @@ fn runs(command: &str) -> bool {
     lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).any(|line| line.contains(command))
 }
 
+/// Looks until it is so: what a server does by itself tells nobody.
+fn eventually(is: impl Fn() -> bool) {
+    let until = Instant::now() + WAIT;
+    while !is() {
+        assert!(Instant::now() < until, "it did not become so");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn it_ends_with_its_editor_and_leaves_no_process() {
     let project = TempProject::new();
@@ -230,6 +242,73 @@ fn it_works_in_front_of_a_server_and_both_show_the_same() {
 }
 
 #[test]
+fn an_editor_and_a_server_have_one_log() {
+    let project = TempProject::new();
+    project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": "ask"}}"#);
+    let served = Served::with(project, |_| {});
+    let directory = served.project.directory();
+    let mut agent = Agent::start(&served.project, |_| {});
+    assert!(!listens(agent.child.id()), "an agent opens no port");
+    // Made in the editor, seen over HTTP, and the reverse.
+    let session = agent.session(&directory);
+    assert_eq!(served.send("GET", &format!("/session/{session}"), None).1["id"], json!(session));
+    let made = served.send("POST", "/session", Some(&json!({}))).1;
+    let other = made["id"].as_str().unwrap().to_owned();
+    let listed = agent.ask("session/list", json!({ "cwd": directory }));
+    assert!(listed["sessions"].as_array().unwrap().iter().any(|session| session["sessionId"] == *other));
+    agent.ask("session/load", json!({"sessionId": other, "cwd": directory, "mcpServers": []}));
+    let asks = |agent: &mut Agent| loop {
+        let message =
+            agent.lines.recv_timeout(WAIT).unwrap_or_else(|_| panic!("nothing is asked: {:?}", agent.updates));
+        if message["method"] == "session/request_permission" {
+            return message;
+        }
+        agent.updates.push(message);
+    };
+    // The editor's turn asks; the answer is given over HTTP.
+    let bash = json!([{"tools": [["bash", {"command": "echo hi"}]]}, {"text": "Done."}]);
+    let id = agent.prompt(&session, &bash);
+    asks(&mut agent);
+    let waiting = served.send("GET", "/permission", None).1;
+    let reply = format!("/permission/{}/reply", waiting[0]["id"].as_str().unwrap());
+    assert_eq!(served.send("POST", &reply, Some(&json!({ "reply": "once" }))).0, 200);
+    let end = loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap();
+        if message["id"] == id && message["method"].is_null() {
+            break message;
+        }
+        agent.updates.push(message);
+    };
+    assert_eq!(end["result"]["stopReason"], "end_turn");
+    assert_eq!(agent.text(), "Done.");
+    // The server's turn asks; the editor answers.
+    let parts = json!([{"type": "text", "text": format!("SCRIPT: {bash}")}]);
+    let path = format!("/session/{other}/prompt_async");
+    assert_eq!(served.send("POST", &path, Some(&json!({ "parts": parts }))).0, 204);
+    let asked = asks(&mut agent);
+    assert_eq!(asked["params"]["sessionId"], *other);
+    let allow = json!({"outcome": {"outcome": "selected", "optionId": "once"}});
+    agent.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": allow}));
+    while !agent.text().ends_with("Done.Done.") {
+        agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    }
+}
+
+/// Whether a process listens on a port.
+fn listens(pid: u32) -> bool {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let sockets: Vec<String> =
+        links.filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect();
+    let tables = ["tcp", "tcp6"].map(|name| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default());
+    let listening = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        fields.get(3) == Some(&"0A") && fields.get(9).is_some_and(|inode| sockets.iter().any(|socket| socket == inode))
+    };
+    tables.iter().any(|table| table.lines().any(listening))
+}
+
+#[test]
 fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     let project = TempProject::new();
     project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": {"*": "allow", "date*": "ask"}}}"#);
@@ -242,18 +321,10 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     let words = |range: std::ops::Range<u32>| range.map(|n| format!("w{n} ")).collect::<String>();
     let marker = served.project.path().join("ran");
     let append = format!("echo ran >> {}", marker.display());
-    let steps = json!([
-        {"chunks": 150, "chunk_delay_ms": 10},
-        {"chunks": 150, "chunk_delay_ms": 10, "tools": [["bash", {"command": append}]]},
-        {"tools": [["bash", {"command": "date -u > stamp"}]]},
-        {"text": "The end."},
-    ]);
-    // The first step ends without a call, which would end the turn: it has one as well.
-    let steps = {
-        let mut steps = steps;
-        steps[0]["tools"] = json!([["bash", {"command": "echo between"}]]);
-        steps
-    };
+    let speaks =
+        |command: &str| json!({"chunks": 150, "chunk_delay_ms": 10, "tools": [["bash", {"command": command}]]});
+    let asks = json!({"tools": [["bash", {"command": "date -u > stamp"}]]});
+    let steps = json!([speaks("echo between"), speaks(&append), asks, {"text": "The end."}]);
     let id = agent.prompt(&session, &steps);
     let reaches = |agent: &mut Agent, word: &str| {
         while !agent.text().contains(word) {
@@ -270,9 +341,7 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     reaches(&mut agent, "w100 ");
     proxy.cut();
     let stored = || served.send("GET", &format!("/session/{session}/message"), None).1;
-    while stored().as_array().unwrap().len() < 3 {
-        std::thread::yield_now();
-    }
+    eventually(|| stored().as_array().unwrap().len() >= 3);
     proxy.mend();
     // Cut while a permission is asked for: the answer is given when nobody is reached.
     let asked = loop {
@@ -347,9 +416,7 @@ fn servers_of_a_session_are_that_sessions_alone_on_a_server_too() {
     assert!(agent.ends().success());
     // They were the server's processes, and went with the client.
     let pid = output.split(' ').next().unwrap();
-    while Path::new(&format!("/proc/{pid}")).exists() {
-        std::thread::yield_now();
-    }
+    eventually(|| !Path::new(&format!("/proc/{pid}")).exists());
 }
 
 #[test]

@@ -20,7 +20,8 @@ pub fn operations() -> Vec<Operation> {
     let post = Method::POST;
     let named = |operation: Operation| operation.error(404, MISSING);
     let resource = "/experimental/resource";
-    let (of_session, bring) = ("/session/{sessionID}/mcp", "The MCP servers that a session alone uses, until it has others.");
+    let (of_session, bring) =
+        ("/session/{sessionID}/mcp", "The MCP servers that a session alone uses, until it has others.");
     vec![
         operation(Method::GET, "/mcp", "mcp.status", "The MCP servers of a directory.", status),
         operation(post.clone(), "/mcp", "mcp.add", "Add an MCP server.", add),
@@ -56,9 +57,7 @@ async fn add(call: Call<Nothing, Nothing, JsonBody<Add>>) -> Result<Raw<IndexMap
     patient(async move { engine.mcp_add(&scope, &name, config).await }).await
 }
 
-async fn bring(
-    call: Call<SessionPath, Nothing, JsonBody<IndexMap<String, McpConfig>>>,
-) -> Result<NoContent, Error> {
+async fn bring(call: Call<SessionPath, Nothing, JsonBody<IndexMap<String, McpConfig>>>) -> Result<NoContent, Error> {
     call.state.engine.session_servers(&call.scope, &call.path.session.0, call.body.0).await?;
     Ok(NoContent)
 }
