@@ -185,7 +185,6 @@ impl Agent {
 
     async fn simple(self: &Arc<Self>, method: &str, params: &Value) -> Result<Value, Error> {
         match method {
-            "initialize" => self.initialize(params),
             "authenticate" => self.authenticate(params),
             "logout" => {
                 self.logged_out.store(true, Ordering::Release);
@@ -211,11 +210,9 @@ impl Agent {
 
     /// Whether a method may be called now.
     fn may(&self, method: &str) -> Result<(), Error> {
-        if method != "initialize" {
-            self.abilities()?;
-        }
+        self.abilities()?;
         match method {
-            "initialize" | "authenticate" | "logout" | "auth/status" => Ok(()),
+            "authenticate" | "logout" | "auth/status" => Ok(()),
             _ => self.signed_in(),
         }
     }
@@ -224,6 +221,12 @@ impl Agent {
 impl Handler for Agent {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()> {
         let agent = self.clone();
+        if request.method == "initialize" {
+            // Before the next message is read: clients need not wait for the answer to be known.
+            let result = self.initialize(&request.params);
+            request.reply(result);
+            return Box::pin(std::future::ready(()));
+        }
         if canonical(&request.method) != "session/prompt" {
             return Box::pin(async move { agent.answer(request).await });
         }

@@ -51,8 +51,15 @@ const OWN_VARIABLES: &str = "TREFOIL_";
 pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     leave_terminal();
     let Ok((mut control, output, _lock)) = take_descriptors() else { return ExitCode::FAILURE };
-    if orders(&control, None, Duration::ZERO) == Order::Abandon {
-        return ExitCode::SUCCESS;
+    match orders(&control, None, Duration::ZERO) {
+        Order::Nothing => {}
+        Order::Abandon => return ExitCode::SUCCESS,
+        Order::Terminate => {
+            // It never began. The order is read by now, so nobody would end it later.
+            say(&mut control, Message::Signalled(Signal::TERM.as_raw()));
+            say(&mut control, Message::Clean);
+            return ExitCode::SUCCESS;
+        }
     }
     let Ok(stdio) = Stdio::from_output(output) else { return ExitCode::FAILURE };
     let talks = !matches!(stdio, Stdio::Output(_));

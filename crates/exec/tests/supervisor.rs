@@ -51,6 +51,7 @@ const TESTS: &[(&str, Test)] = tests![
     a_command_may_say_goodbye,
     an_abort_kills_everything,
     a_cancelled_command_is_not_started,
+    a_command_that_is_cancelled_while_it_starts_ends_at_once,
     a_dropped_run_kills_everything,
     a_killed_supervisor_is_an_error,
     a_killed_owner_leaves_nothing,
@@ -278,6 +279,25 @@ async fn a_cancelled_command_is_not_started() {
     let spec = Spec { cwd: dir.path().into(), ..shell("touch started") };
     let outcome = exec(None).run(spec, cancel, &mut |_| {}).await.unwrap();
     assert_eq!((outcome.end, dir.path().join("started").exists()), (End::Cancelled, false));
+}
+
+async fn a_command_that_is_cancelled_while_it_starts_ends_at_once() {
+    let exec = exec(None);
+    for round in 0..30 {
+        let cancel = CancellationToken::new();
+        let mut output = |_: &str| {};
+        let spec = shell("sleep 60");
+        let running = exec.run(spec, cancel.clone(), &mut output);
+        let stopping = async {
+            // The supervisor is on its way, further with each round.
+            for _ in 0..round {
+                tokio::task::yield_now().await;
+            }
+            cancel.cancel();
+        };
+        let (outcome, ()) = bounded(async { tokio::join!(running, stopping) }).await;
+        assert_eq!(outcome.unwrap().end, End::Cancelled);
+    }
 }
 
 async fn a_dropped_run_kills_everything() {

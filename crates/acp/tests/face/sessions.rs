@@ -27,6 +27,11 @@ async fn hello() {
     let new = json!({"protocolVersion": 1, "clientCapabilities": {"auth": {"terminal": true}}});
     let method = client.ask("initialize", new).await.unwrap()["authMethods"][0].clone();
     assert_eq!((&method["type"], &method["args"]), (&json!("terminal"), &json!(["--login"])));
+    // Nobody has to wait for the answer.
+    let eager = lab.stranger();
+    let hello = eager.start("initialize", json!({ "protocolVersion": 1 })).await;
+    eager.session(&lab).await;
+    hello.await.unwrap().unwrap();
     for wrong in [json!({}), json!({"protocolVersion": "one"}), Value::Null] {
         assert_eq!(client.ask("initialize", wrong).await.unwrap_err()["code"], -32602);
     }
