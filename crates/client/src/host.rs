@@ -140,8 +140,11 @@ impl Host for Client {
         change: UpdateSession,
     ) -> HostFuture<'a, Session> {
         Box::pin(async move {
-            let call = self.call(Method::PATCH, &["session", id.as_str()]).scope(scope);
-            call.body(&wire::change(&change, self.is_trefoil())?).ask().await
+            let change = wire::change(&change, self.is_trefoil())?;
+            if change.as_object().is_some_and(|change| change.is_empty()) {
+                return self.session(scope, id).await;
+            }
+            self.call(Method::PATCH, &["session", id.as_str()]).scope(scope).body(&change).ask().await
         })
     }
 

@@ -76,6 +76,41 @@ async fn a_session_over_a_websocket() {
 }
 
 #[tokio::test]
+async fn a_socket_that_breaks_in_mid_turn_loses_nothing() {
+    let rig = Rig::new(json!({ "model": "script/demo" })).await;
+    let mut first = Client::open(&rig, &[]).await.unwrap_or_else(|status| panic!("{status}"));
+    first.ask(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    let made = first.ask(2, "session/new", json!({"cwd": rig.project.directory(), "mcpServers": []})).await;
+    let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
+    let prompt = json!([{"type": "text", "text": r#"SCRIPT: [{"chunks": 100, "chunk_delay_ms": 10}]"#}]);
+    let line = ask(3, "session/prompt", &json!({"sessionId": session, "prompt": prompt})).to_string();
+    first.socket.send(Message::text(line)).await.unwrap();
+    loop {
+        let Message::Text(text) = first.socket.next().await.unwrap().unwrap() else { continue };
+        if text.contains("agent_message_chunk") {
+            break;
+        }
+    }
+    drop(first);
+    let mut second = Client::open(&rig, &[]).await.unwrap_or_else(|status| panic!("{status}"));
+    second.ask(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    let load = json!({"sessionId": session, "cwd": rig.project.directory(), "mcpServers": []});
+    assert!(second.ask(2, "session/load", load).await["error"].is_null());
+    let said = |updates: &[Value]| {
+        let chunks = updates.iter().map(|update| &update["params"]["update"]);
+        let chunks = chunks.filter(|update| update["sessionUpdate"] == "agent_message_chunk");
+        chunks.map(|update| update["content"]["text"].as_str().unwrap().to_owned()).collect::<String>()
+    };
+    while !said(&second.updates).ends_with("w99 ") {
+        let next = tokio::time::timeout(PATIENCE, second.socket.next()).await.unwrap().unwrap().unwrap();
+        if let Message::Text(text) = next {
+            second.updates.push(serde_json::from_str(&text).unwrap());
+        }
+    }
+    assert_eq!(said(&second.updates), (0..100).map(|n| format!("w{n} ")).collect::<String>());
+}
+
+#[tokio::test]
 async fn only_who_may_gets_in() {
     let password = Password { username: "opencode".into(), password: "secret".into() };
     let rig = Rig::guarded(TempProject::new(), Some(password)).await;

@@ -1,15 +1,19 @@
 //! `trefoil acp` with the official SDKs, and as a process: what it prints, how it ends, what survives it.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT};
 
 use crate::rig::{Proxy, Served, finish, scripts, succeeded};
+use crate::schema;
 
 /// How long a script may take; one that works takes a few seconds.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -54,11 +58,31 @@ fn the_python_sdk() {
     sdk(&python, &peer::sources().join("acp_life.py"));
 }
 
+/// The methods of the requests that were made, by their ids.
+type Asked = Arc<Mutex<HashMap<u64, String>>>;
+
+/// Whether the schema allows what the agent says. The editor announced nothing unstable.
+fn check(message: &Value, asked: &Asked) -> Result<(), String> {
+    let (id, params) = (&message["id"], &message["params"]);
+    match message["method"].as_str() {
+        Some(method) if id.is_null() => schema::notification(method, params, false),
+        Some(method) => schema::request(method, params),
+        None if message["error"].is_object() => schema::check("Error", &message["error"]),
+        None => {
+            let method = id.as_u64().and_then(|id| asked.lock().unwrap().remove(&id));
+            schema::response(&method.unwrap_or_default(), &message["result"])
+        }
+    }
+}
+
 /// An agent that runs, and its editor.
 struct Agent {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Value>,
+    asked: Asked,
+    /// Fails if the agent says what the schema does not allow.
+    reader: Option<JoinHandle<()>>,
     next: u64,
     /// What it said beside answers.
     updates: Vec<Value>,
@@ -71,18 +95,24 @@ impl Agent {
         change(&mut command);
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
+        let asked = Asked::default();
+        let known = asked.clone();
+        let reader = std::thread::spawn(move || {
+            let mut line = String::new();
+            // A line that was cut off by a kill is none.
+            while stdout.read_line(&mut line).is_ok() && line.ends_with('\n') {
                 // Nothing but the protocol is ever printed there.
                 let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("printed: {line}"));
+                check(&message, &known).unwrap_or_else(|error| panic!("{error}"));
                 if sender.send(message).is_err() {
                     break;
                 }
+                line.clear();
             }
         });
-        let mut agent = Self { child, stdin, lines, next: 0, updates: Vec::new() };
+        let mut agent = Self { child, stdin, lines, asked, reader: Some(reader), next: 0, updates: Vec::new() };
         agent.ask("initialize", json!({"protocolVersion": 1}));
         agent
     }
@@ -94,6 +124,7 @@ impl Agent {
     fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
+        self.asked.lock().unwrap().insert(id, method.to_owned());
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         id
     }
@@ -150,6 +181,10 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let read = self.reader.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            assert!(read.is_none_or(|read| read.is_ok()), "the agent said something that the schema does not allow");
+        }
     }
 }
 

@@ -23,6 +23,8 @@ const STALL: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(120);
 /// Streams of sessions at once.
 const MAX_STREAMS: usize = 1024;
+/// Subagents whose stream is remembered; those beyond are told of in the connection's.
+const MAX_SUBAGENTS: usize = 10_000;
 /// Messages are sent together up to this size.
 const CHUNK: usize = 64 << 10;
 
@@ -232,6 +234,7 @@ impl Mail {
         let to = about.session_id.as_deref().and_then(|session| state.place(session));
         if let Some(Update { session_update, session_id: Some(child) }) = about.update
             && session_update == "subagent_update"
+            && state.homes.len() < MAX_SUBAGENTS
             && !state.streams.contains_key(&Some(child.clone()))
         {
             state.homes.insert(child, to.clone());
