@@ -36,20 +36,36 @@ fn an_older_typescript_sdk() {
     sdk(Path::new("node"), &scripts().join("acp-sdk-029.mjs"));
 }
 
+/// Runs a script against the agent of a server that asks for edits and commands.
+fn remote(change: impl FnOnce(&mut Command), program: &Path) {
+    let project = TempProject::new();
+    project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"edit": "ask", "bash": "ask"}}"#);
+    let served = Served::with(project, |_| {});
+    let mut command = served.project.command(program);
+    change(&mut command);
+    command.env("TREFOIL_URL", &served.url).env("TREFOIL_DIRECTORY", served.project.directory());
+    succeeded(&finish(command, LONGEST));
+}
+
 #[test]
 fn the_current_typescript_sdk_over_http_and_a_websocket() {
+    let script = scripts().join("acp-remote.mjs");
     for way in ["http", "ws"] {
-        let project = TempProject::new();
-        project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"edit": "ask", "bash": "ask"}}"#);
-        let served = Served::with(project, |_| {});
-        let mut node = served.project.command("node");
-        node.arg("--experimental-websocket")
-            .arg(scripts().join("acp-remote.mjs"))
-            .arg(way)
-            .env("TREFOIL_URL", &served.url);
-        node.env("TREFOIL_DIRECTORY", served.project.directory());
-        succeeded(&finish(node, LONGEST));
+        // Older versions of Node.js have sockets only if they are told to.
+        let change = |node: &mut Command| {
+            node.arg("--experimental-websocket").arg(&script).arg(way);
+        };
+        remote(change, Path::new("node"));
     }
+}
+
+#[test]
+fn the_python_sdk_over_http() {
+    let python = peer::acp_python(&testkit::target_folder()).unwrap();
+    let change = |command: &mut Command| {
+        command.arg(peer::sources().join("acp_remote.py"));
+    };
+    remote(change, &python);
 }
 
 #[test]
