@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what our program costs, beside OpenCode doing the same work in the same run.
+//! `cargo xtask bench`: what our program costs, beside others that do the same work in the same run.
 //!
 //! Each of [`ROWS`] is one measurement. A program is measured from its start to its exit; turns are measured in a process
 //! that lives on (our engine in `trefoil-bench`, OpenCode's server), with the same model server that answers at once.
@@ -6,6 +6,7 @@
 mod acp;
 mod agent;
 mod cost;
+mod history;
 mod model;
 mod process;
 mod search;
@@ -14,7 +15,7 @@ mod server;
 mod setup;
 mod tree;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::cargo;
 use agent::{Agent, Probe};
-use cost::{Budget, Cost, Line};
+use cost::{Budget, Cost, Line, Peer};
 use setup::Setup;
 
 /// A short prompt.
@@ -38,6 +39,10 @@ struct Size {
     sessions: usize,
     /// Pieces of a long answer.
     deltas: usize,
+    /// Pieces of an answer that nobody reads.
+    unread: usize,
+    /// Messages of a session that is loaded.
+    messages: usize,
     /// Sessions in the journal, to read a page of.
     stored: usize,
     /// Files in the tree that is searched.
@@ -63,6 +68,8 @@ const FULL: Size = Size {
     turns: 100,
     sessions: 10,
     deltas: 2_000,
+    unread: 20_000,
+    messages: 10_000,
     stored: 100_000,
     files: 3_000,
     subscribers: 200,
@@ -79,6 +86,8 @@ const SMOKE: Size = Size {
     turns: 2,
     sessions: 1,
     deltas: 20,
+    unread: 200,
+    messages: 200,
     stored: 200,
     files: 60,
     subscribers: 3,
@@ -100,7 +109,24 @@ struct Row {
 struct Measured {
     what: String,
     ours: Cost,
-    peer: Option<Cost>,
+    peers: Vec<Peer>,
+}
+
+impl Measured {
+    /// What only our program does.
+    fn alone(what: impl Into<String>, ours: Cost) -> Self {
+        Self { what: what.into(), ours, peers: Vec::new() }
+    }
+
+    /// Adds a peer. One that fails does not keep the others from being measured: the line says why it has no figure.
+    fn beside(mut self, name: &'static str, cost: Result<Cost>) -> Self {
+        let cost = cost.map_err(|error| {
+            let error = format!("{error:#}");
+            self.what.push_str(&format!(" ({name} not measured: {})", error.lines().next().unwrap_or_default()));
+        });
+        self.peers.push(Peer { name, cost: cost.ok() });
+        self
+    }
 }
 
 const ROWS: &[Row] = &[
@@ -149,22 +175,20 @@ pub fn run(arguments: &[String]) -> Result<()> {
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         bail!("no measurement {:?}; there are {}", only.unwrap_or_default(), names.join(", "));
     }
-    let peer = match cargo::option(arguments, "--opencode")? {
+    let opencode = match cargo::option(arguments, "--opencode")? {
         Some(path) => Some(PathBuf::from(path).canonicalize().with_context(|| format!("no program at {path}"))?),
         None if flag("--peer") => Some(::peer::install(&cargo::target())?),
         None => None,
     };
+    let codex = flag("--peer").then(|| ::peer::codex_acp(&cargo::target())).transpose()?;
     let size = if flag("--smoke") { SMOKE } else { FULL };
-    let bench = Bench::new(size, flag("--smoke"), peer)?;
+    let bench = Bench::new(size, flag("--smoke"), opencode, codex)?;
     if flag("--json") {
         let lines = rows.into_iter().map(|row| bench.line(row)).collect::<Result<Vec<_>>>()?;
         println!("{}", cost::json(&lines));
         return Ok(());
     }
-    println!(
-        "times are milliseconds: wall (median) / CPU (mean); a ratio is the peer's cost by ours\n\n{}",
-        cost::HEAD
-    );
+    println!("times are milliseconds: wall (median) / CPU (mean); a ratio is a peer's cost by ours\n\n{}", cost::HEAD);
     for row in rows {
         println!("{}", bench.line(row)?.row());
     }
@@ -182,10 +206,12 @@ struct Bench {
     program: PathBuf,
     probe: PathBuf,
     opencode: Option<PathBuf>,
+    /// Codex as an agent for editors.
+    codex: Option<PathBuf>,
 }
 
 impl Bench {
-    fn new(size: Size, debug: bool, opencode: Option<PathBuf>) -> Result<Self> {
+    fn new(size: Size, debug: bool, opencode: Option<PathBuf>, codex: Option<PathBuf>) -> Result<Self> {
         let (program, probe) = if debug {
             cargo::everything()?;
             (cargo::program("debug", "trefoil")?, cargo::program("debug", "trefoil-bench")?)
@@ -194,17 +220,30 @@ impl Bench {
             cargo::build(&["--release", "--package", "trefoil", "--package", "trefoil-bench"])?;
             (cargo::program("release", "trefoil")?, cargo::program("release", "trefoil-bench")?)
         };
-        Ok(Self { size, program, probe, opencode })
+        Ok(Self { size, program, probe, opencode, codex })
     }
 
     fn line(&self, row: &Row) -> Result<Line> {
-        let Measured { what, ours, peer } = (row.measure)(self).with_context(|| row.name)?;
-        Ok(Line { name: row.name, what, budget: row.budget, ours, peer })
+        let Measured { what, ours, peers } = (row.measure)(self).with_context(|| row.name)?;
+        Ok(Line { name: row.name, what, budget: row.budget, ours, peers })
+    }
+
+    /// Measures our program, and OpenCode if it is there.
+    fn both(&self, what: impl Into<String>, measure: impl Fn(&Path) -> Result<Cost>) -> Result<Measured> {
+        let ours = Measured::alone(what, measure(&self.program)?);
+        Ok(self.beside_opencode(ours, measure))
+    }
+
+    fn beside_opencode(&self, ours: Measured, measure: impl FnOnce(&Path) -> Result<Cost>) -> Measured {
+        match &self.opencode {
+            Some(program) => ours.beside("opencode", measure(program)),
+            None => ours,
+        }
     }
 
     /// Measures a program from its start to its exit. Each program has a home and a model server of its own.
     fn program(&self, what: &str, ours: &[&str], theirs: Option<&[&str]>) -> Result<Measured> {
-        let cost = |program: &PathBuf, arguments: &[&str]| {
+        let cost = |program: &Path, arguments: &[&str]| {
             let setup = Setup::new()?;
             process::repeat(self.size.runs, &setup.errors(), || {
                 let mut command = setup.command(program);
@@ -212,19 +251,21 @@ impl Bench {
                 command
             })
         };
-        let peer = self.opencode.as_ref().zip(theirs).map(|(program, arguments)| cost(program, arguments));
-        Ok(Measured { what: what.to_owned(), ours: cost(&self.program, ours)?, peer: peer.transpose()? })
+        let ours = Measured::alone(what, cost(&self.program, ours)?);
+        Ok(match theirs {
+            Some(arguments) => self.beside_opencode(ours, |program| cost(program, arguments)),
+            None => ours,
+        })
     }
 
     /// Measures both agents, each with a home and a model server of its own.
     fn agents(&self, what: String, measure: impl Fn(&mut dyn Agent, &Setup) -> Result<Cost>) -> Result<Measured> {
         let setup = Setup::new()?;
         let ours = measure(&mut Probe::start(&self.probe, &setup)?, &setup)?;
-        let peer = self.opencode.as_ref().map(|program| {
+        Ok(self.beside_opencode(Measured::alone(what, ours), |program| {
             let setup = Setup::new()?;
             measure(&mut server::Server::watched(program, &setup)?, &setup)
-        });
-        Ok(Measured { what, ours, peer: peer.transpose()? })
+        }))
     }
 }
 
@@ -302,7 +343,7 @@ fn growth(bench: &Bench) -> Result<Measured> {
     }
     let grown = process::resident(probe.process())? - before;
     let what = format!("growth by {} more turns ({sessions} sessions of {turns})", turns * sessions);
-    Ok(Measured { what, ours: Cost::Memory(grown), peer: None })
+    Ok(Measured::alone(what, Cost::Memory(grown)))
 }
 
 /// A session of so many turns.
@@ -318,7 +359,7 @@ fn page(bench: &Bench) -> Result<Measured> {
     probe.ask(&json!({"do": "fill", "sessions": bench.size.stored}))?;
     let what = format!("first page (100) of {} sessions, in the store", bench.size.stored);
     let (ours, _) = inside(&mut probe, &json!({"do": "page", "times": TIMES}))?;
-    Ok(Measured { what, ours, peer: None })
+    Ok(Measured::alone(what, ours))
 }
 
 /// Our tool, in a process that lives, beside the program `rg`.
@@ -326,14 +367,6 @@ fn grep(bench: &Bench) -> Result<Measured> {
     let setup = Setup::new()?;
     let root = tempfile::Builder::new().prefix("trefoil-bench-").tempdir()?;
     let planted = search::plant(root.path(), bench.size.files)?;
-    let mut what = format!("grep in {} files; peer: `rg`", bench.size.files);
-    let peer = match search::ripgrep(root.path()) {
-        Some(command) => Some(process::repeat(bench.size.runs, &setup.errors(), command)?),
-        None => {
-            what.push_str(", which is not installed");
-            None
-        }
-    };
     let mut probe = Probe::start(&bench.probe, &setup)?;
     let request =
         |times: usize| json!({"do": "grep", "folder": root.path(), "pattern": search::PATTERN, "times": times});
@@ -342,7 +375,9 @@ fn grep(bench: &Bench) -> Result<Measured> {
     if answer["matches"] != planted {
         bail!("{planted} lines match, and {} were found", answer["matches"]);
     }
-    Ok(Measured { what, ours, peer })
+    let peer = search::ripgrep(root.path()).context("it is not installed");
+    let peer = peer.and_then(|command| process::repeat(bench.size.runs, &setup.errors(), command));
+    Ok(Measured::alone(format!("grep in {} files", bench.size.files), ours).beside("rg", peer))
 }
 
 /// What the engine measured itself.

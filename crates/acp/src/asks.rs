@@ -158,7 +158,7 @@ impl Agent {
             .kind(kind)
             .title(size::cut(title.trim_end(), 8 << 10))
             .locations(locations.collect::<Vec<_>>())
-            .raw_input(size::fit(&json!(metadata), size::RAW));
+            .raw_input(size::fit(json!(metadata), size::RAW));
         let mut room = size::BLOB;
         let mut content = Vec::new();
         for (path, diff) in diffs(metadata, file.as_deref().filter(|_| named)) {

@@ -8,7 +8,6 @@ use agent_client_protocol_schema::v1::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionNotification, SessionUpdate, ToolCallContent,
 };
 use api::{Host, HostError, MessageId, MessageWithParts, Scope, Session, SessionId};
-use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,10 +18,10 @@ use crate::choices::{Choices, Chosen};
 use crate::lock;
 use crate::rpc::{Growing, Peer};
 use crate::size;
-use crate::view::{Act, View, Voice};
+use crate::view::{Act, Settled, View, Voice};
 
 /// The most messages that are read again when events may be missing.
-const REREAD: usize = 200;
+pub const REREAD: usize = 200;
 
 /// A session that the client has open.
 pub struct Open {
@@ -217,24 +216,16 @@ impl Open {
         Ok(left)
     }
 
-    /// Shows a whole conversation, or only notes that it was shown.
+    /// Shows a whole conversation, or only notes that it was shown up to these messages.
     pub async fn replay(&self, messages: Vec<MessageWithParts>, shown: bool) {
+        let settled = Settled::of(&messages);
         if shown {
-            let settled =
-                messages.iter().map(|message| MessageWithParts { info: message.info.clone(), parts: Vec::new() });
-            let settled: Vec<MessageWithParts> = settled.collect();
             for message in messages {
                 self.show(|view| view.stored(message, true)).await;
             }
-            self.show(|view| {
-                view.skip(&settled);
-                Vec::new()
-            })
-            .await;
-            return;
         }
         self.show(|view| {
-            view.skip(&messages);
+            view.skip(settled);
             Vec::new()
         })
         .await;
@@ -263,5 +254,5 @@ fn terminal(update: &SessionUpdate) -> Option<String> {
 
 async fn tell(peer: &Peer, session: &SessionId, update: SessionUpdate) {
     let params = SessionNotification::new(session.to_string(), update);
-    peer.tell("session/update", &json!(params)).await;
+    peer.tell("session/update", &params).await;
 }

@@ -41,14 +41,38 @@ pub fn cut(text: &str, most: usize) -> String {
 }
 
 /// A value within its limit: long texts in it are shortened until it fits.
-pub fn fit(value: &Value, most: usize) -> Value {
+pub fn fit(value: Value, most: usize) -> Value {
+    if fits(&value, most) {
+        return value;
+    }
     let mut fitted = value.clone();
     let mut longest = most;
-    while longest > 100 && fitted.to_string().len() > most {
+    while longest > 100 && !fits(&fitted, most) {
         longest /= 4;
         shorten(&mut fitted, longest);
     }
-    if fitted.to_string().len() > most { Value::String(cut(&value.to_string(), most / 4)) } else { fitted }
+    if fits(&fitted, most) { fitted } else { Value::String(cut(&value.to_string(), most / 4)) }
+}
+
+/// Whether a value takes no more than that, as JSON.
+fn fits(value: &Value, most: usize) -> bool {
+    let mut room = Room(most);
+    serde_json::to_writer(&mut room, value).is_ok()
+}
+
+/// Takes bytes as long as there is room, and keeps none.
+struct Room(usize);
+
+impl std::io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let left = self.0.checked_sub(bytes.len());
+        self.0 = left.ok_or_else(|| std::io::Error::other("there is no room left"))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 fn shorten(value: &mut Value, longest: usize) {
@@ -93,11 +117,12 @@ mod tests {
             assert!(json_len(&short) <= 1000 && short.contains("more bytes]"), "{short}");
         }
         let value = json!({"a": "x".repeat(9000), "b": ["y".repeat(9000), "z"], "c": 1});
-        let fitted = fit(&value, 5000);
+        let fitted = fit(value, 5000);
         assert!(fitted.to_string().len() <= 5000 && fitted["c"] == 1 && fitted["b"][1] == "z");
-        assert_eq!(fit(&json!({"a": 1}), 5000), json!({"a": 1}));
+        assert_eq!(fit(json!({"a": 1}), 7), json!({"a": 1}));
+        assert_eq!(fit(json!({"a": 1}), 6), json!("\n[… 7 more bytes]"));
         let many = Value::Array(vec![json!(12345); 9000]);
-        assert!(fit(&many, 5000).to_string().len() <= 5000);
+        assert!(fit(many, 5000).to_string().len() <= 5000);
     }
 
     #[test]

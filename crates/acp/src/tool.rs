@@ -70,7 +70,7 @@ impl Shown<'_> {
                     content.extend(attachment(file).map(|block| ToolCallContent::Content(Content::new(block))));
                     raw["attachments"] = json!(done.attachments.as_ref().map_or(0, Vec::len));
                 }
-                fields.status(ToolCallStatus::Completed).content(content).raw_output(size::fit(&raw, size::RAW))
+                fields.status(ToolCallStatus::Completed).content(content).raw_output(size::fit(raw, size::RAW))
             }
             ToolState::Error(error) => {
                 let mut raw = json!({"error": error.error});
@@ -78,7 +78,7 @@ impl Shown<'_> {
                     raw["metadata"] = json!(metadata);
                 }
                 let content = vec![text(&error.error)];
-                fields.status(ToolCallStatus::Failed).content(content).raw_output(size::fit(&raw, size::RAW))
+                fields.status(ToolCallStatus::Failed).content(content).raw_output(size::fit(raw, size::RAW))
             }
         }
     }
@@ -129,7 +129,7 @@ impl Shown<'_> {
             let directory = input.get("workdir").and_then(Json::as_str).unwrap_or_default();
             input.insert("cwd".to_owned(), self.path(directory).to_string_lossy().into());
         }
-        size::fit(&input, size::RAW)
+        size::fit(input, size::RAW)
     }
 
     fn path(&self, path: &str) -> PathBuf {

@@ -98,6 +98,23 @@ impl Used {
     }
 }
 
+/// How much of a conversation will not change any more.
+pub struct Settled {
+    /// Everything up to this message.
+    last: Option<MessageId>,
+    /// That is the whole of it.
+    all: bool,
+}
+
+impl Settled {
+    /// Of the newest messages of a session, or of all.
+    pub fn of(messages: &[MessageWithParts]) -> Self {
+        let count = messages.iter().take_while(|message| stream::is_settled(message)).count();
+        let last = messages[..count].last().map(|message| message.info.id().clone());
+        Self { last, all: count == messages.len() }
+    }
+}
+
 /// What the client sees of one session and its subagents.
 pub struct View {
     abilities: Abilities,
@@ -157,13 +174,11 @@ impl View {
     }
 
     /// What is settled of a conversation counts as shown.
-    pub fn skip(&mut self, messages: &[MessageWithParts]) {
-        let settled = messages.iter().take_while(|message| stream::is_settled(message));
-        let (count, last) = settled.fold((0, None), |(count, _), message| (count + 1, Some(message.info.id())));
-        if let Some(last) = last {
+    pub fn skip(&mut self, settled: Settled) {
+        if let Some(last) = &settled.last {
             self.root.settle(last);
         }
-        if count == messages.len() {
+        if settled.all {
             self.root.rest();
         }
     }

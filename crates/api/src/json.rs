@@ -1,12 +1,55 @@
 //! Small JSON helpers: kept unknown fields, and numbers that look as JavaScript prints them.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 
 /// Any JSON value.
 pub type Json = serde_json::Value;
 /// A JSON object.
 pub type JsonMap = serde_json::Map<String, Json>;
+
+/// A value that is sent again and again: its text is made once.
+#[derive(Debug, Clone)]
+pub struct Written(Arc<(Json, Box<RawValue>)>);
+
+impl Written {
+    /// Its text.
+    pub fn text(&self) -> &str {
+        self.0.1.get()
+    }
+}
+
+impl From<Json> for Written {
+    fn from(value: Json) -> Self {
+        // A value always has a text: its keys are strings.
+        let text = to_raw_value(&value).unwrap_or_else(|_| RawValue::NULL.to_owned());
+        Self(Arc::new((value, text)))
+    }
+}
+
+impl Deref for Written {
+    type Target = Json;
+
+    fn deref(&self) -> &Json {
+        &self.0.0
+    }
+}
+
+impl PartialEq for Written {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Serialize for Written {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.1.serialize(serializer)
+    }
+}
 
 /// Fields that we do not know, kept so that nothing is lost on the way through. Costs one pointer while empty.
 #[derive(Debug, Clone, Default, PartialEq)]

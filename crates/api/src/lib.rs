@@ -47,7 +47,7 @@ pub use host::{
 pub use id::{
     EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at, now, slug, tool_call_id,
 };
-pub use json::{Extra, Json, JsonMap, Usd};
+pub use json::{Extra, Json, JsonMap, Usd, Written};
 pub use message::{
     AssistantMessage, AssistantPath, AssistantTime, FileDiff, FileDiffStatus, Message, MessageWithParts, ModelRef,
     OutputFormat, Tokens, TokensCache, UserMessage, UserSummary, UserTime,

@@ -25,6 +25,8 @@ pub enum TreeState {
     Failed,
     /// Its last turn was stopped.
     Cancelled,
+    /// Its last turn was cut off with its process; it goes on once somebody takes it up.
+    Interrupted,
 }
 
 impl TreeState {

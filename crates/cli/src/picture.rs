@@ -121,6 +121,7 @@ pub fn sign(state: TreeState, style: Style) -> String {
         TreeState::Idle => style.green("✓"),
         TreeState::Failed => style.red("✗"),
         TreeState::Cancelled => style.dim("⊘"),
+        TreeState::Interrupted => style.yellow("!"),
     }
 }
 

@@ -3,7 +3,12 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use api::{Bound, Budget, BudgetState, Host, Scope, Session, SteerInput, Timestamp, Tree, TreeNode, TreeState, Usd};
+use api::{
+    Bound, Budget, BudgetState, Host, Scope, Session, SteerInput, Subtree, Timestamp, Tree, TreeNode, TreeState, Usd,
+    WatchItem, WatchScope,
+};
+use futures::stream::{Stream, StreamExt as _};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Bounds;
@@ -13,8 +18,12 @@ use crate::run::{cancelled, escape, find_session};
 use crate::session::print_json;
 use crate::term::{self, Style, one_line, plural};
 
-/// How often a tree that is watched is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// So long after an event its tree is read, so that those that follow at once are read with it.
+const GATHER: Duration = Duration::from_millis(100);
+/// How often the clocks of a picture go on.
+const TICK: Duration = Duration::from_secs(1);
+/// How often a tree is read without an event: a process that was killed tells of none.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Shows a tree.
 pub async fn show(host: &dyn Host, scope: &Scope, id: &str, json: bool, style: Style) -> anyhow::Result<()> {
@@ -37,27 +46,52 @@ pub async fn watch(
 ) -> anyhow::Result<()> {
     let (scope, session) = find(host, scope, id).await?;
     let in_place = !json && io::stdout().is_terminal();
+    // Before the first read, so that nothing is missed between both.
+    let mut events = host.watch(WatchScope::All, None).await?;
     let mut shown = 0;
     let mut last = None;
     loop {
         let tree = host.tree(&scope, &session.id).await?;
-        let live = tree.sessions.iter().any(|node| node.state.is_live());
-        // A clock that goes on is a change only where the picture is drawn over.
-        if in_place || last.as_ref() != Some(&tree.sessions) {
-            let lines = lines(&tree, api::now(), style);
-            if json {
-                term::print(&escape(&serde_json::to_string(&tree)?))?;
-            } else if in_place {
-                shown = redraw(&lines, shown)?;
-            } else {
-                term::print(&(lines.concat() + "\n"))?;
-            }
-            last = Some(tree.sessions);
+        if in_place {
+            shown = redraw(&lines(&tree, api::now(), style), shown)?;
+        } else if last.as_ref() != Some(&tree.sessions) {
+            let text = match json {
+                true => escape(&serde_json::to_string(&tree)?),
+                false => lines(&tree, api::now(), style).concat() + "\n",
+            };
+            term::print(&text)?;
+            last = Some(tree.sessions.clone());
         }
-        if !live {
+        if !tree.sessions.iter().any(|node| node.state.is_live()) {
             return Ok(());
         }
-        interrupt.run_until_cancelled(tokio::time::sleep(LOOK)).await.ok_or_else(cancelled)?;
+        let mut family = Subtree::new(session.id.clone(), tree.sessions.iter().map(|node| node.session_id.clone()));
+        let look = Instant::now() + LOOK;
+        loop {
+            tokio::select! {
+                () = interrupt.cancelled() => return Err(cancelled().into()),
+                goes_on = changed(&mut events, &mut family) => {
+                    if !goes_on {
+                        events = host.watch(WatchScope::All, None).await?;
+                    }
+                    interrupt.run_until_cancelled(sleep(GATHER)).await.ok_or_else(cancelled)?;
+                    break;
+                }
+                () = sleep_until(look) => break,
+                () = sleep(TICK), if in_place => shown = redraw(&lines(&tree, api::now(), style), shown)?,
+            }
+        }
+    }
+}
+
+/// Waits until something of a tree may have changed; false if there are no events any more. Text that grows is no change.
+async fn changed(events: &mut (impl Stream<Item = WatchItem> + Unpin), family: &mut Subtree) -> bool {
+    loop {
+        match events.next().await {
+            Some(WatchItem::Frame(frame)) if frame.cursor.is_none() || !family.admits(&frame) => {}
+            Some(WatchItem::Frame(_) | WatchItem::Resync(_)) => return true,
+            Some(WatchItem::Lagged) | None => return false,
+        }
     }
 }
 
@@ -129,6 +163,7 @@ fn row(node: &TreeNode, now: Timestamp) -> Row {
         TreeState::Idle => "done".into(),
         TreeState::Failed => node.error.as_ref().map_or_else(String::new, |error| error.message().to_string()),
         TreeState::Cancelled => "cancelled".into(),
+        TreeState::Interrupted => "was cut off".into(),
     };
     Row {
         depth: node.depth as usize,
@@ -137,7 +172,7 @@ fn row(node: &TreeNode, now: Timestamp) -> Row {
         agent,
         task: node.title.strip_suffix(&suffix).unwrap_or(&node.title).to_string(),
         doing,
-        millis: node.started.map(|started| node.ended.unwrap_or(now) - started),
+        millis: node.started.zip(node.ended.or(node.state.is_live().then_some(now))).map(|(began, end)| end - began),
         price: picture::price(&node.total),
     }
 }

@@ -10,7 +10,8 @@ use reqwest::Method;
 use reqwest::header::{HeaderMap, SERVER};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout};
-use url::{Host, Url};
+use url::Url;
+use web::Reach;
 
 use crate::Events;
 use crate::error::Failure;
@@ -199,42 +200,16 @@ fn http(
     socket: Option<PathBuf>,
     timeouts: &Timeouts,
 ) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
-    let provider = rustls::crypto::ring::default_provider();
-    let mut builder = reqwest::Client::builder()
+    let builder = Reach::of(url).client(timeouts.connect)?;
+    let mut builder = builder
         .user_agent(concat!("trefoil/", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(timeouts.connect)
         .tcp_keepalive(KEEPALIVE)
         .tcp_keepalive_interval(KEEPALIVE_INTERVAL)
         .tcp_keepalive_retries(KEEPALIVE_RETRIES);
-    if url.scheme() == "https" {
-        // reqwest verifies with the platform's roots, and finds the provider only here. Whoever was first is as good.
-        drop(provider.install_default());
-    } else {
-        // The roots take milliseconds to load; a server without TLS does not pay for them.
-        let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        builder = builder.tls_backend_preconfigured(config);
-    }
-    if is_local(url) {
-        builder = builder.no_proxy();
-    }
     if let Some(path) = socket {
         builder = builder.unix_socket(path);
     }
     Ok(builder.build()?)
-}
-
-/// A server on this machine is never reached through a proxy.
-fn is_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use api::{Blocked, Budget, BudgetState, EventBody, HostError, MessageError, SessionId, SessionStatus, TreeState};
+use serde::Deserialize;
 use serde_json::json;
 use store::{Batch, Reservation, Shortage, StoreError};
 use tokio::sync::watch;
@@ -74,6 +75,19 @@ impl Inner {
         };
         Ok(BudgetState { limit: Budget::default(), spent, reserved: Budget::default() })
     }
+
+    /// Why a session's turn waits for its budget, if it does.
+    pub(crate) fn blocked(&self, id: &SessionId) -> Result<Option<Blocked>, StoreError> {
+        let Some(record) = self.store.record(BLOCKED, id.as_str())? else { return Ok(None) };
+        let waits = |(session, status): &(SessionId, SessionStatus)| session == id && is_wait(status);
+        let waits = self.store.statuses()?.iter().any(waits);
+        Ok(Blocked::deserialize(record.value).ok().filter(|_| waits))
+    }
+}
+
+/// Whether a turn says by this that it waits for its budget; other waits count from 1.
+pub(crate) fn is_wait(status: &SessionStatus) -> bool {
+    matches!(status, SessionStatus::Retry { attempt: 0, .. })
 }
 
 /// Refuses a budget that nothing could ever be done with.
@@ -106,8 +120,18 @@ impl Turn {
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
         let mut news = self.run.news();
         let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
-        let deadline = Instant::now() + self.instance.limits.wait.min(WAIT_MAX);
+        let mut deadline = self.patience();
         loop {
+            if blocked.is_some() {
+                // If it was paused meanwhile, room alone does not let it go on; and its wait begins anew.
+                if self.wait_out_pause().await? {
+                    deadline = self.patience();
+                }
+                if self.cancel().is_cancelled() {
+                    self.unblocked(true).await?;
+                    return Ok(Admission::Stopped);
+                }
+            }
             // Before the try, or what is left meanwhile would be missed.
             let mut freed = self.inner.freed.0.subscribe();
             let mut batch = self.batch();
@@ -144,6 +168,11 @@ impl Turn {
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
+    }
+
+    /// Until when the turn waits for its budget.
+    fn patience(&self) -> Instant {
+        Instant::now() + self.instance.limits.wait.min(WAIT_MAX)
     }
 
     /// Shows that the turn waits.

@@ -14,12 +14,13 @@ use store::{Batch, StoreError};
 use crate::bound::{Bond, Bound};
 use crate::delegate::Ending;
 use crate::error::stored;
-use crate::tree::DEPTH_MAX;
 use crate::turn::Turn;
 use crate::{Engine, Error, Inner};
 
 /// Where paused sessions are, by their id.
 pub(crate) const PAUSED: &str = "paused";
+/// The deepest tree of sessions that is walked.
+const DEPTH_MAX: usize = 100;
 /// A turn that is held looks at the rows this often, in case nobody told it.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often a change of a bond is tried that somebody else is changing.
@@ -87,15 +88,17 @@ impl Inner {
         if known.is_some() == paused {
             return Ok(false);
         }
-        let state = match paused {
-            true => TreeState::Paused,
-            false if self.is_running(id).map_err(stored)? => TreeState::Running,
-            false => TreeState::Idle,
+        let blocked = self.blocked(id).map_err(stored)?.filter(|_| !paused);
+        let state = match &blocked {
+            _ if paused => TreeState::Paused,
+            Some(_) => TreeState::Blocked,
+            None if self.is_running(id).map_err(stored)? => TreeState::Running,
+            None => TreeState::Idle,
         };
         let mut batch = Batch::new(&self.place(&session)).durable();
         let since = paused.then(|| json!({ "since": api::now() }));
         batch.record(PAUSED, id.as_str(), since.as_ref(), Some(known.map_or(0, |record| record.version)));
-        batch.event(EventBody::SessionTree { session_id: id.clone(), state, blocked: None });
+        batch.event(EventBody::SessionTree { session_id: id.clone(), state, blocked });
         match self.store.commit(batch).await {
             Ok(_) => {}
             // Somebody did the same at this moment.
@@ -103,7 +106,7 @@ impl Inner {
             Err(error) => return Err(stored(error)),
         }
         if !paused {
-            for session in self.tree(session).map_err(stored)? {
+            for session in self.store.family(&session.id).map_err(stored)? {
                 self.nudge(&session.id).await.map_err(stored)?;
             }
         }
@@ -119,15 +122,14 @@ impl Inner {
 
     /// Stops a session and all below it.
     pub(crate) async fn cancel(self: &Arc<Self>, id: &SessionId) -> Result<Cancelled, HostError> {
-        let session = self.session(id)?;
-        Ok(Cancelled { sessions: self.stop_tree(session).await? })
+        self.session(id)?;
+        Ok(Cancelled { sessions: self.stop_tree(id).await? })
     }
 
     /// Stops a session and all below it, and gives those that ran or were about to. When it returns, none of them runs any
     /// more, and none is paused: what comes next begins anew.
-    pub(crate) async fn stop_tree(self: &Arc<Self>, session: Session) -> Result<Vec<SessionId>, HostError> {
-        let top = session.id.clone();
-        let tree = self.tree(session).map_err(stored)?;
+    pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
+        let tree = self.store.family(top).map_err(stored)?;
         // First of all, or the end of a child would wake its caller.
         self.forget_background(|id| tree.iter().any(|session| session.id == *id)).await?;
         // A parent is told before its children, or it would go on with the news that one was stopped. What it spawns after
@@ -135,11 +137,11 @@ impl Inner {
         for session in &tree {
             self.runs.abort(&session.id);
         }
-        let kept = self.keep_from_beginning(&top).await?;
+        let kept = self.keep_from_beginning(top).await?;
         let stopped = join_all(tree.iter().map(|session| self.call_off(&session.id))).await;
         let mut sessions = Vec::new();
         for (session, stopped) in tree.iter().zip(stopped) {
-            if stopped? || kept && session.id == top {
+            if stopped? || kept && session.id == *top {
                 sessions.push(session.id.clone());
             }
         }
@@ -189,10 +191,11 @@ impl Inner {
 }
 
 impl Turn {
-    /// Waits while the session, or one above it, is paused.
-    pub(crate) async fn wait_out_pause(&self) -> Result<(), Error> {
-        let mut news = self.run.news();
+    /// Waits while the session, or one above it, is paused; true if one was.
+    pub(crate) async fn wait_out_pause(&self) -> Result<bool, Error> {
+        let (mut news, mut paused) = (self.run.news(), false);
         while !self.cancel().is_cancelled() && self.inner.is_paused(&self.session_id)? {
+            paused = true;
             self.flush().await?;
             tokio::select! {
                 () = self.cancel().cancelled() => {}
@@ -200,6 +203,6 @@ impl Turn {
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
-        Ok(())
+        Ok(paused)
     }
 }

@@ -306,7 +306,8 @@ impl Call {
         let Some(own) = store.session(&self.turn.session_id)? else { return Ok(Err(CANCELLED.to_owned())) };
         let limits = &self.turn.instance.limits;
         let most = limits.depth;
-        let (root, depth) = inner.root(own.clone())?;
+        let line = inner.lineage(&own.id)?;
+        let (root, depth) = (line.first().unwrap_or(&own), line.len().saturating_sub(1));
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
         if depth >= most {
             return Ok(Err(format!(
@@ -322,7 +323,7 @@ impl Call {
                 )
             }));
         }
-        if inner.tree(root)?.len() > limits.descendants {
+        if store.descendants(&root.id, limits.descendants)? >= limits.descendants {
             return Ok(Err(format!(
                 "This session and its subagents have {} subagents, which is the most. Go on with one of \
                  them by its task_id, or do the work yourself.",

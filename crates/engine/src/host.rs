@@ -139,8 +139,8 @@ impl Host for Engine {
 
     fn abort<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, bool> {
         Box::pin(async {
-            let session = self.inner.session(id)?;
-            Ok(!self.inner.stop_tree(session).await?.is_empty())
+            self.inner.session(id)?;
+            Ok(!self.inner.stop_tree(id).await?.is_empty())
         })
     }
 

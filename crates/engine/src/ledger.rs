@@ -1,8 +1,10 @@
 //! What a call of a model may use at most, and what it used if nobody says.
 
-use api::{Model, SessionId, Usd};
+use api::{MessageId, Model, SessionId, Tokens, Usd};
 use llm::{AssistantContent, Content, LlmEvent, Prompt, PromptMessage, Usage};
-use store::Reservation;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{Batch, Reservation, Store, StoreError};
 
 use crate::models;
 use crate::turn::size;
@@ -17,6 +19,51 @@ const PICTURE: u64 = 2_000;
 const ANSWER: u64 = 32_000;
 /// The options by which a request bounds the answer itself.
 const ANSWER_OPTIONS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+
+/// Where reports of models wait for the end of their step, by the session.
+pub(crate) const REPORTED: &str = "reported";
+
+/// What a model reported for a message. The ledger has it at once, the message when its step ends: calls may take hours.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Reported {
+    message: MessageId,
+    pub(crate) cost: Usd,
+    pub(crate) tokens: Tokens,
+}
+
+impl Reported {
+    /// Keeps it, for whoever goes on should this process die.
+    pub(crate) fn keep(batch: &mut Batch, session: &SessionId, message: &MessageId, used: &api::Usage) {
+        let kept = Self { message: message.clone(), cost: used.cost, tokens: used.tokens.clone() };
+        batch.record(REPORTED, session.as_str(), Some(&json!(kept)), None);
+    }
+
+    /// What was kept for a message; nothing if its model had not reported.
+    pub(crate) fn of(store: &Store, session: &SessionId, message: &MessageId) -> Result<Option<Self>, StoreError> {
+        let kept = store.record(REPORTED, session.as_str())?.and_then(|kept| Self::deserialize(kept.value).ok());
+        Ok(kept.filter(|kept| kept.message == *message))
+    }
+
+    /// Adds it to its session's sums, and is kept no longer.
+    pub(crate) fn settle(self, batch: &mut Batch, session: &SessionId) {
+        batch.record(REPORTED, session.as_str(), None, None);
+        charge(batch, session, self.cost, self.tokens);
+    }
+}
+
+/// Adds what a step used to the sums that a session shows.
+pub(crate) fn charge(batch: &mut Batch, session: &SessionId, cost: Usd, tokens: Tokens) {
+    batch.change_session(session, move |session| {
+        *session.cost.get_or_insert_default() += cost;
+        let sum = session.tokens.get_or_insert_default();
+        sum.input += tokens.input;
+        sum.output += tokens.output;
+        sum.reasoning += tokens.reasoning;
+        sum.cache.read += tokens.cache.read;
+        sum.cache.write += tokens.cache.write;
+        session.time.updated = api::now();
+    });
+}
 
 /// Tokens of so much text, about.
 pub(crate) fn tokens(bytes: usize) -> u64 {
@@ -108,8 +155,8 @@ fn measure(prompt: &Prompt) -> (usize, u64) {
             }
         };
     }
-    bytes +=
-        prompt.tools.iter().map(|tool| tool.name.len() + tool.description.len() + size(&tool.schema)).sum::<usize>();
+    let tools = prompt.tools.iter();
+    bytes += tools.map(|tool| tool.name.len() + tool.description.len() + tool.schema.text().len()).sum::<usize>();
     (bytes, pictures)
 }
 

@@ -42,7 +42,6 @@ mod task;
 mod template;
 mod title;
 mod trace;
-mod tree;
 mod turn;
 mod view;
 

@@ -130,8 +130,8 @@ impl Inner {
 }
 
 /// Remembers a model as the last used.
-pub(crate) fn remember(batch: &mut store::Batch, model: &ModelRef) {
-    if model.provider_id != SCRIPT {
+pub(crate) fn remember(store: &Store, batch: &mut store::Batch, model: &ModelRef) {
+    if model.provider_id != SCRIPT && last_used(store).as_ref() != Some(model) {
         batch.record(STATE, LAST_MODEL, Some(&serde_json::json!(model)), None);
     }
 }

@@ -8,13 +8,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::{
-    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, StepFinishPart, Tokens, ToolError,
-    ToolPart, ToolState, ToolTime, Usd, UserMessage,
+    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, StepFinishPart, ToolError, ToolPart,
+    ToolState, ToolTime, UserMessage,
 };
 use tools::Effect;
 
 use crate::bound::{self, Bond};
 use crate::call::{Call, Ended, STARTED};
+use crate::ledger::Reported;
 use crate::step::{IGNORED, put_message, put_part};
 use crate::turn::{Turn, is_final, size};
 use crate::{Error, Inner, ledger};
@@ -161,14 +162,18 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
     }
     let reason = if called { "tool-calls" } else { "unknown" };
     let mut batch = turn.batch().durable();
+    if let Some(reported) = Reported::of(turn.store(), &turn.session_id, &info.id)? {
+        (info.cost, info.tokens) = (reported.cost, reported.tokens.clone());
+        reported.settle(&mut batch, &turn.session_id);
+    }
     put_part(
         &mut batch,
         &Part::StepFinish(StepFinishPart {
             head: PartHead::new(&turn.session_id, &info.id),
             reason: reason.to_owned(),
             snapshot: None,
-            cost: Usd::default(),
-            tokens: Tokens::default(),
+            cost: info.cost,
+            tokens: info.tokens.clone(),
             extra: Extra::default(),
         }),
     );

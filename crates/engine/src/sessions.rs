@@ -14,6 +14,7 @@ use crate::budget::BLOCKED;
 use crate::control::PAUSED;
 use crate::error::stored;
 use crate::instance::Instance;
+use crate::ledger::REPORTED;
 use crate::{Inner, title};
 
 /// How long an abort waits for the turn's end before it names who does not answer.
@@ -147,13 +148,14 @@ impl Inner {
     /// Deletes a session and everything below it, deepest first, after stopping them.
     pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
         let session = self.session(id)?;
-        self.stop_tree(session.clone()).await?;
-        for session in self.tree(session).map_err(stored)?.iter().rev() {
+        self.stop_tree(&session.id).await?;
+        for session in self.store.family(id).map_err(stored)?.iter().rev() {
             let mut batch = Batch::new(&self.place(session)).durable();
             self.drop_worktree(session, &mut batch).await;
             batch.delete_session(&session.id);
             batch.record(PAUSED, session.id.as_str(), None, None);
             batch.record(BLOCKED, session.id.as_str(), None, None);
+            batch.record(REPORTED, session.id.as_str(), None, None);
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
             self.store.commit(batch).await.map_err(stored)?;
             self.drop_servers(&session.id);

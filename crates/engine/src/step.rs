@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::budget::Admission;
 use crate::call::{Call, Ended};
-use crate::ledger::Heard;
+use crate::ledger::{Heard, REPORTED, Reported};
 use crate::models::{self, Target};
 use crate::prompt::{self, Request};
 use crate::turn::{Conversation, Turn};
@@ -158,6 +158,8 @@ struct Step<'a> {
     reserved: Option<Reservation>,
     /// What the model has said of this attempt.
     heard: Heard,
+    /// Whether what it reported is kept for a recovery.
+    kept: bool,
     finish: Option<FinishReason>,
     rejected: bool,
     /// No further step may follow.
@@ -193,6 +195,7 @@ impl<'a> Step<'a> {
             attempt_from: 0,
             reserved: Some(reserved),
             heard: Heard::default(),
+            kept: false,
             finish: None,
             rejected: false,
             last: false,
@@ -440,6 +443,10 @@ impl<'a> Step<'a> {
     /// message. What the model used is written first: calls may take hours, and subagents need what was reserved.
     async fn join(&mut self, used: &api::Usage) -> Result<(), Error> {
         let mut batch = self.turn.batch();
+        if self.reserved.is_some() && self.heard.usage.is_some() {
+            Reported::keep(&mut batch, &self.turn.session_id, &self.message.id, used);
+            self.kept = true;
+        }
         self.spend(&mut batch, used);
         let turn = self.turn.clone();
         let write = async move {
@@ -471,6 +478,9 @@ impl<'a> Step<'a> {
 
     /// Calls that the model never finished writing.
     async fn drop_pending(&mut self, why: &str) -> Result<(), StoreError> {
+        if self.pending_calls.is_empty() {
+            return Ok(());
+        }
         let mut batch = self.turn.batch();
         for (_, mut part) in self.pending_calls.drain() {
             let now = api::now();
@@ -483,7 +493,7 @@ impl<'a> Step<'a> {
             put_part(&mut batch, &Part::Tool(part.clone()));
             self.parts.push(Part::Tool(part));
         }
-        if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
+        self.commit(batch).await
     }
 
     /// The end of the step: what it used, why it ended, and what comes next.
@@ -578,16 +588,10 @@ impl<'a> Step<'a> {
         if ran {
             put_message(&mut batch, &self.message);
         }
-        batch.change_session(&self.turn.session_id, move |session| {
-            *session.cost.get_or_insert_default() += cost;
-            let sum = session.tokens.get_or_insert_default();
-            sum.input += tokens.input;
-            sum.output += tokens.output;
-            sum.reasoning += tokens.reasoning;
-            sum.cache.read += tokens.cache.read;
-            sum.cache.write += tokens.cache.write;
-            session.time.updated = api::now();
-        });
+        ledger::charge(&mut batch, &self.turn.session_id, cost, tokens);
+        if self.kept {
+            batch.record(REPORTED, self.turn.session_id.as_str(), None, None);
+        }
         self.message.time.completed = Some(api::now());
         if let Some(error) = error {
             batch.event(EventBody::SessionError {

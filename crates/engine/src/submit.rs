@@ -52,8 +52,7 @@ impl Inner {
         for part in &accepted.parts {
             step::put_part(&mut batch, part);
         }
-        batch.change_session(id, |session| session.time.updated = api::now());
-        models::remember(&mut batch, &accepted.message.model);
+        models::remember(&self.store, &mut batch, &accepted.message.model);
         if !no_reply {
             self.traces.keep(&message, traceparent.as_deref());
             batch.enqueue(id, &message);

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
-use api::{Action, Agent, AgentMode, Budget, Json, Rule};
+use api::{Action, Agent, AgentMode, Budget, Json, Rule, Written};
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -95,7 +95,7 @@ impl Tool for Task {
         self.description.clone()
     }
 
-    fn schema(&self) -> Arc<Json> {
+    fn schema(&self) -> Written {
         self.typed.schema()
     }
 

@@ -10,7 +10,7 @@ use store::{Branch, Reservation, TreeRows};
 
 use crate::Inner;
 use crate::bound::Bond;
-use crate::budget::BLOCKED;
+use crate::budget::{BLOCKED, is_wait};
 use crate::control::PAUSED;
 use crate::error::stored;
 use crate::isolation::WORKTREE;
@@ -97,7 +97,9 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
     for (at, session) in rows.sessions.iter().enumerate() {
         let above = parents[at].map_or(held, |parent| paused[parent]);
         paused[at] = above || notes.paused.contains(session.id.as_str());
-        let blocked = notes.blocked.get(session.id.as_str()).filter(|_| waits_for_budget(session));
+        // One that is paused does not go on with more budget either.
+        let waits = session.status.as_ref().is_some_and(is_wait);
+        let blocked = notes.blocked.get(session.id.as_str()).filter(|_| waits && !paused[at]);
         let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
         let live = state.is_live();
         nodes.push(TreeNode {
@@ -138,13 +140,9 @@ fn waiting(rows: &TreeRows) -> Vec<(&str, &SessionId, String)> {
     permissions.chain(questions).collect()
 }
 
-/// Whether its turn says that it waits for its budget; other waits count from 1.
-fn waits_for_budget(session: &Branch) -> bool {
-    matches!(session.status, Some(SessionStatus::Retry { attempt: 0, .. }))
-}
-
 fn state(session: &Branch, asking: bool, paused: bool, blocked: bool) -> TreeState {
     match (&session.status, &session.error) {
+        (None, _) if session.started.is_some() && session.ended.is_none() => TreeState::Interrupted,
         (None, None) => TreeState::Idle,
         (None, Some(MessageError::MessageAbortedError(_))) => TreeState::Cancelled,
         (None, Some(_)) => TreeState::Failed,

@@ -168,7 +168,7 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
         let node = engine.tree(&scope, &session).await.unwrap().sessions.remove(0);
         assert_eq!(
             (paid(&node.own), node.state),
-            ((STEP, 1, 0), TreeState::Idle),
+            ((STEP, 1, 0), TreeState::Interrupted),
             "nobody runs it, nothing is guessed yet"
         );
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
@@ -212,6 +212,7 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
     lab.restart().await;
     let before = node(&lab, &session).await;
     assert_eq!(paid(&before.own), (STEP, 1, 0), "it is written while the call waits");
+    assert_eq!(before.state, TreeState::Interrupted, "nobody runs it, and it has not ended");
     let mut events = lab.recorder().await;
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
     lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
@@ -219,6 +220,14 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
     events.wait_idle(&session).await;
     let after = node(&lab, &session).await;
     assert_eq!((paid(&after.own), after.own.tool_calls), ((2 * STEP, 2, 0), 1));
+    let answers = lab.messages(&session).await;
+    let answers = answers.iter().filter_map(|message| message.info.as_assistant());
+    let told: Vec<u64> =
+        answers.map(|answer| Usage { tokens: answer.tokens.clone(), ..Usage::default() }.all_tokens()).collect();
+    assert_eq!(told, [STEP, STEP], "its message has what was reported before the stop");
+    let shown = lab.engine.session(&lab.scope, &session).await.unwrap().tokens.unwrap();
+    let shown = shown.input + shown.output + shown.reasoning + shown.cache.read + shown.cache.write;
+    assert_eq!(shown, 2 * STEP, "and so have the sums of its session");
 }
 
 #[tokio::test]
@@ -250,6 +259,30 @@ async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
     assert_eq!((lifted.limit, lifted.spent.steps), (Budget::default(), Some(2)));
     assert_eq!(text(&lab.say(&session, &script(says("free"))).await), "free");
     assert_eq!(node(&lab, &session).await.budget, None);
+}
+
+#[tokio::test]
+async fn what_waits_for_its_budget_is_held_by_a_pause_too() {
+    let lab = Lab::new();
+    let (session, other) = (lab.session().await, lab.session().await);
+    limit(&lab, &session, steps(1)).await;
+    let mut events = lab.recorder().await;
+    start(&lab, &session, json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "at last" }])).await;
+    blocked(&mut events, &session).await;
+    assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
+    assert!(lab.engine.pause(&lab.scope, &session, false).await.unwrap());
+    assert_eq!(blocked(&mut events, &session).await.bound, Bound::Steps, "a pause that ends tells what holds it now");
+    assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
+    limit(&lab, &session, steps(2)).await;
+    // Others end their calls meanwhile, which makes it look for room.
+    for _ in 0..3 {
+        lab.say(&other, &script(says("beside"))).await;
+    }
+    let held = node(&lab, &session).await;
+    assert_eq!((held.state, held.blocked, paid(&held.own)), (TreeState::Paused, None, (STEP, 1, 0)));
+    assert!(lab.engine.pause(&lab.scope, &session, false).await.unwrap());
+    events.wait_idle(&session).await;
+    assert_eq!(text(lab.messages(&session).await.last().unwrap()), "at last");
 }
 
 #[tokio::test]

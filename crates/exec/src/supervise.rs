@@ -53,13 +53,13 @@ pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok((mut control, output, _lock)) = take_descriptors() else { return ExitCode::FAILURE };
     match orders(&control, None, Duration::ZERO) {
         Order::Nothing => {}
-        Order::Abandon => return ExitCode::SUCCESS,
         Order::Terminate => {
-            // It never began. The order is read by now, so nobody would end it later.
+            // It is over before it began.
             say(&mut control, Message::Signalled(Signal::TERM.as_raw()));
             say(&mut control, Message::Clean);
             return ExitCode::SUCCESS;
         }
+        Order::Abandon => return ExitCode::SUCCESS,
     }
     let Ok(stdio) = Stdio::from_output(output) else { return ExitCode::FAILURE };
     let talks = !matches!(stdio, Stdio::Output(_));
@@ -203,7 +203,7 @@ impl Supervisor {
         match order {
             // The end is told at once, so that it does not depend on what the command left behind.
             Order::Nothing => self.tell_end(),
-            Order::Terminate => self.terminate(),
+            Order::Terminate => self.terminate(end.as_ref()),
             Order::Abandon => {}
         }
         if self.kill() {
@@ -236,11 +236,13 @@ impl Supervisor {
     }
 
     /// Asks everything below us to end, and waits until it has or its grace is over.
-    fn terminate(&mut self) {
+    fn terminate(&mut self, end: Option<&OwnedFd>) {
         signal_below(getpid(), Signal::TERM);
         let deadline = Instant::now() + GRACE;
         while self.collect() && Instant::now() < deadline {
-            if orders(&self.control, None, LOOK) == Order::Abandon {
+            // Its end is told once; those that it left are looked for.
+            let end = end.filter(|_| self.status.is_none());
+            if orders(&self.control, end, LOOK) == Order::Abandon {
                 return;
             }
         }

@@ -20,7 +20,7 @@ struct Entry {
 pub(crate) fn signal_below(root: Pid, signal: Signal) {
     let own = getpgrp();
     let mut groups = HashSet::new();
-    for entry in below(root.as_raw_nonzero().get(), &list()) {
+    for entry in below(root.as_raw_nonzero().get()) {
         match Pid::from_raw(entry.group) {
             Some(group) if group != own && group != Pid::INIT => {
                 if groups.insert(entry.group) {
@@ -35,6 +35,38 @@ pub(crate) fn signal_below(root: Pid, signal: Signal) {
             }
         }
     }
+}
+
+/// All processes below one. The kernel lists the children of each; where it was built without that, everything that runs
+/// on the machine is looked at, which takes milliseconds.
+fn below(root: i32) -> Vec<Entry> {
+    match children(root) {
+        Some(children) => walk(children),
+        None => pick(root, &list()),
+    }
+}
+
+/// The children of a process; `None` if it is gone, or the kernel does not list them. One that ends while we read may hide
+/// another: who must have all looks again.
+fn children(pid: i32) -> Option<Vec<i32>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let mut lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).peekable();
+    lists.peek()?;
+    let pids = |list: String| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>();
+    Some(lists.flat_map(pids).collect())
+}
+
+/// These processes and all below them.
+fn walk(mut next: Vec<i32>) -> Vec<Entry> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    while let Some(pid) = next.pop() {
+        // A number may be given to another process meanwhile, so that even a circle is possible.
+        if seen.insert(pid) {
+            found.extend(fs::read(format!("/proc/{pid}/stat")).ok().and_then(|stat| parse(&stat)));
+            next.extend(children(pid).unwrap_or_default());
+        }
+    }
+    found
 }
 
 /// All processes that we may see. What ends while we read is left out.
@@ -55,7 +87,8 @@ fn parse(stat: &[u8]) -> Option<Entry> {
     Some(Entry { pid, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
 }
 
-fn below(root: i32, all: &[Entry]) -> Vec<Entry> {
+/// Those of a list that are below one.
+fn pick(root: i32, all: &[Entry]) -> Vec<Entry> {
     let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
     for entry in all {
         children.entry(entry.parent).or_default().push(*entry);
@@ -90,17 +123,18 @@ mod tests {
     fn grandchildren_count_and_strangers_do_not() {
         let entry = |pid, parent| Entry { pid, parent, group: pid };
         let all = [entry(1, 0), entry(5, 1), entry(9, 7), entry(7, 5), entry(8, 1), entry(20, 21), entry(21, 20)];
-        let mut pids: Vec<i32> = below(5, &all).iter().map(|e| e.pid).collect();
+        let mut pids: Vec<i32> = pick(5, &all).iter().map(|e| e.pid).collect();
         pids.sort_unstable();
         assert_eq!(pids, [7, 9]);
-        assert_eq!(below(20, &all).len(), 2);
-        assert!(below(99, &all).is_empty());
+        assert_eq!(pick(20, &all).len(), 2);
+        assert!(pick(99, &all).is_empty());
     }
 
     #[test]
     fn we_are_below_our_parent() {
         let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
         let own = i32::try_from(std::process::id()).unwrap();
-        assert!(below(parent, &list()).iter().any(|e| e.pid == own));
+        assert!(pick(parent, &list()).iter().any(|e| e.pid == own));
+        assert!(below(parent).iter().any(|e| e.pid == own));
     }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use futures::stream::{self, Stream};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use reqwest::{Client, Response, redirect};
+use reqwest::{Client, Response};
 use tokio::time::timeout;
-use url::{Host, Url};
+use url::Url;
+use web::Reach;
 
 use crate::classify::{http_error, redact};
 use crate::error::MAX_BODY;
@@ -36,10 +37,7 @@ pub struct Clients {
 /// What clients differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kind {
-    /// Needs TLS roots, which take milliseconds to load: a local server does not pay for them.
-    tls: bool,
-    /// A server on this machine is never reached through a proxy.
-    local: bool,
+    reach: Reach,
     connect: Duration,
 }
 
@@ -67,22 +65,7 @@ impl Clients {
 }
 
 fn build(kind: Kind) -> Result<Client, Box<dyn std::error::Error>> {
-    let provider = rustls::crypto::ring::default_provider();
-    let mut builder = Client::builder().redirect(redirect::Policy::none()).connect_timeout(kind.connect);
-    if kind.tls {
-        // reqwest verifies with the platform's roots, and finds the provider only here. Whoever was first is as good.
-        drop(provider.install_default());
-    } else {
-        let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        builder = builder.tls_backend_preconfigured(config);
-    }
-    if kind.local {
-        builder = builder.no_proxy();
-    }
-    Ok(builder.build()?)
+    Ok(kind.reach.client(kind.connect)?.build()?)
 }
 
 /// One request, checked.
@@ -157,15 +140,6 @@ fn address(base_url: &str, path: &str) -> Result<Url, LlmError> {
     Ok(url)
 }
 
-fn is_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
-}
-
 /// Sends a request and decodes its answer. Dropping the stream closes the connection.
 pub fn stream(clients: Arc<Clients>, call: Call) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
     let (shown, secrets) = (call.shown(), call.secrets.clone());
@@ -227,7 +201,7 @@ impl Phase {
 
 async fn begin(clients: &Clients, call: Call, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
     let Call { url, mut headers, body, timeouts, .. } = call;
-    let kind = Kind { tls: url.scheme() == "https", local: is_local(&url), connect: timeouts.connect };
+    let kind = Kind { reach: Reach::of(&url), connect: timeouts.connect };
     let client = clients.get(kind)?;
     if !headers.contains_key(USER_AGENT)
         && let Ok(agent) = HeaderValue::from_str(&clients.user_agent)

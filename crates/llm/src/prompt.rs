@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Json, JsonMap};
+use api::{Json, JsonMap, Written};
 
 /// One request to a model.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -118,5 +118,5 @@ pub struct ToolSpec {
     /// What it does, for the model.
     pub description: Arc<str>,
     /// The JSON schema of its arguments.
-    pub schema: Arc<Json>,
+    pub schema: Written,
 }

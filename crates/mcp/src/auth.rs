@@ -276,7 +276,7 @@ impl Auth {
     /// An address that a server named: encrypted, or on this machine, or on the very server that was configured so.
     fn endpoint(&self, text: &str) -> Result<Url, Error> {
         let url = web::address(text)?;
-        if url.scheme() == "https" || web::is_loopback(&url) || url.origin() == self.server.origin() {
+        if url.scheme() == "https" || ::web::is_local(&url) || url.origin() == self.server.origin() {
             return Ok(url);
         }
         Err(Error::OAuth(format!("{url} is not encrypted, so nothing secret is sent there")))

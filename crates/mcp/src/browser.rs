@@ -10,7 +10,6 @@ use url::Url;
 use crate::auth::Flow;
 use crate::error::Error;
 use crate::message::beginning;
-use crate::web;
 
 /// How long a human may take.
 const HUMAN: Duration = Duration::from_secs(300);
@@ -29,7 +28,7 @@ impl Listener {
     /// Listens where the flow's redirect leads.
     pub(crate) async fn open(flow: &Flow) -> Result<Self, Error> {
         let redirect = &flow.redirect;
-        if !web::is_loopback(redirect) || redirect.scheme() != "http" {
+        if !::web::is_local(redirect) || redirect.scheme() != "http" {
             return Err(Error::OAuth(format!(
                 "the code goes to {redirect}, which is not here; hand it over by yourself"
             )));

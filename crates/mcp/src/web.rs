@@ -1,10 +1,10 @@
 //! HTTP towards servers: clients, bounded bodies, and which addresses may be called.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use ::web::Reach;
 use reqwest::{Client, Response, redirect};
-use url::{Host, Url};
+use url::Url;
 
 use crate::error::Error;
 use crate::message::beginning;
@@ -18,7 +18,6 @@ const QUOTED: usize = 500;
 
 /// A client for that address. Redirects are followed only on the same server: configured headers are meant for it alone.
 pub(crate) fn client(url: &Url) -> Result<Client, Error> {
-    let provider = rustls::crypto::ring::default_provider();
     let same = redirect::Policy::custom(|attempt| {
         let first = attempt.previous().first().map(Url::origin);
         if attempt.previous().len() <= REDIRECTS && first.is_some_and(|first| first == attempt.url().origin()) {
@@ -27,32 +26,8 @@ pub(crate) fn client(url: &Url) -> Result<Client, Error> {
             attempt.stop()
         }
     });
-    let mut builder = Client::builder().redirect(same).connect_timeout(CONNECT);
-    if url.scheme() == "https" {
-        // reqwest verifies with the platform's roots, and finds the provider only here. Whoever was first is as good.
-        drop(provider.install_default());
-    } else {
-        let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Closed(error.to_string()))?
-            .with_root_certificates(rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        builder = builder.tls_backend_preconfigured(config);
-    }
-    if is_loopback(url) {
-        builder = builder.no_proxy();
-    }
-    builder.build().map_err(|error| Error::Closed(format!("The HTTP client cannot be built: {error}")))
-}
-
-/// Whether an address is on this machine.
-pub(crate) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
-    }
+    let builder = Reach::of(url).client(CONNECT).map_err(|error| Error::Closed(error.to_string()))?;
+    builder.redirect(same).build().map_err(|error| Error::Closed(format!("The HTTP client cannot be built: {error}")))
 }
 
 /// The address of a server.
@@ -103,9 +78,7 @@ mod tests {
 
     #[test]
     fn addresses() {
-        assert!(is_loopback(&address("http://127.0.0.1:1/x").unwrap()));
-        assert!(is_loopback(&address("http://[::1]/x").unwrap()));
-        assert!(!is_loopback(&address("https://localhost.example.org/").unwrap()));
+        assert!(address("http://127.0.0.1:1/x").is_ok());
         for wrong in ["", "ftp://x", "mailto:a@b", "x"] {
             assert!(matches!(address(wrong), Err(Error::Config(_))), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! Programs of others that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP and MCP servers from npm,
+//! Programs of others that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP, MCP servers and Codex from npm,
 //! Schemathesis and ACP's SDK from PyPI. Without dependencies, because `xtask` builds it before everything else.
 
 use std::fs::File;
@@ -47,6 +47,15 @@ pub fn mcp_servers(target: &Path) -> Result<PathBuf> {
     let _lock = lock(&folder)?;
     npm(&folder, &sources)?;
     Ok(folder.join("node_modules/.bin"))
+}
+
+/// Installs Codex as an agent for editors below the target folder, unless it is there; gives the path of its program.
+pub fn codex_acp(target: &Path) -> Result<PathBuf> {
+    let folder = target.join("codex-acp");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/codex-acp");
+    let _lock = lock(&folder)?;
+    npm(&folder, &sources)?;
+    folder.join("node_modules/.bin/codex-acp").canonicalize()
 }
 
 /// Installs what the lock file of some sources names into a folder, unless it is there.

@@ -102,7 +102,7 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
             run(
                 conn,
                 "INSERT INTO part (id, session, message, open, running, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                 ON CONFLICT (id) DO UPDATE SET session = ?2, message = ?3, open = ?4, running = ?5, json = ?6",
+                 ON CONFLICT (id) DO UPDATE SET open = ?4, running = ?5, json = ?6",
                 params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
             )?;
         }
@@ -260,7 +260,7 @@ fn message(
     run(
         conn,
         "INSERT INTO message (id, session, created, json) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (id) DO UPDATE SET session = ?2, created = ?3, json = ?4",
+         ON CONFLICT (id) DO UPDATE SET json = ?4",
         row,
     )?;
     Ok(())
@@ -269,7 +269,7 @@ fn message(
 fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
     ledger::forget(conn, id)?;
     for sql in [
-        "DELETE FROM part WHERE session = ?1",
+        "DELETE FROM part WHERE message IN (SELECT id FROM message WHERE session = ?1)",
         "DELETE FROM message WHERE session = ?1",
         "DELETE FROM inbox WHERE session = ?1",
         "DELETE FROM ask WHERE session = ?1",

@@ -21,7 +21,8 @@ const WAL_BYTES: i64 = 16 << 20;
 const OPEN_TRIES: u32 = 150;
 
 /// Each migration brings the schema from its index to the next number.
-const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+pub(crate) const MIGRATIONS: &[&str] =
+    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
 
 /// The schema that this program writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -354,6 +354,13 @@ async fn a_tree_comes_whole_and_in_order() {
     let below_second = put(&store, Some(&second)).await;
     put(&store, None).await;
     assert_eq!(store.tree(&SessionId::new()).unwrap(), None);
+    let family: Vec<SessionId> = store.family(&root).unwrap().into_iter().map(|session| session.id).collect();
+    assert_eq!(family, [&root, &first, &second, &grandchild, &below_second].map(Clone::clone), "level by level");
+    assert_eq!((store.descendants(&root, 100).unwrap(), store.descendants(&root, 3).unwrap()), (4, 3));
+    assert_eq!(
+        (store.descendants(&grandchild, 100).unwrap(), store.descendants(&SessionId::new(), 9).unwrap()),
+        (0, 0)
+    );
 
     let lease = lease(&store, &first).await;
     let message = user(&first, 1);

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{Json, JsonMap, Question, Todo};
+use api::{Json, JsonMap, Question, Todo, Written};
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -144,7 +144,7 @@ pub trait Tool: Send + Sync {
     /// What the model reads about it.
     fn description(&self) -> Arc<str>;
     /// The JSON schema of its arguments.
-    fn schema(&self) -> Arc<Json>;
+    fn schema(&self) -> Written;
     /// Whether it may run again after a crash.
     fn effect(&self) -> Effect;
     /// Questions that must be answered before it runs.
@@ -183,7 +183,7 @@ pub fn erase<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
 
 struct Erased<T> {
     tool: T,
-    schema: Arc<Json>,
+    schema: Written,
     description: Arc<str>,
 }
 
@@ -202,7 +202,7 @@ impl<T: TypedTool> Tool for Erased<T> {
         self.description.clone()
     }
 
-    fn schema(&self) -> Arc<Json> {
+    fn schema(&self) -> Written {
         self.schema.clone()
     }
 

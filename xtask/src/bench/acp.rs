@@ -1,9 +1,10 @@
-//! The rows about `acp`: the same conversation with our agent and with OpenCode's.
+//! The rows about `acp`: the same conversation with our agent, with OpenCode's and with Codex.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -11,14 +12,32 @@ use serde_json::{Value, json};
 
 use super::cost::Cost;
 use super::setup::Setup;
-use super::{Bench, HELLO, Measured, model, process, timed};
+use super::{Bench, HELLO, Measured, Size, history, model, process, timed};
 
-/// Pieces of the text that nobody reads.
-const UNREAD: usize = 20_000;
-/// Turns of the session that is loaded, for each turn of the other rows: each is two messages.
-const LOADED: usize = 50;
 /// How long a model may take for a text that nobody reads.
 const LONGEST: Duration = Duration::from_secs(120);
+/// Between two looks at an agent's memory.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How an agent is started.
+#[derive(Clone, Copy)]
+struct Program<'a> {
+    path: &'a Path,
+    arguments: &'static [&'static str],
+}
+
+impl<'a> Program<'a> {
+    /// The agent in our program or in OpenCode.
+    fn acp(path: &'a Path) -> Self {
+        Self { path, arguments: &["acp"] }
+    }
+
+    fn command(self, setup: &Setup) -> Command {
+        let mut command = setup.command(self.path);
+        command.args(self.arguments);
+        command
+    }
+}
 
 /// An editor and its agent, which ends when this is dropped.
 struct Editor {
@@ -27,18 +46,20 @@ struct Editor {
     stdout: BufReader<ChildStdout>,
     directory: String,
     next: u64,
+    /// Updates that came.
+    told: usize,
 }
 
 impl Editor {
     /// Starts an agent and says hello.
-    fn start(program: &Path, setup: &Setup) -> Result<Self> {
-        let mut command = setup.command(program);
-        command.arg("acp").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(setup.errors())?);
-        let directory = command.get_current_dir().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+    fn start(program: Program<'_>, setup: &Setup) -> Result<Self> {
+        let mut command = program.command(setup);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(setup.errors())?);
+        let directory = setup.project().to_string_lossy().into_owned();
         let mut child = command.spawn()?;
         let stdin = child.stdin.take().context("the input is piped")?;
         let stdout = BufReader::new(child.stdout.take().context("the output is piped")?);
-        let mut editor = Self { child, stdin, stdout, directory, next: 0 };
+        let mut editor = Self { child, stdin, stdout, directory, next: 0, told: 0 };
         editor.ask("initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}))?;
         Ok(editor)
     }
@@ -58,6 +79,7 @@ impl Editor {
             }
             // Only answers are read to their end; there may be thousands of updates.
             if line.contains("\"method\":\"session/update\"") {
+                self.told += 1;
                 continue;
             }
             let message: Value = serde_json::from_str(&line)?;
@@ -103,37 +125,49 @@ impl Drop for Editor {
 }
 
 impl Bench {
-    /// Measures both agents, each with a home and a model server of its own.
-    fn editors(&self, what: String, measure: impl Fn(&mut Editor, &Setup) -> Result<Cost>) -> Result<Measured> {
-        let one = |program| {
-            let setup = Setup::new()?;
-            measure(&mut Editor::start(program, &setup)?, &setup)
-        };
-        let peer = self.opencode.as_deref().map(one).transpose()?;
-        Ok(Measured { what, ours: one(&self.program)?, peer })
+    /// Measures all agents, each with a home and a model server of its own.
+    fn editors(
+        &self,
+        what: impl Into<String>,
+        measure: impl Fn(&mut Editor, &Setup) -> Result<Cost>,
+    ) -> Result<Measured> {
+        self.programs(what, |program, setup| measure(&mut Editor::start(program, setup)?, setup))
+    }
+
+    /// The same for those that start the agents themselves.
+    fn programs(
+        &self,
+        what: impl Into<String>,
+        measure: impl Fn(Program<'_>, &Setup) -> Result<Cost>,
+    ) -> Result<Measured> {
+        let measured = self.both(what, |program| measure(Program::acp(program), &Setup::new()?))?;
+        Ok(match &self.codex {
+            Some(path) => {
+                let program = Program { path, arguments: &[] };
+                measured.beside("codex-acp", Setup::new().and_then(|setup| measure(program, &setup)))
+            }
+            None => measured,
+        })
     }
 }
 
 pub fn start(bench: &Bench) -> Result<Measured> {
-    let one = |program| {
-        let setup = Setup::new()?;
-        Editor::start(program, &setup)?;
+    bench.programs("`acp`, start to `initialize` answered", |program, setup| {
+        Editor::start(program, setup)?;
         let (mut walls, mut cpu) = (Vec::new(), 0.0);
         for _ in 0..bench.size.runs {
             let begin = Instant::now();
-            let editor = Editor::start(program, &setup)?;
+            let editor = Editor::start(program, setup)?;
             walls.push(begin.elapsed().as_secs_f64() * 1e3);
             cpu += process::cpu(editor.process())?;
         }
-        anyhow::Ok(Cost::Time { wall: process::median(walls), cpu: cpu / bench.size.runs as f64 })
-    };
-    let peer = bench.opencode.as_deref().map(one).transpose()?;
-    Ok(Measured { what: "`acp`, start to `initialize` answered".to_owned(), ours: one(&bench.program)?, peer })
+        Ok(Cost::Time { wall: process::median(walls), cpu: cpu / bench.size.runs as f64 })
+    })
 }
 
 pub fn session(bench: &Bench) -> Result<Measured> {
     let runs = bench.size.runs;
-    bench.editors("`session/new`".to_owned(), |editor, _| {
+    bench.editors("`session/new`", |editor, _| {
         editor.session()?;
         let cpu = process::cpu(editor.process())?;
         let walls = (0..runs).map(|_| timed(|| editor.session().map(drop))).collect::<Result<_>>()?;
@@ -157,50 +191,77 @@ pub fn turn(bench: &Bench) -> Result<Measured> {
 }
 
 pub fn idle(bench: &Bench) -> Result<Measured> {
-    bench.editors("memory of an idle agent with a session".to_owned(), |editor, _| {
+    bench.editors("memory of an idle agent with a session", |editor, _| {
         editor.session()?;
         Ok(Cost::Memory(process::resident(editor.process())?))
     })
 }
 
-/// What an agent keeps of a text that its client does not read.
+/// What an agent keeps of a text that its client does not read. The model writes as fast as it can.
 pub fn stalled(bench: &Bench) -> Result<Measured> {
-    let deltas = bench.size.deltas.min(UNREAD / 10) * 10;
-    bench.editors(format!("memory for {deltas} chunks that nobody reads"), |editor, setup| {
+    let pieces = bench.size.unread;
+    let rate = Cell::new(None);
+    let measured = bench.editors(format!("memory for {pieces} chunks that nobody reads"), |editor, setup| {
         let session = editor.session()?;
         editor.turn(&session, HELLO)?;
-        let (before, busy) = (process::resident(editor.process())?, setup.model.busy());
-        let prompt = editor.prompt(&session, &format!("{} {deltas}", model::DELTAS))?;
+        let (before, taken) = (process::resident(editor.process())?, setup.model.taken());
+        let prompt = editor.prompt(&session, &format!("{} {pieces}", model::DELTAS))?;
         let begin = Instant::now();
         let mut most: f64 = 0.0;
-        // The model is done when the agent has taken all of its text.
-        while setup.model.busy() <= busy {
+        while setup.model.taken() < taken + pieces as u64 {
             most = most.max(process::resident(editor.process())?);
             if begin.elapsed() > LONGEST {
                 bail!("the text was not taken within {LONGEST:?}");
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(LOOK);
         }
-        most = most.max(process::resident(editor.process())?);
+        let spent = begin.elapsed();
+        // What was taken may still be on its way to the client.
+        while begin.elapsed() < 2 * spent {
+            most = most.max(process::resident(editor.process())?);
+            std::thread::sleep(LOOK);
+        }
         editor.answer(prompt)?;
+        // Ours is the first that is measured.
+        rate.set(rate.get().or(Some(pieces as f64 / spent.as_secs_f64())));
         Ok(Cost::Memory((most - before).max(0.0)))
-    })
+    })?;
+    let rate = rate.get().unwrap_or_default();
+    Ok(Measured { what: format!("{}; ours takes {rate:.0}/s", measured.what), ..measured })
 }
 
-/// OpenCode would need many minutes to make the session, so only our agent is measured.
+/// OpenCode would take many minutes for the whole session, so it gets a tenth of it. Codex imports no sessions.
 pub fn load(bench: &Bench) -> Result<Measured> {
-    let turns = bench.size.turns * LOADED;
+    let Size { messages, runs, .. } = bench.size;
+    let tenth = messages / 10;
+    let ours = replay(&bench.program, &["session", "import"], messages, runs)?;
+    let what = format!("`session/load` of {messages} messages (opencode: of {tenth}, once)");
+    let measured = Measured::alone(what, ours);
+    Ok(bench.beside_opencode(measured, |program| replay(program, &["import"], tenth, 1)))
+}
+
+/// Imports a long session, and loads it again and again.
+fn replay(program: &Path, import: &[&str], messages: usize, runs: usize) -> Result<Cost> {
     let setup = Setup::new()?;
-    let mut editor = Editor::start(&bench.program, &setup)?;
-    let session = editor.session()?;
-    for _ in 0..turns {
-        editor.turn(&session, HELLO)?;
+    let file = setup.project().join("session.json");
+    history::write(&file, &setup.project(), messages)?;
+    let imported = setup.command(program).args(import).arg(&file).output()?;
+    if !imported.status.success() {
+        bail!("the session was not imported: {}", String::from_utf8_lossy(&imported.stderr));
     }
-    let params = json!({"sessionId": session, "cwd": editor.directory, "mcpServers": []});
-    let cpu = process::cpu(editor.process())?;
-    let walls = (0..bench.size.runs).map(|_| timed(|| editor.ask("session/load", &params).map(drop)));
-    let walls = walls.collect::<Result<Vec<_>>>()?;
-    let cpu = (process::cpu(editor.process())? - cpu) / bench.size.runs as f64;
-    let what = format!("`session/load` of {} messages", turns * 2);
-    Ok(Measured { what, ours: Cost::Time { wall: process::median(walls), cpu }, peer: None })
+    let mut editor = Editor::start(Program::acp(program), &setup)?;
+    let params = json!({"sessionId": history::SESSION, "cwd": editor.directory, "mcpServers": []});
+    let mut load = || {
+        let told = editor.told;
+        editor.ask("session/load", &params)?;
+        let told = editor.told - told;
+        if told < messages {
+            bail!("only {told} updates told of {messages} messages");
+        }
+        process::cpu(editor.process())
+    };
+    let cpu = load()?;
+    let walls = (0..runs).map(|_| timed(|| load().map(drop))).collect::<Result<Vec<_>>>()?;
+    let cpu = (process::cpu(editor.process())? - cpu) / runs as f64;
+    Ok(Cost::Time { wall: process::median(walls), cpu })
 }

@@ -26,14 +26,21 @@ pub enum Budget {
     TimesFaster(f64),
 }
 
+/// What another program spent on the same work.
+pub struct Peer {
+    pub name: &'static str,
+    /// Nothing if it could not be measured; the reason is in the line.
+    pub cost: Option<Cost>,
+}
+
 /// One line of the table.
 pub struct Line {
     pub name: &'static str,
     pub what: String,
     pub budget: Budget,
     pub ours: Cost,
-    /// Nothing if the peer was not asked for, or cannot do it.
-    pub peer: Option<Cost>,
+    /// Empty if no peer was asked for, or none can do it. A budget in terms of a peer is about the first.
+    pub peers: Vec<Peer>,
 }
 
 impl Cost {
@@ -87,18 +94,19 @@ fn figure(value: f64) -> String {
 }
 
 impl Line {
-    /// How many times more the peer costs.
-    fn ratio(&self) -> Option<f64> {
+    /// How many times more a peer costs.
+    fn ratio(&self, peer: &Peer) -> Option<f64> {
         let ours = self.ours.of(self.budget);
-        self.peer.map(|peer| peer.of(self.budget) / ours).filter(|_| ours > 0.0)
+        peer.cost.map(|cost| cost.of(self.budget) / ours).filter(|_| ours > 0.0)
     }
 
     /// Whether the budget is kept; nothing where that cannot be said.
     fn kept(&self) -> Option<bool> {
+        let peer = || Some(self.peers.first()?.cost?.of(self.budget));
         let budget = match self.budget {
             Budget::Wall(budget) | Budget::Cpu(budget) | Budget::Memory(budget) => budget,
-            Budget::TimesPeer(times) => times * self.peer?.of(self.budget),
-            Budget::TimesFaster(times) => self.peer?.of(self.budget) / times,
+            Budget::TimesPeer(times) => times * peer()?,
+            Budget::TimesFaster(times) => peer()? / times,
         };
         Some(self.ours.of(self.budget) <= budget)
     }
@@ -106,28 +114,36 @@ impl Line {
     /// The line in markdown.
     pub fn row(&self) -> String {
         let dash = || "–".to_owned();
-        let peer = self.peer.map_or_else(dash, |peer| peer.to_string());
-        let ratio = self
-            .ratio()
-            .map_or_else(dash, |ratio| if ratio < 10.0 { format!("{ratio:.1}×") } else { format!("{ratio:.0}×") });
+        let each = |show: &dyn Fn(&Peer) -> String| match self.peers.as_slice() {
+            [] => dash(),
+            peers => peers.iter().map(show).collect::<Vec<_>>().join("; "),
+        };
+        let peers = each(&|peer| format!("{} {}", peer.name, peer.cost.map_or_else(dash, |cost| cost.to_string())));
+        let ratios = each(&|peer| match self.ratio(peer) {
+            Some(ratio) if ratio < 10.0 => format!("{ratio:.1}×"),
+            Some(ratio) => format!("{ratio:.0}×"),
+            None => dash(),
+        });
         let kept = match self.kept() {
             Some(true) => "ok",
             Some(false) => "over",
             None => "–",
         };
-        format!("| {} | {} | {} | {} | {peer} | {ratio} | {kept} |", self.name, self.what, self.budget, self.ours)
+        format!("| {} | {} | {} | {} | {peers} | {ratios} | {kept} |", self.name, self.what, self.budget, self.ours)
     }
 
     fn json(&self) -> Value {
+        let peer =
+            |peer: &Peer| json!({"name": peer.name, "cost": peer.cost.map(Cost::json), "ratio": self.ratio(peer)});
         json!({
             "name": self.name, "what": self.what, "budget": self.budget.to_string(), "ours": self.ours.json(),
-            "peer": self.peer.map(Cost::json), "ratio": self.ratio(), "ok": self.kept(),
+            "peers": self.peers.iter().map(peer).collect::<Vec<_>>(), "ok": self.kept(),
         })
     }
 }
 
 /// The head of the table, in markdown.
-pub const HEAD: &str = "| name | what | budget | trefoil | peer | ratio | |\n|---|---|---|---|---|---|---|";
+pub const HEAD: &str = "| name | what | budget | trefoil | peers | ratio | |\n|---|---|---|---|---|---|---|";
 
 /// The table for programs.
 pub fn json(lines: &[Line]) -> Value {
@@ -139,18 +155,20 @@ mod tests {
     use super::*;
 
     fn line(budget: Budget, ours: Cost, peer: Option<Cost>) -> Line {
-        Line { name: "x", what: "an x".to_owned(), budget, ours, peer }
+        let peers = peer.map(|cost| Peer { name: "y", cost: Some(cost) }).into_iter().collect();
+        Line { name: "x", what: "an x".to_owned(), budget, ours, peers }
     }
 
     #[test]
     fn a_budget_is_compared_with_its_own_figure() {
         let (fast, slow) = (Cost::Time { wall: 2.0, cpu: 6.0 }, Cost::Time { wall: 500.0, cpu: 60.0 });
         let wall = line(Budget::Wall(5.0), fast, Some(slow));
-        assert_eq!((wall.kept(), wall.ratio()), (Some(true), Some(250.0)));
+        let ratio = |line: &Line| line.peers.first().and_then(|peer| line.ratio(peer));
+        assert_eq!((wall.kept(), ratio(&wall)), (Some(true), Some(250.0)));
         let cpu = line(Budget::Cpu(5.0), fast, Some(slow));
-        assert_eq!((cpu.kept(), cpu.ratio()), (Some(false), Some(10.0)));
+        assert_eq!((cpu.kept(), ratio(&cpu)), (Some(false), Some(10.0)));
         let memory = line(Budget::Memory(40.0), Cost::Memory(40.5), None);
-        assert_eq!((memory.kept(), memory.ratio()), (Some(false), None));
+        assert_eq!((memory.kept(), ratio(&memory)), (Some(false), None));
     }
 
     #[test]
@@ -165,8 +183,10 @@ mod tests {
     #[test]
     fn a_row_shows_everything() {
         let time = |wall, cpu| Cost::Time { wall, cpu };
-        let line = line(Budget::Wall(5.0), time(0.25, 12.34), Some(time(617.2, 150.0)));
-        assert_eq!(line.row(), "| x | an x | 5 ms | 0.25 / 12.3 | 617 / 150 | 2469× | ok |");
+        let mut line = line(Budget::Wall(5.0), time(0.25, 12.34), Some(time(617.2, 150.0)));
+        assert_eq!(line.row(), "| x | an x | 5 ms | 0.25 / 12.3 | y 617 / 150 | 2469× | ok |");
+        line.peers.push(Peer { name: "z", cost: None });
+        assert_eq!(line.row(), "| x | an x | 5 ms | 0.25 / 12.3 | y 617 / 150; z – | 2469×; – | ok |");
         assert_eq!(line.json()["ours"], json!({"wall_ms": 0.25, "cpu_ms": 12.34}));
     }
 }

@@ -1,10 +1,10 @@
 //! A model server that answers at once: the least that a benchmarked program has to wait for.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -13,14 +13,26 @@ use serde_json::{Value, json};
 pub const DELTAS: &str = "deltas:";
 /// A prompt `<this> N` is answered with N calls of the task tool, and their results with a word.
 pub const TASKS: &str = "tasks:";
+/// What any other prompt is answered with.
+const HELLO: &str = "Hello from the fake model";
 /// The largest request body.
 const BODY: u64 = 64 * 1024 * 1024;
+/// How long a client may take to read an answer.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// Serves on a port of its own until the process ends.
 pub struct FakeModel {
     address: SocketAddr,
+    work: Arc<Work>,
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Work {
     /// Nanoseconds between requests and their answers.
-    busy: Arc<AtomicU64>,
+    busy: AtomicU64,
+    /// Pieces of answers that clients have read to their end.
+    taken: AtomicU64,
 }
 
 impl FakeModel {
@@ -28,16 +40,16 @@ impl FakeModel {
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let busy = Arc::new(AtomicU64::new(0));
-        let total = busy.clone();
+        let work = Arc::new(Work::default());
+        let all = work.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let total = total.clone();
+                let work = all.clone();
                 // A client that hangs up is not a failure of the benchmark; the program's own exit code is.
-                std::thread::spawn(move || serve(stream, &total).ok());
+                std::thread::spawn(move || serve(stream, &work).ok());
             }
         });
-        Ok(Self { address, busy })
+        Ok(Self { address, work })
     }
 
     /// What goes into `baseURL`.
@@ -47,27 +59,67 @@ impl FakeModel {
 
     /// Milliseconds that it has spent on answers so far.
     pub fn busy(&self) -> f64 {
-        self.busy.load(Ordering::Relaxed) as f64 / 1e6
+        self.work.busy.load(Ordering::Relaxed) as f64 / 1e6
+    }
+
+    /// How many pieces of answers were read to their end so far.
+    pub fn taken(&self) -> u64 {
+        self.work.taken.load(Ordering::Relaxed)
     }
 }
 
-fn serve(mut stream: TcpStream, busy: &AtomicU64) -> Result<()> {
+fn serve(mut stream: TcpStream, work: &Work) -> Result<()> {
     stream.set_nodelay(true)?;
-    let body = read(&mut BufReader::new(stream.try_clone()?))?;
+    let (path, body) = read(&mut BufReader::new(stream.try_clone()?))?;
     let start = Instant::now();
     let request: Value = serde_json::from_slice(&body)?;
     let mut answer = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
-    let (deltas, reason) = deltas(&request);
-    for delta in deltas {
-        push(&mut answer, json!([{"index": 0, "delta": delta, "finish_reason": null}]), None);
-    }
-    push(&mut answer, json!([{"index": 0, "delta": {}, "finish_reason": reason}]), None);
-    let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
-    push(&mut answer, json!([]), Some(usage));
-    answer.push_str("data: [DONE]\n\n");
-    busy.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    let pieces =
+        if path.ends_with("/responses") { respond(&request, &mut answer) } else { chat(&request, &mut answer) };
+    work.busy.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     stream.write_all(answer.as_bytes())?;
+    // The system takes megabytes for a client that reads nothing; only a client that hangs up has read everything.
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(LONGEST))?;
+    while stream.read(&mut [0; 64])? > 0 {}
+    work.taken.fetch_add(pieces as u64, Ordering::Relaxed);
     Ok(())
+}
+
+/// An answer on the wire of chat completions; gives the number of its pieces.
+fn chat(request: &Value, answer: &mut String) -> usize {
+    let (deltas, reason) = deltas(request);
+    let pieces = deltas.len();
+    for delta in deltas {
+        push(answer, json!([{"index": 0, "delta": delta, "finish_reason": null}]), None);
+    }
+    push(answer, json!([{"index": 0, "delta": {}, "finish_reason": reason}]), None);
+    let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120});
+    push(answer, json!([]), Some(usage));
+    answer.push_str("data: [DONE]\n\n");
+    pieces
+}
+
+/// The same on the wire of responses, which is the only one that Codex speaks; text alone.
+fn respond(request: &Value, answer: &mut String) -> usize {
+    let items = request["input"].as_array().map_or(&[][..], Vec::as_slice);
+    let last = items.iter().rev().find(|item| item["role"] == "user").map(|item| item["content"].to_string());
+    let pieces = words(last.as_deref()).unwrap_or_else(|| vec![HELLO.to_owned()]);
+    let item = |content: Value| json!({"type": "message", "role": "assistant", "id": "msg_1", "content": content});
+    let mut event = |kind: &str, mut fields: Value| {
+        fields["type"] = json!(kind);
+        answer.push_str(&format!("event: {kind}\ndata: {fields}\n\n"));
+    };
+    event("response.created", json!({"response": {"id": "resp_1"}}));
+    event("response.output_item.added", json!({"item": item(json!([]))}));
+    for piece in &pieces {
+        event("response.output_text.delta", json!({"item_id": "msg_1", "delta": piece}));
+    }
+    let text = json!([{"type": "output_text", "text": pieces.concat()}]);
+    event("response.output_item.done", json!({"item": item(text)}));
+    let usage = json!({"input_tokens": 100, "output_tokens": 20, "total_tokens": 120});
+    event("response.completed", json!({"response": {"id": "resp_1", "usage": usage}}));
+    pieces.len()
 }
 
 fn push(answer: &mut String, choices: Value, usage: Option<Value>) {
@@ -84,18 +136,25 @@ fn deltas(request: &Value) -> (Vec<Value>, &'static str) {
     // Titles are asked for without tools, with the same text.
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
     let has_results = messages.last().is_some_and(|message| message["role"] == "tool");
-    let wanted = |what: &str| {
-        let (_, rest) = last.as_deref()?.split_once(what)?;
-        let count = rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok();
-        count.filter(|_| has_tools && !has_results)
-    };
-    if let Some(count) = wanted(DELTAS) {
-        return ((0..count).map(|index| json!({"content": format!("w{index} ")})).collect(), "stop");
+    let last = last.as_deref().filter(|_| has_tools && !has_results);
+    if let Some(words) = words(last) {
+        return (words.into_iter().map(|word| json!({"content": word})).collect(), "stop");
     }
-    if let Some(count) = wanted(TASKS) {
+    if let Some(count) = count(last, TASKS) {
         return ((0..count).map(task).collect(), "tool_calls");
     }
-    (vec![json!({"content": "Hello from the fake model"})], "stop")
+    (vec![json!({"content": HELLO})], "stop")
+}
+
+/// The pieces that a prompt asks for.
+fn words(prompt: Option<&str>) -> Option<Vec<String>> {
+    Some((0..count(prompt, DELTAS)?).map(|index| format!("w{index} ")).collect())
+}
+
+/// How many of something a prompt asks for.
+fn count(prompt: Option<&str>, what: &str) -> Option<usize> {
+    let (_, rest) = prompt?.split_once(what)?;
+    rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// A call of the task tool.
@@ -105,8 +164,11 @@ fn task(index: usize) -> Value {
     json!({"tool_calls": [{"index": index, "id": format!("call_{index}"), "type": "function", "function": function}]})
 }
 
-/// Reads a request; gives its body.
-fn read(reader: &mut impl BufRead) -> Result<Vec<u8>> {
+/// Reads a request; gives its path and its body.
+fn read(reader: &mut impl BufRead) -> Result<(String, Vec<u8>)> {
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let path = first.split(' ').nth(1).context("not a request")?.to_owned();
     let mut length = None;
     loop {
         let mut line = String::new();
@@ -124,7 +186,7 @@ fn read(reader: &mut impl BufRead) -> Result<Vec<u8>> {
     let length = length.context("a request without content-length")?;
     let mut body = Vec::new();
     reader.take(length.min(BODY)).read_to_end(&mut body)?;
-    Ok(body)
+    Ok((path, body))
 }
 
 #[cfg(test)]
@@ -155,5 +217,14 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("data: [DONE]\n\n"), "{answer}");
+    }
+
+    #[test]
+    fn codex_is_answered_on_its_own_wire() {
+        let mut answer = String::new();
+        let prompt = json!([{"type": "input_text", "text": "deltas: 2"}]);
+        let input = json!([{"role": "user", "content": "context"}, {"role": "user", "content": prompt}]);
+        assert_eq!(respond(&json!({"input": input}), &mut answer), 2);
+        assert!(answer.contains(r#""delta":"w1 ""#) && answer.contains(r#""text":"w0 w1 ""#), "{answer}");
     }
 }

@@ -18,8 +18,10 @@ const LISTED: usize = 31;
 const CONNECTIONS: usize = 16;
 /// Sessions that work at once.
 const AT_ONCE: usize = 20;
-/// How long the events of a turn may take to reach everybody.
-const DELIVERY: Duration = Duration::from_secs(60);
+/// Turns whose events are delivered: more of them would take a slow server many minutes, and tell nothing new.
+const EVENT_TURNS: usize = 3;
+/// How long the events of these turns may take to reach everybody.
+const DELIVERY: Duration = Duration::from_secs(300);
 
 impl Bench {
     /// Measures both servers, each with a home and a model server of its own.
@@ -28,17 +30,15 @@ impl Bench {
         what: String,
         measure: impl Fn(&mut Server, &Setup) -> Result<Cost>,
     ) -> Result<Measured> {
-        let one = |program| {
+        self.both(what, |program| {
             let setup = Setup::new()?;
             measure(&mut Server::watched(program, &setup)?, &setup)
-        };
-        let peer = self.opencode.as_deref().map(one).transpose()?;
-        Ok(Measured { what, ours: one(&self.program)?, peer })
+        })
     }
 }
 
 pub fn start(bench: &Bench) -> Result<Measured> {
-    let one = |program| {
+    bench.both("`serve`, start to first answer", |program| {
         let setup = Setup::new()?;
         let mut walls = Vec::new();
         let mut cpu = 0.0;
@@ -47,10 +47,8 @@ pub fn start(bench: &Bench) -> Result<Measured> {
             walls.push(server.start);
             cpu += process::cpu(server.process())?;
         }
-        anyhow::Ok(Cost::Time { wall: process::median(walls), cpu: cpu / bench.size.runs as f64 })
-    };
-    let peer = bench.opencode.as_deref().map(one).transpose()?;
-    Ok(Measured { what: "`serve`, start to first answer".to_owned(), ours: one(&bench.program)?, peer })
+        Ok(Cost::Time { wall: process::median(walls), cpu: cpu / bench.size.runs as f64 })
+    })
 }
 
 pub fn idle(bench: &Bench) -> Result<Measured> {
@@ -148,6 +146,7 @@ pub fn deltas(bench: &Bench) -> Result<Measured> {
 /// What it costs to bring one event to one subscriber, when there are many: each gets every event.
 pub fn events(bench: &Bench) -> Result<Measured> {
     let Size { subscribers, deltas, runs, .. } = bench.size;
+    let runs = runs.min(EVENT_TURNS);
     let text = format!("{} {deltas}", model::DELTAS);
     bench.servers(format!("an event delivered, {subscribers} subscribers"), |server, _| {
         let counts: Vec<Arc<AtomicU64>> = (0..subscribers).map(|_| Arc::default()).collect();

@@ -41,6 +41,7 @@ impl Setup {
         std::fs::create_dir_all(root.path().join("project/src"))?;
         std::fs::write(root.path().join("project/src/main.rs"), "fn main() {}\n")?;
         let setup = Self { root, model };
+        setup.configure_codex()?;
         for arguments in [
             &["init", "--quiet"][..],
             &["add", "--all"],
@@ -60,6 +61,24 @@ impl Setup {
         Ok(std::fs::write(folder.join("trefoil.json"), config.to_string())?)
     }
 
+    /// The same for Codex.
+    fn configure_codex(&self) -> Result<()> {
+        let folder = self.root.path().join("home/.codex");
+        std::fs::create_dir_all(&folder)?;
+        let config = format!(
+            "model = \"fake-model\"\nmodel_provider = \"fake\"\ncheck_for_update_on_startup = false\n\
+             [analytics]\nenabled = false\n[feedback]\nenabled = false\n\
+             [model_providers.fake]\nname = \"Fake\"\nbase_url = \"{}\"\nwire_api = \"responses\"\n",
+            self.model.base_url()
+        );
+        Ok(std::fs::write(folder.join("config.toml"), config)?)
+    }
+
+    /// The repository.
+    pub fn project(&self) -> PathBuf {
+        self.root.path().join("project")
+    }
+
     /// Where a program's error output goes.
     pub fn errors(&self) -> PathBuf {
         self.root.path().join("errors.txt")
@@ -69,7 +88,7 @@ impl Setup {
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let home = self.root.path().join("home");
         let mut command = Command::new(program.as_ref());
-        command.current_dir(self.root.path().join("project")).stdin(Stdio::null()).env_clear();
+        command.current_dir(self.project()).stdin(Stdio::null()).env_clear();
         command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command
             .env("HOME", &home)
@@ -79,6 +98,11 @@ impl Setup {
         for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE"] {
             command.env(format!("OPENCODE_DISABLE_{name}"), "1");
         }
+        // Whatever a program still wants from elsewhere: it is told of a proxy on a port where nothing listens.
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+            command.env(name, "http://127.0.0.1:9");
+        }
+        command.env("NO_PROXY", "127.0.0.1,localhost");
         command
     }
 }

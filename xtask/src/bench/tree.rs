@@ -89,7 +89,7 @@ pub fn fan(bench: &Bench) -> Result<Measured> {
     let (steps, what) = wide(bench);
     let setup = Setup::new()?;
     let ours = grow(&mut server(bench, &setup)?, bench.size.trees, &steps, bench.size.children)?;
-    Ok(Measured { what, ours, peer: None })
+    Ok(Measured::alone(what, ours))
 }
 
 /// The peak of a server that did it once.
@@ -99,7 +99,7 @@ pub fn fan_memory(bench: &Bench) -> Result<Measured> {
     let mut server = server(bench, &setup)?;
     grow(&mut server, 1, &steps, bench.size.children)?;
     let ours = Cost::Memory(process::peak(server.process())?);
-    Ok(Measured { what: format!("peak of memory, {what}"), ours, peer: None })
+    Ok(Measured::alone(format!("peak of memory, {what}"), ours))
 }
 
 pub fn deep(bench: &Bench) -> Result<Measured> {
@@ -111,11 +111,7 @@ pub fn deep(bench: &Bench) -> Result<Measured> {
     let steps = json!([calls(first, &boughs), said("The root.")]);
     let setup = Setup::new()?;
     let ours = grow(&mut server(bench, &setup)?, bench.size.trees, &steps, below)?;
-    Ok(Measured {
-        what: format!("a tree of depth 3, {first} × {second} × {third}: {below} subagents"),
-        ours,
-        peer: None,
-    })
+    Ok(Measured::alone(format!("a tree of depth 3, {first} × {second} × {third}: {below} subagents"), ours))
 }
 
 /// Half of the children run a command, the others wait for their model.
@@ -157,7 +153,7 @@ pub fn cancel(bench: &Bench) -> Result<Measured> {
         }
     }
     let ours = Cost::Time { wall: process::median(walls), cpu: cpu / trees as f64 };
-    Ok(Measured { what: format!("cancel of {below} running children"), ours, peer: None })
+    Ok(Measured::alone(format!("cancel of {below} running children"), ours))
 }
 
 pub fn get(bench: &Bench) -> Result<Measured> {
@@ -179,7 +175,7 @@ pub fn get(bench: &Bench) -> Result<Measured> {
     let walls = (0..READS).map(|_| timed(|| connection.load(&path).map(drop))).collect::<Result<_>>()?;
     let cpu = (process::cpu(server.process())? - cpu) / READS as f64;
     let ours = Cost::Time { wall: process::median(walls), cpu };
-    Ok(Measured { what: format!("`GET /session/:id/tree`, {sessions} sessions"), ours, peer: None })
+    Ok(Measured::alone(format!("`GET /session/:id/tree`, {sessions} sessions"), ours))
 }
 
 /// The same prompt for both: the fake model calls the tasks.

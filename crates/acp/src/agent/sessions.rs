@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{Agent, MAX_OPEN, not_found, session_id};
 use crate::blocks::check_directory;
 use crate::choices::{Choices, Chosen};
-use crate::open::Open;
+use crate::open::{Open, REREAD};
 use crate::rpc::{Error, Request};
 use crate::view::plan;
 use crate::{lock, mcp, time};
@@ -228,7 +228,9 @@ impl Agent {
 
     /// Shows what happened in a session before it was opened, or notes that it was shown.
     async fn catch_up(self: &Arc<Self>, open: &Arc<Open>, replay: bool) -> Result<(), Error> {
-        let messages = self.host().messages(&open.scope, &open.id, ListMessages::default()).await?.messages;
+        // What is not shown need not be read; only whether the newest messages are settled counts.
+        let query = ListMessages { limit: (!replay).then_some(REREAD), before: None };
+        let messages = self.host().messages(&open.scope, &open.id, query).await?.messages;
         let family = self.find_family(&open.id, &open.scope).await?;
         for child in &family {
             open.show(|view| view.known(child)).await;

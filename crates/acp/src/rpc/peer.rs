@@ -70,7 +70,7 @@ impl Peer {
             asked.waiting.insert(id, sender);
         }
         let _withdraw = Withdraw { peer: self, id };
-        self.0.outbox.push(line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})));
+        self.0.outbox.push(line(&Asking { id: Some(id), ..Asking::new(method, params) }));
         let answer = match waits {
             Waits::Forever => answer.await,
             Waits::For(time) => match tokio::time::timeout(time, answer).await {
@@ -87,12 +87,12 @@ impl Peer {
 
     /// Tells, when there is room.
     pub async fn tell(&self, method: &str, params: &impl Serialize) {
-        self.0.outbox.send(line(&json!({"jsonrpc": "2.0", "method": method, "params": params}))).await;
+        self.0.outbox.send(line(&Asking::new(method, params))).await;
     }
 
     /// Tells a state, when there is room; it takes the place of an older one with the same key that was not sent yet.
     pub async fn tell_latest(&self, key: String, method: &str, params: &impl Serialize) {
-        self.0.outbox.replace(key, line(&json!({"jsonrpc": "2.0", "method": method, "params": params}))).await;
+        self.0.outbox.replace(key, line(&Asking::new(method, params))).await;
     }
 
     /// Tells text that may join what was not sent yet, when there is room.
@@ -144,8 +144,25 @@ fn answer(id: &Value, result: Result<Value, Error>) -> Vec<u8> {
     }
 }
 
-fn line(message: &Value) -> Vec<u8> {
-    message.to_string().into_bytes()
+/// A question, or what is told: written as it is, because there may be thousands that hold whole files.
+#[derive(Serialize)]
+struct Asking<'a, P> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    method: &'a str,
+    params: &'a P,
+}
+
+impl<'a, P: Serialize> Asking<'a, P> {
+    fn new(method: &'a str, params: &'a P) -> Self {
+        Self { jsonrpc: "2.0", id: None, method, params }
+    }
+}
+
+fn line(message: &impl Serialize) -> Vec<u8> {
+    // Only keys that are no strings cannot be written, and there are none; an empty line would mean nothing.
+    serde_json::to_vec(message).unwrap_or_default()
 }
 
 /// A question whose answer is not awaited any more.
@@ -158,7 +175,7 @@ impl Drop for Withdraw<'_> {
     fn drop(&mut self) {
         if lock(&self.peer.0.asked).waiting.remove(&self.id).is_some() {
             let params = json!({ "requestId": self.id });
-            self.peer.0.outbox.push(line(&json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": params})));
+            self.peer.0.outbox.push(line(&Asking::new("$/cancel_request", &params)));
         }
     }
 }

@@ -208,8 +208,8 @@ impl View {
             .kind(ToolKind::Think)
             .status(ToolCallStatus::InProgress)
             .title(title)
-            .raw_input(size::fit(&running.input, size::RAW))
-            .raw_output(size::fit(&json!({ "metadata": metadata }), size::RAW));
+            .raw_input(size::fit(running.input.clone(), size::RAW))
+            .raw_output(size::fit(json!({ "metadata": metadata }), size::RAW));
         Some(if text.is_empty() { fields } else { fields.content(vec![tool::text(&text)]) })
     }
 

@@ -210,37 +210,32 @@ impl Stream {
         progress: Option<ToolCallUpdateFields>,
         acts: &mut Vec<Act>,
     ) {
-        let (id, visible) = (part.head.id.clone(), self.visible);
-        let call = self.calls.entry(id.clone()).or_insert_with(|| Call {
-            message: part.head.message_id.clone(),
-            call_id: part.call_id.clone(),
-            shown: false,
-            sent: None,
-            part: Box::new(part.clone()),
-        });
-        *call.part = part.clone();
+        let id = part.head.id.clone();
+        let before = self.calls.remove(&id);
+        let was_shown = before.as_ref().is_some_and(|call| call.shown);
         let shown = Shown { part, directory: &self.directory, live: !replay };
-        if visible && !call.shown {
-            call.shown = true;
+        if self.visible && !was_shown {
             acts.push(first(&self.seen_on, shown.call()));
         }
-        if call.shown && !matches!(part.state, api::ToolState::Pending(_)) {
-            let done = part.state.is_done();
-            let fields = progress.filter(|_| !done).unwrap_or_else(|| shown.fields(changes));
-            if call.sent.as_ref() != Some(&fields) {
-                call.sent = Some(fields.clone());
+        let is_shown = self.visible || was_shown;
+        if part.state.is_done() {
+            if is_shown {
+                acts.push(Act::Update(self.seen_on.clone(), call_update(id.to_string(), shown.fields(changes))));
+            }
+            self.done.insert(id);
+            return;
+        }
+        let mut sent = before.and_then(|call| call.sent);
+        if is_shown && !matches!(part.state, api::ToolState::Pending(_)) {
+            let fields = progress.unwrap_or_else(|| shown.fields(changes));
+            if sent.as_ref() != Some(&fields) {
+                sent = Some(fields.clone());
                 let update = call_update(id.to_string(), fields);
-                acts.push(if done {
-                    Act::Update(self.seen_on.clone(), update)
-                } else {
-                    Act::Progress(self.seen_on.clone(), id.to_string(), update)
-                });
+                acts.push(Act::Progress(self.seen_on.clone(), id.to_string(), update));
             }
         }
-        if part.state.is_done() {
-            self.calls.remove(&id);
-            self.done.insert(id);
-        }
+        let (message, call_id) = (part.head.message_id.clone(), part.call_id.clone());
+        self.calls.insert(id, Call { message, call_id, shown: is_shown, sent, part: Box::new(part.clone()) });
     }
 
     /// Another word about how far a call is that was shown before.

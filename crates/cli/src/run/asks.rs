@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use api::{
-    Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionId, QuestionRequest,
-};
+use api::{Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionId};
+pub use client::Ask;
 
 use super::diff;
 use crate::term::{Style, one_line};
@@ -13,25 +12,6 @@ use crate::term::{Style, one_line};
 const MAX_PATTERNS: usize = 12;
 /// Where a request says which subagent it is of.
 const SUBAGENT: &str = "subagent";
-
-/// Something that waits for the human.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Ask {
-    /// May it do that?
-    Permission(Box<PermissionRequest>),
-    /// What should it do?
-    Question(Box<QuestionRequest>),
-}
-
-impl Ask {
-    /// Its id.
-    pub fn id(&self) -> &str {
-        match self {
-            Self::Permission(request) => request.id.as_str(),
-            Self::Question(request) => request.id.as_str(),
-        }
-    }
-}
 
 /// An answer for the host.
 #[derive(Debug, Clone, PartialEq)]

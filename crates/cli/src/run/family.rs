@@ -327,7 +327,7 @@ impl Member {
 
     fn row(&self, depth: usize, held: bool, now: Timestamp) -> Row {
         // What runs ends its step first, so that a tool may still be at work.
-        let held = held && self.state == TreeState::Running && self.tools.is_empty();
+        let held = held && matches!(self.state, TreeState::Running | TreeState::Blocked) && self.tools.is_empty();
         let state = if held { TreeState::Paused } else { self.state };
         Row {
             depth,
@@ -351,6 +351,7 @@ impl Member {
             TreeState::Idle => "done".into(),
             TreeState::Failed => self.why.clone(),
             TreeState::Cancelled => "cancelled".into(),
+            TreeState::Interrupted => "was cut off".into(),
         }
     }
 

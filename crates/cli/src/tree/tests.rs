@@ -46,6 +46,34 @@ fn a_tree_is_drawn_with_what_it_waits_for() {
     );
 }
 
+#[tokio::test]
+async fn a_tree_is_read_again_when_something_of_it_changed() {
+    let id = |text: &str| api::SessionId::parse(text).unwrap();
+    let frame = |body: api::EventBody, durable: bool| {
+        let event = api::Event::new(body);
+        let cursor = durable.then(|| api::Cursor { seq: 1, id: event.id.clone() });
+        let json = serde_json::to_vec(&event).unwrap().into();
+        WatchItem::Frame(api::Frame::new(cursor, "/p".into(), "p".into(), std::sync::Arc::new(event), json))
+    };
+    let idle = |session: &str| frame(api::EventBody::SessionIdle { session_id: id(session) }, true);
+    let delta = frame(
+        api::EventBody::PartDelta {
+            session_id: id("ses_a"),
+            message_id: api::MessageId::new(),
+            part_id: api::PartId::new(),
+            field: "text".into(),
+            delta: "x".into(),
+        },
+        false,
+    );
+    let mut family = Subtree::new(id("ses_a"), [id("ses_b")]);
+    let mut events = futures::stream::iter([idle("ses_other"), delta, idle("ses_b"), WatchItem::Resync(String::new())]);
+    assert!(changed(&mut events, &mut family).await, "a child has ended");
+    assert_eq!(events.size_hint().0, 1, "what a stranger does and text that grows change nothing");
+    assert!(changed(&mut events, &mut family).await, "what was missed is read");
+    assert!(!changed(&mut events, &mut family).await);
+}
+
 #[test]
 fn an_empty_budget_is_no_bound() {
     let state_of = |limit: api::Json| {

@@ -1,6 +1,8 @@
 //! `opencode attach`: the real terminal client in tmux, with our server behind it.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -9,20 +11,51 @@ use crate::rig::{Served, opencode, succeeded};
 
 /// The client takes seconds to start and to draw.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at the screen, which has no event to wait for.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The client on a screen of its own. Ends when dropped.
 struct Screen {
     socket: String,
+    drawn: Drawn,
+}
+
+/// Hears from tmux whenever something was drawn.
+struct Drawn {
+    control: Child,
+    news: Receiver<()>,
+}
+
+impl Drawn {
+    /// Listens to the screen behind a socket, through tmux's control mode.
+    fn listen(socket: &str) -> Self {
+        let mut control = tmux(socket, &["-C", "attach"]);
+        let mut control = control.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(control.stdout.take().unwrap()).split(b'\n');
+        // One word is enough for all that was drawn since the last look.
+        let (sender, news) = sync_channel(1);
+        std::thread::spawn(move || lines.flatten().for_each(|_| drop(sender.try_send(()))));
+        Self { control, news }
+    }
+}
+
+impl Drop for Drawn {
+    fn drop(&mut self) {
+        let _ = self.control.kill();
+        let _ = self.control.wait();
+    }
+}
+
+fn tmux(socket: &str, args: &[&str]) -> Command {
+    let mut tmux = Command::new("tmux");
+    tmux.args(["-S", socket]).args(args);
+    tmux
 }
 
 impl Screen {
     fn attach(served: &Served) -> Self {
         let client = opencode(&served.project);
-        let screen = Self { socket: served.project.root().join("tmux").to_str().unwrap().to_owned() };
+        let socket = served.project.root().join("tmux").to_str().unwrap().to_owned();
         let mut tmux =
-            screen.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "--", "env", "-i"]);
+            tmux(&socket, &["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "--", "env", "-i"]);
         tmux.args(
             client.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?))),
         );
@@ -32,13 +65,11 @@ impl Screen {
         succeeded(&tmux.output().unwrap_or_else(|error| {
             panic!("tmux is needed here and cannot be run: {error}; install it (`apt-get install tmux`)")
         }));
-        screen
+        Self { drawn: Drawn::listen(&socket), socket }
     }
 
     fn tmux(&self, args: &[&str]) -> Command {
-        let mut tmux = Command::new("tmux");
-        tmux.args(["-S", &self.socket]).args(args);
-        tmux
+        tmux(&self.socket, args)
     }
 
     fn text(&self) -> String {
@@ -54,8 +85,9 @@ impl Screen {
             if wanted(&text) {
                 return text;
             }
-            assert!(start.elapsed() < PATIENCE, "{what} was not shown within {PATIENCE:?}:\n{text}");
-            std::thread::sleep(LOOK);
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            let drawn = self.drawn.news.recv_timeout(left);
+            assert!(drawn.is_ok() && !left.is_zero(), "{what} was not shown within {PATIENCE:?}:\n{text}");
         }
     }
 

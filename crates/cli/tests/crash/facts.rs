@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{
     AssistantMessage, Event, EventBody, MessageWithParts, Part, PermissionRequest, SessionStatus, ToolPart, ToolState,
-    WatchItem, WatchScope,
+    Usage, WatchItem, WatchScope,
 };
 use futures::{FutureExt as _, StreamExt as _};
 use store::{AskFilter, Batch, Place, SessionQuery, Store, StoreError};
@@ -126,10 +126,16 @@ impl Facts {
 pub fn assert_counted(store: &Store, session: &api::SessionId, messages: &[MessageWithParts]) {
     let (own, _) = store.usage(session).unwrap();
     let running = store.reservations(session).unwrap().len();
-    let answers = messages.iter().filter_map(|message| message.info.as_assistant());
-    let asked = answers.filter(|answer| answer.error.is_none()).count();
+    let answers: Vec<_> = messages.iter().filter_map(|message| message.info.as_assistant()).collect();
+    let asked = answers.iter().filter(|answer| answer.error.is_none()).count();
     assert_eq!(own.steps as usize + running, asked, "{own:#?}");
     assert_eq!(own.all_tokens() - own.estimated_tokens, STEP * (own.steps - own.estimated_steps), "{own:#?}");
+    // A report waits for the end of its step; then its message has it.
+    if store.record("reported", session.as_str()).unwrap().is_none() {
+        let told =
+            |answer: &&AssistantMessage| Usage { tokens: answer.tokens.clone(), ..Usage::default() }.all_tokens();
+        assert_eq!(answers.iter().map(told).sum::<u64>(), own.all_tokens() - own.estimated_tokens, "{answers:#?}");
+    }
     let tools: Vec<&ToolPart> =
         messages.iter().flat_map(|message| message.parts.iter().filter_map(Part::as_tool)).collect();
     let began =

@@ -123,7 +123,7 @@ impl Tree {
             assert_eq!(self.store.inbox(&session.id).unwrap(), [], "P2: {session:#?}");
             assert_eq!(self.store.holder(&session.id).unwrap(), None, "P2: {session:#?}");
         }
-        for records in ["task", "background", "started", "blocked"] {
+        for records in ["task", "background", "started", "blocked", "reported"] {
             assert_eq!(self.store.records(records).unwrap(), [], "{records}");
         }
         let mut ends = HashMap::new();

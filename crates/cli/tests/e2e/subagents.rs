@@ -4,10 +4,11 @@ use std::fs::File;
 use std::process::Child;
 use std::sync::mpsc;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::WAIT;
 
-use crate::rig::{Reader, Rig, finish, spawn};
+use crate::rig::{Reader, Rig, finish, signal, spawn};
 use crate::serve::Serving;
 use crate::terminal::Terminal;
 
@@ -107,6 +108,35 @@ fn a_tree_is_seen_from_another_terminal() {
     let last = watched.last().unwrap()["sessions"].as_array().unwrap();
     assert!(last.iter().all(|node| node["state"] == "idle"), "{last:?}");
     assert_eq!(last[0]["total"]["steps"], 4);
+}
+
+#[test]
+fn a_tree_that_is_watched_is_drawn_over_until_it_rests() {
+    let rig = Rig::new();
+    let working = Working::start(&rig);
+    let [id, _] = working.ids();
+    let mut terminal = Terminal::new(rig.command(&["tree", &id, "--watch"]));
+    terminal.screen.wait_for("bash  cat gate");
+    terminal.screen.wait_for("2 at work");
+    working.end(0);
+    terminal.screen.wait_for("\u{1b}[1A\u{1b}[K");
+    terminal.screen.wait_for("2 sessions · 0 at work");
+    terminal.end(0);
+}
+
+#[test]
+fn a_tree_whose_program_was_killed_is_interrupted() {
+    let rig = Rig::new();
+    let working = Working::start(&rig);
+    let [id, _] = working.ids();
+    let watch = spawn(rig.command(&["tree", &id, "--watch", "--json"]));
+    signal(working.child.id(), Signal::KILL);
+    finish(working.child);
+    let watched = finish(watch).expect(0).json_lines();
+    let last = watched.last().unwrap()["sessions"].as_array().unwrap();
+    assert!(last.iter().all(|node| node["state"] == "interrupted" && node.get("ended").is_none()), "{last:?}");
+    let shown = rig.trefoil(&["tree", &id]).expect(0).stdout;
+    assert!(shown.starts_with("! build") && shown.matches("was cut off").count() == 2, "{shown}");
 }
 
 #[test]

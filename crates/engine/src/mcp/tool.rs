@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::mcp::{CallResult, Content, Error, ResourceContents, Servers};
-use api::{Json, JsonMap};
+use api::{Json, JsonMap, Written};
 use futures::future::BoxFuture;
 use tools::{
     Attachment, Context, Effect, MAX_ATTACHMENT_BYTES, Need, Output, ProgressUpdate, Tool, ToolError, truncate,
@@ -24,7 +24,7 @@ struct ServerTool {
     servers: Arc<Servers>,
     tool: ::mcp::Tool,
     description: Arc<str>,
-    schema: Arc<Json>,
+    schema: Written,
 }
 
 impl Tool for ServerTool {
@@ -36,7 +36,7 @@ impl Tool for ServerTool {
         self.description.clone()
     }
 
-    fn schema(&self) -> Arc<Json> {
+    fn schema(&self) -> Written {
         self.schema.clone()
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use api::{Json, JsonMap};
+use api::{Json, JsonMap, Written};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ impl Serialize for Body<'_> {
         struct Function<'a> {
             name: &'a str,
             description: &'a str,
-            parameters: &'a Json,
+            parameters: &'a Written,
         }
         let tools = self.tools.iter().map(|tool| Tool {
             r#type: "function",

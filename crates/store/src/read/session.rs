@@ -1,5 +1,7 @@
 //! Sessions: one, or a page of them.
 
+use std::collections::HashMap;
+
 use api::{Session, SessionId, SessionStatus, Timestamp};
 use rusqlite::types::{ToSql, ToSqlOutput, Value};
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
@@ -103,6 +105,23 @@ fn page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, String)>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// What a session says that it does, and who runs it: a process that may be dead.
+pub(super) struct Claim {
+    session: String,
+    json: String,
+    owner: String,
+}
+
+pub(super) fn claims(conn: &Connection) -> Result<Vec<Claim>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT status.session, status.json, lease.owner FROM status JOIN lease ON lease.session = status.session
+         ORDER BY status.session",
+    )?;
+    let rows =
+        statement.query_map([], |row| Ok(Claim { session: row.get(0)?, json: row.get(1)?, owner: row.get(2)? }))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 /// A bound value by reference.
 struct Bound<'a>(&'a Value);
 
@@ -151,16 +170,20 @@ impl Store {
 
     /// What every session does that is not idle. Only a live owner of its lease makes a session busy.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
-        let rows = self.read(|conn| {
-            let mut statement = conn.prepare_cached(
-                "SELECT status.session, status.json, lease.owner FROM status JOIN lease ON lease.session = status.session
-                 ORDER BY status.session",
-            )?;
-            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-            Ok(rows.collect::<Result<Vec<(String, String, String)>, _>>()?)
-        })?;
-        let living = rows.into_iter().filter(|(_, _, owner)| self.alive(owner));
-        living.map(|(id, json, _)| Ok((row::id("status", &id)?, row::json("status", &id, &json)?))).collect()
+        self.living(self.read(claims)?)
+    }
+
+    /// What is true of these claims.
+    pub(super) fn living(&self, claims: Vec<Claim>) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
+        let mut owners: HashMap<String, bool> = HashMap::new();
+        let mut living = Vec::new();
+        for Claim { session, json, owner } in claims {
+            // Each is asked once: that takes a look at its lock.
+            if *owners.entry(owner).or_insert_with_key(|owner| self.alive(owner)) {
+                living.push((row::id("status", &session)?, row::json("status", &session, &json)?));
+            }
+        }
+        Ok(living)
     }
 
     /// Who runs a session.
@@ -193,7 +216,7 @@ mod tests {
     #[test]
     fn every_page_is_read_from_an_index() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(include_str!("../schema/1.sql")).unwrap();
+        conn.execute_batch(&crate::schema::MIGRATIONS.concat()).unwrap();
         for bits in 0..=u8::MAX {
             let bit = |n: u8| bits & (1 << n) != 0;
             let query = SessionQuery {
@@ -211,13 +234,10 @@ mod tests {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let plan = statement.query_map(params_from_iter(values.iter().map(Bound)), |row| row.get::<_, String>(3));
             let plan: Vec<String> = plan.unwrap().map(Result::unwrap).collect();
-            let wanted = match (query.roots, &query.directory, &query.project) {
-                (false, Some(_), _) => "session_directory",
-                (false, None, Some(_)) => "session_project",
-                (false, None, None) => "session_updated",
-                (true, Some(_), _) => "root_directory",
-                (true, None, Some(_)) => "root_project",
-                (true, None, None) => "root_updated",
+            let wanted = match (&query.directory, &query.project) {
+                (Some(_), _) => "session_directory",
+                (None, Some(_)) => "session_project",
+                (None, None) => "session_updated",
             };
             assert_eq!(plan.len(), 1, "{sql}: {plan:?}");
             assert!(plan[0].contains(wanted), "{sql}: {plan:?}");

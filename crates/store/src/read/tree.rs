@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use api::{
-    Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, SessionId, SessionModel,
+    Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, Session, SessionId, SessionModel,
     SessionStatus, Timestamp, ToolPart, Usage,
 };
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::Deserialize;
 
 use crate::error::StoreError;
 use crate::ledger::{self, Reservation, SUMS, SUMS_LEN};
-use crate::row::{self, uint};
+use crate::row::{self, int, uint};
 use crate::{AskFilter, Store};
 
 /// One session of a tree.
@@ -87,24 +87,31 @@ struct Created {
     created: Timestamp,
 }
 
-fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<(Branch, Option<String>)>, StoreError> {
-    // The deepest first, so that a subtree comes whole; siblings are oldest first, as session ids sort newest first.
+/// A session and all below it, parents before their children; siblings are oldest first, as session ids sort newest first.
+const BELOW: &str = "WITH RECURSIVE below (id, depth) AS (
+     SELECT id, 0 FROM session WHERE id = ?1
+     UNION ALL
+     SELECT session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id WHERE below.depth < 100
+     ORDER BY 2, 1 DESC";
+
+/// The sessions in any order, without what they do.
+fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<Branch>, StoreError> {
+    // Not sorted here, and by row number where there is one: both halve what it takes.
     let mut statement = conn.prepare_cached(&format!(
-        "WITH RECURSIVE below (id, depth) AS (
-             SELECT id, 0 FROM session WHERE id = ?1
+        "WITH RECURSIVE below (number, id, depth) AS (
+             SELECT rowid, id, 0 FROM session WHERE id = ?1
              UNION ALL
-             SELECT session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
-             WHERE below.depth < 100 ORDER BY 2 DESC, 1 DESC
+             SELECT session.rowid, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
+             WHERE below.depth < 100
          )
-         SELECT below.id, below.depth, session.parent, session.json, status.json, lease.owner, turn.started, turn.ended,
-                turn.error, budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, {}
-         FROM below CROSS JOIN session ON session.id = below.id
+         SELECT below.id, below.depth, session.parent, session.json, turn.started, turn.ended, turn.error,
+                budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, {}
+         FROM below CROSS JOIN session ON session.rowid = below.number
          LEFT JOIN ledger ON ledger.session = below.id LEFT JOIN turn ON turn.session = below.id
-         LEFT JOIN budget ON budget.session = below.id LEFT JOIN status ON status.session = below.id
-         LEFT JOIN lease ON lease.session = below.id",
+         LEFT JOIN budget ON budget.session = below.id",
         *SUMS
     ))?;
-    const SUM: usize = 14;
+    const SUM: usize = 12;
     let mut rows = statement.query([root.as_str()])?;
     let mut branches = Vec::new();
     while let Some(row) = rows.next()? {
@@ -113,9 +120,8 @@ fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<(Branch, Option<S
         let id = text(0)?;
         let shown: Shown = row::json("session", id, text(3)?)?;
         let parent = optional(2)?.map(|parent| row::id("session", parent)).transpose()?;
-        let status = optional(4)?.map(|json| row::json("status", id, json)).transpose()?;
-        let error = optional(8)?.map(|json| row::json("turn", id, json)).transpose()?;
-        let branch = Branch {
+        let error = optional(6)?.map(|json| row::json("turn", id, json)).transpose()?;
+        branches.push(Branch {
             parent,
             depth: u32::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
             title: shown.title,
@@ -124,16 +130,37 @@ fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<(Branch, Option<S
             created: shown.time.created,
             own: ledger::usage(row, SUM)?,
             total: ledger::usage(row, SUM + SUMS_LEN / 2)?,
-            budget: ledger::budget(row, 9)?,
-            started: row.get(6)?,
-            ended: row.get(7)?,
+            budget: ledger::budget(row, 7)?,
+            started: row.get(4)?,
+            ended: row.get(5)?,
             error,
-            status,
+            status: None,
             id: row::id("session", id)?,
-        };
-        branches.push((branch, row.get(5)?));
+        });
     }
     Ok(branches)
+}
+
+/// Parents before their children, each followed by its own subtree; siblings are oldest first.
+fn arrange(branches: Vec<Branch>) -> Vec<Branch> {
+    let places: HashMap<&SessionId, usize> = branches.iter().enumerate().map(|(at, branch)| (&branch.id, at)).collect();
+    let mut children: Vec<Vec<usize>> = vec![Vec::new(); branches.len()];
+    let mut next = Vec::new();
+    for (at, branch) in branches.iter().enumerate() {
+        match branch.parent.as_ref().and_then(|parent| places.get(parent)) {
+            Some(parent) if branch.depth > 0 => children[*parent].push(at),
+            _ => next.push(at),
+        }
+    }
+    let mut order = Vec::with_capacity(branches.len());
+    while let Some(at) = next.pop() {
+        order.push(at);
+        // The oldest is taken next; session ids sort newest first.
+        children[at].sort_unstable_by(|a, b| branches[*a].id.cmp(&branches[*b].id));
+        next.append(&mut children[at]);
+    }
+    let mut branches: Vec<Option<Branch>> = branches.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|at| branches[at].take()).collect()
 }
 
 fn tools(conn: &Connection, sessions: &[Branch]) -> Result<Vec<ToolPart>, StoreError> {
@@ -164,31 +191,48 @@ impl Store {
         let read = self.read(|conn| {
             let conn = conn.unchecked_transaction()?;
             let cursor = cursor(&conn)?;
-            let branches = branches(&conn, root)?;
-            Ok((branches, ledger::reservations(&conn, None)?, cursor))
+            let (branches, claims) = (branches(&conn, root)?, super::session::claims(&conn)?);
+            Ok((branches, claims, ledger::reservations(&conn, None)?, cursor))
         });
-        let (branches, reservations, cursor) = read?;
+        let (branches, claims, reservations, cursor) = read?;
         if branches.is_empty() {
             return Ok(None);
         }
-        let mut living: HashMap<String, bool> = HashMap::new();
-        let mut sessions = Vec::with_capacity(branches.len());
-        for (mut branch, owner) in branches {
-            let alive = owner.is_some_and(|owner| match living.get(&owner) {
-                Some(alive) => *alive,
-                None => {
-                    let alive = self.alive(&owner);
-                    living.insert(owner, alive);
-                    alive
-                }
-            });
-            branch.status = branch.status.filter(|_| alive);
-            sessions.push(branch);
+        let mut sessions = arrange(branches);
+        let mut statuses: HashMap<SessionId, SessionStatus> = self.living(claims)?.into_iter().collect();
+        for session in &mut sessions {
+            session.status = statuses.remove(&session.id);
         }
         let all = AskFilter::default();
         let (permissions, questions) = (self.permissions(&all)?, self.questions(&all)?);
         let tools = self.read(|conn| tools(conn, &sessions))?;
         Ok(Some(TreeRows { sessions, reservations, tools, permissions, questions, cursor }))
+    }
+
+    /// A session and all below it, parents before their children; nothing if it is not there.
+    pub fn family(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(&format!(
+                "{BELOW}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.id = below.id"
+            ))?;
+            let mut rows = statement.query([root.as_str()])?;
+            let mut family = Vec::new();
+            while let Some(row) = rows.next()? {
+                let (json, id): (String, String) = (row.get(0)?, row.get(1)?);
+                family.push(row::json("session", &id, &json)?);
+            }
+            Ok(family)
+        })
+    }
+
+    /// How many sessions are below one; no more than so many are counted.
+    pub fn descendants(&self, root: &SessionId, most: usize) -> Result<usize, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(&format!("{BELOW} LIMIT ?2) SELECT count(*) FROM below"))?;
+            let limit = int((most as u64).saturating_add(1));
+            let family: i64 = statement.query_row(params![root.as_str(), limit], |row| row.get(0))?;
+            Ok(usize::try_from(family).unwrap_or(0).saturating_sub(1))
+        })
     }
 
     /// What a session used itself, and with all that ever were below it.

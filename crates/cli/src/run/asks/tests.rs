@@ -9,7 +9,7 @@ fn permission() -> PermissionRequest {
     .unwrap()
 }
 
-fn question(id: &str) -> QuestionRequest {
+fn question(id: &str) -> api::QuestionRequest {
     serde_json::from_value(json!({"id": id, "sessionID": "ses_1", "questions": [
         {"question": "Which?", "header": "Colour", "options": [
             {"label": "Red", "description": "warm"}, {"label": "Blue", "description": ""}]},
