@@ -94,9 +94,9 @@ export class Editor {
 /** What the editor announces. */
 export const capabilities = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }
 
-/** Lives through it all. `request` asks the agent, `notify` tells it. */
-export async function life(editor, request, notify, { subagents }) {
-  const clientCapabilities = subagents ? { ...capabilities, subagents: {} } : capabilities
+/** Lives through it all. `request` asks the agent, `notify` tells it. A remote agent has files and terminals of its own. */
+export async function life(editor, request, notify, { subagents, remote = false }) {
+  const clientCapabilities = { ...(remote ? {} : capabilities), ...(subagents ? { subagents: {} } : {}) }
   const clientInfo = { name: "life", version: "1" }
   const hello = await request("initialize", { protocolVersion: 1, clientCapabilities, clientInfo })
   assert.equal(hello.protocolVersion, 1)
@@ -125,8 +125,12 @@ export async function life(editor, request, notify, { subagents }) {
   const content = editor.of(sessionId, "tool_call_update").flatMap((update) => update.content ?? [])
   const diff = content.find((item) => item.type === "diff")
   assert.deepEqual([diff.oldText, diff.newText], ["alpha\n", "omega\n"])
-  const { terminalId } = content.find((item) => item.type === "terminal")
-  assert.ok(editor.terminals.get(terminalId).released)
+  if (remote) {
+    assert.ok(content.some((item) => item.content?.text === "from the terminal\n"))
+  } else {
+    const { terminalId } = content.find((item) => item.type === "terminal")
+    assert.ok(editor.terminals.get(terminalId).released)
+  }
   assert.equal(editor.of(sessionId, "plan")[0].entries[0].content, "Look")
   assert.ok(editor.of(sessionId, "usage_update").length > 0)
   assert.ok(editor.of(sessionId, "available_commands_update").length > 0)

@@ -6,6 +6,7 @@ mod sessions;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use api::{Environment, Host, SessionId};
 use futures::future::BoxFuture;
@@ -20,6 +21,8 @@ use crate::{Options, lock};
 
 /// The most sessions that one client has open.
 const MAX_OPEN: usize = 1_000;
+/// How long what a client leaves behind may take to end before its connection does.
+const LEAVE: Duration = Duration::from_secs(2);
 
 /// One client's agent.
 pub struct Agent {
@@ -34,12 +37,15 @@ pub struct Agent {
     pub routes: Mutex<HashMap<SessionId, SessionId>>,
     /// The prompts that run, by session.
     pub turns: Mutex<HashMap<SessionId, Vec<(u64, CancellationToken)>>>,
+    /// Which of the process's clients this one's is.
+    number: u64,
 }
 
 impl Agent {
     /// An agent for whoever is at the other side.
     pub fn new(options: Options, peer: Peer) -> Self {
         Self {
+            number: options.brought.client(),
             options,
             peer,
             client: Mutex::default(),
@@ -65,12 +71,20 @@ impl Agent {
         self.options.local.is_some()
     }
 
-    /// The client hung up: nothing is bound to it any more.
-    pub fn leave(&self) {
+    /// The client hung up: nothing is bound to it any more. MCP servers that it brought end with the turns that use them,
+    /// even if that takes longer than this.
+    pub async fn leave(self: &Arc<Self>) {
         let open: Vec<Arc<Open>> = lock(&self.sessions).drain().map(|(_, open)| open).collect();
+        let mut ending = Vec::new();
         for open in open {
             self.unbind(&open);
+            let agent = self.clone();
+            ending.push(tokio::spawn(async move {
+                let brought = &agent.options.brought;
+                brought.end(agent.number, agent.host(), &open.scope, &open.id).await;
+            }));
         }
+        let _ = tokio::time::timeout(LEAVE, futures::future::join_all(ending)).await;
     }
 
     fn unbind(&self, open: &Open) {
@@ -140,7 +154,7 @@ impl Agent {
         if let Some(open) = open.filter(|_| turns.is_empty()) {
             let agent = self.clone();
             tokio::spawn(async move {
-                if let Err(error) = agent.host().abort(&open.scope, &id).await {
+                if let Err(error) = agent.reach(|| agent.host().abort(&open.scope, &id)).await {
                     tracing::warn!(%error, "a session was not stopped");
                 }
             });
@@ -171,7 +185,6 @@ impl Agent {
 
     async fn simple(self: &Arc<Self>, method: &str, params: &Value) -> Result<Value, Error> {
         match method {
-            "initialize" => self.initialize(params),
             "authenticate" => self.authenticate(params),
             "logout" => {
                 self.logged_out.store(true, Ordering::Release);
@@ -197,11 +210,9 @@ impl Agent {
 
     /// Whether a method may be called now.
     fn may(&self, method: &str) -> Result<(), Error> {
-        if method != "initialize" {
-            self.abilities()?;
-        }
+        self.abilities()?;
         match method {
-            "initialize" | "authenticate" | "logout" | "auth/status" => Ok(()),
+            "authenticate" | "logout" | "auth/status" => Ok(()),
             _ => self.signed_in(),
         }
     }
@@ -210,6 +221,12 @@ impl Agent {
 impl Handler for Agent {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()> {
         let agent = self.clone();
+        if request.method == "initialize" {
+            // Before the next message is read: clients need not wait for the answer to be known.
+            let result = self.initialize(&request.params);
+            request.reply(result);
+            return Box::pin(std::future::ready(()));
+        }
         if canonical(&request.method) != "session/prompt" {
             return Box::pin(async move { agent.answer(request).await });
         }

@@ -46,14 +46,17 @@ impl Agent {
                     asked.inspect(CancellationToken::cancel);
                 }
                 Act::Changed(session) => open.changed(&session).await,
-                Act::Refresh => {
-                    if let Err(error) = open.refresh(self.host()).await {
-                        tracing::warn!(%error, "what can be chosen cannot be read");
-                    }
-                }
+                Act::Refresh => self.refresh(open).await,
                 Act::Deleted => self.forget(open),
                 Act::Text(..) | Act::Update(..) | Act::Progress(..) => {}
             }
+        }
+    }
+
+    /// Looks at what can be chosen and run.
+    pub async fn refresh(&self, open: &Open) {
+        if let Err(error) = open.refresh(self.host()).await {
+            tracing::warn!(%error, "what can be chosen cannot be read");
         }
     }
 
@@ -113,7 +116,7 @@ impl Agent {
             }
         };
         let reply = PermissionReply { reply, message: None };
-        taken(self.host().reply_permission(&open.scope, &request.id, reply).await);
+        taken(self.reach(|| self.host().reply_permission(&open.scope, &request.id, reply.clone())).await);
     }
 
     /// Has the client choose; nothing if it does not want to.
@@ -187,11 +190,14 @@ impl Agent {
             self.menus(&request.questions, asked).await
         };
         match answers {
-            Ok(answers) => taken(self.host().reply_question(&open.scope, &request.id, answers).await),
+            Ok(answers) => {
+                let reply = || self.host().reply_question(&open.scope, &request.id, answers.clone());
+                taken(self.reach(reply).await);
+            }
             Err(_) if self.peer().is_closed() => {}
             Err(error) => {
                 tracing::info!(%error, "the client did not answer a question");
-                taken(self.host().reply_question(&open.scope, &request.id, None).await);
+                taken(self.reach(|| self.host().reply_question(&open.scope, &request.id, None)).await);
             }
         }
     }
@@ -272,12 +278,13 @@ impl Agent {
     }
 }
 
+/// In the order of their names, which is how a form shows them, another answer comes right behind its question.
 fn answer_key(index: usize) -> String {
-    format!("answer_{index}")
+    format!("question_{index:02}")
 }
 
 fn other_key(index: usize) -> String {
-    format!("other_{index}")
+    format!("question_{index:02}_other")
 }
 
 /// The files that a request would change, with their diffs.

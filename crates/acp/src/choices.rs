@@ -5,7 +5,10 @@ use agent_client_protocol_schema::v1::{
     AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, SessionConfigOption, SessionConfigOptionCategory,
     SessionConfigSelectOption, SessionMode, SessionModeState, UnstructuredCommandInput,
 };
-use api::{Agent, AgentMode, Command, Host, HostError, Model, ModelRef, Provider, Scope, Session};
+use api::{
+    Agent, AgentMode, Command, Host, HostError, Model, ModelRef, Provider, Scope, Session, SessionId, SessionModel,
+    UpdateSession,
+};
 use serde_json::{Value, json};
 
 use crate::abilities::Abilities;
@@ -41,6 +44,22 @@ impl Chosen {
         chosen.effort = effort.filter(|effort| choices.efforts(&chosen).any(|known| known == effort));
         chosen
     }
+
+    /// What a session must remember of a new choice, if anything. That nothing is asked holds for the client alone.
+    pub fn since(&self, before: &Self) -> Option<UpdateSession> {
+        let model = |model: &ModelRef| SessionModel {
+            id: model.model_id.clone(),
+            provider_id: model.provider_id.clone(),
+            variant: Some(self.effort.clone().unwrap_or_else(|| DEFAULT_EFFORT.to_owned())),
+        };
+        let other_model = (&self.model, &self.effort) != (&before.model, &before.effort);
+        let change = UpdateSession {
+            agent: Some(self.mode.clone()).filter(|_| self.mode != before.mode),
+            model: self.model.as_ref().filter(|_| other_model).map(model),
+            ..UpdateSession::default()
+        };
+        (change != UpdateSession::default()).then_some(change)
+    }
 }
 
 /// What there is to choose from.
@@ -54,9 +73,10 @@ pub struct Choices {
 
 impl Choices {
     /// Asks the host.
-    pub async fn load(host: &dyn Host, scope: &Scope) -> Result<Self, HostError> {
+    pub async fn load(host: &dyn Host, scope: &Scope, session: &SessionId) -> Result<Self, HostError> {
+        let commands = host.session_commands(scope, session);
         let (agents, providers, default, commands) =
-            futures::join!(host.agents(scope), host.providers(scope), host.default_model(scope), host.commands(scope),);
+            futures::join!(host.agents(scope), host.providers(scope), host.default_model(scope), commands);
         let usable = |agent: &Agent| agent.mode != AgentMode::Subagent && agent.hidden != Some(true);
         Ok(Self {
             agents: agents?.into_iter().filter(usable).collect(),

@@ -5,6 +5,7 @@ mod choices;
 mod events;
 mod family;
 mod files;
+mod form;
 mod program;
 mod serve;
 mod terminals;
@@ -22,6 +23,7 @@ pub use choices::{Choice, Choices};
 pub use events::{Answer, Event, Events, Permission};
 pub use family::Subagent;
 pub use files::Root;
+pub use form::{Field, Form, Kind, Read};
 pub use program::Program;
 
 use crate::rpc::{self, Error, Peer, Sink, Source, Waits, code};
@@ -145,6 +147,7 @@ impl Client {
                 "fs": {"readTextFile": true, "writeTextFile": true},
                 "terminal": true,
                 "subagents": {},
+                "elicitation": {"form": {}},
                 "session": {"notices": {}, "compaction": {}, "configOptions": {"boolean": {}}},
                 // OpenCode's own way to tell of subagents.
                 "_meta": {"opencode/child-session-updates": true},

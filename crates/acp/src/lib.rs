@@ -16,6 +16,7 @@ mod follow;
 mod mcp;
 mod open;
 mod patch;
+mod reach;
 pub mod rpc;
 mod size;
 mod time;
@@ -28,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{Environment, Host, SessionId};
 use tokio_util::sync::CancellationToken;
 
+pub use mcp::Brought;
 use rpc::{Sink, Source};
 
 /// What an agent is made of.
@@ -40,6 +42,8 @@ pub struct Options {
     pub version: String,
     /// How the human signs in.
     pub login: Login,
+    /// Which client brought the MCP servers of a session; shared by the clients of a process.
+    pub brought: Brought,
 }
 
 /// A program that asks the human for credentials, in a terminal.
@@ -66,7 +70,7 @@ pub async fn serve(options: Options, source: impl Source, sink: impl Sink + 'sta
     let peer = rpc::Peer::default();
     let agent = Arc::new(agent::Agent::new(options, peer.clone()));
     rpc::run(source, sink, peer, agent.clone(), stop).await;
-    agent.leave();
+    agent.leave().await;
 }
 
 /// A lock whose holder panicked is still good: everything behind these locks is a plain map.

@@ -1,12 +1,87 @@
 //! The MCP servers that a client wants a session to use.
 
-use api::{Json, McpConfig};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use api::{EventBody, Host, HostError, Json, McpConfig, Scope, SessionId, WatchItem, WatchScope};
+use futures::StreamExt as _;
 use indexmap::IndexMap;
 
+use crate::lock;
 use crate::rpc::Error;
 
 /// The most servers of one session.
 const MAX_SERVERS: usize = 100;
+
+/// Which client brought the MCP servers of a session: the last one did, and ends them when it goes. A handle: clones share
+/// it.
+#[derive(Debug, Clone, Default)]
+pub struct Brought(Arc<Clients>);
+
+#[derive(Debug, Default)]
+struct Clients {
+    next: AtomicU64,
+    owners: Mutex<HashMap<SessionId, u64>>,
+}
+
+impl Brought {
+    /// Another client.
+    pub(crate) fn client(&self) -> u64 {
+        self.0.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The client gives a session its servers, or takes them away.
+    pub(crate) fn by(&self, client: u64, session: &SessionId, any: bool) {
+        let mut owners = lock(&self.0.owners);
+        if any {
+            owners.insert(session.clone(), client);
+        } else if owners.get(session) == Some(&client) {
+            owners.remove(session);
+        }
+    }
+
+    fn is_by(&self, client: u64, session: &SessionId) -> bool {
+        lock(&self.0.owners).get(session) == Some(&client)
+    }
+
+    /// The client is gone: servers that it brought end when the session rests, unless another client brought others.
+    pub(crate) async fn end(&self, client: u64, host: &dyn Host, scope: &Scope, session: &SessionId) {
+        if !self.is_by(client, session) {
+            return;
+        }
+        if let Err(error) = until_rest(host, scope, session).await {
+            tracing::warn!(%error, %session, "whether a session rests cannot be told");
+        }
+        if self.is_by(client, session) {
+            self.by(client, session, false);
+            let ended = host.session_servers(scope, session, IndexMap::new()).await;
+            ended.unwrap_or_else(
+                |error| tracing::warn!(%error, %session, "the MCP servers of a session were not ended"),
+            );
+        }
+    }
+}
+
+/// Waits for the end of a turn that runs.
+async fn until_rest(host: &dyn Host, scope: &Scope, session: &SessionId) -> Result<(), HostError> {
+    let mut events = host.watch(WatchScope::Session(session.clone()), None).await?;
+    while host.statuses(scope).await?.contains_key(session) {
+        loop {
+            match events.next().await {
+                Some(WatchItem::Frame(frame)) => {
+                    let event = frame.event();
+                    if matches!(event.as_deref().map(|event| &event.body), Some(EventBody::SessionIdle { .. })) {
+                        break;
+                    }
+                }
+                Some(WatchItem::Resync(_)) => break,
+                Some(WatchItem::Lagged) | None => return Ok(()),
+            }
+        }
+    }
+    Ok(())
+}
 
 /// Reads `mcpServers`, in the current form and in those of older clients: `type` `local` or `remote`, a command as a list.
 pub fn servers(given: Option<&Json>) -> Result<IndexMap<String, McpConfig>, Error> {

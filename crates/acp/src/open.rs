@@ -132,7 +132,7 @@ impl Open {
 
     /// Looks whether there is something else to choose or to run now, and tells.
     pub async fn refresh(&self, host: &dyn Host) -> Result<(), HostError> {
-        let new = Choices::load(host, &self.scope).await?;
+        let new = Choices::load(host, &self.scope, &self.id).await?;
         let old = std::mem::replace(&mut *lock(&self.choices), new.clone());
         if old.commands() != new.commands() {
             self.tell_commands().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{PromptResponse, StopReason, Usage};
 use api::{
-    CommandInput, Message, MessageError, MessageId, MessageWithParts, PromptInput, PromptTarget, SummarizeInput,
+    Bound, CommandInput, Message, MessageError, MessageId, MessageWithParts, PromptInput, PromptTarget, SummarizeInput,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -23,10 +23,6 @@ const STOP_WAIT: Duration = Duration::from_secs(15);
 const ABORT_AGAIN: Duration = Duration::from_millis(20);
 /// How long the last events of a turn may take to come.
 const LAST_EVENTS: Duration = Duration::from_secs(3);
-/// How often a prompt is sent again to a server that cannot be reached, by its id, so that it is one prompt.
-const TRIES: u32 = 30;
-/// The pause between.
-const PAUSE: Duration = Duration::from_millis(500);
 
 impl Agent {
     /// Runs a prompt to its end. `cancel` is cancelled by `session/cancel` or `$/cancel_request`.
@@ -38,14 +34,20 @@ impl Agent {
     ) -> Result<Value, Error> {
         let choices = open.choices();
         let commands: Vec<&str> = choices.commands().iter().map(|command| command.name.as_str()).collect();
-        let agents = self.host().agents(&open.scope).await?;
-        let agents: Vec<&str> = agents
+        let all = self.reach(|| self.host().agents(&open.scope)).await?;
+        let agents: Vec<&str> = all
             .iter()
             .filter(|agent| agent.mode != api::AgentMode::Primary && agent.hidden != Some(true))
             .map(|agent| agent.name.as_str())
             .collect();
         let wanted = blocks::read(&params["prompt"], &commands, &agents)?;
         let chosen = open.chosen();
+        if chosen.model.is_none()
+            && let Err(error) = self.reach(|| self.host().default_model(&open.scope)).await
+        {
+            // The configuration names a model, and there is no key for it.
+            return Err(Error::new(code::AUTH_REQUIRED, error.to_string()));
+        }
         let message = MessageId::new();
         open.show(|view| {
             view.prompted(&message, choices.context(&chosen));
@@ -69,7 +71,8 @@ impl Agent {
                         variant: chosen.effort.clone(),
                         ..PromptInput::default()
                     };
-                    self.answered(open, input).await.map(Some)
+                    let answer = self.reach(|| self.host().prompt(&open.scope, &open.id, input.clone())).await?;
+                    Ok(Some(answer))
                 }
                 Wanted::Command(command, arguments, parts) => {
                     let target = PromptTarget {
@@ -79,7 +82,8 @@ impl Agent {
                         message_id: Some(message.clone()),
                     };
                     let input = CommandInput { command, arguments, target, parts };
-                    Ok(Some(self.host().command(&open.scope, &open.id, input).await?))
+                    let answer = self.reach(|| self.host().command(&open.scope, &open.id, input.clone())).await?;
+                    Ok(Some(answer))
                 }
             }
         };
@@ -96,24 +100,27 @@ impl Agent {
         }
         let reason = match answer {
             None => StopReason::Cancelled,
-            Some(answer) => answer?.map_or(Ok(StopReason::EndTurn), |answer| judge(&answer))?,
+            Some(answer) => match answer? {
+                None => StopReason::EndTurn,
+                Some(answer) if self.is_last(open, &answer, &all).await? => StopReason::MaxTurnRequests,
+                Some(answer) => judge(&answer)?,
+            },
         };
         Ok(json!(PromptResponse::new(reason).usage(usage(used))))
     }
 
-    /// Sends a prompt and waits for its answer. A server that cannot be reached is tried again for a while.
-    async fn answered(&self, open: &Open, input: PromptInput) -> Result<MessageWithParts, Error> {
-        let tries = if self.is_local() || !self.host().features().cursor { 1 } else { TRIES };
-        for _ in 1..tries {
-            match self.host().prompt(&open.scope, &open.id, input.clone()).await {
-                Err(api::HostError::Failed(why)) => {
-                    tracing::info!(why, "the prompt is sent again");
-                    tokio::time::sleep(PAUSE).await;
-                }
-                result => return Ok(result?),
-            }
+    /// Whether an answer is the last that its agent may give to one prompt: it was told so, and got no tools any more.
+    async fn is_last(&self, open: &Open, answer: &MessageWithParts, agents: &[api::Agent]) -> Result<bool, Error> {
+        let Some(answer) = answer.info.as_assistant().filter(|answer| answer.error.is_none()) else { return Ok(false) };
+        let most = agents.iter().find(|agent| agent.name == answer.agent).and_then(|agent| agent.steps);
+        let Some(most) = most.and_then(|most| usize::try_from(most).ok()) else { return Ok(false) };
+        if matches!(answer.finish.as_deref(), Some("length" | "content-filter")) {
+            return Ok(false);
         }
-        Ok(self.host().prompt(&open.scope, &open.id, input).await?)
+        let query = api::ListMessages { limit: Some(most.saturating_add(1)), before: None };
+        let page = self.reach(|| self.host().messages(&open.scope, &open.id, query.clone())).await?;
+        let given = page.messages.iter().filter_map(|message| message.info.as_assistant());
+        Ok(given.filter(|other| other.parent_id == answer.parent_id).count() >= most)
     }
 
     /// Waits for the work; once it is no longer wanted, the turn is stopped. Nothing if it does not stop.
@@ -130,7 +137,7 @@ impl Agent {
             () = cancel.cancelled() => {}
         }
         let stop = async {
-            while !self.host().abort(&open.scope, &open.id).await.unwrap_or(true) {
+            while !self.reach(|| self.host().abort(&open.scope, &open.id)).await.unwrap_or(true) {
                 tokio::time::sleep(ABORT_AGAIN).await;
             }
             // What was aborted answers at once.
@@ -159,7 +166,7 @@ impl Agent {
                 break;
             }
         }
-        match open.reread(self.host()).await {
+        match self.reach(|| open.reread(self.host())).await {
             Ok(left) => self.act(open, left).await,
             Err(error) => tracing::warn!(%error, "the end of the turn cannot be read"),
         }
@@ -210,6 +217,9 @@ fn judge(answer: &MessageWithParts) -> Result<StopReason, Error> {
         Some(MessageError::MessageAbortedError(_)) => return Ok(StopReason::Cancelled),
         Some(MessageError::MessageOutputLengthError(_)) => return Ok(StopReason::MaxTokens),
         Some(MessageError::ContentFilterError(_)) => return Ok(StopReason::Refusal),
+        Some(MessageError::UnknownError(data)) if data.limit == Some(Bound::Steps) => {
+            return Ok(StopReason::MaxTurnRequests);
+        }
         Some(error @ MessageError::ProviderAuthError(_)) => return failed(code::AUTH_REQUIRED, error),
         Some(error @ MessageError::ApiError(data)) if matches!(data.status_code, Some(401 | 403)) => {
             return failed(code::AUTH_REQUIRED, error);

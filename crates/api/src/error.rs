@@ -4,8 +4,8 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::JsonMap;
 use crate::schema::shape;
+use crate::{Bound, JsonMap};
 
 /// The error of a message or of a `session.error` event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,6 +43,11 @@ impl MessageError {
     /// An `UnknownError`.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::UnknownError(TextData::new(message))
+    }
+
+    /// An `UnknownError` of a turn that has used all that it may.
+    pub fn limit(bound: Bound, message: impl Into<String>) -> Self {
+        Self::UnknownError(TextData { limit: Some(bound), ..TextData::new(message) })
     }
 
     /// A `MessageAbortedError`.
@@ -126,12 +131,15 @@ pub struct TextData {
     /// Where the log has more.
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
+    /// What the turn has used up. Trefoil's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bound>,
 }
 
 impl TextData {
     /// Just a text.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), response_body: None, reference: None }
+        Self { message: message.into(), ..Self::default() }
     }
 }
 

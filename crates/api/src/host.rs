@@ -150,6 +150,10 @@ pub struct UpdateSession {
     pub permission: Option<Ruleset>,
     /// Archived at, or no longer.
     pub archived: Option<Option<Timestamp>>,
+    /// The agent of the next prompt that names none. Trefoil's own, as the model is.
+    pub agent: Option<String>,
+    /// Its model.
+    pub model: Option<SessionModel>,
 }
 
 /// Which messages to list.
@@ -599,6 +603,10 @@ pub trait Host: Send + Sync {
     fn agents<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Agent>>;
     /// The commands.
     fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>>;
+    /// Those and what the MCP servers of one session add, where the host tells them apart.
+    fn session_commands<'a>(&'a self, scope: &'a Scope, _: &'a SessionId) -> HostFuture<'a, Vec<Command>> {
+        self.commands(scope)
+    }
     /// The skills.
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>>;
     /// The providers that can be used, each with its models.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::acp::rpc::{ByteSink, ByteSource};
-use ::acp::{Local, Login, Options};
+use ::acp::{Brought, Local, Login, Options};
 use api::{Environment, Host, SessionId};
 use engine::Engine;
 
@@ -29,6 +29,7 @@ pub async fn acp(args: &Acp, world: &World) -> anyhow::Result<()> {
         local: engine.clone().map(|engine| Arc::new(Own(engine)) as Arc<dyn Local>),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         login: Login { program, command: vec!["acp".to_owned()], args: vec!["--login".to_owned()] },
+        brought: Brought::default(),
     };
     let (source, sink) = (ByteSource::new(tokio::io::stdin()), ByteSink::new(tokio::io::stdout()));
     ::acp::serve(options, source, sink, stop.token).await;

@@ -5,10 +5,10 @@ mod show;
 use std::path::Path;
 use std::time::Duration;
 
-use ::acp::client::{Client, ClientError, Event, Events, Options, Permission, Program, Root, Session};
+use ::acp::client::{Client, ClientError, Event, Events, Form, Options, Permission, Program, Read, Root, Session};
 use anyhow::Context as _;
 use exec::{Exec, Spec};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::args::{AcpClient, Policy};
@@ -109,6 +109,10 @@ impl Talk<'_> {
                         Event::Permission(permission) => {
                             decide(*permission, self.args.permission, &mut self.show, &mut self.typed, &self.interrupt).await?;
                         }
+                        Event::Form(form) if cancelled => form.cancel(),
+                        Event::Form(form) => {
+                            fill(*form, self.args.permission, &mut self.show, &mut self.typed, &self.interrupt).await?;
+                        }
                         other => self.show.event(other, &self.events)?,
                     }
                     if !cancelled {
@@ -151,6 +155,7 @@ async fn listen<T>(
             () = interrupt.token.cancelled() => return Err(run::cancelled().into()),
             Some(event) = events.next() => match event {
                 Event::Permission(permission) => permission.cancel(),
+                Event::Form(form) => form.cancel(),
                 other => show.event(other, events)?,
             },
             done = &mut work => return Ok(done?),
@@ -196,6 +201,68 @@ async fn decide(
         None => permission.cancel(),
     }
     Ok(())
+}
+
+/// Fills a form in: by policy, or by hand where there is a terminal.
+async fn fill(
+    form: Form,
+    policy: Policy,
+    show: &mut Show,
+    typed: &mut Typed,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let by_hand = policy == Policy::Ask && run::interactive() && !show.is_json();
+    let content = match policy {
+        Policy::Allow => form.usual(),
+        Policy::Ask if by_hand => match fill_by_hand(&form, show, typed, interrupt).await {
+            Some(content) => Some(content),
+            None => {
+                show.filled(&form, "cancel", None)?;
+                form.cancel();
+                return Ok(());
+            }
+        },
+        Policy::Ask | Policy::Reject => None,
+    };
+    let action = if content.is_some() { "accept" } else { "decline" };
+    show.filled(&form, action, content.as_ref())?;
+    match content {
+        Some(content) => form.accept(content),
+        None => form.decline(),
+    }
+    Ok(())
+}
+
+/// One field after the other; nothing if nobody answers any more.
+async fn fill_by_hand(
+    form: &Form,
+    show: &mut Show,
+    typed: &mut Typed,
+    interrupt: &Interrupt,
+) -> Option<Map<String, Value>> {
+    let mut content = Map::new();
+    show.form(form);
+    for field in &form.fields {
+        show.field(field);
+        typed.forget();
+        loop {
+            let line = tokio::select! {
+                () = interrupt.token.cancelled() => None,
+                () = form.withdrawn() => None,
+                line = typed.line() => line,
+            };
+            match field.read(&line?) {
+                Some(Read::Value(value)) => drop(content.insert(field.key.clone(), value)),
+                Some(Read::Nothing) => {}
+                None => {
+                    show.field(field);
+                    continue;
+                }
+            }
+            break;
+        }
+    }
+    Some(content)
 }
 
 fn too_long(cancelled: bool, silence: Duration) -> Failure {

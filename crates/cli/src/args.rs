@@ -327,7 +327,7 @@ pub struct AcpClient {
     /// The mode, by its id or its name.
     #[arg(long)]
     pub mode: Option<String>,
-    /// Who answers when it asks whether it may.
+    /// Who answers when it asks whether it may, and who fills in its forms.
     #[arg(long, value_enum, default_value = "ask")]
     pub permission: Policy,
     /// The folder it works in; it gets no file and no terminal outside. The one you are in without it.

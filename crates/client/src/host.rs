@@ -140,8 +140,11 @@ impl Host for Client {
         change: UpdateSession,
     ) -> HostFuture<'a, Session> {
         Box::pin(async move {
-            let call = self.call(Method::PATCH, &["session", id.as_str()]).scope(scope);
-            call.body(&wire::change(&change)?).ask().await
+            let change = wire::change(&change, self.is_trefoil())?;
+            if change.as_object().is_some_and(|change| change.is_empty()) {
+                return self.session(scope, id).await;
+            }
+            self.call(Method::PATCH, &["session", id.as_str()]).scope(scope).body(&change).ask().await
         })
     }
 
@@ -532,21 +535,21 @@ impl Host for Client {
         Box::pin(async move { self.call(Method::DELETE, &["mcp", name, "auth"]).scope(scope).tell().await })
     }
 
-    /// The wire knows servers of a directory alone: there they stay, for all its sessions. One that cannot be used is its
-    /// session's loss, and no reason to refuse the rest.
     fn session_servers<'a>(
         &'a self,
         scope: &'a Scope,
-        _: &'a SessionId,
+        session: &'a SessionId,
         servers: IndexMap<String, McpConfig>,
     ) -> HostFuture<'a, ()> {
         Box::pin(async move {
-            for (name, config) in servers {
-                if let Err(error) = self.mcp_add(scope, &name, config).await {
-                    tracing::warn!(server = name, %error, "the MCP server of a session was not added");
-                }
+            if self.is_trefoil() {
+                return self.post(scope, &["session", session.as_str(), "mcp"], &wire::body(&servers)?).tell().await;
             }
-            Ok(())
+            // Those of a directory would be used by all its sessions, and stay.
+            if servers.is_empty() {
+                return Ok(());
+            }
+            Err(HostError::Unsupported("An MCP server for one session alone"))
         })
     }
 

@@ -82,13 +82,15 @@ pub fn command(input: &CommandInput) -> Result<Json, HostError> {
     }))
 }
 
-/// A change of a session.
-pub fn change(change: &UpdateSession) -> Result<Json, HostError> {
+/// A change of a session. Another server than ours would not know the agent and the model.
+pub fn change(change: &UpdateSession, is_trefoil: bool) -> Result<Json, HostError> {
     body(&json!({
         "title": change.title,
         "metadata": change.metadata,
         "permission": change.permission,
         "time": change.archived.map(|archived| json!({"archived": archived})),
+        "agent": change.agent.as_ref().filter(|_| is_trefoil),
+        "model": change.model.as_ref().filter(|_| is_trefoil),
     }))
 }
 

@@ -159,10 +159,9 @@ impl Turn {
                 }
                 () = tokio::time::sleep_until(deadline) => {
                     self.unblocked(blocked.is_some()).await?;
-                    return Ok(Admission::Expired(MessageError::unknown(format!(
-                        "{shortage}. Raise the budget of {} and send the message again",
-                        shortage.session
-                    ))));
+                    let session = &shortage.session;
+                    let text = format!("{shortage}. Raise the budget of {session} and send the message again");
+                    return Ok(Admission::Expired(MessageError::limit(shortage.bound, text)));
                 }
                 _ = news.changed() => {}
                 _ = freed.changed() => {}

@@ -249,6 +249,10 @@ impl Host for Engine {
         Box::pin(async { Ok(self.inner.commands(&self.at(scope), None).await) })
     }
 
+    fn session_commands<'a>(&'a self, scope: &'a Scope, session: &'a SessionId) -> HostFuture<'a, Vec<Command>> {
+        Box::pin(async { Ok(self.inner.commands(&self.at(scope), Some(session)).await) })
+    }
+
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
         Box::pin(async { Ok(self.at(scope).loaded.skills.clone()) })
     }

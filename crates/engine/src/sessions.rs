@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope,
-    Session, SessionId, SessionTime, UpdateSession,
+    CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, ModelRef, Part, PartId,
+    Scope, Session, SessionId, SessionTime, UpdateSession,
 };
 use store::{Batch, SessionQuery, Signal};
 
@@ -111,8 +111,21 @@ impl Inner {
 
     pub(crate) async fn update(&self, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
         let session = self.session(id)?;
+        let instance = self.instance(session.directory.as_ref());
+        if let Some(agent) = &change.agent {
+            instance.agent(agent)?;
+        }
+        if let Some(model) = &change.model {
+            self.resolve(&instance, &ModelRef::new(&model.provider_id, &model.id))?;
+        }
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.change_session(id, move |session| {
+            if change.agent.is_some() {
+                session.agent.clone_from(&change.agent);
+            }
+            if change.model.is_some() {
+                session.model.clone_from(&change.model);
+            }
             if let Some(title) = &change.title {
                 session.title.clone_from(title);
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use api::{
-    AssistantMessage, AssistantPath, AssistantTime, EventBody, Extra, Message, MessageError, MessageId,
+    AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, Message, MessageError, MessageId,
     MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, SessionId, SessionStatus, SubtaskPart,
     Tokens, Usd, UserMessage,
 };
@@ -138,7 +138,8 @@ impl Turn {
             }
             let number = conversation.steps(&user.id);
             if round.max(number) >= STEPS_MAX {
-                let error = MessageError::unknown(format!("The turn was stopped after {STEPS_MAX} steps"));
+                let text = format!("The turn was stopped after {STEPS_MAX} steps");
+                let error = MessageError::limit(Bound::Steps, text);
                 step::fail(self, &mut conversation, &user, error).await?;
                 break;
             }

@@ -60,8 +60,9 @@ impl Job {
     /// Ends the command: SIGTERM, and SIGKILL after [`GRACE`].
     pub(crate) fn terminate(&mut self) {
         match self {
-            // The socket's buffer is empty, so one byte fits; if nobody is there to read it, `next` will find out.
-            Self::Supervised(job) => drop(job.control.try_write(&[TERMINATE])),
+            // The socket's buffer is empty, so one byte fits; if nobody is there to read it, `next` will find out. The
+            // system is asked, since the runtime may not know yet that a new socket can be written to.
+            Self::Supervised(job) => drop(rustix::io::write(&job.control, &[TERMINATE])),
             Self::Direct(job) => {
                 job.signal(Signal::TERM);
                 job.kill_at = Some(Instant::now() + GRACE);

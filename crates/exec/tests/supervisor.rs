@@ -52,6 +52,7 @@ const TESTS: &[(&str, Test)] = tests![
     an_abort_kills_everything,
     a_cancelled_command_is_not_started,
     a_command_that_is_cancelled_at_once_ends_at_once,
+    a_command_that_is_cancelled_while_it_starts_ends_at_once,
     a_dropped_run_kills_everything,
     a_killed_supervisor_is_an_error,
     a_killed_owner_leaves_nothing,
@@ -288,6 +289,24 @@ async fn a_command_that_is_cancelled_at_once_ends_at_once() {
         let mut ignore = |_: &str| {};
         let run = exec.run(shell("sleep 1000"), cancel.clone(), &mut ignore);
         let (outcome, ()) = tokio::join!(run, async { cancel.cancel() });
+        assert_eq!(outcome.unwrap().end, End::Cancelled);
+    }
+}
+
+async fn a_command_that_is_cancelled_while_it_starts_ends_at_once() {
+    let exec = exec(None);
+    for round in 0..30 {
+        let cancel = CancellationToken::new();
+        let mut output = |_: &str| {};
+        let running = exec.run(shell("sleep 60"), cancel.clone(), &mut output);
+        let stopping = async {
+            // The supervisor is on its way, further with each round.
+            for _ in 0..round {
+                tokio::task::yield_now().await;
+            }
+            cancel.cancel();
+        };
+        let (outcome, ()) = bounded(async { tokio::join!(running, stopping) }).await;
         assert_eq!(outcome.unwrap().end, End::Cancelled);
     }
 }

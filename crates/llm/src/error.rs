@@ -97,7 +97,7 @@ impl LlmError {
     }
 
     fn into_text(self) -> TextData {
-        TextData { message: self.message, response_body: self.body, reference: None }
+        TextData { response_body: self.body, ..TextData::new(self.message) }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariants: every operation is in one list ([`operations`]), from which the router, the OpenAPI document and the table of
 //! operations are made; a handler translates and never decides; nothing in here is durable, the journal is.
 
+mod agents;
 mod call;
 mod doc;
 mod error;
@@ -16,6 +17,7 @@ mod pty;
 mod reload;
 mod router;
 mod routes;
+mod secret;
 mod tui;
 mod vcs;
 mod workspace;
@@ -34,7 +36,7 @@ use bytes::Bytes;
 use engine::Engine;
 use futures::FutureExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 pub use guard::Password;
@@ -114,8 +116,8 @@ pub struct State {
     pub(crate) closing: CancellationToken,
     pub(crate) ptys: pty::Ptys,
     pub(crate) control: tui::Control,
-    /// Room for clients that speak ACP.
-    pub(crate) agents: Arc<Semaphore>,
+    /// The clients that speak ACP.
+    pub(crate) agents: agents::Agents,
     server: HeaderValue,
     pub(crate) version: String,
     warned: AtomicBool,
@@ -170,7 +172,7 @@ impl Server {
             closing: CancellationToken::new(),
             ptys: pty::Ptys::default(),
             control: tui::Control::default(),
-            agents: Arc::new(Semaphore::new(routes::acp::MAX_CLIENTS)),
+            agents: agents::Agents::default(),
             server: HeaderValue::from_str(&server).unwrap_or(HeaderValue::from_static("trefoil")),
             version: options.version,
             warned: AtomicBool::new(false),

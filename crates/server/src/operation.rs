@@ -257,6 +257,23 @@ impl Reply for NoContent {
     }
 }
 
+/// It is being done, and there is nothing to say yet: 202.
+pub struct Accepted;
+
+impl Reply for Accepted {
+    const STATUS: u16 = 202;
+
+    fn schema(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
+        None
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::ACCEPTED;
+        response
+    }
+}
+
 /// A stream of events, each of that type.
 pub struct Events<T> {
     body: Body,

@@ -1,6 +1,6 @@
 //! The operations, by area. Each area has its list beside its handlers.
 
-pub mod acp;
+mod acp;
 mod ask;
 mod catalog;
 mod config;

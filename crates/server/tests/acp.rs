@@ -1,4 +1,4 @@
-//! ACP over a WebSocket, behind the guard of the server.
+//! ACP over a WebSocket and over HTTP, behind the guard of the server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::Rig;
+use common::{Events, Rig};
 use futures::{SinkExt as _, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -76,6 +76,41 @@ async fn a_session_over_a_websocket() {
 }
 
 #[tokio::test]
+async fn a_socket_that_breaks_in_mid_turn_loses_nothing() {
+    let rig = Rig::new(json!({ "model": "script/demo" })).await;
+    let mut first = Client::open(&rig, &[]).await.unwrap_or_else(|status| panic!("{status}"));
+    first.ask(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    let made = first.ask(2, "session/new", json!({"cwd": rig.project.directory(), "mcpServers": []})).await;
+    let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
+    let prompt = json!([{"type": "text", "text": r#"SCRIPT: [{"chunks": 100, "chunk_delay_ms": 10}]"#}]);
+    let line = ask(3, "session/prompt", &json!({"sessionId": session, "prompt": prompt})).to_string();
+    first.socket.send(Message::text(line)).await.unwrap();
+    loop {
+        let Message::Text(text) = first.socket.next().await.unwrap().unwrap() else { continue };
+        if text.contains("agent_message_chunk") {
+            break;
+        }
+    }
+    drop(first);
+    let mut second = Client::open(&rig, &[]).await.unwrap_or_else(|status| panic!("{status}"));
+    second.ask(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    let load = json!({"sessionId": session, "cwd": rig.project.directory(), "mcpServers": []});
+    assert!(second.ask(2, "session/load", load).await["error"].is_null());
+    let said = |updates: &[Value]| {
+        let chunks = updates.iter().map(|update| &update["params"]["update"]);
+        let chunks = chunks.filter(|update| update["sessionUpdate"] == "agent_message_chunk");
+        chunks.map(|update| update["content"]["text"].as_str().unwrap().to_owned()).collect::<String>()
+    };
+    while !said(&second.updates).ends_with("w99 ") {
+        let next = tokio::time::timeout(PATIENCE, second.socket.next()).await.unwrap().unwrap().unwrap();
+        if let Message::Text(text) = next {
+            second.updates.push(serde_json::from_str(&text).unwrap());
+        }
+    }
+    assert_eq!(said(&second.updates), (0..100).map(|n| format!("w{n} ")).collect::<String>());
+}
+
+#[tokio::test]
 async fn only_who_may_gets_in() {
     let password = Password { username: "opencode".into(), password: "secret".into() };
     let rig = Rig::guarded(TempProject::new(), Some(password)).await;
@@ -84,6 +119,137 @@ async fn only_who_may_gets_in() {
     let known = ("authorization", "Basic b3BlbmNvZGU6c2VjcmV0");
     assert!(Client::open(&rig, &[known]).await.is_ok());
     assert_eq!(Client::open(&rig, &[known, ("origin", "https://elsewhere.example")]).await.err(), Some(403));
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}});
+    let post = || rig.http.post(format!("{}/acp", rig.url)).json(&hello);
+    assert_eq!(post().send().await.unwrap().status(), 401);
+    let elsewhere = post().header(known.0, known.1).header("origin", "https://elsewhere.example");
+    assert_eq!(elsewhere.send().await.unwrap().status(), 403);
+    assert_eq!(post().header(known.0, known.1).send().await.unwrap().status(), 200);
     let open = Rig::new(json!({})).await;
-    assert_eq!(open.send(Method::GET, "/acp", None).await.0, 400, "no upgrade");
+    assert_eq!(open.send(Method::GET, "/acp", None).await.0, 406, "neither upgrade nor events");
+}
+
+/// A client that posts what it says, and reads events.
+struct Poster<'a> {
+    rig: &'a Rig,
+    connection: String,
+}
+
+impl<'a> Poster<'a> {
+    async fn new(rig: &'a Rig, capabilities: Value) -> Self {
+        let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+        let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+        let response = rig.http.post(format!("{}/acp", rig.url)).json(&hello).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        let connection = response.headers()["acp-connection-id"].to_str().unwrap().to_owned();
+        let answer: Value = response.json().await.unwrap();
+        assert_eq!((&answer["id"], &answer["result"]["agentInfo"]["name"]), (&json!(0), &json!("trefoil")));
+        Self { rig, connection }
+    }
+
+    fn request(&self, method: Method, session: Option<&str>) -> reqwest::RequestBuilder {
+        let request = self.rig.http.request(method, format!("{}/acp", self.rig.url));
+        let request = request.header("acp-connection-id", &self.connection);
+        session.into_iter().fold(request, |request, session| request.header("acp-session-id", session))
+    }
+
+    async fn post(&self, session: Option<&str>, message: Value) -> u16 {
+        self.request(Method::POST, session).json(&message).send().await.unwrap().status().as_u16()
+    }
+
+    async fn read(&self, session: Option<&str>) -> Result<Events, u16> {
+        let response = self.request(Method::GET, session).header("accept", "text/event-stream").send().await.unwrap();
+        match response.status().as_u16() {
+            200 => Ok(Events::new(response)),
+            status => Err(status),
+        }
+    }
+}
+
+fn ask(id: u64, method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+/// Reads on until a request is answered; gives what came before, and the answer.
+async fn until(events: &mut Events, id: u64) -> (Vec<Value>, Value) {
+    let mut before = Vec::new();
+    loop {
+        let event = events.next().await.unwrap();
+        if event["id"] == id && event["method"].is_null() {
+            return (before, event);
+        }
+        before.push(event);
+    }
+}
+
+#[tokio::test]
+async fn a_session_over_http() {
+    let rig = Rig::new(json!({ "model": "script/demo" })).await;
+    let client = Poster::new(&rig, json!({ "subagents": {} })).await;
+    let mut connection = client.read(None).await.ok().unwrap();
+    let params = json!({"cwd": rig.project.directory(), "mcpServers": []});
+    assert_eq!(client.post(None, ask(1, "session/new", &params)).await, 202);
+    let (_, made) = until(&mut connection, 1).await;
+    let id = made["result"]["sessionId"].as_str().unwrap();
+    let mut session = client.read(Some(id)).await.ok().unwrap();
+    let task =
+        json!({"description": "Look", "subagent_type": "general", "prompt": r#"SCRIPT: [{"text": "I looked."}]"#});
+    let steps = json!([{"tools": [["task", task]]}, {"text": "Hello over HTTP."}]);
+    let params = json!({"sessionId": id, "prompt": [{"type": "text", "text": format!("SCRIPT: {steps}")}]});
+    assert_eq!(client.post(Some(id), ask(2, "session/prompt", &params)).await, 202);
+    let (updates, end) = until(&mut session, 2).await;
+    assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
+    let text = |wanted: &str| updates.iter().position(|told| told["params"]["update"]["content"]["text"] == wanted);
+    assert!(text("Hello over HTTP.").is_some(), "{updates:?}");
+    // A subagent comes in the stream of its root, after it was announced.
+    let announced = |told: &Value| told["params"]["update"]["sessionUpdate"] == "subagent_update";
+    assert!(updates.iter().position(announced).unwrap() < text("I looked.").unwrap());
+    // Whoever loads it on another connection, with the stream open, gets everything and then the answer.
+    let other = Poster::new(&rig, json!({})).await;
+    let (mut theirs, mut replay) = (other.read(None).await.ok().unwrap(), other.read(Some(id)).await.ok().unwrap());
+    let params = json!({"sessionId": id, "cwd": rig.project.directory(), "mcpServers": []});
+    assert_eq!(other.post(Some(id), ask(5, "session/load", &params)).await, 202);
+    loop {
+        let told = replay.next().await.unwrap();
+        if told["params"]["update"]["content"]["text"] == "Hello over HTTP." {
+            break;
+        }
+    }
+    assert!(until(&mut theirs, 5).await.1["error"].is_null());
+    // Gone is gone.
+    assert_eq!(client.request(Method::DELETE, None).send().await.unwrap().status(), 202);
+    assert_eq!(client.request(Method::DELETE, None).send().await.unwrap().status(), 404);
+    assert!(connection.next().await.is_none() && client.read(None).await.err() == Some(404));
+    assert_eq!(client.post(None, ask(3, "session/list", &json!({}))).await, 404);
+    assert_eq!(other.post(None, ask(3, "session/list", &json!({}))).await, 202);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_over_http_is_refused() {
+    let rig = Rig::new(json!({ "model": "script/demo" })).await;
+    let url = format!("{}/acp", rig.url);
+    let post =
+        |body: &'static str, kind: &'static str| rig.http.post(&url).header("content-type", kind).body(body).send();
+    assert_eq!(post("{}", "text/plain").await.unwrap().status(), 415);
+    for (body, code) in [("{broken", -32700), ("[]", -32600), ("5", -32600)] {
+        let response = post(body, "application/json; charset=utf-8").await.unwrap();
+        assert_eq!(response.status(), 400);
+        let answer: Value = response.json().await.unwrap();
+        assert_eq!((&answer["id"], answer["error"]["code"].as_i64()), (&Value::Null, Some(code)), "{body}");
+    }
+    let (list, odd) = (r#"{"id":1,"method":"session/list"}"#, r#"{"id":null,"method":"initialize"}"#);
+    for body in [list, odd] {
+        assert_eq!(post(body, "application/json").await.unwrap().status(), 400, "{body}");
+    }
+    assert_eq!(rig.send(Method::DELETE, "/acp", None).await.0, 400);
+    let client = Poster::new(&rig, json!({})).await;
+    let again = ask(1, "initialize", &json!({"protocolVersion": 1}));
+    assert_eq!(client.post(None, again).await, 400);
+    let prompt = ask(2, "session/prompt", &json!({"sessionId": "ses_a", "prompt": []}));
+    assert_eq!((client.post(None, prompt.clone()).await, client.post(Some("ses_b"), prompt).await), (400, 400));
+    let mut connection = client.read(None).await.ok().unwrap();
+    assert_eq!(client.read(None).await.err(), Some(409));
+    assert_eq!(client.post(None, ask(3, "nonsense", &Value::Null)).await, 202);
+    assert_eq!(until(&mut connection, 3).await.1["error"]["code"], -32601);
+    assert_eq!(client.request(Method::GET, None).send().await.unwrap().status(), 406);
 }

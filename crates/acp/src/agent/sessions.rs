@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{Agent, MAX_OPEN, not_found, session_id};
 use crate::blocks::check_directory;
-use crate::choices::Choices;
+use crate::choices::{Choices, Chosen};
 use crate::open::{Open, REREAD};
 use crate::rpc::{Error, Request};
 use crate::view::plan;
@@ -69,7 +69,12 @@ impl Agent {
             let session = self.host().create_session(&scope, input).await?;
             let open = self.open(&session, roots).await?;
             self.follow(&open, events).await;
-            self.bring(&open, servers).await?;
+            if let Err(error) = self.bring(&open, servers).await {
+                // Nobody knows of it yet.
+                self.forget(&open);
+                self.host().delete_session(&scope, &open.id).await?;
+                return Err(error);
+            }
             Ok(open)
         };
         match made.await {
@@ -153,11 +158,24 @@ impl Agent {
     }
 
     /// The session uses these MCP servers from now on; none leaves it with those that it has.
-    async fn bring(&self, open: &Open, servers: IndexMap<String, McpConfig>) -> Result<(), Error> {
+    async fn bring(self: &Arc<Self>, open: &Arc<Open>, servers: IndexMap<String, McpConfig>) -> Result<(), Error> {
         if servers.is_empty() {
             return Ok(());
         }
-        Ok(self.host().session_servers(&open.scope, &open.id, servers).await?)
+        match self.host().session_servers(&open.scope, &open.id, servers).await {
+            Ok(()) => {
+                self.options.brought.by(self.number, &open.id, true);
+                // What they have to offer is told when they have said so.
+                let (agent, open) = (self.clone(), open.clone());
+                tokio::spawn(async move { open.closed.run_until_cancelled(agent.refresh(&open)).await });
+                Ok(())
+            }
+            Err(HostError::Unsupported(what)) => {
+                let message = format!("mcpServers: {what} is not supported by this server; leave them out");
+                Err(Error::invalid_params(message))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn find(&self, params: &Value, id: &SessionId) -> Result<Session, Error> {
@@ -188,7 +206,7 @@ impl Agent {
     /// From now on the session is the client's. One that was open already begins anew.
     async fn open(self: &Arc<Self>, session: &Session, roots: Vec<PathBuf>) -> Result<Arc<Open>, Error> {
         let scope = Scope::new(session.directory.clone());
-        let choices = Choices::load(self.host(), &scope).await?;
+        let choices = Choices::load(self.host(), &scope, &session.id).await?;
         let all = [PathBuf::from(&session.directory)].into_iter().chain(roots).collect();
         let open = Arc::new(Open::new(session, self.abilities()?, all, self.peer.clone(), choices));
         let before = {
@@ -320,6 +338,7 @@ impl Agent {
         if let Err(error) = self.host().session_servers(&open.scope, &open.id, IndexMap::new()).await {
             tracing::warn!(%error, "the MCP servers of a session were not ended");
         }
+        self.options.brought.by(self.number, &open.id, false);
         self.forget(&open);
         Ok(json!({}))
     }
@@ -382,21 +401,42 @@ impl Agent {
     pub(super) async fn set_mode(&self, params: &Value) -> Result<Value, Error> {
         let open = self.open_session(params)?;
         let mode = params["modeId"].as_str().ok_or_else(|| Error::invalid_params("modeId is missing: a text"))?;
-        open.choose(|choices, chosen| choices.set_mode(chosen, mode)).await?;
+        self.decide(&open, |choices, chosen| choices.set_mode(chosen, mode)).await?;
         Ok(json!({}))
     }
 
     pub(super) async fn set_model(&self, params: &Value) -> Result<Value, Error> {
         let open = self.open_session(params)?;
         let model = params["modelId"].as_str().ok_or_else(|| Error::invalid_params("modelId is missing: a text"))?;
-        open.choose(|choices, chosen| choices.set_model(chosen, model)).await?;
+        self.decide(&open, |choices, chosen| choices.set_model(chosen, model)).await?;
         Ok(json!({}))
+    }
+
+    /// Chooses, durably: whoever opens the session next finds it so, even if nothing was said in it meanwhile.
+    async fn decide(
+        &self,
+        open: &Open,
+        change: impl FnOnce(&Choices, &mut Chosen) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let before = open.chosen();
+        let mut chosen = before.clone();
+        change(&open.choices(), &mut chosen)?;
+        if let Some(change) = chosen.since(&before) {
+            self.reach(|| self.host().update_session(&open.scope, &open.id, change.clone())).await?;
+        }
+        let Ok(()) = open
+            .choose(|_, now| {
+                *now = chosen;
+                Ok::<(), std::convert::Infallible>(())
+            })
+            .await;
+        Ok(())
     }
 
     pub(super) async fn set_option(&self, params: &Value) -> Result<Value, Error> {
         let open = self.open_session(params)?;
         let option = params["configId"].as_str().ok_or_else(|| Error::invalid_params("configId is missing: a text"))?;
-        open.choose(|choices, chosen| choices.set(open.abilities, chosen, option, &params["value"])).await?;
+        self.decide(&open, |choices, chosen| choices.set(open.abilities, chosen, option, &params["value"])).await?;
         Ok(json!({ "configOptions": open.choices().options(open.abilities, &open.chosen()) }))
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::family::{Family, Subagent};
+use super::form::Form;
 use crate::rpc::{Received, Request, Source};
 
 /// Messages that may wait.
@@ -25,6 +26,8 @@ pub enum Event {
     Subagent(Subagent),
     /// It asks whether it may do something.
     Permission(Box<Permission>),
+    /// It wants something filled in.
+    Form(Box<Form>),
 }
 
 /// A message as it came.
@@ -36,6 +39,7 @@ pub(super) enum Heard {
     /// OpenCode's `child_update`.
     Child(Value),
     Permission(Box<Permission>),
+    Form(Box<Form>),
 }
 
 /// A queue of what was heard.
@@ -61,6 +65,7 @@ impl Events {
             }
             match self.heard.recv().await? {
                 Heard::Permission(permission) => return Some(Event::Permission(permission)),
+                Heard::Form(form) => return Some(Event::Form(form)),
                 Heard::Update { session, update } => {
                     let news = self.family.update(&session, &update);
                     self.ready.extend(news.map(Event::Subagent));

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::events::{Heard, Permission};
 use super::files::Root;
+use super::form::Form;
 use super::terminals::Terminals;
 use crate::rpc::{Error, Handler, Request};
 
@@ -43,6 +44,7 @@ impl Server {
             },
             "terminal/kill" => self.terminals.kill(params),
             "terminal/release" => self.terminals.release(params),
+            "elicitation/create" => Err(Error::invalid_params("Only forms can be filled in here")),
             other => Err(Error::method_not_found(other)),
         };
         request.reply(result);
@@ -57,12 +59,15 @@ impl Server {
 
 impl Handler for Server {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()> {
-        if request.method == "session/request_permission" {
-            // In its order among the updates: the call that it is about was told before.
-            self.hand_on(Heard::Permission(Box::new(Permission::new(request))));
-            return Box::pin(std::future::ready(()));
+        // In their order among the updates: the call that they are about was told before.
+        match request.method.as_str() {
+            "session/request_permission" => self.hand_on(Heard::Permission(Box::new(Permission::new(request)))),
+            "elicitation/create" if request.params["mode"] == "form" => {
+                self.hand_on(Heard::Form(Box::new(Form::new(request))));
+            }
+            _ => return Box::pin(self.clone().answer(request)),
         }
-        Box::pin(self.clone().answer(request))
+        Box::pin(std::future::ready(()))
     }
 
     fn notification(self: &Arc<Self>, method: &str, mut params: Value) {

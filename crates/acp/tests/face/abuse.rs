@@ -2,6 +2,7 @@
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::rig::{LONG, Lab, prompt, script};
 
@@ -82,6 +83,52 @@ async fn a_client_that_does_not_read_costs_no_memory_and_loses_nothing() {
     assert_eq!(client.text(&id), want);
     // It did not get as many messages as there were pieces.
     assert!(client.kind(&id, "agent_message_chunk").len() < count / 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_byte_by_byte_is_heard_all_the_same() {
+    let lab = Lab::new();
+    let (read, mut write) = tokio::io::split(lab.pipe());
+    let mut read = BufReader::with_capacity(1, read);
+    let mut say = async |id: u64, method: &str, params: Value| {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        write.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    };
+    let scope = api::Scope::new(lab.cwd());
+    let id = api::Host::create_session(&lab.engine, &scope, api::CreateSession::default()).await.unwrap().id;
+    say(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    say(2, "session/resume", json!({"sessionId": id, "cwd": lab.cwd()})).await;
+    let mut line = String::new();
+    while !line.contains("\"id\":2") {
+        line.clear();
+        tokio::time::timeout(LONG, read.read_line(&mut line)).await.unwrap().unwrap();
+    }
+    // From here on it is so slow that most is never read; everything is done nevertheless.
+    let reader = tokio::spawn(async move {
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(20));
+        while read.read_u8().await.is_ok() {
+            pace.tick().await;
+        }
+    });
+    let mut events = api::Host::watch(&lab.engine, api::WatchScope::Session(id.clone()), None).await.unwrap();
+    let mut until = async |fits: fn(&api::EventBody) -> bool| {
+        let next = async {
+            loop {
+                let Some(api::WatchItem::Frame(frame)) = events.next().await else { panic!("no more events") };
+                if frame.event().is_some_and(|event| fits(&event.body)) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(LONG, next).await.unwrap();
+    };
+    let endless = script(json!([{"chunks": 1_000_000, "chunk_delay_ms": 1}]));
+    say(3, "session/prompt", prompt(id.as_str(), &endless)).await;
+    until(|body| matches!(body, api::EventBody::PartDelta { .. })).await;
+    say(4, "session/close", json!({ "sessionId": id })).await;
+    until(|body| matches!(body, api::EventBody::SessionIdle { .. })).await;
+    assert!(!reader.is_finished());
+    reader.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -235,8 +235,8 @@ async fn questions_are_a_form_where_there_are_forms() {
     let id = client.session(&lab).await;
     client.answers(|method, params| {
         assert_eq!((method, &params["mode"]), ("elicitation/create", &json!("form")));
-        assert_eq!(params["requestedSchema"]["properties"]["answer_0"]["oneOf"][1]["const"], "Blue");
-        let content = json!({"answer_0": "Blue", "answer_1": ["Red", "Blue"], "other_1": "Green"});
+        assert_eq!(params["requestedSchema"]["properties"]["question_00"]["oneOf"][1]["const"], "Blue");
+        let content = json!({"question_00": "Blue", "question_01": ["Red", "Blue"], "question_01_other": "Green"});
         Answer::Result(json!({"action": "accept", "content": content}))
     });
     client.prompt(&id, &questions()).await.unwrap();

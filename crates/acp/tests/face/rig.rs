@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use trefoil_acp::rpc::{ByteSink, ByteSource};
-use trefoil_acp::{Local, Login, Options};
+use trefoil_acp::{Brought, Local, Login, Options};
 
 use super::schema;
 
@@ -75,9 +75,17 @@ impl Lab {
         client
     }
 
+    /// One of several clients of a process.
+    pub async fn client_of(&self, clients: &Brought) -> Client {
+        let (ours, agent, stop) = start(Arc::new(self.engine.clone()), None, clients.clone());
+        let client = Client::new(ours, agent, stop);
+        client.ask("initialize", json!({ "protocolVersion": 1 })).await.unwrap();
+        client
+    }
+
     /// The pipe of an agent, for a client that is not ours.
     pub fn pipe(&self) -> DuplexStream {
-        start(Arc::new(self.engine.clone()), Some(Arc::new(Own(self.engine.clone())))).0
+        start(Arc::new(self.engine.clone()), Some(Arc::new(Own(self.engine.clone()))), Brought::default()).0
     }
 
     /// A client that has not said hello.
@@ -106,14 +114,18 @@ pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (Strin
 
 /// An agent in front of a host, and its client.
 pub fn serve(host: Arc<dyn Host>, local: Option<Arc<dyn Local>>) -> Client {
-    let (ours, agent, stop) = start(host, local);
+    let (ours, agent, stop) = start(host, local, Brought::default());
     Client::new(ours, agent, stop)
 }
 
 /// An agent, and the other end of its pipe.
-fn start(host: Arc<dyn Host>, local: Option<Arc<dyn Local>>) -> (DuplexStream, JoinHandle<()>, CancellationToken) {
+fn start(
+    host: Arc<dyn Host>,
+    local: Option<Arc<dyn Local>>,
+    brought: Brought,
+) -> (DuplexStream, JoinHandle<()>, CancellationToken) {
     let login = Login { program: "trefoil".into(), command: vec!["acp".into()], args: vec!["--login".into()] };
-    let options = Options { host, local, version: "1.2.3".into(), login };
+    let options = Options { host, local, version: "1.2.3".into(), login, brought };
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (read, write) = tokio::io::split(theirs);
     let stop = CancellationToken::new();

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::rig::{Lab, prompt, script};
+use trefoil_acp::Brought;
+
+use crate::rig::{Client, LONG, Lab, prompt, script};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hello() {
@@ -25,6 +27,11 @@ async fn hello() {
     let new = json!({"protocolVersion": 1, "clientCapabilities": {"auth": {"terminal": true}}});
     let method = client.ask("initialize", new).await.unwrap()["authMethods"][0].clone();
     assert_eq!((&method["type"], &method["args"]), (&json!("terminal"), &json!(["--login"])));
+    // Nobody has to wait for the answer.
+    let eager = lab.stranger();
+    let hello = eager.start("initialize", json!({ "protocolVersion": 1 })).await;
+    eager.session(&lab).await;
+    hello.await.unwrap().unwrap();
     for wrong in [json!({}), json!({"protocolVersion": "one"}), Value::Null] {
         assert_eq!(client.ask("initialize", wrong).await.unwrap_err()["code"], -32602);
     }
@@ -325,4 +332,77 @@ async fn a_session_is_named_archived_closed_and_deleted() {
     client.ask("session/delete", of("nonsense")).await.unwrap();
     assert_eq!(count("include").await, 0);
     assert_eq!(client.ask("session/prompt", prompt(&id, "x")).await.unwrap_err()["code"], -32002);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_chosen_is_there_after_a_restart_without_a_prompt() {
+    let model = |id: &str| json!({"name": id, "variants": {"low": {}, "high": {}}});
+    let options = json!({"baseURL": "http://127.0.0.1:9/v1", "apiKey": "k"});
+    let provider =
+        json!({"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"a": model("a"), "b": model("b")}});
+    let mut lab = Lab::with(json!({"provider": {"local": provider}}));
+    let id = {
+        let client = lab.client(json!({})).await;
+        let id = client.session(&lab).await;
+        let set = |option: &str, value: &str| json!({"sessionId": id, "configId": option, "value": value});
+        client.ask("session/set_mode", json!({"sessionId": id, "modeId": "plan"})).await.unwrap();
+        client.ask("session/set_config_option", set("model", "local/b")).await.unwrap();
+        let set = client.ask("session/set_config_option", set("effort", "high")).await.unwrap();
+        assert_eq!(chosen(&set), ["local/b", "high", "plan"]);
+        // Once each: what comes back from the log is known already.
+        assert_eq!(client.kind(&id, "current_mode_update").len(), 1);
+        assert_eq!(client.kind(&id, "config_option_update").len(), 3);
+        // Others see it at once.
+        let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
+        let session = api::Host::session(&lab.engine, &scope, &session).await.unwrap();
+        assert_eq!((session.agent.as_deref(), session.model.unwrap().variant.as_deref()), (Some("plan"), Some("high")));
+        id
+    };
+    lab.engine.shutdown().await;
+    lab.engine = crate::rig::open(&lab.project);
+    let client = lab.client(json!({})).await;
+    let load = json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []});
+    let loaded = client.ask("session/load", load).await.unwrap();
+    assert_eq!(chosen(&loaded), ["local/b", "high", "plan"]);
+    assert_eq!(
+        (&loaded["modes"]["currentModeId"], &loaded["models"]["currentModelId"]),
+        (&json!("plan"), &json!("local/b"))
+    );
+}
+
+/// The values of the options.
+fn chosen(answer: &Value) -> Vec<&str> {
+    answer["configOptions"].as_array().unwrap().iter().map(|option| option["currentValue"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_a_client_brings_go_with_it_unless_another_brings_some() {
+    let lab = Lab::new();
+    let program = testkit::mcp_server(lab.project.path());
+    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
+    let clients = Brought::default();
+    let mut first = lab.client_of(&clients).await;
+    let made = first.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
+    let id = made["sessionId"].as_str().unwrap();
+    let pid = async |client: &Client| {
+        let steps = json!([{"tools": [["s_pids", {}]]}, {"text": "done"}]);
+        client.prompt(id, &script(steps)).await.unwrap();
+        let call = client.kind(id, "tool_call_update").pop().unwrap();
+        call["rawOutput"]["output"].as_str().and_then(|pids| pids.split(' ').next()?.parse::<u32>().ok())
+    };
+    let old = pid(&first).await;
+    // Another client takes the session over: its servers are the session's, and the first one's end ends nothing.
+    let mut second = lab.client_of(&clients).await;
+    let load = json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": servers});
+    second.ask("session/load", load).await.unwrap();
+    let new = pid(&second).await;
+    assert!(old.is_some() && new.is_some() && old != new, "{old:?} {new:?}");
+    first.hang_up().await;
+    tokio::time::timeout(LONG, &mut first.agent).await.unwrap().unwrap();
+    assert_eq!(pid(&second).await, new);
+    second.hang_up().await;
+    tokio::time::timeout(LONG, &mut second.agent).await.unwrap().unwrap();
+    let third = lab.client_of(&clients).await;
+    third.ask("session/resume", json!({"sessionId": id, "cwd": lab.cwd()})).await.unwrap();
+    assert_eq!(pid(&third).await, None);
 }

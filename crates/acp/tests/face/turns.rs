@@ -311,3 +311,73 @@ async fn what_others_do_in_a_session_is_shown() {
     let asked = client.kind(&id, "user_message_chunk");
     assert!(asked[0]["content"]["text"].as_str().unwrap().starts_with("SCRIPT:"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_has_used_its_steps_says_so() {
+    use api::Host as _;
+    let agents = json!({"short": {"description": "Gives up early", "mode": "primary", "steps": 2}});
+    let lab = Lab::with(json!({"agent": agents, "subagents": {"wait": 0}, "permission": {"bash": "allow"}}));
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let call = json!({"tools": [["bash", {"command": "true"}]]});
+    let stops = async |steps: &Value| client.prompt(&id, &script(steps.clone())).await.unwrap()["stopReason"].clone();
+    let three = json!([call, call, {"text": "done"}]);
+    assert_eq!(stops(&three).await, "end_turn");
+    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "short"})).await.unwrap();
+    // One step is left when it ends by itself; the second is its last, whether it wants more or not.
+    assert_eq!(stops(&json!([{"text": "At once."}])).await, "end_turn");
+    assert_eq!(stops(&json!([call, {"text": "What is left."}])).await, "max_turn_requests");
+    assert_eq!(stops(&three).await, "max_turn_requests");
+    // So is a budget of steps that nobody raises.
+    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "build"})).await.unwrap();
+    let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
+    let used = lab.engine.tree(&scope, &session).await.unwrap().sessions[0].total.steps;
+    let budget = api::Budget { steps: Some(used + 1), ..api::Budget::default() };
+    lab.engine.budget(&scope, &session, budget).await.unwrap();
+    assert_eq!(stops(&three).await, "max_turn_requests");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_without_a_key_asks_for_a_login() {
+    let lab = Lab::with(json!({"model": "anthropic/claude-sonnet-4-5"}));
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let refused = client.prompt(&id, "hello").await.unwrap_err();
+    assert_eq!(refused["code"], -32000, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_are_for_clients_that_show_them() {
+    let lab = Lab::new();
+    let fails = script(json!([{"http_error": 400, "error_body": {"error": {"message": "no good"}}}]));
+    for (capabilities, count) in [(json!({"session": {"notices": {}}}), 1), (json!({}), 0)] {
+        let client = lab.client(capabilities).await;
+        let id = client.session(&lab).await;
+        client.prompt(&id, &fails).await.unwrap_err();
+        let notices = client.kind(&id, "notice");
+        assert_eq!(notices.len(), count);
+        assert!(
+            notices.iter().all(|notice| notice["severity"] == "error" && notice["title"].is_string()),
+            "{notices:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_a_sessions_own_servers_are_its_own() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let program = testkit::mcp_server(lab.project.path());
+    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
+    let made = client.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
+    let id = made["sessionId"].as_str().unwrap();
+    let has = |update: &Value| {
+        let commands = update["availableCommands"].as_array();
+        commands.is_some_and(|commands| commands.iter().any(|command| command["name"] == "s:greet"))
+    };
+    client.until_update(id, "the server's command", has).await;
+    let other = client.session(&lab).await;
+    client.until_update(&other, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
+    assert!(!client.updates(&other).iter().any(has));
+    assert_eq!(client.prompt(id, "/s:greet Bob kindly").await.unwrap()["stopReason"], "end_turn");
+}

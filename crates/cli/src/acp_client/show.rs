@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 
-use ::acp::client::{Answer, Choice, Event, Events, Permission, Session, Subagent};
-use serde_json::{Value, json};
+use ::acp::client::{Answer, Choice, Event, Events, Field, Form, Kind, Permission, Session, Subagent};
+use serde_json::{Map, Value, json};
 
 use crate::term::{Screen, Style, one_line, table};
 
@@ -104,6 +104,10 @@ impl Show {
                 permission.cancel();
                 Ok(())
             }
+            Event::Form(form) => {
+                form.cancel();
+                Ok(())
+            }
         }
     }
 
@@ -188,6 +192,50 @@ impl Show {
         }
         let outcome = answer.map_or("nobody decided".to_owned(), |answer| one_line(&answer.name, 80));
         self.note(&self.style.yellow(&format!("permission for {}: {outcome}", title(permission))));
+        Ok(())
+    }
+
+    /// What a form is about.
+    pub fn form(&mut self, form: &Form) {
+        let text = format!("{} {}", self.style.cyan("?"), self.style.bold(&one_line(&form.message, 500)));
+        self.note(&text);
+    }
+
+    /// Asks the human for a field.
+    pub fn field(&mut self, field: &Field) {
+        let mut text = format!("  {}", self.style.bold(&one_line(&field.title, 200)));
+        if !field.description.is_empty() {
+            text += &format!("  {}", self.style.dim(&one_line(&field.description, 500)));
+        }
+        text.push('\n');
+        let (choices, mut hint) = match &field.kind {
+            Kind::Text => (&[][..], "a text".to_owned()),
+            Kind::Number => (&[][..], "a number".to_owned()),
+            Kind::Integer => (&[][..], "a whole number".to_owned()),
+            Kind::Boolean => (&[][..], "y or n".to_owned()),
+            Kind::One(choices) => (&choices[..], "a number".to_owned()),
+            Kind::Many(choices) => (&choices[..], "numbers, with commas".to_owned()),
+        };
+        for (number, (_, name)) in choices.iter().take(MAX_LISTED).enumerate() {
+            text += &format!("    {}  {}\n", number + 1, one_line(name, 80));
+        }
+        match &field.default {
+            Some(value) => hint += &format!(", or nothing for {}", one_line(&value.to_string(), 80)),
+            None if !field.required => hint += ", or nothing",
+            None => {}
+        }
+        self.screen.ask(&format!("{text}  {} ", self.style.cyan(&format!("{hint} >"))));
+    }
+
+    /// How a form was answered.
+    pub fn filled(&mut self, form: &Form, action: &str, content: Option<&Map<String, Value>>) -> io::Result<()> {
+        if self.json {
+            let told =
+                json!({"sessionId": form.session, "message": form.message, "action": action, "content": content});
+            return self.line("form", told);
+        }
+        let text = format!("form {}: {action}", one_line(&form.message, 200));
+        self.note(&self.style.yellow(&text));
         Ok(())
     }
 

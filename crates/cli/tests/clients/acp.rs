@@ -1,15 +1,19 @@
 //! `trefoil acp` with the official SDKs, and as a process: what it prints, how it ends, what survives it.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT};
 
-use crate::rig::{Served, finish, scripts, succeeded};
+use crate::rig::{Proxy, Served, finish, scripts, succeeded};
+use crate::schema;
 
 /// How long a script may take; one that works takes a few seconds.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -32,10 +36,59 @@ fn an_older_typescript_sdk() {
     sdk(Path::new("node"), &scripts().join("acp-sdk-029.mjs"));
 }
 
+/// Runs a script against the agent of a server that asks for edits and commands.
+fn remote(change: impl FnOnce(&mut Command), program: &Path) {
+    let project = TempProject::new();
+    project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"edit": "ask", "bash": "ask"}}"#);
+    let served = Served::with(project, |_| {});
+    let mut command = served.project.command(program);
+    change(&mut command);
+    command.env("TREFOIL_URL", &served.url).env("TREFOIL_DIRECTORY", served.project.directory());
+    succeeded(&finish(command, LONGEST));
+}
+
+#[test]
+fn the_current_typescript_sdk_over_http_and_a_websocket() {
+    let script = scripts().join("acp-remote.mjs");
+    for way in ["http", "ws"] {
+        // Older versions of Node.js have sockets only if they are told to.
+        let change = |node: &mut Command| {
+            node.arg("--experimental-websocket").arg(&script).arg(way);
+        };
+        remote(change, Path::new("node"));
+    }
+}
+
+#[test]
+fn the_python_sdk_over_http() {
+    let python = peer::acp_python(&testkit::target_folder()).unwrap();
+    let change = |command: &mut Command| {
+        command.arg(peer::sources().join("acp_remote.py"));
+    };
+    remote(change, &python);
+}
+
 #[test]
 fn the_python_sdk() {
     let python = peer::acp_python(&testkit::target_folder()).unwrap();
     sdk(&python, &peer::sources().join("acp_life.py"));
+}
+
+/// The methods of the requests that were made, by their ids.
+type Asked = Arc<Mutex<HashMap<u64, String>>>;
+
+/// Whether the schema allows what the agent says. The editor announced nothing unstable.
+fn check(message: &Value, asked: &Asked) -> Result<(), String> {
+    let (id, params) = (&message["id"], &message["params"]);
+    match message["method"].as_str() {
+        Some(method) if id.is_null() => schema::notification(method, params, false),
+        Some(method) => schema::request(method, params),
+        None if message["error"].is_object() => schema::check("Error", &message["error"]),
+        None => {
+            let method = id.as_u64().and_then(|id| asked.lock().unwrap().remove(&id));
+            schema::response(&method.unwrap_or_default(), &message["result"])
+        }
+    }
 }
 
 /// An agent that runs, and its editor.
@@ -43,6 +96,9 @@ struct Agent {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Value>,
+    asked: Asked,
+    /// Fails if the agent says what the schema does not allow.
+    reader: Option<JoinHandle<()>>,
     next: u64,
     /// What it said beside answers.
     updates: Vec<Value>,
@@ -55,18 +111,24 @@ impl Agent {
         change(&mut command);
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
+        let asked = Asked::default();
+        let known = asked.clone();
+        let reader = std::thread::spawn(move || {
+            let mut line = String::new();
+            // A line that was cut off by a kill is none.
+            while stdout.read_line(&mut line).is_ok() && line.ends_with('\n') {
                 // Nothing but the protocol is ever printed there.
                 let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("printed: {line}"));
+                check(&message, &known).unwrap_or_else(|error| panic!("{error}"));
                 if sender.send(message).is_err() {
                     break;
                 }
+                line.clear();
             }
         });
-        let mut agent = Self { child, stdin, lines, next: 0, updates: Vec::new() };
+        let mut agent = Self { child, stdin, lines, asked, reader: Some(reader), next: 0, updates: Vec::new() };
         agent.ask("initialize", json!({"protocolVersion": 1}));
         agent
     }
@@ -78,6 +140,7 @@ impl Agent {
     fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
+        self.asked.lock().unwrap().insert(id, method.to_owned());
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         id
     }
@@ -134,6 +197,10 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let read = self.reader.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            assert!(read.is_none_or(|read| read.is_ok()), "the agent said something that the schema does not allow");
+        }
     }
 }
 
@@ -146,6 +213,15 @@ fn runs(command: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap();
     let lines = processes.filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
     lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).any(|line| line.contains(command))
+}
+
+/// Looks until it is so: what a server does by itself tells nobody.
+fn eventually(is: impl Fn() -> bool) {
+    let until = Instant::now() + WAIT;
+    while !is() {
+        assert!(Instant::now() < until, "it did not become so");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -214,6 +290,184 @@ fn it_works_in_front_of_a_server_and_both_show_the_same() {
     while !agent.text().ends_with("Good morning from Trefoil.") {
         agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
     }
+}
+
+#[test]
+fn an_editor_and_a_server_have_one_log() {
+    let project = TempProject::new();
+    project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": "ask"}}"#);
+    let served = Served::with(project, |_| {});
+    let directory = served.project.directory();
+    let mut agent = Agent::start(&served.project, |_| {});
+    assert!(!listens(agent.child.id()), "an agent opens no port");
+    // Made in the editor, seen over HTTP, and the reverse.
+    let session = agent.session(&directory);
+    assert_eq!(served.send("GET", &format!("/session/{session}"), None).1["id"], json!(session));
+    let made = served.send("POST", "/session", Some(&json!({}))).1;
+    let other = made["id"].as_str().unwrap().to_owned();
+    let listed = agent.ask("session/list", json!({ "cwd": directory }));
+    assert!(listed["sessions"].as_array().unwrap().iter().any(|session| session["sessionId"] == *other));
+    agent.ask("session/load", json!({"sessionId": other, "cwd": directory, "mcpServers": []}));
+    let asks = |agent: &mut Agent| loop {
+        let message =
+            agent.lines.recv_timeout(WAIT).unwrap_or_else(|_| panic!("nothing is asked: {:?}", agent.updates));
+        if message["method"] == "session/request_permission" {
+            return message;
+        }
+        agent.updates.push(message);
+    };
+    // The editor's turn asks; the answer is given over HTTP.
+    let bash = json!([{"tools": [["bash", {"command": "echo hi"}]]}, {"text": "Done."}]);
+    let id = agent.prompt(&session, &bash);
+    asks(&mut agent);
+    let waiting = served.send("GET", "/permission", None).1;
+    let reply = format!("/permission/{}/reply", waiting[0]["id"].as_str().unwrap());
+    assert_eq!(served.send("POST", &reply, Some(&json!({ "reply": "once" }))).0, 200);
+    let end = loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap();
+        if message["id"] == id && message["method"].is_null() {
+            break message;
+        }
+        agent.updates.push(message);
+    };
+    assert_eq!(end["result"]["stopReason"], "end_turn");
+    assert_eq!(agent.text(), "Done.");
+    // The server's turn asks; the editor answers.
+    let parts = json!([{"type": "text", "text": format!("SCRIPT: {bash}")}]);
+    let path = format!("/session/{other}/prompt_async");
+    assert_eq!(served.send("POST", &path, Some(&json!({ "parts": parts }))).0, 204);
+    let asked = asks(&mut agent);
+    assert_eq!(asked["params"]["sessionId"], *other);
+    let allow = json!({"outcome": {"outcome": "selected", "optionId": "once"}});
+    agent.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": allow}));
+    while !agent.text().ends_with("Done.Done.") {
+        agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    }
+}
+
+/// Whether a process listens on a port.
+fn listens(pid: u32) -> bool {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let sockets: Vec<String> =
+        links.filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect();
+    let tables = ["tcp", "tcp6"].map(|name| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default());
+    let listening = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        fields.get(3) == Some(&"0A") && fields.get(9).is_some_and(|inode| sockets.iter().any(|socket| socket == inode))
+    };
+    tables.iter().any(|table| table.lines().any(listening))
+}
+
+#[test]
+fn a_cut_connection_loses_nothing_and_repeats_nothing() {
+    let project = TempProject::new();
+    project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": {"*": "allow", "date*": "ask"}}}"#);
+    let served = Served::with(project, |_| {});
+    let proxy = Proxy::start(served.address());
+    let mut agent = Agent::start(&served.project, |command| {
+        command.args(["--attach", &proxy.url()]);
+    });
+    let session = agent.session(&served.project.directory());
+    let words = |range: std::ops::Range<u32>| range.map(|n| format!("w{n} ")).collect::<String>();
+    let marker = served.project.path().join("ran");
+    let append = format!("echo ran >> {}", marker.display());
+    let speaks =
+        |command: &str| json!({"chunks": 150, "chunk_delay_ms": 10, "tools": [["bash", {"command": command}]]});
+    let asks = json!({"tools": [["bash", {"command": "date -u > stamp"}]]});
+    let steps = json!([speaks("echo between"), speaks(&append), asks, {"text": "The end."}]);
+    let id = agent.prompt(&session, &steps);
+    let reaches = |agent: &mut Agent, word: &str| {
+        while !agent.text().contains(word) {
+            agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+        }
+    };
+    // Cut and mended at once, twice.
+    for word in ["w20 ", "w60 "] {
+        reaches(&mut agent, word);
+        proxy.cut();
+        proxy.mend();
+    }
+    // Cut until the server is far ahead: the first step is over, and its command has run.
+    reaches(&mut agent, "w100 ");
+    proxy.cut();
+    let stored = || served.send("GET", &format!("/session/{session}/message"), None).1;
+    eventually(|| stored().as_array().unwrap().len() >= 3);
+    proxy.mend();
+    // Cut while a permission is asked for: the answer is given when nobody is reached.
+    let asked = loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap();
+        if message["method"] == "session/request_permission" {
+            break message;
+        }
+        agent.updates.push(message);
+    };
+    proxy.cut();
+    let allow = json!({"outcome": {"outcome": "selected", "optionId": "once"}});
+    agent.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": allow}));
+    proxy.refused();
+    proxy.mend();
+    let end = loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap_or_else(|_| panic!("no end: {:?}", agent.updates));
+        if message["id"] == id && message["method"].is_null() {
+            break message;
+        }
+        agent.updates.push(message);
+    };
+    assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
+    assert_eq!(agent.text(), format!("{}{}The end.", words(0..150), words(0..150)));
+    // Every call begins once and ends once, in its order, and was run once.
+    let calls = agent.updates.iter().map(|message| &message["params"]["update"]);
+    let calls = calls.filter(|update| {
+        update["sessionUpdate"] == "tool_call" || matches!(update["status"].as_str(), Some("completed" | "failed"))
+    });
+    let seen: Vec<(String, bool)> = calls
+        .map(|update| (update["toolCallId"].as_str().unwrap().to_owned(), update["sessionUpdate"] == "tool_call"))
+        .collect();
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    for pair in seen.chunks(2) {
+        assert!(pair[0].1 && !pair[1].1 && pair[0].0 == pair[1].0, "{seen:?}");
+    }
+    assert_eq!(std::fs::read_to_string(marker).unwrap(), "ran\n");
+    let users = stored().as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user").count();
+    assert_eq!(users, 1);
+    // A cancel that is said while nobody is reached is heard.
+    let id = agent.prompt(&session, &json!([{"chunks": 100_000, "chunk_delay_ms": 10}]));
+    agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
+    proxy.cut();
+    agent.send(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}));
+    proxy.refused();
+    proxy.mend();
+    loop {
+        let message = agent.lines.recv_timeout(WAIT).unwrap();
+        if message["id"] == id && message["method"].is_null() {
+            assert_eq!(message["result"]["stopReason"], "cancelled", "{message}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn servers_of_a_session_are_that_sessions_alone_on_a_server_too() {
+    let served = Served::start();
+    let mut agent = Agent::start(&served.project, |command| {
+        command.args(["--attach", &served.url]);
+    });
+    let program = testkit::mcp_server(served.project.path());
+    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
+    let directory = served.project.directory();
+    let made = agent.ask("session/new", json!({"cwd": directory, "mcpServers": servers}));
+    let session = made["sessionId"].as_str().unwrap();
+    let id = agent.prompt(session, &json!([{"tools": [["s_pids", {}]]}, {"text": "done"}]));
+    agent.until(|update| update["status"] == "completed");
+    let output = agent.updates.last().unwrap()["params"]["update"]["rawOutput"]["output"].as_str().unwrap().to_owned();
+    while agent.lines.recv_timeout(WAIT).unwrap()["id"] != id {}
+    assert_eq!(served.send("GET", "/mcp", None).1, json!({}), "the directory has none");
+    drop(agent.stdin.take());
+    assert!(agent.ends().success());
+    // They were the server's processes, and went with the client.
+    let pid = output.split(' ').next().unwrap();
+    eventually(|| !Path::new(&format!("/proc/{pid}")).exists());
 }
 
 #[test]

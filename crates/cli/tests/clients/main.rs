@@ -10,5 +10,7 @@ mod generator;
 mod refused;
 mod rig;
 mod run;
+#[path = "../../../acp/tests/face/schema.rs"]
+mod schema;
 mod sdk;
 mod terminal;

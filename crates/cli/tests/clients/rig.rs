@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -83,6 +83,85 @@ impl Drop for Served {
         if std::thread::panicking() {
             eprintln!("the server's log:\n{}", std::fs::read_to_string(&self.log).unwrap_or_default());
         }
+    }
+}
+
+/// A way to a server that can be cut.
+pub struct Proxy {
+    address: SocketAddr,
+    way: Arc<Way>,
+}
+
+struct Way {
+    upstream: SocketAddr,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    streams: Vec<TcpStream>,
+    cut: bool,
+    refused: u32,
+}
+
+impl Proxy {
+    pub fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let way = Arc::new(Way { upstream, state: Mutex::default(), changed: Condvar::new() });
+        let accepting = way.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                accepting.take(client);
+            }
+        });
+        Self { address, way }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Every connection breaks, and none can be made.
+    pub fn cut(&self) {
+        let mut state = self.way.state.lock().unwrap();
+        state.cut = true;
+        state.refused = 0;
+        for stream in state.streams.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Waits until somebody has tried in vain.
+    pub fn refused(&self) {
+        let state = self.way.state.lock().unwrap();
+        let (_state, waited) = self.way.changed.wait_timeout_while(state, WAIT, |state| state.refused == 0).unwrap();
+        assert!(!waited.timed_out(), "nobody tried");
+    }
+
+    pub fn mend(&self) {
+        self.way.state.lock().unwrap().cut = false;
+    }
+}
+
+impl Way {
+    fn take(&self, client: TcpStream) {
+        let mut state = self.state.lock().unwrap();
+        if state.cut {
+            state.refused += 1;
+            self.changed.notify_all();
+            return;
+        }
+        let server = TcpStream::connect(self.upstream).unwrap();
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(Shutdown::Write);
+            });
+        }
+        state.streams.extend([client, server]);
     }
 }
 

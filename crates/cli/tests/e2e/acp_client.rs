@@ -80,6 +80,40 @@ fn a_human_answers_at_the_terminal() {
     assert!(rig.project.path().join("made").exists());
 }
 
+/// A turn that asks two questions.
+fn questions() -> Value {
+    let options = json!([{"label": "Red", "description": "Warm"}, {"label": "Green", "description": "Fresh"}]);
+    let questions = json!([
+        {"question": "Which color?", "header": "Color", "options": options},
+        {"question": "Which ones?", "header": "Many", "options": options, "multiple": true},
+    ]);
+    json!([{ "tools": [["question", { "questions": questions }]] }, { "text": "Done." }])
+}
+
+#[test]
+fn forms_are_filled_in_by_hand_and_by_policy() {
+    let rig = Rig::new();
+    let agent = own(&rig, questions());
+    let mut terminal = Terminal::new(rig.command(&["acp-client", "--agent", &agent, "go"]));
+    for (field, line) in
+        [("Which color?", "7"), ("Color", "2"), ("another answer", ""), ("Many", "1, green"), ("another", "Blue")]
+    {
+        terminal.screen.wait_for(field);
+        terminal.screen.wait_for("or nothing > ");
+        terminal.say(line);
+    }
+    terminal.screen.wait_for("accept");
+    terminal.screen.wait_for("Done.");
+    terminal.end(0);
+    let forms = |policy: &str| {
+        let lines = client(&rig, &agent, &["--json", "--permission", policy, "go"]).expect(0).json_lines();
+        let answers = of(&lines, "form").into_iter().map(|form| (form["action"].clone(), form["content"].clone()));
+        answers.collect::<Vec<_>>()
+    };
+    assert_eq!(forms("allow"), [(json!("accept"), json!({"question_00": "Red"}))]);
+    assert_eq!(forms("reject"), [(json!("decline"), Value::Null)]);
+}
+
 #[test]
 fn files_are_written_and_read_through_the_client_and_a_session_goes_on() {
     let rig = Rig::new();
@@ -220,12 +254,13 @@ fn an_agent_gets_nothing_from_outside_the_folder() {
         ask(70, "fs/read_text_file", json!({ "sessionId": "s", "path": secret })),
         ask(71, "fs/write_text_file", json!({ "sessionId": "s", "path": secret, "content": "x" })),
         ask(72, "terminal/create", json!({ "sessionId": "s", "command": "true", "cwd": "/" })),
-        ask(73, "elicitation/create", json!({ "sessionId": "s" })),
+        ask(73, "elicitation/create", json!({ "sessionId": "s", "mode": "url", "url": "http://127.0.0.1:9/" })),
+        ask(74, "nobody/knows", json!({})),
         "exit 1\n".to_owned(),
     ];
     client(&rig, &shell(&rig, &script.concat()), &["--permission", "allow", "go"]).expect(1);
     let answers = rig.project.read("answers");
     assert_eq!(answers.matches("is outside").count(), 3, "{answers}");
-    assert!(answers.contains("-32601") && !answers.contains("s3cret"), "{answers}");
+    assert!(answers.contains("Only forms") && answers.contains("-32601") && !answers.contains("s3cret"), "{answers}");
     assert_eq!(std::fs::read_to_string(secret).unwrap(), "s3cret");
 }

@@ -9,6 +9,7 @@ use api::{
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 use testkit::{ModelServer, Reply, TempProject, WAIT};
 use tokio::time::timeout;
@@ -277,6 +278,23 @@ async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
     let error = host.mcp_auth_start(scope, "my tools").await.unwrap_err();
     assert!(matches!(&error, HostError::Invalid(text) if text.contains("does not support OAuth")), "{error:?}");
     host.mcp_auth_remove(scope, "my tools").await.unwrap();
+    // Those of one session are not its directory's.
+    let command = json!({ "type": "local", "command": ["python3", testkit::mcp_server(&project.home())] });
+    let own = || IndexMap::from([("own".to_owned(), serde_json::from_value(command.clone()).unwrap())]);
+    let brought = host.session_servers(scope, &session.id, own()).await;
+    if !host.features().tree {
+        assert!(matches!(&brought, Err(HostError::Unsupported(_))), "{brought:?}");
+        return;
+    }
+    brought.unwrap();
+    model.enqueue(Reply::default().tool("call_own", "own_echo", json!({"text": "hi"})));
+    model.enqueue(Reply::text("Mine."));
+    assert_eq!(said(&soon(host.prompt(scope, &session.id, text("Use yours."))).await.unwrap()), "Mine.");
+    assert!(model.requests().last().unwrap().tools().contains(&"own_echo"));
+    assert!(!host.mcp(scope).await.unwrap().contains_key("own"));
+    host.session_servers(scope, &session.id, IndexMap::new()).await.unwrap();
+    let error = host.session_servers(scope, &SessionId::new(), own()).await.unwrap_err();
+    assert!(matches!(&error, HostError::NotFound { what: "session", .. }), "{error:?}");
 }
 
 async fn mistakes(lab: &Lab, session: &Session) {

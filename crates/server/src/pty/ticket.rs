@@ -8,6 +8,7 @@ use api::PtyId;
 use indexmap::IndexMap;
 
 use crate::error::Error;
+use crate::secret;
 
 /// How long a ticket is good.
 pub const GOOD_FOR: Duration = Duration::from_secs(60);
@@ -27,12 +28,7 @@ struct Ticket {
 impl Tickets {
     /// A new ticket.
     pub fn issue(&self, pty: &PtyId) -> Result<String, Error> {
-        let mut bytes = [0; 24];
-        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        if filled.map_err(Error::internal)? < bytes.len() {
-            return Err(Error::internal("the system gave too little randomness"));
-        }
-        let ticket: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let ticket = secret::new()?;
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         known.retain(|_, ticket| ticket.until > now);

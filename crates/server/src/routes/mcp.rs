@@ -6,10 +6,11 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::session::SessionPath;
 use super::turn::patient;
 use crate::call::{Call, JsonBody, Nothing};
 use crate::error::Error;
-use crate::operation::{Data, Operation, Raw, operation};
+use crate::operation::{Data, NoContent, Operation, Raw, operation};
 
 pub fn operations() -> Vec<Operation> {
     const MISSING: &[&str] = &["McpServerNotFoundError"];
@@ -19,6 +20,8 @@ pub fn operations() -> Vec<Operation> {
     let post = Method::POST;
     let named = |operation: Operation| operation.error(404, MISSING);
     let resource = "/experimental/resource";
+    let (of_session, bring) =
+        ("/session/{sessionID}/mcp", "The MCP servers that a session alone uses, until it has others.");
     vec![
         operation(Method::GET, "/mcp", "mcp.status", "The MCP servers of a directory.", status),
         operation(post.clone(), "/mcp", "mcp.add", "Add an MCP server.", add),
@@ -29,7 +32,10 @@ pub fn operations() -> Vec<Operation> {
         named(operation(post.clone(), authenticate, "mcp.auth.authenticate", "Sign in.", auth_authenticate))
             .error(400, NO_OAUTH),
         named(operation(post.clone(), "/mcp/{name}/connect", "mcp.connect", "Connect to one.", connect)),
-        named(operation(post, "/mcp/{name}/disconnect", "mcp.disconnect", "Disconnect from one.", disconnect)),
+        named(operation(post.clone(), "/mcp/{name}/disconnect", "mcp.disconnect", "Disconnect from one.", disconnect)),
+        operation(post, of_session, "trefoil.session.mcp", bring, self::bring)
+            .not_found()
+            .error(409, &["ConflictError"]),
         operation(Method::GET, resource, "experimental.resource.list", "What MCP servers have to read.", resources),
     ]
 }
@@ -49,6 +55,11 @@ struct Add {
 async fn add(call: Call<Nothing, Nothing, JsonBody<Add>>) -> Result<Raw<IndexMap<String, McpStatus>>, Error> {
     let (engine, scope, JsonBody(Add { name, config })) = (call.state.engine.clone(), call.scope, call.body);
     patient(async move { engine.mcp_add(&scope, &name, config).await }).await
+}
+
+async fn bring(call: Call<SessionPath, Nothing, JsonBody<IndexMap<String, McpConfig>>>) -> Result<NoContent, Error> {
+    call.state.engine.session_servers(&call.scope, &call.path.session.0, call.body.0).await?;
+    Ok(NoContent)
 }
 
 /// A server in the path.

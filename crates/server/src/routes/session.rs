@@ -141,6 +141,8 @@ struct Update {
     metadata: Option<JsonMap>,
     permission: Option<Ruleset>,
     time: Option<UpdateTime>,
+    agent: Option<String>,
+    model: Option<SessionModel>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -151,8 +153,9 @@ struct UpdateTime {
 
 async fn update(call: Call<SessionPath, Nothing, JsonBody<Update>>) -> Result<Data<Session>, Error> {
     let JsonBody(body) = call.body;
-    let archived = body.time.and_then(|time| time.archived).map(|at| Some(at as Timestamp));
-    let change = UpdateSession { title: body.title, metadata: body.metadata, permission: body.permission, archived };
+    let archived = body.time.as_ref().and_then(|time| time.archived).map(|at| Some(at as Timestamp));
+    let Update { title, metadata, permission, agent, model, .. } = body;
+    let change = UpdateSession { title, metadata, permission, archived, agent, model };
     Ok(Data(call.state.engine.update_session(&call.scope, &call.path.session.0, change).await?))
 }
 
