@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Desk;
 use exec::{Exec, ExecError};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -95,6 +96,8 @@ pub struct Options {
     pub version: String,
     /// How long it may take for an answer, other than to a prompt.
     pub patience: Duration,
+    /// Who decides about files and commands, and has the files; without one they are given, from the disk.
+    pub desk: Option<Arc<dyn Desk>>,
 }
 
 /// A session that is open at the agent.
@@ -124,7 +127,7 @@ impl Client {
         let stop = CancellationToken::new();
         let terminals = Arc::new(Terminals::new(options.exec, options.root.clone()));
         let (sender, events) = events::channel();
-        let server = Arc::new(Server::new(sender.clone(), options.root, terminals.clone()));
+        let server = Arc::new(Server::new(sender.clone(), options.root, terminals.clone(), options.desk));
         let source = Paced::new(source, sender);
         let (other, end) = (peer.clone(), stop.clone());
         let running = tokio::spawn(async move { rpc::run(source, sink, other, server, end).await });
@@ -172,6 +175,18 @@ impl Client {
         } else {
             return Err(ClientError::Unable("open sessions again"));
         };
+        self.reopen(method, id, directory).await
+    }
+
+    /// Opens a session that was there before, to go on with it: without the conversation, if the agent can do that.
+    pub async fn resume_session(&self, id: &str, directory: &Path, agent: &Value) -> Result<Session, ClientError> {
+        match agent["agentCapabilities"]["sessionCapabilities"]["resume"].is_object() {
+            true => self.reopen("session/resume", id, directory).await,
+            false => self.open_session(id, directory, agent).await,
+        }
+    }
+
+    async fn reopen(&self, method: &'static str, id: &str, directory: &Path) -> Result<Session, ClientError> {
         let params = json!({"sessionId": id, "cwd": directory, "mcpServers": []});
         let answer = self.ask(method, params, self.waits).await?;
         Ok(Session { id: id.to_owned(), choices: Choices::of(&answer) })
@@ -211,8 +226,28 @@ impl Client {
     /// Sends a text; gives the agent's answer when the turn has ended. It takes as long as it takes: who waits reads the
     /// events meanwhile, and decides how much silence is too much.
     pub async fn prompt(&self, session: &str, text: &str) -> Result<Value, ClientError> {
-        let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
+        self.prompt_blocks(session, &[json!({"type": "text", "text": text})]).await
+    }
+
+    /// The same with any blocks.
+    pub async fn prompt_blocks(&self, session: &str, blocks: &[Value]) -> Result<Value, ClientError> {
+        let params = json!({ "sessionId": session, "prompt": blocks });
         self.ask("session/prompt", params, Waits::Forever).await
+    }
+
+    /// Puts a message into the turn that runs; only for agents that [can](Self::can_steer).
+    pub async fn steer(&self, session: &str, blocks: &[Value]) -> Result<Value, ClientError> {
+        self.ask("_session/steering", json!({ "sessionId": session, "prompt": blocks }), self.waits).await
+    }
+
+    /// Whether an agent takes messages while a turn runs, as its handshake says.
+    pub fn can_steer(agent: &Value) -> bool {
+        [&agent["agentCapabilities"]["_meta"], &agent["_meta"]].iter().any(|meta| meta["steering"]["supported"] == true)
+    }
+
+    /// What a command of the agent printed, also when it was released not long ago.
+    pub fn terminal_text(&self, id: &str) -> Option<String> {
+        self.terminals.text(id)
     }
 
     /// Asks the agent to end the turn; its prompt is still answered.

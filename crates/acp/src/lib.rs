@@ -17,6 +17,7 @@ mod mcp;
 mod open;
 mod patch;
 pub mod rpc;
+mod runner;
 mod size;
 mod time;
 mod tool;
@@ -29,6 +30,7 @@ use api::{Environment, Host, SessionId};
 use tokio_util::sync::CancellationToken;
 
 use rpc::{Sink, Source};
+pub use runner::Runner;
 
 /// What an agent is made of.
 pub struct Options {

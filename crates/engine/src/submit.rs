@@ -53,7 +53,9 @@ impl Inner {
             step::put_part(&mut batch, part);
         }
         batch.change_session(id, |session| session.time.updated = api::now());
-        models::remember(&mut batch, &accepted.message.model);
+        if instance.remote(&accepted.message.agent).is_none() {
+            models::remember(&mut batch, &accepted.message.model);
+        }
         if !no_reply {
             self.traces.keep(&message, traceparent.as_deref());
             batch.enqueue(id, &message);

@@ -81,7 +81,8 @@ pub fn open(project: &TempProject) -> Engine {
     let scripts = [("demo".to_owned(), Arc::new(script))].into_iter().collect();
     let llm = llm::Llm::new("trefoil/test");
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
-    Engine::open(Options { store, llm, exec, inputs, scripts, question_tool: true, careful: false, version }).unwrap()
+    let (question_tool, careful, runners) = (true, false, Default::default());
+    Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version }).unwrap()
 }
 
 pub fn prompt(text: &str) -> PromptInput {
