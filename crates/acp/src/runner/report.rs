@@ -174,7 +174,8 @@ impl Report {
     /// The call that waits for a subagent with this title, if it is not known whom it waits for.
     fn waiting(&self, title: &str) -> Option<String> {
         let taken = |id: &String| self.children.values().any(|child| child.call == *id);
-        let waits = |call: &RunnerCall| call.tool == "task" && call.state == RunnerCallState::Running;
+        let done = |call: &RunnerCall| matches!(call.state, RunnerCallState::Completed | RunnerCallState::Failed);
+        let waits = |call: &RunnerCall| call.tool == "task" && !done(call);
         let mut free = self.calls.values().filter(|call| waits(call) && !taken(&call.id));
         let described = |call: &&RunnerCall| {
             let text = call.input.get("description").and_then(Value::as_str).unwrap_or_default();
