@@ -10,5 +10,6 @@ mod generator;
 mod refused;
 mod rig;
 mod run;
+mod runner;
 mod sdk;
 mod terminal;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
+mod crash;
 mod hostile;
 mod lab;
 mod own;

@@ -97,21 +97,13 @@ async fn the_same_task_goes_on_in_the_same_session_of_the_agent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_ends_it_with_all_that_it_started() {
     let lab = Lab::new(json!({}));
-    let mut events = lab.recorder().await;
+    assert!(lab.project.command("mkfifo").arg("pid").status().unwrap().success());
     let session = lab.session().await;
     lab.begin(&session, &script(json!([{"tools": [bash("echo $$ > pid; exec sleep 300")]}]))).await;
-    let running = |body: &api::EventBody| {
-        matches!(body, api::EventBody::PartUpdated { part, .. }
-            if part.as_tool().is_some_and(|tool| tool.tool == "bash" && tool.state.status() == "running"))
-    };
-    events.wait_for(running).await;
     let pid = lab.project.path().join("pid");
-    while !std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) {
-        tokio::task::yield_now().await;
-    }
+    let pid = tokio::task::spawn_blocking(move || std::fs::read_to_string(pid).unwrap()).await.unwrap();
     let child = lab.child(&session).await;
     lab.engine.cancel(&lab.scope, &session).await.unwrap();
-    let pid = lab.project.read("pid");
     assert!(!std::path::Path::new("/proc").join(pid.trim()).exists(), "its command is gone when cancel returns");
     let tree = lab.engine.tree(&lab.scope, &session).await.unwrap();
     let node = tree.sessions.iter().find(|node| node.session_id == child.id).unwrap();
