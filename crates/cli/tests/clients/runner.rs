@@ -70,7 +70,8 @@ async fn opencode_works_for_a_session_of_ours() {
     let said: String = parts(messages, "text").iter().filter_map(|part| part["text"].as_str()).collect();
     assert!(said.starts_with("Writing. ") && said.ends_with("All done."), "{said}");
     let tools = parts(messages, "tool");
-    let states: Vec<_> = tools.iter().map(|part| (part["tool"].as_str().unwrap(), part["state"]["status"].as_str().unwrap())).collect();
+    let states: Vec<_> =
+        tools.iter().map(|part| (part["tool"].as_str().unwrap(), part["state"]["status"].as_str().unwrap())).collect();
     assert_eq!(states, [("write", "completed"), ("task", "completed")], "{tools:#?}");
     assert!(tools[1]["state"]["output"].as_str().unwrap().contains("Seen."), "{tools:#?}");
 }

@@ -4,7 +4,7 @@ use api::{Host, TreeState};
 use serde_json::{Value, json};
 use testkit::{Recorder, WAIT};
 
-use crate::lab::{Lab, bash, error, open, own, output, script, shell, text};
+use crate::lab::{Lab, bash, error, open, output, own, script, shell, text};
 
 /// A command that tells its process id through the pipe `pid`, and stays.
 const STAYS: &str = "echo $$ > pid; exec sleep 300";
@@ -80,7 +80,11 @@ async fn an_agent_that_cannot_go_on_is_interrupted_and_asked_nothing_twice() {
     let (lab, session, _) = killed(Lab::with(json!({}), |_| shell(answers)), "go").await;
     recovered(&lab, &session).await;
     let task = lab.tools(&session).await.remove(0);
-    assert!(error(&task).contains("interrupted") && error(&task).contains("cannot open sessions again"), "{}", error(&task));
+    assert!(
+        error(&task).contains("interrupted") && error(&task).contains("cannot open sessions again"),
+        "{}",
+        error(&task)
+    );
     assert_eq!(lab.project.read("starts").lines().count(), 2);
     assert_eq!(lab.project.read("prompts").lines().count(), 1, "no second session was opened");
     let child = lab.child(&session).await;

@@ -6,7 +6,9 @@ use crate::lab::{Lab, error, shell};
 
 /// Answers the handshake and opens a session, then does that.
 fn after_the_handshake(then: &str) -> Value {
-    let answer = |id: u32, result: Value| format!("read line; echo '{}'\n", json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    let answer = |id: u32, result: Value| {
+        format!("read line; echo '{}'\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
+    };
     let initialize = answer(0, json!({"protocolVersion": 1, "agentCapabilities": {}}));
     let session = answer(1, json!({"sessionId": "s"}));
     shell(&format!("{initialize}{session}read prompt\n{then}"))
@@ -96,7 +98,9 @@ async fn it_reaches_out_of_its_folder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_does_not_stop() {
-    let lab = Lab::with(json!({}), |_| after_the_handshake(&format!("echo '{}'; trap '' TERM; while :; do sleep 300; done", chunk("Begun"))));
+    let lab = Lab::with(json!({}), |_| {
+        after_the_handshake(&format!("echo '{}'; trap '' TERM; while :; do sleep 300; done", chunk("Begun")))
+    });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
     lab.begin(&session, "go").await;

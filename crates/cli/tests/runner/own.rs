@@ -56,7 +56,10 @@ async fn its_permissions_are_judged_by_our_rules_then_by_a_human() {
     lab.begin(&session, &script(steps)).await;
     let ask = asked(&mut events).await;
     let child = lab.child(&session).await;
-    assert_eq!((&ask.session_id, ask.permission.as_str(), &ask.patterns[..]), (&child.id, "bash", &["touch asked.txt".to_owned()][..]));
+    assert_eq!(
+        (&ask.session_id, ask.permission.as_str(), &ask.patterns[..]),
+        (&child.id, "bash", &["touch asked.txt".to_owned()][..])
+    );
     assert_eq!(ask.metadata["subagent"]["rootID"], session.as_str());
     assert!(lab.project.path().join("free.txt").exists() && !lab.project.path().join("asked.txt").exists());
     let tree = lab.engine.tree(&lab.scope, &session).await.unwrap();
@@ -156,7 +159,10 @@ async fn its_own_subagents_are_seen_in_their_call() {
     assert_eq!(tools.iter().filter(|tool| tool.tool == "task").count(), 1, "{tools:#?}");
     let ToolState::Completed(done) = &task.state else { panic!("{task:#?}") };
     let summary = done.metadata["summary"].as_array().unwrap();
-    assert!(summary.iter().any(|entry| entry["tool"] == "bash" && entry["state"]["status"] == "completed"), "{done:#?}");
+    assert!(
+        summary.iter().any(|entry| entry["tool"] == "bash" && entry["state"]["status"] == "completed"),
+        "{done:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
