@@ -1,5 +1,7 @@
 //! Agents whose work somebody else does, as the engine sees them: through the seam alone.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use std::collections::HashMap;
