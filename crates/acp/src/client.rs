@@ -17,7 +17,7 @@ use api::Desk;
 use exec::{Exec, ExecError};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use choices::{Choice, Choices};
 pub use events::{Answer, Event, Events, Permission};
@@ -118,6 +118,9 @@ pub struct Client {
     stop: CancellationToken,
     running: JoinHandle<()>,
     terminals: Arc<Terminals>,
+    server: Arc<Server>,
+    /// Whoever forgets to hang up has hung up, too.
+    _leave: DropGuard,
 }
 
 impl Client {
@@ -125,14 +128,14 @@ impl Client {
     pub fn connect(source: impl Source + 'static, sink: impl Sink + 'static, options: Options) -> (Self, Events) {
         let peer = Peer::default();
         let stop = CancellationToken::new();
-        let terminals = Arc::new(Terminals::new(options.exec, options.root.clone()));
+        let terminals = Arc::new(Terminals::new(options.exec, options.root.clone(), stop.clone()));
         let (sender, events) = events::channel();
         let server = Arc::new(Server::new(sender.clone(), options.root, terminals.clone(), options.desk));
         let source = Paced::new(source, sender);
-        let (other, end) = (peer.clone(), stop.clone());
-        let running = tokio::spawn(async move { rpc::run(source, sink, other, server, end).await });
-        let waits = Waits::For(options.patience);
-        (Self { peer, version: options.version, waits, stop, running, terminals }, events)
+        let (other, end, handler) = (peer.clone(), stop.clone(), server.clone());
+        let running = tokio::spawn(async move { rpc::run(source, sink, other, handler, end).await });
+        let (waits, leave) = (Waits::For(options.patience), stop.clone().drop_guard());
+        (Self { peer, version: options.version, waits, stop, running, terminals, server, _leave: leave }, events)
     }
 
     async fn ask(&self, method: &'static str, params: Value, waits: Waits) -> Result<Value, ClientError> {
@@ -243,6 +246,11 @@ impl Client {
     /// Whether an agent takes messages while a turn runs, as its handshake says.
     pub fn can_steer(agent: &Value) -> bool {
         [&agent["agentCapabilities"]["_meta"], &agent["_meta"]].iter().any(|meta| meta["steering"]["supported"] == true)
+    }
+
+    /// Whether something is done for the agent at the moment: a command runs, or a file waits for a permission.
+    pub fn is_served(&self) -> bool {
+        self.server.is_busy() || self.terminals.is_running()
     }
 
     /// What a command of the agent printed, also when it was released not long ago.

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use api::{Desk, PromptPart, RunnerAnswer, RunnerCall, RunnerCallState, RunnerEnd, RunnerError, RunnerJob, RunnerNews};
 use exec::{Exec, Spec};
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -234,10 +236,11 @@ impl Talk {
     /// Sends the prompt, and tells, asks and steers until the turn has ended.
     async fn turn(&mut self, session: &str, blocks: &[Value], agent: &Value) -> Result<Value, Failure> {
         let Self { client, events, silence, work } = self;
-        let desk = work.desk.clone();
+        let (client, desk) = (&*client, work.desk.clone());
         let mut answer = std::pin::pin!(client.prompt_blocks(session, blocks));
         let mut steered = std::pin::pin!(desk.steered());
         let mut steers = Client::can_steer(agent);
+        let mut steering = FuturesUnordered::new();
         let mut stopping = false;
         let mut limit = Instant::now() + *silence;
         loop {
@@ -246,7 +249,7 @@ impl Talk {
                 () = desk.stopped(), if !stopping => {
                     stopping = true;
                     limit = Instant::now() + STOP_WAIT;
-                    client.cancel(session).await;
+                    cancel(client, session).await;
                 }
                 Some(event) = events.next() => {
                     if !stopping {
@@ -263,23 +266,25 @@ impl Talk {
                         work.tell(news).await?;
                     }
                 }
-                steer = &mut steered, if steers && !stopping => {
-                    match client.steer(session, &self::blocks(&steer.parts, agent)).await {
-                        Ok(_) => work.tell(RunnerNews::Steered(steer.id)).await?,
-                        Err(error) => {
-                            tracing::info!(%error, "the agent takes no messages now; it gets them later");
-                            steers = false;
-                        }
-                    }
+                steer = &mut steered, if steers && steering.is_empty() && !stopping => {
+                    let blocks = self::blocks(&steer.parts, agent);
+                    steering.push(async move { (steer.id, client.steer(session, &blocks).await) });
                     steered.set(desk.steered());
                 }
+                Some((id, taken)) = steering.next() => match taken {
+                    Ok(_) => work.tell(RunnerNews::Steered(id)).await?,
+                    Err(error) => {
+                        tracing::info!(%error, "the agent takes no messages now; it gets them later");
+                        steers = false;
+                    }
+                },
                 () = tokio::time::sleep_until(limit) => match stopping {
                     true => return Err(Failure::Deaf),
-                    // A human thinks.
-                    false if !work.asks.is_empty() => limit = Instant::now() + *silence,
+                    // A human thinks, or a command runs.
+                    false if !work.asks.is_empty() || client.is_served() => limit = Instant::now() + *silence,
                     false => {
                         let seconds = silence.as_secs();
-                        client.cancel(session).await;
+                        cancel(client, session).await;
                         return Err(Failure::Agent(format!("it said nothing for {seconds} s (\"silence\" gives it more)")));
                     }
                 },
@@ -301,8 +306,8 @@ impl Talk {
             _ => String::new(),
         };
         let ended = match &result {
+            Ok(RunnerEnd::Stopped) | Err(_) => running.kill().await,
             Ok(_) => running.end().await,
-            Err(_) => running.kill().await,
         };
         if let Err(error) = ended {
             tracing::warn!(%error, "the agent did not end well");
@@ -362,7 +367,12 @@ impl Work {
             let answer = tokio::select! {
                 biased;
                 () = desk.stopped() => RunnerAnswer::Stopped,
-                () = permission.withdrawn() => RunnerAnswer::Stopped,
+                () = permission.withdrawn() => {
+                    if let Err(error) = desk.tell(RunnerNews::Withdrawn(call.id.clone())).await {
+                        tracing::debug!(%error, "a question is left open");
+                    }
+                    RunnerAnswer::Stopped
+                }
                 answer = desk.ask(call.clone()) => answer,
             };
             reply(permission, &answer);
@@ -375,6 +385,13 @@ impl Work {
             of_child.then(|| RunnerNews::Call(RunnerCall { state, output, ..call }))
         });
         Ok(())
+    }
+}
+
+/// Asks the agent to end its turn. One that does not even read is ended later.
+async fn cancel(client: &Client, session: &str) {
+    if tokio::time::timeout(STOP_WAIT, client.cancel(session)).await.is_err() {
+        tracing::debug!("the agent does not read what it is told");
     }
 }
 

@@ -61,6 +61,8 @@ pub enum RunnerNews {
     Reasoning(String),
     /// A call appeared or changed; everything that is known of it.
     Call(RunnerCall),
+    /// It does not want to know any more whether that call may be done.
+    Withdrawn(String),
     /// Its plan, whole.
     Todos(Vec<Todo>),
     /// What was used so far for this job, and what shall be kept from now on.

@@ -26,11 +26,11 @@ use desk::Desk;
 use page::Book;
 
 /// Where it is kept, by session, what runners want back and what they were given.
-const REMOTE: &str = "remote";
+pub(crate) const REMOTE: &str = "remote";
 /// How often budgets are looked at while somebody else works: time passes, and others spend too.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a runner may take to end its work once it is told to. It has bounds of its own that are shorter.
-const STOP_WAIT: Duration = Duration::from_secs(20);
+const STOP_WAIT: Duration = Duration::from_secs(8);
 /// Marks calls that were not ours: nobody runs them again. Other programs have the word too.
 const ELSEWHERE: &str = "providerExecuted";
 
@@ -89,7 +89,7 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
         step::fail(turn, conversation, user, MessageError::unknown(text)).await?;
         return Ok(Next::Stop);
     };
-    forget_asks(turn).await?;
+    forget_asks(turn, None).await?;
     let mut known = Known::load(turn.store(), turn)?;
     known.handed.retain(|id| conversation.pending.contains(id));
     let new: Vec<MessageId> = conversation.pending.iter().filter(|id| !known.handed.contains(id)).cloned().collect();
@@ -171,10 +171,11 @@ async fn work(
     }
 }
 
-/// Questions of work that a crash cut off: nobody waits for their answers.
-async fn forget_asks(turn: &Turn) -> Result<(), StoreError> {
+/// Questions whose answers nobody waits for: those of a call, or of work that a crash cut off.
+async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
     let filter = AskFilter { session: Some(turn.session_id.clone()), ..AskFilter::default() };
-    let open = turn.store().permissions(&filter)?;
+    let mut open = turn.store().permissions(&filter)?;
+    open.retain(|ask| call.is_none_or(|call| ask.tool.as_ref().is_some_and(|tool| tool.call_id == call)));
     if open.is_empty() {
         return Ok(());
     }

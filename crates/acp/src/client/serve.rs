@@ -1,6 +1,7 @@
 //! What an agent asks of its client.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::Desk;
 use futures::future::BoxFuture;
@@ -18,11 +19,18 @@ pub(super) struct Server {
     root: Root,
     terminals: Arc<Terminals>,
     desk: Option<Arc<dyn Desk>>,
+    /// How many requests are being answered.
+    busy: AtomicUsize,
 }
 
 impl Server {
     pub fn new(heard: mpsc::Sender<Heard>, root: Root, terminals: Arc<Terminals>, desk: Option<Arc<dyn Desk>>) -> Self {
-        Self { heard, root, terminals, desk }
+        Self { heard, root, terminals, desk, busy: AtomicUsize::new(0) }
+    }
+
+    /// Whether a request of the agent is being answered.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
     }
 
     /// Hands on what was heard; there is room, because nothing is read before there is.
@@ -34,6 +42,7 @@ impl Server {
 
     async fn answer(self: Arc<Self>, request: Request) {
         let params = &request.params;
+        self.busy.fetch_add(1, Ordering::Relaxed);
         let result = match request.method.as_str() {
             "fs/read_text_file" => match &self.desk {
                 Some(desk) => self.read(desk.as_ref(), params).await,
@@ -56,6 +65,7 @@ impl Server {
             "terminal/release" => self.terminals.release(params),
             other => Err(Error::method_not_found(other)),
         };
+        self.busy.fetch_sub(1, Ordering::Relaxed);
         request.reply(result);
     }
 

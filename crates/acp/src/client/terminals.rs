@@ -39,6 +39,8 @@ pub(super) struct Terminals {
     released: Mutex<VecDeque<(String, Arc<Terminal>)>>,
     next: AtomicU64,
     tasks: TaskTracker,
+    /// Ends them all.
+    stop: CancellationToken,
 }
 
 struct Terminal {
@@ -73,8 +75,9 @@ impl Kept {
 }
 
 impl Terminals {
-    pub fn new(exec: Exec, root: Root) -> Self {
+    pub fn new(exec: Exec, root: Root, stop: CancellationToken) -> Self {
         Self {
+            stop,
             exec,
             root,
             open: Mutex::default(),
@@ -92,7 +95,7 @@ impl Terminals {
         let terminal = Arc::new(Terminal {
             output: Mutex::new(Kept { text: String::new(), limit, truncated: false }),
             end: watch::Sender::new(None),
-            kill: CancellationToken::new(),
+            kill: self.stop.child_token(),
         });
         let id = format!("term_{}", self.next.fetch_add(1, Ordering::Relaxed));
         {
@@ -183,6 +186,11 @@ impl Terminals {
         Ok(json!({}))
     }
 
+    /// Whether a command runs.
+    pub fn is_running(&self) -> bool {
+        lock(&self.open).values().any(|terminal| terminal.end.borrow().is_none())
+    }
+
     /// What a terminal shows, or showed when it was released.
     pub fn text(&self, id: &str) -> Option<String> {
         let open = lock(&self.open).get(id).cloned();
@@ -208,9 +216,8 @@ impl Terminals {
 
     /// Ends them all.
     pub async fn close(&self) {
-        for (_, terminal) in lock(&self.open).drain() {
-            terminal.kill.cancel();
-        }
+        self.stop.cancel();
+        lock(&self.open).clear();
         self.tasks.close();
         if tokio::time::timeout(LEAVE, self.tasks.wait()).await.is_err() {
             tracing::warn!("a command of the agent does not end");
@@ -258,7 +265,7 @@ mod tests {
     fn terminals() -> (tempfile::TempDir, Terminals) {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::new(folder.path()).unwrap();
-        (folder, Terminals::new(Exec::direct(), root))
+        (folder, Terminals::new(Exec::direct(), root, CancellationToken::new()))
     }
 
     #[tokio::test]

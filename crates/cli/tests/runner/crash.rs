@@ -46,7 +46,13 @@ async fn killed(lab: Lab, prompt: &str) -> (Lab, api::SessionId, String) {
 
 async fn recovered(lab: &Lab, session: &api::SessionId) {
     let mut events = Recorder::new(std::sync::Arc::new(lab.engine.clone())).await;
-    lab.engine.recover(None).await.unwrap();
+    // Whoever was killed is dead only once nothing of it is left.
+    let begun = async {
+        while lab.engine.recover(None).await.unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WAIT, begun).await.unwrap();
     events.wait_idle(session).await;
 }
 

@@ -1,8 +1,11 @@
 //! Agents that mean no good.
 
+use api::{EventBody, PermissionReplyKind};
 use serde_json::{Value, json};
 
-use crate::lab::{Lab, error, shell};
+use crate::lab::{Lab, asked, error, output, shell};
+
+const END: &str = r#"echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'; read -r line"#;
 
 /// Answers the handshake and opens a session, then does that.
 fn after_the_handshake(then: &str) -> Value {
@@ -110,4 +113,48 @@ async fn it_does_not_stop() {
     let answer = lab.messages(&child.id).await.pop().unwrap();
     let error = answer.info.as_assistant().unwrap().error.clone();
     assert!(matches!(error, Some(api::MessageError::MessageAbortedError(_))), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_asks_and_does_not_want_to_know() {
+    let ask = json!({"jsonrpc": "2.0", "id": 9, "method": "session/request_permission", "params": {"sessionId": "s",
+        "toolCall": {"toolCallId": "1", "kind": "execute", "title": "Run it", "rawInput": {"command": "true"}},
+        "options": [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]}});
+    let withdraw = json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 9}});
+    let then = format!("echo '{ask}'; read go < go; echo '{withdraw}'; read -r answer; {END}");
+    let lab = Lab::with(json!({"permission": {"bash": "ask"}}), |_| after_the_handshake(&then));
+    assert!(lab.project.command("mkfifo").arg("go").status().unwrap().success());
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    lab.begin(&session, "go").await;
+    let ask = asked(&mut events).await;
+    assert_eq!(ask.patterns, ["true"]);
+    lab.project.write("go", "now\n");
+    events
+        .wait_for(|body| matches!(body, EventBody::PermissionReplied { request_id, .. } if *request_id == ask.id))
+        .await;
+    events.wait_idle(&session).await;
+    let task = lab.tools(&session).await.remove(0);
+    assert!(output(&task).contains("ended without an answer"), "{}", output(&task));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_writes_without_a_call_and_is_asked_about() {
+    let lab = Lab::with(json!({"permission": {"edit": "ask"}}), |project| {
+        let path = project.path().join("made.txt");
+        let write = json!({"jsonrpc": "2.0", "id": 9, "method": "fs/write_text_file",
+            "params": {"sessionId": "s", "path": path, "content": "made"}});
+        after_the_handshake(&format!("echo '{write}'; read -r answer; {END}"))
+    });
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    lab.begin(&session, "go").await;
+    let ask = asked(&mut events).await;
+    assert_eq!((ask.permission.as_str(), &ask.patterns[..]), ("edit", &["made.txt".to_owned()][..]));
+    assert!(!lab.project.path().join("made.txt").exists());
+    lab.answer(&ask, PermissionReplyKind::Once).await;
+    events.wait_idle(&session).await;
+    assert_eq!(lab.project.read("made.txt"), "made");
+    let calls = lab.tools(&lab.child(&session).await.id).await;
+    assert_eq!((calls[0].tool.as_str(), calls[0].state.status()), ("write", "completed"));
 }

@@ -124,6 +124,7 @@ impl Desk {
             RunnerNews::Text(text) => return Ok(book.write(turn, &text, false).await?),
             RunnerNews::Reasoning(text) => return Ok(book.write(turn, &text, true).await?),
             RunnerNews::Call(call) => return Ok(book.call(turn, &call).await?.map(drop)),
+            RunnerNews::Withdrawn(id) => super::forget_asks(turn, Some(&id)).await?,
             RunnerNews::Todos(todos) => {
                 let mut batch = turn.batch();
                 batch.todos(&turn.session_id, &todos);
