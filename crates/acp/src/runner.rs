@@ -29,6 +29,8 @@ use report::Report;
 const START: Duration = Duration::from_secs(60);
 /// How long it may say nothing while it works, unless the configuration says otherwise.
 const SILENCE: Duration = Duration::from_secs(30 * 60);
+/// No wait is longer, whatever the configuration says.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a cancelled turn may take to stop.
 const STOP_WAIT: Duration = Duration::from_millis(1500);
 /// Some agents send the last updates behind the answer: how long a silence says that nothing more comes.
@@ -84,7 +86,8 @@ impl Runner {
         };
         let unusable = |error| RunnerError(format!("Cannot work in {}: {error}", job.directory.display()));
         let root = Root::new(&job.directory).map_err(unusable)?;
-        let start = settings.start.map_or(START, Duration::from_secs);
+        let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs).min(LONGEST);
+        let (start, silence) = (seconds(settings.start, START), seconds(settings.silence, SILENCE));
         let spec = Spec {
             program: program.into(),
             args: args.iter().map(OsString::from).collect(),
@@ -105,7 +108,6 @@ impl Runner {
         let (client, events, running) =
             started.map_err(|error| RunnerError(format!("The agent {program} did not start: {error}")))?;
         let kept = job.kept.clone().and_then(|kept| serde_json::from_value(kept).ok());
-        let silence = settings.silence.map_or(SILENCE, Duration::from_secs);
         let work = Work { desk, report: Report::default(), kept, asks: JoinSet::new() };
         let mut talk = Talk { client, events, silence, work };
         let result = talk.hold(&job, &settings, start).await;
