@@ -44,11 +44,15 @@ const MAX_COMPLAINT: usize = 1_000;
 const GO_ON: &str = "The connection to you broke off while you worked on the last message. See what is done already, do \
                      not do it twice, and go on from there. End with the answer to that message.";
 
+/// The most agents that may have started each other, one below the other: one that starts itself comes to an end.
+const MAX_DEPTH: u32 = 8;
+
 /// Runs agents of others. Cheap to clone.
 #[derive(Clone)]
 pub struct Runner {
     exec: Exec,
     version: String,
+    depth: u32,
 }
 
 /// What the configuration says.
@@ -73,9 +77,12 @@ struct Kept {
 }
 
 impl Runner {
-    /// One that starts programs with this, and tells them this version.
-    pub fn new(exec: Exec, version: &str) -> Self {
-        Self { exec, version: version.to_owned() }
+    /// The variable by which an agent knows how many agents are above it.
+    pub const DEPTH: &str = "ACP_AGENT_DEPTH";
+
+    /// One that starts programs with this, tells them this version, and has so many agents above it.
+    pub fn new(exec: Exec, version: &str, depth: u32) -> Self {
+        Self { exec, version: version.to_owned(), depth }
     }
 
     async fn work(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> Result<RunnerEnd, RunnerError> {
@@ -84,15 +91,22 @@ impl Runner {
         let Some((program, args)) = settings.command.split_first() else {
             return Err(RunnerError("The agent has no command in its configuration".to_owned()));
         };
+        if self.depth >= MAX_DEPTH {
+            let text = format!("{MAX_DEPTH} agents have started each other already, so {program} is not started, too");
+            return Err(RunnerError(text));
+        }
         let unusable = |error| RunnerError(format!("Cannot work in {}: {error}", job.directory.display()));
         let root = Root::new(&job.directory).map_err(unusable)?;
         let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs).min(LONGEST);
         let (start, silence) = (seconds(settings.start, START), seconds(settings.silence, SILENCE));
+        let mut env: Vec<(OsString, OsString)> =
+            settings.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        env.push((Self::DEPTH.into(), (self.depth + 1).to_string().into()));
         let spec = Spec {
             program: program.into(),
             args: args.iter().map(OsString::from).collect(),
             cwd: root.path().to_owned(),
-            env: settings.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            env,
             timeout: None,
             keep_bytes: 0,
             spill: None,

@@ -158,3 +158,18 @@ async fn it_writes_without_a_call_and_is_asked_about() {
     let calls = lab.tools(&lab.child(&session).await.id).await;
     assert_eq!((calls[0].tool.as_str(), calls[0].state.status()), ("write", "completed"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_starts_itself() {
+    let said = failure(shell("echo \"below $ACP_AGENT_DEPTH\" >&2; exit 3")).await;
+    assert!(said.contains("it wrote: below 1"), "{said}");
+    let lab = Lab::with(json!({}), |_| shell("touch started; exit 3"));
+    let call = json!({"description": "Do it", "prompt": "go", "subagent_type": "other"});
+    let steps = json!({"default": [{"tools": [["task", call]]}, {"text": "told"}]});
+    let script = lab.project.write_home("script.json", steps.to_string());
+    let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+    command.env("ACP_AGENT_DEPTH", "8").args(["run", "--script"]).arg(script).arg("go");
+    let ran = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(!lab.project.path().join("started").exists(), "{ran:?}");
+}

@@ -103,7 +103,7 @@ pub fn open(project: &TempProject) -> Engine {
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };
     let scripts = [("demo".to_owned(), Arc::new(llm::Script::demo()))].into_iter().collect();
     let exec = exec::Exec::supervised(PathBuf::from(env!("CARGO_BIN_EXE_trefoil")), None);
-    let runner: Arc<dyn api::Runner> = Arc::new(acp::Runner::new(exec.clone(), "0.0.0"));
+    let runner: Arc<dyn api::Runner> = Arc::new(acp::Runner::new(exec.clone(), "0.0.0", 0));
     let options = Options {
         store,
         llm: llm::Llm::new("trefoil/test"),
