@@ -112,3 +112,43 @@ async fn a_shutdown_ends_the_agent_and_the_next_start_goes_on() {
     let task = lab.tools(&session).await.remove(0);
     assert!(output(&task).contains("</task_result>"), "{}", output(&task));
 }
+
+/// Kills the program right after its n-th commit, and has the next one go on.
+async fn killed_after(commits: u32) -> bool {
+    let lab = Lab::new(json!({}));
+    lab.engine.shutdown().await;
+    let work = script(json!([{"tools": [bash("echo once >> log")]}, {"text": "Done."}]));
+    let call = json!({"description": "Do it", "prompt": work, "subagent_type": "other"});
+    let steps = json!({"default": [{"tools": [["task", call]]}, {"text": "told"}]});
+    let path = lab.project.write_home("script.json", steps.to_string());
+    let run = |crash: Option<u32>, more: &str| {
+        let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+        command.args(["run", "--script"]).arg(&path).arg(more);
+        command.envs(crash.map(|commits| ("TREFOIL_CRASH_AFTER", commits.to_string())));
+        tokio::task::spawn_blocking(move || command.output().unwrap())
+    };
+    let whole = run(Some(commits), "go").await.unwrap().status.success();
+    let next = run(None, "-c").await.unwrap();
+    let said = String::from_utf8_lossy(&next.stderr).into_owned();
+    let done = std::fs::read_to_string(lab.project.path().join("log")).unwrap_or_default();
+    assert!(done.lines().count() <= 1, "after {commits} commits it was done twice: {said}");
+    let lab = Lab { engine: open(&lab.project), ..lab };
+    for session in lab.engine.sessions(&lab.scope, api::ListSessions::default()).await.unwrap() {
+        let tree = lab.engine.tree(&lab.scope, &session.id).await.unwrap();
+        assert!(tree.sessions.iter().all(|node| !node.state.is_live()), "after {commits} commits: {said}\n{tree:#?}");
+        let calls = lab.tools(&session.id).await;
+        assert!(calls.iter().all(|call| call.state.is_done()), "after {commits} commits: {said}\n{calls:#?}");
+    }
+    whole
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wherever_it_is_killed_nothing_is_done_twice_and_nothing_is_left_open() {
+    for commits in (2..200).step_by(3) {
+        if killed_after(commits).await {
+            assert!(commits > 20, "there were only {commits} commits");
+            return;
+        }
+    }
+    panic!("a task has fewer commits");
+}
