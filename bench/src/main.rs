@@ -93,6 +93,7 @@ impl Probe {
             scripts: [("demo".to_owned(), Arc::new(llm::Script::demo()))].into_iter().collect(),
             question_tool: false,
             careful: false,
+            runners: Default::default(),
             version: "0".to_owned(),
         })?;
         Ok(Self { engine, store, scope })

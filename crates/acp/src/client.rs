@@ -14,10 +14,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Desk;
 use exec::{Exec, ExecError};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use choices::{Choice, Choices};
 pub use events::{Answer, Event, Events, Permission};
@@ -97,6 +98,8 @@ pub struct Options {
     pub version: String,
     /// How long it may take for an answer, other than to a prompt.
     pub patience: Duration,
+    /// Who decides about files and commands, and has the files; without one they are given, from the disk.
+    pub desk: Option<Arc<dyn Desk>>,
 }
 
 /// A session that is open at the agent.
@@ -117,6 +120,9 @@ pub struct Client {
     stop: CancellationToken,
     running: JoinHandle<()>,
     terminals: Arc<Terminals>,
+    server: Arc<Server>,
+    /// Whoever forgets to hang up has hung up, too.
+    _leave: DropGuard,
 }
 
 impl Client {
@@ -124,14 +130,14 @@ impl Client {
     pub fn connect(source: impl Source + 'static, sink: impl Sink + 'static, options: Options) -> (Self, Events) {
         let peer = Peer::default();
         let stop = CancellationToken::new();
-        let terminals = Arc::new(Terminals::new(options.exec, options.root.clone()));
+        let terminals = Arc::new(Terminals::new(options.exec, options.root.clone(), stop.clone()));
         let (sender, events) = events::channel();
-        let server = Arc::new(Server::new(sender.clone(), options.root, terminals.clone()));
+        let server = Arc::new(Server::new(sender.clone(), options.root, terminals.clone(), options.desk));
         let source = Paced::new(source, sender);
-        let (other, end) = (peer.clone(), stop.clone());
-        let running = tokio::spawn(async move { rpc::run(source, sink, other, server, end).await });
-        let waits = Waits::For(options.patience);
-        (Self { peer, version: options.version, waits, stop, running, terminals }, events)
+        let (other, end, handler) = (peer.clone(), stop.clone(), server.clone());
+        let running = tokio::spawn(async move { rpc::run(source, sink, other, handler, end).await });
+        let (waits, leave) = (Waits::For(options.patience), stop.clone().drop_guard());
+        (Self { peer, version: options.version, waits, stop, running, terminals, server, _leave: leave }, events)
     }
 
     async fn ask(&self, method: &'static str, params: Value, waits: Waits) -> Result<Value, ClientError> {
@@ -140,19 +146,21 @@ impl Client {
 
     /// Tells who we are and what we can do; gives the agent's answer.
     pub async fn initialize(&self) -> Result<Value, ClientError> {
-        let params = json!({
+        let mut params = json!({
             "protocolVersion": 1,
             "clientInfo": {"name": "trefoil", "title": "Trefoil", "version": self.version},
             "clientCapabilities": {
                 "fs": {"readTextFile": true, "writeTextFile": true},
                 "terminal": true,
                 "subagents": {},
-                "elicitation": {"form": {}},
                 "session": {"notices": {}, "compaction": {}, "configOptions": {"boolean": {}}},
                 // OpenCode's own way to tell of subagents.
                 "_meta": {"opencode/child-session-updates": true},
             },
         });
+        if self.server.fills_in_forms() {
+            params["clientCapabilities"]["elicitation"] = json!({"form": {}});
+        }
         self.ask("initialize", params, self.waits).await
     }
 
@@ -175,6 +183,18 @@ impl Client {
         } else {
             return Err(ClientError::Unable("open sessions again"));
         };
+        self.reopen(method, id, directory).await
+    }
+
+    /// Opens a session that was there before, to go on with it: without the conversation, if the agent can do that.
+    pub async fn resume_session(&self, id: &str, directory: &Path, agent: &Value) -> Result<Session, ClientError> {
+        match agent["agentCapabilities"]["sessionCapabilities"]["resume"].is_object() {
+            true => self.reopen("session/resume", id, directory).await,
+            false => self.open_session(id, directory, agent).await,
+        }
+    }
+
+    async fn reopen(&self, method: &'static str, id: &str, directory: &Path) -> Result<Session, ClientError> {
         let params = json!({"sessionId": id, "cwd": directory, "mcpServers": []});
         let answer = self.ask(method, params, self.waits).await?;
         Ok(Session { id: id.to_owned(), choices: Choices::of(&answer) })
@@ -214,8 +234,33 @@ impl Client {
     /// Sends a text; gives the agent's answer when the turn has ended. It takes as long as it takes: who waits reads the
     /// events meanwhile, and decides how much silence is too much.
     pub async fn prompt(&self, session: &str, text: &str) -> Result<Value, ClientError> {
-        let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]});
+        self.prompt_blocks(session, &[json!({"type": "text", "text": text})]).await
+    }
+
+    /// The same with any blocks.
+    pub async fn prompt_blocks(&self, session: &str, blocks: &[Value]) -> Result<Value, ClientError> {
+        let params = json!({ "sessionId": session, "prompt": blocks });
         self.ask("session/prompt", params, Waits::Forever).await
+    }
+
+    /// Puts a message into the turn that runs; only for agents that [can](Self::can_steer).
+    pub async fn steer(&self, session: &str, blocks: &[Value]) -> Result<Value, ClientError> {
+        self.ask("_session/steering", json!({ "sessionId": session, "prompt": blocks }), self.waits).await
+    }
+
+    /// Whether an agent takes messages while a turn runs, as its handshake says.
+    pub fn can_steer(agent: &Value) -> bool {
+        [&agent["agentCapabilities"]["_meta"], &agent["_meta"]].iter().any(|meta| meta["steering"]["supported"] == true)
+    }
+
+    /// Whether something is done for the agent at the moment: a command runs, or a file waits for a permission.
+    pub fn is_served(&self) -> bool {
+        self.server.is_busy() || self.terminals.is_running()
+    }
+
+    /// What a command of the agent printed, also when it was released not long ago.
+    pub fn terminal_text(&self, id: &str) -> Option<String> {
+        self.terminals.text(id)
     }
 
     /// Asks the agent to end the turn; its prompt is still answered.

@@ -18,6 +18,7 @@ mod open;
 mod patch;
 mod reach;
 pub mod rpc;
+mod runner;
 mod size;
 mod time;
 mod tool;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use mcp::Brought;
 use rpc::{Sink, Source};
+pub use runner::Runner;
 
 /// What an agent is made of.
 pub struct Options {

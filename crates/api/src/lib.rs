@@ -1,5 +1,5 @@
 //! The words that every part of Trefoil shares: OpenCode v1's data model as plain serde types, its id format and event
-//! names, and the traits at the seams ([`Host`], [`Environment`]).
+//! names, and the traits at the seams ([`Host`], [`Environment`], [`Runner`]).
 //!
 //! Invariants: no I/O and no async runtime in here; a stored row never fails to parse (unknown fields are kept in
 //! [`Extra`], an unknown part type becomes [`Part::Other`], an unknown event [`EventBody::Other`]).
@@ -19,6 +19,7 @@ mod message;
 mod part;
 mod pty;
 mod rule;
+mod runner;
 pub mod schema;
 mod session;
 mod status;
@@ -59,6 +60,10 @@ pub use part::{
 };
 pub use pty::{Pty, PtyStatus};
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
+pub use runner::{
+    Desk, Runner, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChange, RunnerEnd, RunnerError, RunnerJob,
+    RunnerNews, RunnerSteer,
+};
 pub use schema::GlobalEvent;
 pub use session::{
     Session, SessionModel, SessionRevert, SessionShare, SessionSummary, SessionTime, SessionTokens, Todo,

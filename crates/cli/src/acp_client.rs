@@ -39,6 +39,7 @@ pub async fn acp_client(args: &AcpClient, world: &World) -> anyhow::Result<()> {
         exec: Exec::supervised(program, None),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         patience: Duration::from_secs(args.timeout),
+        desk: None,
     };
     let spec = Spec::shell(Path::new("/bin/sh"), &args.agent, &directory);
     let (client, events, program) = Client::start(spec, options).await?;

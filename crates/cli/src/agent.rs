@@ -53,9 +53,15 @@ pub async fn list(host: &dyn Host, scope: &Scope, tools: Option<&[String]>, json
 
 /// An agent as a line.
 pub fn row(agent: &Agent) -> Vec<String> {
-    let model = agent.model.as_ref().map_or(String::new(), ToString::to_string);
+    let model = agent.model.as_ref().map(ToString::to_string).or_else(|| program(agent)).unwrap_or_default();
     let description = one_line(agent.description.as_deref().unwrap_or_default(), 80);
     vec![one_line(&agent.name, 40), mode(agent.mode).to_owned(), one_line(&model, 60), description]
+}
+
+/// The program that an agent is, if it is another one.
+fn program(agent: &Agent) -> Option<String> {
+    let words = agent.options.get("acp")?.get("command")?.as_array()?;
+    Some(words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(" "))
 }
 
 fn mode(mode: AgentMode) -> &'static str {
@@ -100,6 +106,7 @@ pub async fn show(host: &dyn Host, scope: &Scope, name: &str, json: bool) -> any
         line("description", agent.description.clone()),
         line("mode", Some(mode(agent.mode).to_owned())),
         line("model", agent.model.as_ref().map(ToString::to_string)),
+        line("program", program(agent)),
         line("variant", agent.variant.clone()),
         line("temperature", agent.temperature.map(|value| value.to_string())),
         line("top_p", agent.top_p.map(|value| value.to_string())),

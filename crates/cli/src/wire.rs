@@ -1,7 +1,7 @@
 //! The wiring: what the process was given, and the engine made from it. The only place that reads the environment and
 //! the current directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,6 +84,11 @@ impl World {
         Ok(Some(number.ok_or_else(refused)?))
     }
 
+    /// How many agents have started each other above this one.
+    fn depth(&self) -> u32 {
+        self.env.get(acp::Runner::DEPTH).and_then(|depth| depth.parse().ok()).unwrap_or(0)
+    }
+
     /// Whether every repository's configuration is trusted, for automation.
     pub fn trusts_all(&self) -> bool {
         self.env.get("TREFOIL_TRUST").is_some_and(|value| value == "all")
@@ -142,15 +147,19 @@ fn open_with(world: &World, script: Option<&Path>, question_tool: bool, careful:
     })?;
     let program = std::env::current_exe().context("the path of this program cannot be read")?;
     let lock = store.lock_fd().try_clone_to_owned().context("cannot share the lock of this process")?;
+    let exec = exec::Exec::supervised(program, Some(lock));
+    let version = env!("CARGO_PKG_VERSION");
+    let acp: Arc<dyn api::Runner> = Arc::new(acp::Runner::new(exec.clone(), version, world.depth()));
     let engine = Engine::open(engine::Options {
         store: store.clone(),
         llm: Llm::new(USER_AGENT),
-        exec: exec::Exec::supervised(program, Some(lock)),
+        exec,
         inputs: world.inputs(),
         scripts,
         question_tool,
         careful,
-        version: env!("CARGO_PKG_VERSION").to_string(),
+        runners: HashMap::from([("acp".to_owned(), acp)]),
+        version: version.to_owned(),
     })?;
     Ok(Local { engine, store })
 }

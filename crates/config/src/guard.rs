@@ -108,6 +108,15 @@ impl Guard {
 
     fn agent(&mut self, key: &str, value: &mut Json) -> bool {
         let prefix = key.len() + 1;
+        if value.get("acp").is_some() {
+            // The rest would be another agent, with our own model; only what tightens may stay.
+            self.refuse(&format!("{key}.acp"), "starts a program");
+            let Json::Object(map) = &mut *value else { return false };
+            map.retain(|name, _| name == "permission" || name == "tools");
+            if map.is_empty() {
+                return false;
+            }
+        }
         self.each(key, value, |this, key, value| match &key[prefix..] {
             "name" | "model" | "variant" | "temperature" | "top_p" | "prompt" | "description" | "mode" | "hidden"
             | "color" | "steps" | "maxSteps" | "isolation" => this.plain(key, value),

@@ -59,7 +59,8 @@ pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 pub use typed::{
     AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, Isolation, LimitConfig, ModalitiesConfig,
-    ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, SkillsConfig, SubagentsConfig, ToolOutputConfig,
+    ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig, SubagentsConfig,
+    ToolOutputConfig,
 };
 
 /// Everything that decides what is loaded.

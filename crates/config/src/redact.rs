@@ -18,6 +18,11 @@ pub(crate) fn redact(config: &mut JsonMap) {
     for (_, section) in config.iter_mut().filter(|(key, _)| SECTIONS.contains(&key.as_str())) {
         mask(section, false);
     }
+    for agent in config.get_mut("agent").and_then(Json::as_object_mut).into_iter().flat_map(JsonMap::values_mut) {
+        if let Some(settings) = agent.get_mut("acp") {
+            mask(settings, false);
+        }
+    }
 }
 
 /// Masks the secrets among options.
@@ -77,6 +82,7 @@ mod tests {
             }, "q": {"options": {"apiKey": "{env:Q}"}}},
             "mcp": {"m": {"command": ["x"], "environment": {"A": "sk-6"}, "oauth": {"clientSecret": "sk-7"}}},
             "lsp": {"l": {"env": {"B": "sk-8"}}},
+            "agent": {"a": {"prompt": "p", "acp": {"command": ["x"], "environment": {"C": "sk-9"}}}, "b": {}},
         });
         redact(value.as_object_mut().unwrap());
         assert!(!value.to_string().contains("sk-"), "{value}");

@@ -60,7 +60,7 @@ pub(crate) const INERT: &[&str] = &[
 pub(crate) const OWN_KEYS: &[&str] = &["ask", "subagents"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
-pub(crate) const OWN_AGENT_KEYS: &[&str] = &["budget", "isolation"];
+pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation"];
 
 /// The actions of a permission rule.
 pub(crate) const ACTIONS: &[&str] = &["allow", "ask", "deny"];
@@ -194,7 +194,18 @@ pub(crate) const AGENT_FIELDS: &[Field] = &[
     ("permission", Permission),
     ("budget", BUDGET),
     ("isolation", Word(&["worktree"])),
+    ("acp", ACP),
 ];
+
+/// Another program that is the agent, over the Agent Client Protocol.
+const ACP: Shape = Object(&[
+    ("command", List(&Text)),
+    ("environment", Map(&Text)),
+    ("model", Text),
+    ("mode", Text),
+    ("start", Count(1)),
+    ("silence", Count(1)),
+]);
 
 const TIMEOUT: Shape = Either(&[Count(1), Flag]);
 const PROVIDER: Shape = Object(&[

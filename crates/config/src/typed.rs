@@ -121,6 +121,34 @@ pub struct AgentConfig {
     pub budget: Option<Budget>,
     /// Where its sessions work, if not where their caller does.
     pub isolation: Option<Isolation>,
+    /// The program that is this agent, if it is another one that speaks the Agent Client Protocol.
+    pub acp: Option<RunnerSettings>,
+}
+
+impl AgentConfig {
+    /// Who does the work of this agent, if not we: the kind of runner, and what it is told.
+    pub fn runner(&self) -> Option<(&'static str, &RunnerSettings)> {
+        self.acp.as_ref().map(|settings| ("acp", settings))
+    }
+}
+
+/// What whoever does an agent's work is told. It may hold secrets, so it shows only its keys in logs.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct RunnerSettings(pub JsonMap);
+
+impl RunnerSettings {
+    /// The program and its arguments.
+    pub fn command(&self) -> Vec<&str> {
+        let words = self.0.get("command").and_then(Json::as_array).into_iter().flatten();
+        words.filter_map(Json::as_str).collect()
+    }
+}
+
+impl fmt::Debug for RunnerSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// A place of its own for a subagent.
@@ -376,6 +404,15 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
         other: JsonMap::new(),
     };
     config.other = map;
+    config.agent.retain(|name, agent| {
+        let usable = agent.acp.as_ref().is_none_or(|acp| acp.command().first().is_some_and(|word| !word.is_empty()));
+        if !usable {
+            let key = format!("agent.{name}.acp");
+            let text = format!("{key} has no command: a list of the program and its arguments; the agent is left out");
+            problems.push(Problem::error(text).about(key));
+        }
+        usable
+    });
     config.command.retain(|name, command| {
         let usable = !command.template.is_empty();
         if !usable {
@@ -476,6 +513,20 @@ mod tests {
         assert_eq!(config.agent.keys().collect::<Vec<_>>(), ["good"]);
         let keys: Vec<_> = problems.iter().filter_map(|problem| problem.key.as_deref()).collect();
         assert_eq!(keys, ["subagent_depth", "agent.bad", "command.no"]);
+    }
+
+    #[test]
+    fn another_program_needs_a_command() {
+        let (config, problems) = config(json!({"agent": {
+            "good": {"acp": {"command": ["other", "acp"], "environment": {"KEY": "sk-secret"}}},
+            "none": {"acp": {}}, "empty": {"acp": {"command": [""]}},
+        }}));
+        assert_eq!(config.agent.keys().collect::<Vec<_>>(), ["good"]);
+        let (kind, settings) = config.agent["good"].runner().unwrap();
+        assert_eq!((kind, settings.command()), ("acp", vec!["other", "acp"]));
+        assert!(!format!("{:?}", config.agent["good"]).contains("secret"));
+        let keys: Vec<_> = problems.iter().filter_map(|problem| problem.key.as_deref()).collect();
+        assert_eq!(keys, ["agent.none.acp", "agent.empty.acp"]);
     }
 
     #[test]

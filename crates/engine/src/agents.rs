@@ -177,6 +177,16 @@ fn apply(agent: &mut Agent, config: &AgentConfig) {
     if let Some(mode) = config.mode {
         agent.mode = mode;
     }
+    if let Some((kind, settings)) = config.runner() {
+        if config.mode.is_none() {
+            agent.mode = AgentMode::Subagent;
+        }
+        // Options are what clients expect unknown things in. The environment may hold secrets.
+        let command = settings.command();
+        let text = format!("Another agent, run as the program {}.", command.first().unwrap_or(&kind));
+        agent.description.get_or_insert(text);
+        agent.options.insert(kind.to_owned(), serde_json::json!({ "command": command }));
+    }
     if let Some(model) = config.model.as_deref().and_then(ModelRef::parse) {
         agent.model = Some(model);
     }

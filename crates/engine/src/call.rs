@@ -87,7 +87,7 @@ enum Asked {
 }
 
 /// What a decision came to.
-enum Decision {
+pub(crate) enum Decision {
     Allowed,
     Denied(String),
     Rejected(String),
@@ -204,7 +204,7 @@ impl Call {
         (!refused).then_some(tool)
     }
 
-    fn context(&self, progress: Progress) -> Context {
+    pub(crate) fn context(&self, progress: Progress) -> Context {
         let turn = &self.turn;
         Context {
             session: turn.session_id.clone(),
@@ -317,7 +317,13 @@ impl Call {
         batch
     }
 
-    async fn decide(&mut self, need: &Need, input: &Json, started: i64, begun: &mut bool) -> Result<Decision, Error> {
+    pub(crate) async fn decide(
+        &mut self,
+        need: &Need,
+        input: &Json,
+        started: i64,
+        begun: &mut bool,
+    ) -> Result<Decision, Error> {
         let approved = self.turn.store().approvals(&self.turn.instance.project.id)?;
         let tighten = &self.turn.instance.loaded.config.tighten;
         match permission::decide(&self.rules, tighten, &approved, need) {
@@ -579,18 +585,19 @@ impl Call {
         });
         let mut batch = self.outcome();
         for change in output.changes {
-            self.record(&mut batch, change);
+            Self::record(&self.turn, &mut batch, change);
         }
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         self.turn.store().commit(batch).await?;
         Ok((self.part, ended))
     }
 
-    fn record(&self, batch: &mut Batch, change: Change) {
+    /// What a change leaves in the log.
+    pub(crate) fn record(turn: &Turn, batch: &mut Batch, change: Change) {
         match change {
             Change::File { path, kind } => {
                 let file = path.to_string_lossy().into_owned();
-                batch.touched(&self.turn.session_id, &file);
+                batch.touched(&turn.session_id, &file);
                 let event = match kind {
                     FileChange::Add => "add",
                     FileChange::Change => "change",
@@ -602,8 +609,8 @@ impl Call {
                 batch.event(EventBody::FileWatcherUpdated { file, event: event.to_owned() });
             }
             Change::Todos(todos) => {
-                batch.todos(&self.turn.session_id, &todos);
-                batch.event(EventBody::TodoUpdated { session_id: self.turn.session_id.clone(), todos });
+                batch.todos(&turn.session_id, &todos);
+                batch.event(EventBody::TodoUpdated { session_id: turn.session_id.clone(), todos });
             }
         }
     }

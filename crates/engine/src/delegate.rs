@@ -222,6 +222,7 @@ impl Call {
         let instance = self.turn.instance.clone();
         let Ok(agent) = instance.agent(&task.subagent_type) else { return Ok(Err(task::unknown(&task.subagent_type))) };
         let model = self.wanted_by_human()?.and_then(|wanted| wanted.model).or_else(|| agent.model.clone());
+        let model = instance.remote(&agent.name).map(|remote| remote.model(&agent.name)).or(model);
         let Some(model) = model.map_or_else(|| self.own_model(), |model| Ok(Some(model)))? else {
             return Ok(Err("The message that calls is gone".to_owned()));
         };

@@ -57,12 +57,14 @@ impl Inner {
             variant: m.variant.clone().filter(|v| v != "default"),
         });
         let usable = |model: &ModelRef| self.resolve(instance, model).is_ok();
-        let mut model = match input.model.or_else(|| agent.model.clone()) {
-            Some(model) => {
+        let remote = instance.remote(&agent_name).map(|remote| remote.model(&agent_name));
+        let mut model = match (remote, input.model.or_else(|| agent.model.clone())) {
+            (Some(model), _) => model,
+            (None, Some(model)) => {
                 self.resolve(instance, &model)?;
                 model
             }
-            None => match last.filter(usable) {
+            (None, None) => match last.filter(usable) {
                 Some(model) => model,
                 None => self.default_model(instance)?,
             },

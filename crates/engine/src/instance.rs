@@ -11,6 +11,7 @@ use store::Place;
 use tools::{Registry, RegistryOptions};
 
 use crate::limits::{AgentLimits, Limits};
+use crate::remote::Remote;
 use crate::{Inner, agents, mcp, models, task, template};
 
 /// A directory that sessions work in.
@@ -93,6 +94,13 @@ impl Instance {
     /// What bounds an agent beyond what clients see of it.
     pub(crate) fn agent_limits(&self, name: &str) -> AgentLimits {
         AgentLimits::new(&self.loaded.config, name)
+    }
+
+    /// Who does the work of an agent, if not we.
+    pub(crate) fn remote(&self, agent: &str) -> Option<Remote<'_>> {
+        let (kind, settings) =
+            self.loaded.config.agent.get(agent).filter(|_| self.agents.contains_key(agent))?.runner()?;
+        Some(Remote { kind, settings: &settings.0 })
     }
 
     /// The agent of a prompt that names none.

@@ -28,7 +28,9 @@ mod models;
 mod permission;
 mod projects;
 mod prompt;
+mod prose;
 mod recover;
+mod remote;
 mod runs;
 mod sessions;
 mod settings;
@@ -50,7 +52,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use api::{Environment, PartId, Scope, SessionId};
+use api::{Environment, PartId, Runner, Scope, SessionId};
 use indexmap::IndexMap;
 use llm::{Llm, Script};
 use store::{Signal, Store};
@@ -89,6 +91,8 @@ pub struct Options {
     pub question_tool: bool,
     /// Whether edits and commands are asked for, unless the configuration says otherwise: somebody sits there and watches.
     pub careful: bool,
+    /// Who does the work of agents that are elsewhere, by the key of their configuration.
+    pub runners: HashMap<String, Arc<dyn Runner>>,
     /// The version that new sessions carry.
     pub version: String,
 }
@@ -107,6 +111,7 @@ pub(crate) struct Inner {
     pub(crate) scripts: IndexMap<String, Arc<Script>>,
     pub(crate) question_tool: bool,
     pub(crate) careful: bool,
+    pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
     pub(crate) version: String,
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
@@ -144,6 +149,7 @@ impl Engine {
             scripts: options.scripts,
             question_tool: options.question_tool,
             careful: options.careful,
+            runners: options.runners,
             version: options.version,
             instances: Mutex::default(),
             environments: Mutex::default(),

@@ -18,7 +18,7 @@ use crate::call::{Call, Ended, STARTED};
 use crate::ledger::Reported;
 use crate::step::{IGNORED, put_message, put_part};
 use crate::turn::{Turn, is_final, size};
-use crate::{Error, Inner, ledger};
+use crate::{Error, Inner, ledger, remote};
 
 /// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
 const ATTEMPTS_MAX: u32 = 2;
@@ -192,6 +192,9 @@ fn vendor_model(turn: &Turn, user: &UserMessage) -> String {
 
 /// A call may run (again) if it changes nothing, if it goes on with what it began, or if it had not begun.
 fn may_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<bool, Error> {
+    if remote::is_elsewhere(tool) {
+        return Ok(false);
+    }
     let registry = turn.instance.tools_for(&vendor_model(turn, user));
     if registry.get(&tool.tool).is_some_and(|t| t.effect() != Effect::SideEffect) {
         return Ok(true);

@@ -15,6 +15,7 @@ use crate::control::PAUSED;
 use crate::error::stored;
 use crate::instance::Instance;
 use crate::ledger::REPORTED;
+use crate::remote::REMOTE;
 use crate::{Inner, title};
 
 /// How long an abort waits for the turn's end before it names who does not answer.
@@ -156,6 +157,7 @@ impl Inner {
             batch.record(PAUSED, session.id.as_str(), None, None);
             batch.record(BLOCKED, session.id.as_str(), None, None);
             batch.record(REPORTED, session.id.as_str(), None, None);
+            batch.record(REMOTE, session.id.as_str(), None, None);
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
             self.store.commit(batch).await.map_err(stored)?;
             self.drop_servers(&session.id);

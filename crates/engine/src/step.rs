@@ -3,12 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, PartTime,
-    ReasoningPart, Rule, SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, TextPart,
-    ToolError, ToolPart, ToolPending, ToolState, ToolTime, UserMessage,
+    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, Rule, SessionStatus,
+    StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending, ToolState,
+    ToolTime, UserMessage,
 };
 use futures::{FutureExt, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
@@ -21,11 +20,10 @@ use crate::call::{Call, Ended};
 use crate::ledger::{Heard, REPORTED, Reported};
 use crate::models::{self, Target};
 use crate::prompt::{self, Request};
+use crate::prose::Prose;
 use crate::turn::{Conversation, Turn};
 use crate::{Error, ledger, structured};
 
-/// A part that is being written reaches its row this often; its text reaches subscribers at once.
-const ROW_INTERVAL: Duration = Duration::from_millis(250);
 /// Marks reasoning of an attempt that failed.
 pub(crate) const IGNORED: &str = "ignored";
 /// The most tool calls of one step.
@@ -139,8 +137,7 @@ struct Step<'a> {
     /// What is written, in order; tool parts join when their call has ended.
     parts: Vec<Part>,
     /// The text or reasoning that is being written.
-    open: Option<Part>,
-    saved: Instant,
+    prose: Prose,
     /// Calls that the model is still writing, by their index.
     pending_calls: HashMap<usize, ToolPart>,
     calls: JoinSet<Result<(ToolPart, Ended), Error>>,
@@ -184,8 +181,7 @@ impl<'a> Step<'a> {
             rules,
             message,
             parts: Vec::new(),
-            open: None,
-            saved: Instant::now(),
+            prose: Prose::default(),
             pending_calls: HashMap::new(),
             calls: JoinSet::new(),
             acted: false,
@@ -299,58 +295,17 @@ impl<'a> Step<'a> {
 
     /// Text or reasoning grows.
     async fn write(&mut self, delta: &str, reasoning: bool) -> Result<(), StoreError> {
-        let fits = |part: &Part| matches!(part, Part::Reasoning(_)) == reasoning;
-        if !self.open.as_ref().is_some_and(fits) {
+        if !self.prose.fits(reasoning) {
             self.end_text(false);
-            let (head, time) = (self.head(), PartTime { start: api::now(), end: None });
-            let part = if reasoning {
-                Part::Reasoning(ReasoningPart {
-                    head,
-                    text: String::new(),
-                    metadata: None,
-                    time,
-                    extra: Extra::default(),
-                })
-            } else {
-                let (synthetic, ignored, metadata) = (None, None, None);
-                let (text, time, extra) = (String::new(), Some(time), Extra::default());
-                Part::Text(TextPart { head, text, synthetic, ignored, time, metadata, extra })
-            };
-            let mut batch = self.turn.batch();
-            put_part(&mut batch, &part);
-            self.commit(batch).await?;
-            self.saved = Instant::now();
-            self.open = Some(part);
         }
-        let Some(part) = &mut self.open else { return Ok(()) };
-        match part {
-            Part::Text(text) => text.text.push_str(delta),
-            Part::Reasoning(text) => text.text.push_str(delta),
-            _ => {}
-        }
-        self.turn.store().live(&self.turn.instance.place, part, delta);
-        if self.saved.elapsed() >= ROW_INTERVAL {
-            let mut batch = self.turn.batch();
-            batch.progress(part);
-            self.saved = Instant::now();
-            self.commit(batch).await?;
-        }
-        Ok(())
+        self.prose.write(self.turn, &self.message.id, delta, reasoning).await
     }
 
     /// The text that is being written is complete. `set_aside`: the model shall not see it again.
     fn end_text(&mut self, set_aside: bool) {
-        let Some(mut part) = self.open.take() else { return };
-        let end = Some(api::now());
-        match &mut part {
-            Part::Text(text) => {
-                text.ignored = set_aside.then_some(true);
-                text.time.get_or_insert_default().end = end;
-            }
-            Part::Reasoning(text) => text.time.end = end,
-            _ => {}
+        if let Some(part) = self.prose.end(set_aside) {
+            self.add(part);
         }
-        self.add(part);
     }
 
     /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it. Calls that it
@@ -378,7 +333,7 @@ impl<'a> Step<'a> {
 
     /// The model begins a call.
     async fn announce(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
-        if let Some(Part::Reasoning(_)) = self.open {
+        if self.prose.is_reasoning() {
             self.end_text(false);
         }
         let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });

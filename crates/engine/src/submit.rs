@@ -52,7 +52,9 @@ impl Inner {
         for part in &accepted.parts {
             step::put_part(&mut batch, part);
         }
-        models::remember(&self.store, &mut batch, &accepted.message.model);
+        if instance.remote(&accepted.message.agent).is_none() {
+            models::remember(&self.store, &mut batch, &accepted.message.model);
+        }
         if !no_reply {
             self.traces.keep(&message, traceparent.as_deref());
             batch.enqueue(id, &message);

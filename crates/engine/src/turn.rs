@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::instance::Instance;
 use crate::runs::Run;
 use crate::step::{self, Next};
-use crate::{Error, Inner, recover, subtask, title};
+use crate::{Error, Inner, recover, remote, subtask, title};
 
 /// The most steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
@@ -146,6 +146,9 @@ impl Turn {
             let next = match conversation.subtask() {
                 Some((prompt, task)) => subtask::run(self, &mut conversation, &prompt, &task).await?,
                 None if conversation.is_command(&user.id) => subtask::follow_up(self, &user).await?,
+                None if self.instance.remote(&user.agent).is_some() => {
+                    remote::run(self, &mut conversation, &user).await?
+                }
                 None => step::run(self, &mut conversation, &user, number).await?,
             };
             match next {

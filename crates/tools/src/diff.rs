@@ -19,6 +19,11 @@ pub(crate) struct Diff {
     pub deletions: usize,
 }
 
+/// The diff of one file, as the tools that change files show it.
+pub fn unified_diff(path: &str, old: &str, new: &str) -> String {
+    unified(path, old, new).text
+}
+
 /// The diff of one file.
 pub(crate) fn unified(path: &str, old: &str, new: &str) -> Diff {
     let mut text = format!("Index: {path}\n{}\n--- {path}\n+++ {path}\n", "=".repeat(67));

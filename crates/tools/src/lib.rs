@@ -31,6 +31,7 @@ mod web;
 mod write;
 
 pub use context::{Answers, Context, Loaded, Options, Progress, ProgressUpdate};
+pub use diff::unified_diff;
 pub use disk::{LocalEnvironment, MAX_FILE_BYTES, resolve};
 pub use edit::fuzz_edit;
 pub use find::{Entries, Ignored, find_paths, find_text};

@@ -61,6 +61,19 @@ impl Root {
         if real.is_dir() { Ok(real) } else { Err(Error::invalid_params(format!("{path} is not a folder"))) }
     }
 
+    /// The file that a request is about. It need not be on the disk: an editor may have it.
+    pub(super) fn file(&self, params: &Value) -> Result<PathBuf, Error> {
+        self.possible(absolute(text(params, "path")?)?)
+    }
+
+    /// What `fs/read_text_file` is answered.
+    pub(super) fn shown(params: &Value, bytes: Vec<u8>) -> Result<Value, Error> {
+        let content = String::from_utf8(bytes).map_err(|_| {
+            Error::invalid_params(format!("{} is not UTF-8 text", params["path"].as_str().unwrap_or_default()))
+        })?;
+        Ok(json!({ "content": lines(content, params["line"].as_u64(), params["limit"].as_u64()) }))
+    }
+
     /// Answers `fs/read_text_file`.
     pub(super) fn read(&self, params: &Value) -> Result<Value, Error> {
         let path = absolute(text(params, "path")?)?;
@@ -75,9 +88,7 @@ impl Root {
             return Err(Error::invalid_params(why));
         }
         let bytes = std::fs::read(&real).map_err(|error| failed(path, &error))?;
-        let content = String::from_utf8(bytes)
-            .map_err(|_| Error::invalid_params(format!("{} is not UTF-8 text", path.display())))?;
-        Ok(json!({ "content": lines(content, params["line"].as_u64(), params["limit"].as_u64()) }))
+        Self::shown(params, bytes)
     }
 
     /// Answers `fs/write_text_file`.

@@ -43,6 +43,11 @@ impl Program {
         if let Ok(ended) = tokio::time::timeout(LEAVE, self.process.ended()).await {
             return ended.map(drop);
         }
+        self.kill().await
+    }
+
+    /// Ends an agent at once.
+    pub async fn kill(mut self) -> Result<(), ExecError> {
         self.process.terminate();
         // It is killed when this is over, and that is bounded.
         self.process.ended().await.map(drop)

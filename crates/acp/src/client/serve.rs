@@ -1,13 +1,15 @@
 //! What an agent asks of its client.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use api::Desk;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::events::{Heard, Permission};
-use super::files::Root;
+use super::files::{Root, text};
 use super::form::Form;
 use super::terminals::Terminals;
 use crate::rpc::{Error, Handler, Request};
@@ -17,11 +19,24 @@ pub(super) struct Server {
     heard: mpsc::Sender<Heard>,
     root: Root,
     terminals: Arc<Terminals>,
+    desk: Option<Arc<dyn Desk>>,
+    /// How many requests are being answered.
+    busy: AtomicUsize,
 }
 
 impl Server {
-    pub fn new(heard: mpsc::Sender<Heard>, root: Root, terminals: Arc<Terminals>) -> Self {
-        Self { heard, root, terminals }
+    pub fn new(heard: mpsc::Sender<Heard>, root: Root, terminals: Arc<Terminals>, desk: Option<Arc<dyn Desk>>) -> Self {
+        Self { heard, root, terminals, desk, busy: AtomicUsize::new(0) }
+    }
+
+    /// Whether a request of the agent is being answered.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether somebody is here to fill in forms. Work that is done for a session asks for permissions alone.
+    pub fn fills_in_forms(&self) -> bool {
+        self.desk.is_none()
     }
 
     /// Hands on what was heard; there is room, because nothing is read before there is.
@@ -33,10 +48,20 @@ impl Server {
 
     async fn answer(self: Arc<Self>, request: Request) {
         let params = &request.params;
+        self.busy.fetch_add(1, Ordering::Relaxed);
         let result = match request.method.as_str() {
-            "fs/read_text_file" => self.file(params, Root::read).await,
-            "fs/write_text_file" => self.file(params, Root::write).await,
-            "terminal/create" => self.terminals.create(params),
+            "fs/read_text_file" => match &self.desk {
+                Some(desk) => self.read(desk.as_ref(), params).await,
+                None => self.file(params, Root::read).await,
+            },
+            "fs/write_text_file" => match &self.desk {
+                Some(desk) => self.write(desk.as_ref(), params).await,
+                None => self.file(params, Root::write).await,
+            },
+            "terminal/create" => match self.permitted(params).await {
+                Ok(()) => self.terminals.create(params),
+                Err(error) => Err(error),
+            },
             "terminal/output" => self.terminals.output(params),
             "terminal/wait_for_exit" => tokio::select! {
                 ended = self.terminals.wait(params) => ended,
@@ -47,7 +72,26 @@ impl Server {
             "elicitation/create" => Err(Error::invalid_params("Only forms can be filled in here")),
             other => Err(Error::method_not_found(other)),
         };
+        self.busy.fetch_sub(1, Ordering::Relaxed);
         request.reply(result);
+    }
+
+    async fn read(&self, desk: &dyn Desk, params: &Value) -> Result<Value, Error> {
+        let bytes = desk.read(&self.root.file(params)?).await.map_err(Error::internal)?;
+        Root::shown(params, bytes)
+    }
+
+    async fn write(&self, desk: &dyn Desk, params: &Value) -> Result<Value, Error> {
+        let content = text(params, "content")?;
+        desk.write(&self.root.file(params)?, content.as_bytes()).await.map_err(Error::internal)?;
+        Ok(json!({}))
+    }
+
+    /// Whether the command of `terminal/create` may run.
+    async fn permitted(&self, params: &Value) -> Result<(), Error> {
+        let Some(desk) = &self.desk else { return Ok(()) };
+        let (line, directory) = self.terminals.wanted(params)?;
+        desk.execute(&line, &directory).await.map_err(Error::internal)
     }
 
     async fn file(&self, params: &Value, work: fn(&Root, &Value) -> Result<Value, Error>) -> Result<Value, Error> {

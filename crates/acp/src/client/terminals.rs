@@ -1,8 +1,8 @@
 //! The commands that an agent has run for it. They end with the connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +19,8 @@ use crate::rpc::{Error, code};
 
 /// Terminals that are open at once.
 const MAX_OPEN: usize = 64;
+/// Terminals that are remembered after their release.
+const MAX_RELEASED: usize = 16;
 /// What is kept of the output at most, in bytes, and if the agent does not say how much it wants.
 const MAX_OUTPUT: usize = 1 << 20;
 /// What the runner itself keeps of it; the rest is ours.
@@ -33,8 +35,12 @@ pub(super) struct Terminals {
     exec: Exec,
     root: Root,
     open: Mutex<HashMap<String, Arc<Terminal>>>,
+    /// What was released last: agents show a terminal in a call and release it before the call ends.
+    released: Mutex<VecDeque<(String, Arc<Terminal>)>>,
     next: AtomicU64,
     tasks: TaskTracker,
+    /// Ends them all.
+    stop: CancellationToken,
 }
 
 struct Terminal {
@@ -69,8 +75,16 @@ impl Kept {
 }
 
 impl Terminals {
-    pub fn new(exec: Exec, root: Root) -> Self {
-        Self { exec, root, open: Mutex::default(), next: AtomicU64::new(1), tasks: TaskTracker::new() }
+    pub fn new(exec: Exec, root: Root, stop: CancellationToken) -> Self {
+        Self {
+            stop,
+            exec,
+            root,
+            open: Mutex::default(),
+            released: Mutex::default(),
+            next: AtomicU64::new(1),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Answers `terminal/create`.
@@ -81,7 +95,7 @@ impl Terminals {
         let terminal = Arc::new(Terminal {
             output: Mutex::new(Kept { text: String::new(), limit, truncated: false }),
             end: watch::Sender::new(None),
-            kill: CancellationToken::new(),
+            kill: self.stop.child_token(),
         });
         let id = format!("term_{}", self.next.fetch_add(1, Ordering::Relaxed));
         {
@@ -162,20 +176,62 @@ impl Terminals {
     /// Answers `terminal/release`.
     pub fn release(&self, params: &Value) -> Result<Value, Error> {
         self.find(params)?.kill.cancel();
-        lock(&self.open).remove(text(params, "terminalId")?);
+        let id = text(params, "terminalId")?;
+        let found = lock(&self.open).remove(id);
+        let mut released = lock(&self.released);
+        released.extend(found.map(|terminal| (id.to_owned(), terminal)));
+        if released.len() > MAX_RELEASED {
+            released.pop_front();
+        }
         Ok(json!({}))
+    }
+
+    /// Whether a command runs.
+    pub fn is_running(&self) -> bool {
+        lock(&self.open).values().any(|terminal| terminal.end.borrow().is_none())
+    }
+
+    /// What a terminal shows, or showed when it was released.
+    pub fn text(&self, id: &str) -> Option<String> {
+        let open = lock(&self.open).get(id).cloned();
+        let released = || lock(&self.released).iter().find(|(known, _)| known == id).map(|(_, found)| found.clone());
+        let terminal = open.or_else(released)?;
+        let mut output = lock(&terminal.output);
+        output.cut();
+        Some(output.text.clone())
+    }
+
+    /// The command line that `terminal/create` asks for, as a shell would read it, and where it would run.
+    pub fn wanted(&self, params: &Value) -> Result<(String, PathBuf), Error> {
+        let spec = self.spec(params)?;
+        let words: Vec<_> =
+            std::iter::once(&spec.program).chain(&spec.args).map(|word| word.to_string_lossy()).collect();
+        let is_shell = |word: &str| matches!(word.rsplit('/').next(), Some("sh" | "bash" | "zsh" | "dash"));
+        let line = match &words[..] {
+            [shell, flag, line] if is_shell(shell) && matches!(flag.as_ref(), "-c" | "-lc") => line.to_string(),
+            words => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+        };
+        Ok((line, spec.cwd))
     }
 
     /// Ends them all.
     pub async fn close(&self) {
-        for (_, terminal) in lock(&self.open).drain() {
-            terminal.kill.cancel();
-        }
+        self.stop.cancel();
+        lock(&self.open).clear();
         self.tasks.close();
         if tokio::time::timeout(LEAVE, self.tasks.wait()).await.is_err() {
             tracing::warn!("a command of the agent does not end");
         }
     }
+}
+
+/// A word as a shell would read it.
+fn quote(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./=:,@%+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn status(end: End) -> Value {
@@ -209,7 +265,7 @@ mod tests {
     fn terminals() -> (tempfile::TempDir, Terminals) {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::new(folder.path()).unwrap();
-        (folder, Terminals::new(Exec::direct(), root))
+        (folder, Terminals::new(Exec::direct(), root, CancellationToken::new()))
     }
 
     #[tokio::test]

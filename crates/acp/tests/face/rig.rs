@@ -109,7 +109,9 @@ pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (Strin
     let llm = llm::Llm::new("trefoil/test");
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
     let (question_tool, careful) = (true, true);
-    Engine::open(engine::Options { store, llm, exec, inputs, scripts, question_tool, careful, version }).unwrap()
+    let runners = Default::default();
+    Engine::open(engine::Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version })
+        .unwrap()
 }
 
 /// An agent in front of a host, and its client.

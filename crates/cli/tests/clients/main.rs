@@ -10,6 +10,7 @@ mod generator;
 mod refused;
 mod rig;
 mod run;
+mod runner;
 #[path = "../../../acp/tests/face/schema.rs"]
 mod schema;
 mod sdk;

@@ -79,3 +79,25 @@ fn an_agent_is_written_and_works() {
     assert!(rig.project.read(".trefoil/agent/y.md").ends_with("---\n\nFrom a pipe.\n"));
     rig.trefoil(&["agent", "add", "thoughts-locator", "--attach", "http://127.0.0.1:9"]).expect(2).says("this machine");
 }
+
+#[test]
+fn an_agent_that_is_another_program_is_shown_and_needs_trust_in_a_repository() {
+    let rig = Rig::new();
+    let text = "---\ndescription: Another one.\nacp:\n  command: [other, acp]\n  environment:\n    KEY: sk-secret\n---\n\nBe brief.\n";
+    rig.project.write_home(".config/trefoil/agent/mine.md", text);
+    rig.project.write(".trefoil/agent/theirs.md", text.replace("other", "./evil"));
+    let shown = rig.trefoil(&["agent", "show", "mine"]).expect(0);
+    for line in ["mode        subagent", "program     other acp", "Be brief."] {
+        assert!(shown.stdout.contains(line), "{line:?} is not in:\n{}", shown.stdout);
+    }
+    let listed = rig.trefoil(&["agent", "list"]).expect(0).stdout;
+    assert!(listed.contains("other acp") && !listed.contains("theirs"), "{listed}");
+    let checked = rig.trefoil(&["config", "check"]);
+    let said = format!("{}{}", checked.stdout, checked.stderr);
+    assert!(said.contains("agent.theirs.acp starts a program"), "{said}");
+    assert!(!said.contains("sk-secret"), "{said}");
+    let all = rig.trefoil(&["config", "show"]);
+    assert!(!all.stdout.contains("sk-secret"), "{}", all.stdout);
+    rig.trefoil(&["trust", "--yes"]).expect(0);
+    assert!(rig.trefoil(&["agent", "list"]).expect(0).stdout.contains("./evil acp"));
+}

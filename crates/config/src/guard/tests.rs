@@ -44,6 +44,16 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
         (json!({"brand_new": 1}), json!({}), "brand_new"),
         (json!({"subagents": {"at_once": 99, "budget": {"cost": 99}}}), json!({}), "subagents lifts a bound"),
         (json!({"ask": {"timeout": 1, "then": "allow"}}), json!({}), "ask decides"),
+        (
+            json!({"agent": {"a": {"acp": {"command": ["x"]}, "mode": "all"}}}),
+            json!({"agent": {}}),
+            "agent.a.acp starts a program",
+        ),
+        (
+            json!({"agent": {"a": {"acp": {"command": ["x"]}, "permission": {"edit": "deny"}}}}),
+            json!({"agent": {"a": {"permission": {"edit": {"*": "deny"}}}}}),
+            "agent.a.acp starts a program",
+        ),
         (json!({"agent": {"a": {"budget": {"cost": 9}}}}), json!({"agent": {"a": {}}}), "agent.a.budget lifts a bound"),
         (
             json!({"provider": {"p": {"options": {"baseURL": "http://x", "headers": {"a": "b"}}, "api": "http://x", "env": ["AWS"], "npm": "y"}}}),

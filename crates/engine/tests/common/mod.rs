@@ -3,7 +3,7 @@
 
 pub mod family;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use api::{CreateSession, Host, MessageWithParts, Part, PromptInput, PromptPart, Scope, SessionId, ToolPart};
@@ -72,6 +72,11 @@ impl Lab {
 }
 
 pub fn open(project: &TempProject) -> Engine {
+    open_with(project, HashMap::new())
+}
+
+/// An engine with others who do the work of some agents.
+pub fn open_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
     let store = store::Store::open(&dirs.data.join("trefoil.db")).unwrap();
@@ -81,7 +86,8 @@ pub fn open(project: &TempProject) -> Engine {
     let scripts = [("demo".to_owned(), Arc::new(script))].into_iter().collect();
     let llm = llm::Llm::new("trefoil/test");
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
-    Engine::open(Options { store, llm, exec, inputs, scripts, question_tool: true, careful: false, version }).unwrap()
+    let (question_tool, careful) = (true, false);
+    Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version }).unwrap()
 }
 
 pub fn prompt(text: &str) -> PromptInput {

@@ -150,6 +150,7 @@ fn open(project: &TempProject, more: &[(&str, &str)]) -> Engine {
         scripts,
         question_tool: true,
         careful: false,
+        runners: Default::default(),
         version: "0.0.0".to_owned(),
     };
     Engine::open(options).unwrap()

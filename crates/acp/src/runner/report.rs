@@ -1,0 +1,408 @@
+//! What an agent tells, in the words of our own sessions. Pure: what comes in are updates, what goes out is news.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use api::{JsonMap, RunnerCall, RunnerCallState, RunnerChange, RunnerNews, Todo, Tokens, TokensCache, Usage, Usd};
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+
+use crate::client::Subagent;
+use crate::size;
+
+/// Calls that are remembered; older ones are not told of any more.
+const MAX_CALLS: usize = 4_000;
+/// The most of a call's output, as JSON.
+const MAX_OUTPUT: usize = 50 << 10;
+/// The most of a call's arguments, as JSON.
+const MAX_INPUT: usize = 64 << 10;
+/// The most of a headline.
+const MAX_TITLE: usize = 1_000;
+/// The largest side of a change that is shown, in bytes.
+const MAX_CHANGE: usize = 512 << 10;
+/// The most changes of one call.
+const MAX_CHANGES: usize = 50;
+/// The most steps of a plan.
+const MAX_TODOS: usize = 200;
+/// The most calls of a subagent of the agent that are listed: its newest.
+const MAX_SUMMARY: usize = 50;
+/// How much of the text of such a subagent is shown: its end.
+const MAX_TAIL: usize = 1_000;
+
+/// What is known of an agent's work.
+#[derive(Default)]
+pub(super) struct Report {
+    /// The session that works.
+    session: String,
+    /// What it cost before this job.
+    before: f64,
+    /// The calls of the session, in their order.
+    calls: IndexMap<String, RunnerCall>,
+    /// The terminals that calls show.
+    terminals: HashMap<String, String>,
+    /// Subagents of the agent, by their sessions.
+    children: HashMap<String, Child>,
+    /// What each session cost, as it was reported last.
+    costs: HashMap<String, f64>,
+    /// How much of its context the session uses: a guess at the tokens of the job while it runs.
+    context: u64,
+}
+
+/// A subagent of the agent.
+#[derive(Default)]
+struct Child {
+    /// The call that shows it.
+    call: String,
+    summary: IndexMap<String, Value>,
+    text: String,
+}
+
+impl Report {
+    /// The job begins, in this session.
+    pub fn begin(&mut self, session: &str, cost: f64) {
+        session.clone_into(&mut self.session);
+        self.before = cost;
+    }
+
+    /// What an update says. `terminal`: what a terminal shows.
+    pub fn update(
+        &mut self,
+        session: &str,
+        update: &Value,
+        terminal: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<RunnerNews> {
+        let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        if kind == "usage_update" {
+            return Some(self.used(session, update));
+        }
+        if session != self.session {
+            return self.child_update(session, kind, update);
+        }
+        match kind {
+            "agent_message_chunk" => text(&update["content"]).map(RunnerNews::Text),
+            "agent_thought_chunk" => text(&update["content"]).map(RunnerNews::Reasoning),
+            "plan" => Some(RunnerNews::Todos(todos(&update["entries"]))),
+            "tool_call" | "tool_call_update" => {
+                let call = self.call(update)?;
+                let done = matches!(call.state, RunnerCallState::Completed | RunnerCallState::Failed);
+                let id = call.id.clone();
+                if let Some(shown) = call.output.is_empty().then(|| self.terminals.get(&id)).flatten().filter(|_| done)
+                    && let Some(output) = terminal(shown)
+                    && let Some(call) = self.calls.get_mut(&id)
+                {
+                    call.output = size::cut(&output, MAX_OUTPUT);
+                }
+                self.calls.get(&id).cloned().map(RunnerNews::Call)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes what an update says of a call of the session.
+    fn call(&mut self, update: &Value) -> Option<&RunnerCall> {
+        let id = update["toolCallId"].as_str()?;
+        if !self.calls.contains_key(id) {
+            if self.calls.len() >= MAX_CALLS {
+                return None;
+            }
+            self.calls.insert(id.to_owned(), RunnerCall { id: id.to_owned(), ..RunnerCall::default() });
+        }
+        let shown = update["content"].as_array().into_iter().flatten().find(|block| block["type"] == "terminal");
+        if let Some(terminal) = shown.and_then(|block| block["terminalId"].as_str()) {
+            self.terminals.insert(id.to_owned(), terminal.to_owned());
+        }
+        let call = self.calls.get_mut(id)?;
+        merge(call, update);
+        Some(call)
+    }
+
+    /// A call that a permission is asked for, and whether it is one of a subagent: those are not told of otherwise.
+    pub fn wanted(&mut self, session: &str, call: &Value) -> (RunnerCall, bool) {
+        if session == self.session
+            && let Some(known) = self.call(call)
+        {
+            return (RunnerCall { state: RunnerCallState::Running, ..known.clone() }, false);
+        }
+        let id = format!("{session}:{}", call["toolCallId"].as_str().unwrap_or_default());
+        let mut wanted = RunnerCall { id, state: RunnerCallState::Running, ..RunnerCall::default() };
+        merge(&mut wanted, call);
+        wanted.state = RunnerCallState::Running;
+        (wanted, true)
+    }
+
+    /// What is known of a subagent of the agent: it is shown in the call that waits for it, or in one of its own.
+    pub fn subagent(&mut self, told: &Subagent) -> Option<RunnerNews> {
+        let known = |call: &String| told.parent == self.session && self.calls.contains_key(call);
+        let named = told.call.clone().filter(known);
+        let Some(session) = &told.session else { return None };
+        if told.parent != self.session {
+            // A subagent of a subagent works in the same call.
+            if let Some(call) = self.children.get(&told.parent).map(|child| child.call.clone()) {
+                self.children.entry(session.clone()).or_insert_with(|| Child { call, ..Child::default() });
+            }
+            return None;
+        }
+        let before = self.children.get(session).map(|child| child.call.clone());
+        let call = named.or_else(|| before.clone()).or_else(|| self.waiting(&told.title));
+        let own = format!("subagent:{session}");
+        let call = call.unwrap_or_else(|| own.clone());
+        self.children.entry(session.clone()).or_default().call.clone_from(&call);
+        if before.as_ref() == Some(&own) && call != own {
+            // Now it is known which call waits for it.
+            let shown = self.calls.get_mut(&own)?;
+            shown.state = RunnerCallState::Completed;
+            return Some(RunnerNews::Call(shown.clone()));
+        }
+        if call != own {
+            return self.progress(session);
+        }
+        let entry = self.calls.entry(own.clone()).or_insert_with(|| RunnerCall {
+            id: own,
+            tool: "task".to_owned(),
+            title: size::cut(&told.title, MAX_TITLE),
+            input: JsonMap::from_iter([("description".to_owned(), json!(told.title))]),
+            ..RunnerCall::default()
+        });
+        entry.state = match told.state.as_str() {
+            "idle" => RunnerCallState::Completed,
+            "failed" => RunnerCallState::Failed,
+            _ => RunnerCallState::Running,
+        };
+        self.progress(session)
+    }
+
+    /// The call that waits for a subagent with this title, if it is not known whom it waits for.
+    fn waiting(&self, title: &str) -> Option<String> {
+        let taken = |id: &String| self.children.values().any(|child| child.call == *id);
+        let done = |call: &RunnerCall| matches!(call.state, RunnerCallState::Completed | RunnerCallState::Failed);
+        let waits = |call: &RunnerCall| call.tool == "task" && !done(call);
+        let mut free = self.calls.values().filter(|call| waits(call) && !taken(&call.id));
+        let described = |call: &&RunnerCall| {
+            let text = call.input.get("description").and_then(Value::as_str).unwrap_or_default();
+            !text.is_empty() && title.contains(text)
+        };
+        let best = free.clone().find(described).or_else(|| free.next());
+        best.map(|call| call.id.clone())
+    }
+
+    /// What a subagent of the agent does.
+    fn child_update(&mut self, session: &str, kind: &str, update: &Value) -> Option<RunnerNews> {
+        let child = self.children.get_mut(session)?;
+        match kind {
+            "agent_message_chunk" => {
+                child.text.push_str(&text(&update["content"])?);
+                let start = child.text.ceil_char_boundary(child.text.len().saturating_sub(MAX_TAIL));
+                child.text.drain(..start);
+            }
+            "tool_call" | "tool_call_update" => {
+                let id = update["toolCallId"].as_str()?;
+                let entry = child.summary.entry(id.to_owned()).or_insert_with(|| json!({"id": id, "state": {}}));
+                let mut call =
+                    RunnerCall { tool: entry["tool"].as_str().unwrap_or_default().to_owned(), ..RunnerCall::default() };
+                merge(&mut call, update);
+                entry["tool"] = json!(call.tool);
+                if update["status"].is_string() || entry["state"]["status"].is_null() {
+                    entry["state"]["status"] = json!(word(call.state));
+                }
+                if !call.title.is_empty() {
+                    entry["state"]["title"] = json!(call.title);
+                }
+                while child.summary.len() > MAX_SUMMARY {
+                    child.summary.shift_remove_index(0);
+                }
+            }
+            _ => return None,
+        }
+        self.progress(session)
+    }
+
+    /// The call that shows a subagent, with what it does.
+    fn progress(&mut self, session: &str) -> Option<RunnerNews> {
+        let child = self.children.get(session)?;
+        let call = self.calls.get_mut(&child.call)?;
+        call.metadata.insert("summary".to_owned(), child.summary.values().cloned().collect());
+        let own = call.id.starts_with("subagent:");
+        if own || call.state == RunnerCallState::Running {
+            call.output.clone_from(&child.text);
+        }
+        Some(RunnerNews::Call(call.clone()))
+    }
+
+    /// What was used so far, with the cost of the whole session as what is kept.
+    fn used(&mut self, session: &str, update: &Value) -> RunnerNews {
+        let cost = &update["cost"];
+        let dollars = cost["currency"].as_str().is_none_or(|currency| currency.eq_ignore_ascii_case("usd"));
+        let amount = cost["amount"].as_f64().filter(|amount| dollars && amount.is_finite() && *amount >= 0.0);
+        if let Some(amount) = amount {
+            self.costs.insert(session.to_owned(), amount);
+        }
+        if session == self.session {
+            self.context = update["used"].as_u64().unwrap_or(self.context);
+        }
+        self.spent(Tokens { input: self.context, ..Tokens::default() }, self.context)
+    }
+
+    fn spent(&self, tokens: Tokens, estimated_tokens: u64) -> RunnerNews {
+        let own = self.costs.get(&self.session).copied().unwrap_or(self.before);
+        let others: f64 = self.costs.iter().filter(|(id, _)| **id != self.session).map(|(_, cost)| cost).sum();
+        let cost = Usd((own - self.before).max(0.0) + others);
+        let used = Usage { cost, tokens, estimated_tokens, ..Usage::default() };
+        RunnerNews::Used { used, kept: json!(own) }
+    }
+
+    /// What the answer to the prompt says of it: the tokens of the turn, if the agent counts them.
+    pub fn end(&mut self, answer: &Value) -> Option<RunnerNews> {
+        let usage = &answer["usage"];
+        let number = |key: &str| usage[key].as_u64().unwrap_or(0);
+        let tokens = Tokens {
+            total: None,
+            input: number("inputTokens"),
+            output: number("outputTokens"),
+            reasoning: number("thoughtTokens"),
+            cache: TokensCache { read: number("cachedReadTokens"), write: number("cachedWriteTokens") },
+        };
+        let counted = Usage { tokens: tokens.clone(), ..Usage::default() }.all_tokens() > 0;
+        if counted {
+            return Some(self.spent(tokens, 0));
+        }
+        // The context is no sum of what was used; the text is counted instead.
+        (!self.costs.is_empty()).then(|| self.spent(Tokens::default(), 0))
+    }
+}
+
+fn text(content: &Value) -> Option<String> {
+    let text = match content["type"].as_str()? {
+        "text" => content["text"].as_str()?.to_owned(),
+        "resource_link" => content["uri"].as_str()?.to_owned(),
+        "resource" => content["resource"]["text"].as_str()?.to_owned(),
+        other => format!("[{other}]"),
+    };
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn todos(entries: &Value) -> Vec<Todo> {
+    let word = |value: &Value, default: &str| value.as_str().unwrap_or(default).to_owned();
+    let todo = |entry: &Value| Todo {
+        content: size::cut(entry["content"].as_str().unwrap_or_default(), MAX_TITLE),
+        status: word(&entry["status"], "pending"),
+        priority: word(&entry["priority"], "medium"),
+    };
+    entries.as_array().into_iter().flatten().take(MAX_TODOS).map(todo).collect()
+}
+
+/// Adds what an update says to what is known of a call.
+fn merge(call: &mut RunnerCall, update: &Value) {
+    if let Some(title) = update["title"].as_str() {
+        call.title = size::cut(title, MAX_TITLE);
+    }
+    if let Some(state) = update["status"].as_str() {
+        call.state = match state {
+            "in_progress" => RunnerCallState::Running,
+            "completed" => RunnerCallState::Completed,
+            "failed" => RunnerCallState::Failed,
+            _ => RunnerCallState::Pending,
+        };
+    }
+    let raw = &update["rawInput"];
+    if let Value::Object(input) = size::fit(raw.clone(), MAX_INPUT) {
+        call.input.extend(input);
+    }
+    if let Some(tool) = tool(update, call) {
+        call.tool = tool;
+    }
+    complete(call, update);
+    if let Some(content) = update["content"].as_array() {
+        let texts =
+            content.iter().filter(|block| block["type"] == "content").filter_map(|block| text(&block["content"]));
+        let output = texts.collect::<Vec<_>>().join("\n");
+        if !output.is_empty() {
+            call.output = size::cut(&output, MAX_OUTPUT);
+        }
+        let changes: Vec<_> = content.iter().filter_map(change).take(MAX_CHANGES).collect();
+        if !changes.is_empty() {
+            call.changes = changes;
+        }
+    }
+    let output = &update["rawOutput"];
+    let output = [output, &output["output"], &output["error"]].into_iter().find_map(Value::as_str);
+    if let Some(output) = output.filter(|output| call.output.is_empty() && !output.is_empty()) {
+        call.output = size::cut(output, MAX_OUTPUT);
+    }
+}
+
+/// The tool of ours that does the same, else its name there; nothing if the update says nothing about it.
+fn tool(update: &Value, known: &RunnerCall) -> Option<String> {
+    let is_name = |name: &&str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        !name.is_empty() && name.len() <= 64 && name.bytes().all(fits)
+    };
+    if known.input.get("subagent_type").is_some_and(Value::is_string) {
+        return Some("task".to_owned());
+    }
+    let name = update["name"].as_str().filter(is_name);
+    let by_kind = match update["kind"].as_str() {
+        Some("execute") => Some("bash"),
+        Some("edit" | "delete" | "move") => Some("edit"),
+        Some("read") => Some("read"),
+        Some("search") => Some("grep"),
+        Some("fetch") => Some("webfetch"),
+        _ => None,
+    };
+    // Some agents have the tool's name as the first headline of a call.
+    let headline = || update["title"].as_str().filter(is_name).filter(|_| known.tool.is_empty());
+    let first = || known.tool.is_empty().then_some("other");
+    let chosen = name.or_else(headline).or_else(|| by_kind.filter(|_| known.tool.is_empty() || known.tool == "other"));
+    chosen.or_else(first).map(str::to_owned)
+}
+
+/// Fills in what our tool of the same kind would be given, from wherever the agent has it.
+fn complete(call: &mut RunnerCall, update: &Value) {
+    let find = |keys: &[&str], input: &JsonMap| {
+        keys.iter().find_map(|key| input.get(*key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned))
+    };
+    match call.tool.as_str() {
+        "bash" => {
+            let line = find(&["command", "cmd"], &call.input).or_else(|| {
+                let words = call.input.get("command")?.as_array()?;
+                Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
+            });
+            let quoted = || call.title.strip_prefix('`')?.strip_suffix('`').map(str::to_owned);
+            if let Some(line) = line.or_else(quoted) {
+                call.input.insert("command".to_owned(), line.into());
+            }
+            if let Some(directory) = find(&["workdir", "cwd"], &call.input) {
+                call.input.insert("workdir".to_owned(), directory.into());
+            }
+        }
+        "read" | "edit" | "write" => {
+            let content = update["content"].as_array().into_iter().flatten();
+            let diff = || content.clone().find_map(|block| block["path"].as_str()).map(str::to_owned);
+            let place = || update["locations"][0]["path"].as_str().map(str::to_owned);
+            let path = find(&["filePath", "file_path", "path", "abs_path", "filepath"], &call.input);
+            if let Some(path) = path.or_else(diff).or_else(place) {
+                call.input.insert("filePath".to_owned(), path.into());
+            }
+        }
+        _ => {}
+    }
+}
+
+fn change(block: &Value) -> Option<RunnerChange> {
+    if block["type"] != "diff" {
+        return None;
+    }
+    let old = block["oldText"].as_str().map(str::to_owned);
+    let new = block["newText"].as_str()?.to_owned();
+    let fits = new.len() <= MAX_CHANGE && old.as_ref().is_none_or(|old| old.len() <= MAX_CHANGE);
+    fits.then_some(RunnerChange { path: PathBuf::from(block["path"].as_str()?), old, new })
+}
+
+/// A state as a summary of ours has it.
+fn word(state: RunnerCallState) -> &'static str {
+    match state {
+        RunnerCallState::Pending => "pending",
+        RunnerCallState::Running => "running",
+        RunnerCallState::Completed => "completed",
+        RunnerCallState::Failed => "error",
+    }
+}

@@ -1,0 +1,223 @@
+//! A turn of an agent whose work is done elsewhere: a [`Runner`](api::Runner) does it, and what it reports becomes messages
+//! and parts as those of our own turns. One message per job, and one more for each message that joined it.
+//!
+//! What the runner wants to keep is in a record of the session, with the prompts that were handed over. They are handed over
+//! once: after a crash the work goes on where it is, or ends with an error, and is never begun again silently.
+
+mod desk;
+mod page;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Json, JsonMap, MessageError, MessageId, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptPart,
+    RunnerEnd, RunnerError, RunnerJob, SessionStatus, TextData, ToolPart, Usd, UserMessage,
+};
+use serde::{Deserialize, Serialize};
+use store::{AskFilter, Batch, Reservation, Store, StoreError};
+use tokio::time::Instant;
+
+use crate::budget::Admission;
+use crate::step::{self, Next, put_message};
+use crate::turn::{Conversation, Turn};
+use crate::{Error, asks, ledger};
+use desk::Desk;
+use page::Book;
+
+/// Where it is kept, by session, what runners want back and what they were given.
+pub(crate) const REMOTE: &str = "remote";
+/// How often budgets are looked at while somebody else works: time passes, and others spend too.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a runner may take to end its work once it is told to. It has bounds of its own that are shorter.
+const STOP_WAIT: Duration = Duration::from_secs(8);
+/// Marks calls that were not ours: nobody runs them again. Other programs have the word too.
+const ELSEWHERE: &str = "providerExecuted";
+
+/// Who does the work of an agent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Remote<'a> {
+    /// The kind of runner.
+    pub(crate) kind: &'a str,
+    /// What it is told.
+    pub(crate) settings: &'a JsonMap,
+}
+
+impl Remote<'_> {
+    /// The model that its messages name: which one it really is, only the other side knows.
+    pub(crate) fn model(&self, agent: &str) -> ModelRef {
+        ModelRef::new(self.kind, agent)
+    }
+}
+
+/// Whether a call was made elsewhere.
+pub(crate) fn is_elsewhere(tool: &ToolPart) -> bool {
+    tool.metadata.as_ref().is_some_and(|metadata| metadata.get(ELSEWHERE) == Some(&Json::Bool(true)))
+}
+
+/// What is known of a session's work elsewhere.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Known {
+    /// What the runner wants back.
+    kept: Option<Json>,
+    /// The waiting prompts that it was given.
+    handed: Vec<MessageId>,
+}
+
+impl Known {
+    fn load(store: &Store, turn: &Turn) -> Result<Self, StoreError> {
+        let record = store.record(REMOTE, turn.session_id.as_str())?;
+        Ok(record.and_then(|record| serde_json::from_value(record.value).ok()).unwrap_or_default())
+    }
+
+    fn put(&self, batch: &mut Batch, turn: &Turn) {
+        batch.record(REMOTE, turn.session_id.as_str(), Some(&serde_json::json!(self)), None);
+    }
+}
+
+/// Has somebody else answer the waiting prompts.
+pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user: &UserMessage) -> Result<Next, Error> {
+    if turn.cancel().is_cancelled() {
+        return step::stopped(turn, conversation, user).await;
+    }
+    let (Ok(agent), Some(remote)) = (turn.instance.agent(&user.agent), turn.instance.remote(&user.agent)) else {
+        return Ok(Next::Stop);
+    };
+    let Some(runner) = turn.inner.runners.get(remote.kind).cloned() else {
+        let text = format!("Nothing here can run agents with \"{}\" in their configuration", remote.kind);
+        step::fail(turn, conversation, user, MessageError::unknown(text)).await?;
+        return Ok(Next::Stop);
+    };
+    forget_asks(turn, None).await?;
+    let mut known = Known::load(turn.store(), turn)?;
+    known.handed.retain(|id| conversation.pending.contains(id));
+    let new: Vec<MessageId> = conversation.pending.iter().filter(|id| !known.handed.contains(id)).cloned().collect();
+    let mut prompt = parts(conversation, &new);
+    if known.kept.is_none()
+        && let Some(text) = agent.prompt.as_ref().filter(|text| !text.trim().is_empty())
+    {
+        prompt.insert(0, PromptPart::text(text.trim()));
+    }
+    let message = turn.answer_to(user);
+    let call = reservation(turn, &message.id, &prompt);
+    let begin = |batch: &mut Batch| {
+        put_message(batch, &message);
+        batch.event(turn.status_event(SessionStatus::Busy));
+    };
+    match turn.admit(&call, begin).await? {
+        Admission::Admitted => {}
+        Admission::Stopped => return step::stopped(turn, conversation, user).await,
+        Admission::Expired(error) => {
+            step::fail(turn, conversation, user, error).await?;
+            return Ok(Next::Stop);
+        }
+    }
+    let job = RunnerJob {
+        settings: remote.settings.clone(),
+        directory: turn.instance.directory.clone(),
+        prompt,
+        kept: known.kept.clone(),
+    };
+    let desk = Arc::new(Desk::new(turn, agent, user, Book::new(message, known, new, call)));
+    let ended = work(&desk, runner.run(job, desk.clone())).await;
+    let Some(mut book) = desk.close().await else { return Ok(Next::Stop) };
+    if turn.cancel().is_cancelled() && turn.run.is_parked() {
+        book.save(turn).await?;
+        return Err(Error::Parked);
+    }
+    let over = desk.over();
+    let (reason, error) = match ended {
+        _ if over.is_some() => ("stop", over.map(MessageError::unknown)),
+        _ if turn.cancel().is_cancelled() => ("stop", Some(MessageError::aborted())),
+        Ok(RunnerEnd::Done) => ("stop", None),
+        Ok(RunnerEnd::Length) => ("length", None),
+        Ok(RunnerEnd::Refused) => {
+            ("stop", Some(MessageError::ContentFilterError(TextData::new("The agent refused to go on"))))
+        }
+        Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::unknown("The agent stopped by itself before its end"))),
+        Err(RunnerError(text)) => ("stop", Some(MessageError::unknown(text))),
+    };
+    let failed = error.is_some();
+    conversation.pending.retain(|id| !book.known.handed.contains(id));
+    for (message, parts) in book.settle(turn, reason, error).await? {
+        conversation.push(message, parts);
+    }
+    turn.inner.freed.tell();
+    Ok(if failed { Next::Stop } else { Next::Continue })
+}
+
+/// Waits for the end of the work, and stops it when a budget is used up.
+async fn work(
+    desk: &Desk,
+    work: impl Future<Output = Result<RunnerEnd, RunnerError>>,
+) -> Result<RunnerEnd, RunnerError> {
+    let mut work = std::pin::pin!(work);
+    let mut deadline = None;
+    loop {
+        let late = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = &mut work => return ended,
+            () = late => return Err(RunnerError("The agent did not stop when it was told to, and was ended".to_owned())),
+            () = desk.stop.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STOP_WAIT),
+            () = tokio::time::sleep(LOOK), if deadline.is_none() => desk.look_at_budgets(0).await,
+        }
+    }
+}
+
+/// Questions whose answers nobody waits for: those of a call, or of work that a crash cut off.
+async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
+    let filter = AskFilter { session: Some(turn.session_id.clone()), ..AskFilter::default() };
+    let mut open = turn.store().permissions(&filter)?;
+    open.retain(|ask| call.is_none_or(|call| ask.tool.as_ref().is_some_and(|tool| tool.call_id == call)));
+    if open.is_empty() {
+        return Ok(());
+    }
+    let mut batch = turn.batch();
+    for ask in open {
+        asks::settle(&mut batch, &ask, &PermissionReply { reply: PermissionReplyKind::Reject, message: None });
+    }
+    turn.store().commit(batch).await.map(drop)
+}
+
+/// What a job must find room for. What it will use nobody knows before: budgets are looked at while it works.
+fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reservation {
+    let bytes = prompt.iter().map(|part| if let PromptPart::Text { text, .. } = part { text.len() } else { 0 }).sum();
+    let tokens = ledger::tokens(bytes);
+    Reservation {
+        id: message.to_string(),
+        session: turn.session_id.clone(),
+        steps: 1,
+        prompt: tokens,
+        prompt_cost: Usd::default(),
+        output_price: Usd::default(),
+        most_tokens: tokens,
+        most_cost: Usd::default(),
+    }
+}
+
+/// What these messages say.
+fn parts(conversation: &Conversation, messages: &[MessageId]) -> Vec<PromptPart> {
+    let wanted = conversation.messages.iter().filter(|message| messages.contains(message.info.id()));
+    wanted.flat_map(|message| &message.parts).filter_map(prompt_part).collect()
+}
+
+fn prompt_part(part: &Part) -> Option<PromptPart> {
+    match part {
+        Part::Text(text) if text.ignored != Some(true) => Some(PromptPart::text(&text.text)),
+        Part::File(file) => Some(PromptPart::File {
+            id: None,
+            mime: file.mime.clone(),
+            filename: file.filename.clone(),
+            url: file.url.clone(),
+            source: None,
+        }),
+        _ => None,
+    }
+}
