@@ -32,7 +32,7 @@ impl Drawn {
         let lines = BufReader::new(control.stdout.take().unwrap()).split(b'\n');
         // One word is enough for all that was drawn since the last look.
         let (sender, news) = sync_channel(1);
-        std::thread::spawn(move || lines.flatten().for_each(|_| drop(sender.try_send(()))));
+        std::thread::spawn(move || lines.flatten().for_each(|_| _ = sender.try_send(())));
         Self { control, news }
     }
 }
