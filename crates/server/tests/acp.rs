@@ -225,6 +225,18 @@ async fn a_session_over_http() {
 }
 
 #[tokio::test]
+async fn clients_of_both_kinds_share_their_seats() {
+    let rig = Rig::new(json!({ "model": "script/demo" })).await;
+    let _socket = Client::open(&rig, &[]).await.unwrap_or_else(|status| panic!("{status}"));
+    for _ in 1..64 {
+        Poster::new(&rig, json!({})).await;
+    }
+    let hello = ask(0, "initialize", &json!({"protocolVersion": 1}));
+    assert_eq!(rig.send(Method::POST, "/acp", Some(hello)).await.0, 429);
+    assert_eq!(Client::open(&rig, &[]).await.err(), Some(429));
+}
+
+#[tokio::test]
 async fn what_makes_no_sense_over_http_is_refused() {
     let rig = Rig::new(json!({ "model": "script/demo" })).await;
     let url = format!("{}/acp", rig.url);
