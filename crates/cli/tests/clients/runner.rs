@@ -74,4 +74,19 @@ async fn opencode_works_for_a_session_of_ours() {
         tools.iter().map(|part| (part["tool"].as_str().unwrap(), part["state"]["status"].as_str().unwrap())).collect();
     assert_eq!(states, [("write", "completed"), ("task", "completed")], "{tools:#?}");
     assert!(tools[1]["state"]["output"].as_str().unwrap().contains("Seen."), "{tools:#?}");
+
+    model.enqueue(Reply::text("Went on."));
+    let call = json!({"description": "More", "prompt": "more", "subagent_type": "opencode", "task_id": id});
+    let steps = json!({"default": [{"tools": [["task", call]]}, {"text": "Told."}]});
+    let script = project.write_home("script.json", steps.to_string()).to_str().unwrap().to_owned();
+    trefoil(&project, ["run", "--script", &script, "-s", &root, "again"].map(str::to_owned).to_vec()).await;
+    let exported = trefoil(&project, ["session", "export", &id].map(str::to_owned).to_vec()).await;
+    let exported: Value = serde_json::from_str(&exported).unwrap();
+    let more: String = parts(exported["messages"].as_array().unwrap(), "text")
+        .iter()
+        .filter_map(|part| part["text"].as_str())
+        .collect();
+    assert_eq!(more, format!("{said}Went on."), "it goes on in the same session, and shows nothing twice");
+    let asked = model.requests().pop().unwrap();
+    assert!(asked.body.to_string().contains("All done."), "OpenCode remembers the first task");
 }
