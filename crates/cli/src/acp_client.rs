@@ -174,8 +174,9 @@ async fn decide(
 ) -> anyhow::Result<()> {
     let by_hand = policy == Policy::Ask && run::interactive() && !show.is_json();
     let chosen = if by_hand {
-        show.ask(&permission);
+        // Before it is asked: an answer may come at once.
         typed.forget();
+        show.ask(&permission);
         loop {
             tokio::select! {
                 () = interrupt.token.cancelled() => break None,
@@ -244,8 +245,8 @@ async fn fill_by_hand(
     let mut content = Map::new();
     show.form(form);
     for field in &form.fields {
-        show.field(field);
         typed.forget();
+        show.field(field);
         loop {
             let line = tokio::select! {
                 () = interrupt.token.cancelled() => None,
