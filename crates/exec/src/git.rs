@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::runtime::Handle;
+
+use crate::GRACE;
 
 pub use changes::{Change, ChangeKind, DIFF, LIST, PATCH, Scratch, changes};
 
@@ -145,10 +148,10 @@ impl Git {
         command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("GIT_NO_LAZY_FETCH", "1");
         command.env("LC_ALL", "C.UTF-8").envs(self.index.iter().map(|index| ("GIT_INDEX_FILE", index)));
         command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         die_with_us(&mut command);
-        let mut child = command.spawn().map_err(failed)?;
-        let mut group = Group(child.id());
+        let mut running = Running(None);
+        let child = running.0.insert(command.spawn().map_err(failed)?);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let feed = async {
             if let Some(mut pipe) = stdin {
@@ -162,7 +165,6 @@ impl Git {
             return Err(GitError::Long);
         }
         let status = child.wait().await.map_err(failed)?;
-        group.0 = None;
         let errors = String::from_utf8_lossy(&errors).trim().to_owned();
         if status.success() || (errors.is_empty() && status.code() == Some(1)) {
             return Ok((status.success(), output));
@@ -172,7 +174,8 @@ impl Git {
     }
 }
 
-/// Has the kernel kill it when the thread that starts it ends. Those are the runtime's own, which live as long as we do.
+/// Has the kernel end it when the thread that starts it ends. Those are the runtime's own, which live as long as we do. It
+/// is asked to end, not killed: it takes its locks away first, on which every later git would fail.
 #[expect(
     unsafe_code,
     reason = "std has no word for it; what is done between fork and exec must be, and is, fit for it"
@@ -180,7 +183,7 @@ impl Git {
 fn die_with_us(command: &mut Command) {
     // SAFETY: the closure allocates nothing, takes no lock and makes one async-signal-safe system call.
     unsafe {
-        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
+        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?));
     }
 }
 
@@ -204,13 +207,25 @@ async fn complaints(pipe: Option<ChildStderr>) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Kills a process and its children unless it has ended.
-struct Group(Option<u32>);
+/// A git that runs. Dropped, it is asked to end with its children, so that it takes its locks away, and is killed if it does
+/// not.
+struct Running(Option<Child>);
 
-impl Drop for Group {
+impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(group) = self.0.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL);
+        let Some(mut child) = self.0.take() else { return };
+        // Nothing once it has ended.
+        let Some(group) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return };
+        let _ = kill_process_group(group, Signal::TERM);
+        let end = async move {
+            if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+                let _ = kill_process_group(group, Signal::KILL);
+                let _ = child.wait().await;
+            }
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(end)),
+            Err(_) => drop(kill_process_group(group, Signal::KILL)),
         }
     }
 }

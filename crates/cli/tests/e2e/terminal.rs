@@ -19,7 +19,7 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn new(mut command: Command) -> Self {
-        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&main).unwrap();
         unlockpt(&main).unwrap();
         let name = ptsname(&main, Vec::new()).unwrap();

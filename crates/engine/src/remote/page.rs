@@ -206,16 +206,8 @@ impl Book {
         }
         let used = self.total();
         batch.spend(&self.call.id, &Usage { cost: api::Usd::default(), ..used.clone() });
-        let tokens = used.tokens.clone();
-        batch.change_session(&turn.session_id, move |session| {
-            let sum = session.tokens.get_or_insert_default();
-            sum.input += tokens.input;
-            sum.output += tokens.output;
-            sum.reasoning += tokens.reasoning;
-            sum.cache.read += tokens.cache.read;
-            sum.cache.write += tokens.cache.write;
-            session.time.updated = api::now();
-        });
+        // The money is in its sums since it was reported.
+        ledger::charge(&mut batch, &turn.session_id, api::Usd::default(), used.tokens.clone());
         let last = self.pages.len().saturating_sub(1);
         let mut done = Vec::new();
         for (at, mut message) in self.pages.drain(..).enumerate() {
