@@ -1,12 +1,16 @@
 //! `cargo xtask test`: everything that must pass.
 
 use std::io::{BufRead, BufReader};
+use std::num::NonZero;
 use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::{bench, cargo, fuzz, tools};
+
+/// How many tests of one program run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
@@ -67,6 +71,11 @@ fn tests(tally: &mut Tally, fast: bool) -> Result<()> {
     if fast {
         // Minutes of requests that Schemathesis makes.
         command.args(["--", "--skip", "generator::"]);
+    }
+    if std::env::var_os(THREADS).is_none() {
+        // Most tests wait for other programs most of the time.
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        command.env(THREADS, (2 * cores).to_string());
     }
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("the output is piped")?;

@@ -55,15 +55,15 @@ pub struct Frame {
     pub project: Arc<str>,
     /// The session it is about.
     pub session: Option<SessionId>,
-    /// The event as JSON, serialised once.
-    pub json: Bytes,
     shared: Arc<Shared>,
 }
 
 /// What all clones of a frame make only once.
 #[derive(Debug, Default)]
 struct Shared {
+    /// At least one of both is there from the beginning.
     event: OnceLock<Option<Arc<Event>>>,
+    json: OnceLock<Bytes>,
     rendered: [OnceLock<Bytes>; RENDERINGS],
 }
 
@@ -73,9 +73,17 @@ pub const RENDERINGS: usize = 2;
 impl Frame {
     /// A frame of an event that is at hand.
     pub fn new(cursor: Option<Cursor>, directory: Arc<str>, project: Arc<str>, event: Arc<Event>, json: Bytes) -> Self {
+        let frame = Self::live(directory, project, event);
+        // It is new, so nobody has written it yet.
+        let _ = frame.shared.json.set(json);
+        Self { cursor, ..frame }
+    }
+
+    /// A frame that is in no log. It is written if somebody wants it written: there are thousands of them.
+    pub fn live(directory: Arc<str>, project: Arc<str>, event: Arc<Event>) -> Self {
         let session = event.body.session_id().cloned();
         let shared = Shared { event: OnceLock::from(Some(event)), ..Shared::default() };
-        Self { cursor, directory, project, session, json, shared: Arc::new(shared) }
+        Self { cursor: None, directory, project, session, shared: Arc::new(shared) }
     }
 
     /// A frame of a stored event, not parsed yet.
@@ -86,12 +94,22 @@ impl Frame {
         session: Option<SessionId>,
         json: Bytes,
     ) -> Self {
-        Self { cursor: Some(cursor), directory, project, session, json, shared: Arc::default() }
+        let shared = Shared { json: OnceLock::from(json), ..Shared::default() };
+        Self { cursor: Some(cursor), directory, project, session, shared: Arc::new(shared) }
+    }
+
+    /// The event as JSON; written at the first call, for all clones together.
+    pub fn json(&self) -> &Bytes {
+        self.shared.json.get_or_init(|| {
+            let event = self.shared.event.get().and_then(Option::as_deref);
+            // Events can always be written: their keys are strings.
+            event.and_then(|event| serde_json::to_vec(event).ok()).unwrap_or_default().into()
+        })
     }
 
     /// The event as a typed value; parsed at the first call, for all clones together.
     pub fn event(&self) -> Option<Arc<Event>> {
-        self.shared.event.get_or_init(|| serde_json::from_slice(&self.json).ok().map(Arc::new)).clone()
+        self.shared.event.get_or_init(|| serde_json::from_slice(self.json()).ok().map(Arc::new)).clone()
     }
 
     /// The frame as a face writes it in one of its [`RENDERINGS`] ways; written at the first call, for all clones together.

@@ -58,7 +58,7 @@ impl Events {
     pub fn on(&self, kind: &str) -> BoxStream<'static, WatchItem> {
         let kind = kind.to_owned();
         let wanted = move |item: &WatchItem| match item {
-            WatchItem::Frame(frame) => wire::kind(&frame.json).as_deref() == Some(&kind),
+            WatchItem::Frame(frame) => wire::kind(frame.json()).as_deref() == Some(&kind),
             WatchItem::Resync(_) | WatchItem::Lagged => true,
         };
         self.all().filter(move |item| futures::future::ready(wanted(item))).boxed()

@@ -246,8 +246,8 @@ fn write_frame(out: &mut BytesMut, json: &[u8], cursor: Option<&Cursor>) {
 
 /// A frame of `/event`, made once for all subscribers.
 fn plain(frame: &Frame) -> Bytes {
-    let mut out = BytesMut::with_capacity(frame.json.len() + 64);
-    write_frame(&mut out, &frame.json, frame.cursor.as_ref());
+    let mut out = BytesMut::with_capacity(frame.json().len() + 64);
+    write_frame(&mut out, frame.json(), frame.cursor.as_ref());
     out.freeze()
 }
 
@@ -255,8 +255,8 @@ fn plain(frame: &Frame) -> Bytes {
 fn global(frame: &Frame) -> Bytes {
     let text = |text: &str| serde_json::to_string(text).unwrap_or_default();
     let place = format!("{{\"directory\":{},\"project\":{},\"payload\":", text(&frame.directory), text(&frame.project));
-    let mut out = BytesMut::with_capacity(2 * frame.json.len() + 512);
-    let wrapped = [place.as_bytes(), &frame.json[..], b"}"].concat();
+    let mut out = BytesMut::with_capacity(2 * frame.json().len() + 512);
+    let wrapped = [place.as_bytes(), &frame.json()[..], b"}"].concat();
     write_frame(&mut out, &wrapped, frame.cursor.as_ref());
     if let Some(sync) = sync(frame) {
         let wrapped = [place.as_bytes(), sync.as_bytes(), b"}"].concat();
@@ -292,6 +292,6 @@ fn sync(frame: &Frame) -> Option<String> {
 
 /// The event of a frame, if replicas read it.
 pub fn synced(frame: &Frame) -> Option<Recorded<'_>> {
-    let event: Recorded<'_> = serde_json::from_slice(&frame.json).ok()?;
+    let event: Recorded<'_> = serde_json::from_slice(frame.json()).ok()?;
     api::schema::SYNCED.contains(&event.kind).then_some(event)
 }

@@ -32,7 +32,6 @@ use std::time::Instant;
 use api::{Event, EventBody, Frame, Json};
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
-use bytes::Bytes;
 use engine::Engine;
 use futures::FutureExt as _;
 use tokio::net::TcpListener;
@@ -236,15 +235,8 @@ fn authority(host: &str, address: SocketAddr) -> String {
 impl State {
     /// Tells subscribers of a directory something that is no durable change.
     pub(crate) fn tell(&self, directory: &str, project: &str, body: EventBody) {
-        let event = Event::new(body);
-        match serde_json::to_vec(&event) {
-            Ok(json) => {
-                let frame = Frame::new(None, directory.into(), project.into(), Arc::new(event), Bytes::from(json));
-                // Nobody listens: nobody misses it.
-                let _ = self.live.send(frame);
-            }
-            Err(error) => tracing::error!(%error, "an event cannot be written"),
-        }
+        // Nobody listens: nobody misses it.
+        let _ = self.live.send(Frame::live(directory.into(), project.into(), Arc::new(Event::new(body))));
     }
 
     pub(crate) fn warn_unknown_peer(&self) {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use api::{Event, EventBody, Frame, MessageId, Part, PartId, PartTime, SessionId};
-use bytes::Bytes;
 
 use crate::batch::Place;
 
@@ -52,7 +51,7 @@ pub(crate) fn ids(part: &Part) -> Option<(PartId, SessionId, MessageId)> {
 /// A frame that is not in the log: the text grew by `delta`.
 pub(crate) fn delta_frame(place: &Place, part: &Part, delta: &str) -> Option<Frame> {
     let head = part.head()?;
-    live_frame(
+    Some(live_frame(
         place,
         EventBody::PartDelta {
             session_id: head.session_id.clone(),
@@ -61,16 +60,14 @@ pub(crate) fn delta_frame(place: &Place, part: &Part, delta: &str) -> Option<Fra
             field: "text".to_owned(),
             delta: delta.to_owned(),
         },
-    )
+    ))
 }
 
 /// A frame that is not in the log: the part with its text so far.
 pub(crate) fn part_frame(place: &Place, part: &Part) -> Option<Frame> {
-    live_frame(place, EventBody::part(part.clone())?)
+    Some(live_frame(place, EventBody::part(part.clone())?))
 }
 
-fn live_frame(place: &Place, body: EventBody) -> Option<Frame> {
-    let event = Event::new(body);
-    let json = Bytes::from(serde_json::to_vec(&event).ok()?);
-    Some(Frame::new(None, place.directory.clone(), place.project.clone(), Arc::new(event), json))
+fn live_frame(place: &Place, body: EventBody) -> Frame {
+    Frame::live(place.directory.clone(), place.project.clone(), Arc::new(Event::new(body)))
 }

@@ -31,9 +31,9 @@ async fn a_watcher_sees_commits_from_now_on_and_within_its_scope() {
     for frame in &frames {
         assert_eq!(frame.cursor, committed.last);
         assert_eq!((&*frame.directory, &*frame.project), ("/repo", "project"));
-        assert_eq!(frame.json.as_ptr(), frames[0].json.as_ptr(), "serialised once and shared");
+        assert_eq!(frame.json().as_ptr(), frames[0].json().as_ptr(), "serialised once and shared");
     }
-    let event: Event = serde_json::from_slice(&frames[0].json).unwrap();
+    let event: Event = serde_json::from_slice(frames[0].json()).unwrap();
     assert_eq!((event.id, event.body), (committed.last.unwrap().id, EventBody::SessionIdle { session_id: session }));
 }
 

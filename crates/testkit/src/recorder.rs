@@ -110,7 +110,7 @@ async fn record(mut stream: BoxStream<'static, WatchItem>, log: Arc<Log>, grow: 
         match stream.next().await {
             Some(WatchItem::Frame(frame)) => {
                 let Some(event) = frame.event() else {
-                    break format!("a frame is no event: {}", String::from_utf8_lossy(&frame.json));
+                    break format!("a frame is no event: {}", String::from_utf8_lossy(frame.json()));
                 };
                 let mut events = log.events.lock().unwrap();
                 if events.len() == EVENTS {

@@ -90,7 +90,7 @@ async fn recorded_events_come_through() {
         .collect();
     for event in wanted {
         let frame = frame(&mut items).await;
-        assert_eq!(&serde_json::from_slice::<Value>(&frame.json).unwrap(), event);
+        assert_eq!(&serde_json::from_slice::<Value>(frame.json()).unwrap(), event);
         assert_eq!((&*frame.directory, frame.cursor.as_ref()), (directory, None));
         assert_eq!(frame.session.as_ref().map(SessionId::as_str), event["properties"]["sessionID"].as_str());
     }

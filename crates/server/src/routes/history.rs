@@ -211,7 +211,7 @@ fn logged(store: &Store, known: &Known) -> Result<Vec<Logged>, StoreError> {
                 continue;
             }
             if let Some(event) = events::synced(frame) {
-                bytes += frame.json.len();
+                bytes += frame.json().len();
                 events.push(Logged {
                     id: cursor.id.clone(),
                     aggregate_id: session.to_string(),
