@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 const USAGE: &str = "cargo xtask <command>
 
   test [--fast]                  everything that must pass: format, lints, build, tests, fuzz and benchmark smoke
-                                 (--fast leaves the smokes and the generated requests out)
+                                 (--fast leaves the smokes, the generated requests and OpenCode's own program out)
   fuzz [TARGET] [--seconds N] [--seed N]
                                  random input for one parser, or for all of them
   bench [--smoke] [--only NAME] [--json] [--peer | --opencode PATH]

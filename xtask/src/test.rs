@@ -69,13 +69,13 @@ fn plain(arguments: &[&str]) -> Result<()> {
 fn tests(tally: &mut Tally, fast: bool) -> Result<()> {
     let mut command = cargo::cargo(&["test", "--workspace", "--no-fail-fast"]);
     if fast {
-        // Minutes of requests that Schemathesis makes.
-        command.args(["--", "--skip", "generator::"]);
-    }
-    if std::env::var_os(THREADS).is_none() {
-        // Most tests wait for other programs most of the time.
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        command.env(THREADS, (2 * cores).to_string());
+        // Minutes of requests that Schemathesis makes, and OpenCode's own program, which takes seconds to start.
+        command.args(["--", "--skip", "generator::", "--skip", "opencode_run::", "--skip", "opencode_terminal::"]);
+        if std::env::var_os(THREADS).is_none() {
+            // Most tests wait for other programs most of the time.
+            let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+            command.env(THREADS, (2 * cores).to_string());
+        }
     }
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("the output is piped")?;

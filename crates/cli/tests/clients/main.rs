@@ -7,11 +7,11 @@ mod abuse;
 mod acp;
 mod acp_client;
 mod generator;
+mod opencode_run;
+mod opencode_terminal;
 mod refused;
 mod rig;
-mod run;
 mod runner;
 #[path = "../../../acp/tests/face/schema.rs"]
 mod schema;
 mod sdk;
-mod terminal;
