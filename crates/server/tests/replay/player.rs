@@ -110,6 +110,10 @@ pub async fn play(scenario: &str) -> BTreeSet<String> {
             player.subscribe(exchange).await;
             continue;
         }
+        if sends_to_background(exchange) {
+            // From its first word on: it must not be faster than whoever sent it.
+            player.go_on.send_replace(false);
+        }
         let Some(sent) = player.send(exchange) else { continue };
         if exchange.answered == number + 1 {
             player.finish(vec![(exchange, sent)]).await;
@@ -124,6 +128,12 @@ pub async fn play(scenario: &str) -> BTreeSet<String> {
     player.happened(recording.events.len()).await;
     player.compare_events().await;
     player.differences
+}
+
+/// Whether a prompt has a subagent work in the background.
+fn sends_to_background(exchange: &Exchange) -> bool {
+    let body = exchange.request.body.as_ref().map(Value::to_string).unwrap_or_default();
+    body.contains(r#"\"background\": true"#)
 }
 
 /// The web page that the recordings fetch.
@@ -192,10 +202,11 @@ impl Player {
     async fn finish(&mut self, open: Vec<(&Exchange, JoinHandle<Got>)>) {
         for (exchange, sent) in open {
             // A subagent that was sent to the background is as slow as it was: the answer does not wait for it.
-            let background = self.recording.exchanges.iter().any(|other| {
-                let body = other.request.body.as_ref().map(Value::to_string).unwrap_or_default();
-                other.request.path.ends_with("/background") || body.contains(r#"\"background\": true"#)
-            });
+            let background = self
+                .recording
+                .exchanges
+                .iter()
+                .any(|other| other.request.path.ends_with("/background") || sends_to_background(other));
             if !background {
                 self.go_on.send_replace(true);
             }
