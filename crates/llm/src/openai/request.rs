@@ -20,7 +20,7 @@ const NO_RESULT: &str = "No result: the call was interrupted, and whether it had
 #[derive(Debug)]
 pub struct Body<'a> {
     model: &'a str,
-    messages: Vec<Json>,
+    messages: Vec<Message<'a>>,
     /// Written from where they are: they are the same for every request, and long.
     tools: &'a [ToolSpec],
     rest: JsonMap,
@@ -66,7 +66,7 @@ pub fn request<'a>(prompt: &'a Prompt, model: &'a str) -> Body<'a> {
     let system = system.iter().filter(|text| !text.trim().is_empty()).map(String::as_str).collect::<Vec<_>>();
     let system = system.join("\n\n");
     if !system.is_empty() {
-        wire.push(object([("role", "system".into()), ("content", system.into())]));
+        wire.push(Message::System { content: system });
     }
     Messages { out: &mut wire }.add(messages);
     let mut body = JsonMap::new();
@@ -98,24 +98,83 @@ fn output_limit(model: &str) -> &'static str {
     }
 }
 
-/// Builds a conversation that strict servers accept: each call is followed by exactly one result, roles alternate where
-/// they can, and no message is empty.
-struct Messages<'a> {
-    out: &'a mut Vec<Json>,
+/// A message on the wire. What is long is written from where it is.
+#[derive(Debug, serde::Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum Message<'a> {
+    System {
+        content: String,
+    },
+    User {
+        content: Parts<'a>,
+    },
+    Assistant {
+        /// Null, not "": gateways to other vendors refuse empty texts.
+        content: Option<Cow<'a, str>>,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        reasoning_content: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Json>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: &'a str,
+    },
 }
 
-impl Messages<'_> {
-    fn add(&mut self, messages: &[PromptMessage]) {
+/// Texts alone are sent as one text: small servers know no lists of parts.
+#[derive(Debug)]
+struct Parts<'a>(Vec<Part<'a>>);
+
+#[derive(Debug, serde::Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: Address<'a> },
+    File { file: File<'a> },
+}
+
+#[derive(Debug, serde::Serialize)]
+struct Address<'a> {
+    url: &'a str,
+}
+
+#[derive(Debug, serde::Serialize)]
+struct File<'a> {
+    filename: &'a str,
+    file_data: &'a str,
+}
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let texts = self.0.iter().map(|part| if let Part::Text { text } = part { Some(&**text) } else { None });
+        match texts.collect::<Option<Vec<&str>>>().as_deref() {
+            Some([text]) => serializer.serialize_str(text),
+            Some(texts) => serializer.serialize_str(&texts.join("\n\n")),
+            None => self.0.serialize(serializer),
+        }
+    }
+}
+
+/// Builds a conversation that strict servers accept: each call is followed by exactly one result, roles alternate where
+/// they can, and no message is empty.
+struct Messages<'a, 'o> {
+    out: &'o mut Vec<Message<'a>>,
+}
+
+impl<'a> Messages<'a, '_> {
+    fn add(&mut self, messages: &'a [PromptMessage]) {
         // Thinking goes back only within the turn that it belongs to: vendors that want it back want it there, and
         // refuse or ignore it later.
         let turn = messages.iter().rposition(|message| matches!(message, PromptMessage::User(_))).unwrap_or(0);
         let mut messages: Vec<Option<&PromptMessage>> = messages.iter().map(Some).collect();
         for at in 0..messages.len() {
             match messages[at].take() {
-                Some(PromptMessage::User(content)) => self.user(content),
+                Some(PromptMessage::User(content)) => self.user(content.iter().filter_map(part).collect()),
                 Some(PromptMessage::Assistant(content)) => {
                     let calls = self.assistant(content, at > turn);
-                    let results = calls.into_iter().map(|id| take_result(&mut messages[at + 1..], id)).collect();
+                    let results = calls.into_iter().map(|id| (id, take_result(&mut messages[at + 1..], id)));
+                    let results = results.collect();
                     self.results(results);
                 }
                 // A result without its call: servers refuse the whole request for it.
@@ -124,91 +183,73 @@ impl Messages<'_> {
         }
     }
 
-    fn user<'c>(&mut self, content: impl IntoIterator<Item = &'c Content>) {
-        let mut parts: Vec<Json> = content.into_iter().filter_map(part).collect();
+    fn user(&mut self, mut parts: Vec<Part<'a>>) {
         if parts.is_empty() {
-            parts.push(json!({"type": "text", "text": "(no text)"}));
+            parts.push(Part::Text { text: "(no text)".into() });
         }
-        if let Some(last) = self.out.last_mut().filter(|last| last["role"] == "user") {
-            let mut all = match last["content"].take() {
-                Json::Array(parts) => parts,
-                text => vec![json!({"type": "text", "text": text})],
-            };
-            all.append(&mut parts);
-            last["content"] = compact(all);
-        } else {
-            self.out.push(object([("role", "user".into()), ("content", compact(parts))]));
+        match self.out.last_mut() {
+            Some(Message::User { content }) => content.0.append(&mut parts),
+            _ => self.out.push(Message::User { content: Parts(parts) }),
         }
     }
 
     /// Adds what the model said, and returns the ids of its calls.
-    fn assistant<'c>(&mut self, content: &'c [AssistantContent], current: bool) -> Vec<&'c str> {
-        let (mut text, mut thinking) = (String::new(), String::new());
-        let (mut calls, mut ids) = (Vec::new(), Vec::new());
+    fn assistant(&mut self, content: &'a [AssistantContent], current: bool) -> Vec<&'a str> {
+        let (mut text, mut thinking) = (Cow::Borrowed(""), String::new());
+        let (mut tool_calls, mut ids) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         for piece in content {
             match piece {
-                AssistantContent::Text(more) => text.push_str(more),
+                // Only what stands in several pieces is copied.
+                AssistantContent::Text(more) => text += more.as_str(),
                 AssistantContent::Reasoning { text: more, .. } => thinking.push_str(more),
                 AssistantContent::ToolCall { id, name, input } => {
                     if seen.insert(id.as_str()) {
-                        calls.push(call(id, name, input));
+                        tool_calls.push(call(id, name, input));
                         ids.push(id.as_str());
                     }
                 }
             }
         }
-        if text.trim().is_empty() && calls.is_empty() {
+        let mut content = Some(text).filter(|text| !text.trim().is_empty());
+        if content.is_none() && tool_calls.is_empty() {
             return ids;
         }
-        let mut message = JsonMap::new();
-        message.insert("role".into(), "assistant".into());
-        // Null, not "": gateways to other vendors refuse empty texts.
-        message.insert("content".into(), if text.trim().is_empty() { Json::Null } else { text.into() });
-        if current && !calls.is_empty() && !thinking.is_empty() {
-            message.insert("reasoning_content".into(), thinking.into());
+        let reasoning_content = if current && !tool_calls.is_empty() { thinking } else { String::new() };
+        if let Some(Message::Assistant { content: before, tool_calls, .. }) = self.out.last()
+            && tool_calls.is_empty()
+        {
+            let (before, text) = (before.as_deref().unwrap_or_default(), content.as_deref().unwrap_or_default());
+            content = Some([before, text].join("\n\n").trim_end().to_owned().into());
+            self.out.pop();
         }
-        if !calls.is_empty() {
-            message.insert("tool_calls".into(), calls.into());
-        }
-        match self.out.last_mut() {
-            Some(last) if last["role"] == "assistant" && last.get("tool_calls").is_none() => {
-                let before = last["content"].as_str().unwrap_or_default();
-                let text = [before, message["content"].as_str().unwrap_or_default()].join("\n\n");
-                message.insert("content".into(), text.trim_end().into());
-                *last = Json::Object(message);
-            }
-            _ => self.out.push(Json::Object(message)),
-        }
+        self.out.push(Message::Assistant { content, reasoning_content, tool_calls });
         ids
     }
 
     /// Adds the results of one message's calls, then what is attached to them: a result can only be text.
-    fn results(&mut self, results: Vec<Cow<'_, ToolResult>>) {
+    fn results(&mut self, results: Vec<(&'a str, Option<&'a ToolResult>)>) {
         let mut attached = Vec::new();
-        for result in &results {
-            if !result.attachments.is_empty() {
-                attached.push(Cow::Owned(Content::Text(format!("Attached to the result of {}:", result.name))));
-                attached.extend(result.attachments.iter().map(Cow::Borrowed));
+        for (id, result) in results {
+            if let Some(result) = result.filter(|result| !result.attachments.is_empty()) {
+                attached.push(Part::Text { text: format!("Attached to the result of {}:", result.name).into() });
+                attached.extend(result.attachments.iter().filter_map(part));
             }
-            let text = if result.output.is_empty() { "(no output)" } else { &result.output };
-            self.out.push(object([
-                ("role", "tool".into()),
-                ("tool_call_id", result.id.as_str().into()),
-                ("content", text.into()),
-            ]));
+            let output = result.map_or(NO_RESULT, |result| result.output.as_str());
+            let content = if output.is_empty() { "(no output)" } else { output };
+            self.out.push(Message::Tool { tool_call_id: id, content });
         }
         if !attached.is_empty() {
-            self.user(attached.iter().map(AsRef::as_ref));
+            self.user(attached);
         }
     }
 }
 
 /// The result of a call: it comes before the model speaks again. Ids may come back in later messages.
-fn take_result<'a>(rest: &mut [Option<&'a PromptMessage>], id: &str) -> Cow<'a, ToolResult> {
+fn take_result<'a>(rest: &mut [Option<&'a PromptMessage>], id: &str) -> Option<&'a ToolResult> {
     for message in rest {
         match message.take() {
-            Some(PromptMessage::Tool(result)) if result.id == id => return Cow::Borrowed(result),
+            Some(PromptMessage::Tool(result)) if result.id == id => return Some(result),
             Some(next @ PromptMessage::Assistant(_)) => {
                 *message = Some(next);
                 break;
@@ -216,31 +257,16 @@ fn take_result<'a>(rest: &mut [Option<&'a PromptMessage>], id: &str) -> Cow<'a, 
             other => *message = other,
         }
     }
-    let (id, output) = (id.to_owned(), NO_RESULT.to_owned());
-    Cow::Owned(ToolResult { id, output, is_error: true, ..ToolResult::default() })
+    None
 }
 
-fn part(content: &Content) -> Option<Json> {
+fn part(content: &Content) -> Option<Part<'_>> {
     match content {
         Content::Text(text) if text.trim().is_empty() => None,
-        Content::Text(text) => Some(object([("type", "text".into()), ("text", text.as_str().into())])),
-        Content::Image { data_url, .. } => {
-            Some(object([("type", "image_url".into()), ("image_url", object([("url", data_url.as_str().into())]))]))
-        }
-        Content::File { filename, data_url, .. } => {
-            let file = object([("filename", filename.as_str().into()), ("file_data", data_url.as_str().into())]);
-            Some(object([("type", "file".into()), ("file", file)]))
-        }
+        Content::Text(text) => Some(Part::Text { text: text.into() }),
+        Content::Image { data_url, .. } => Some(Part::ImageUrl { image_url: Address { url: data_url } }),
+        Content::File { filename, data_url, .. } => Some(Part::File { file: File { filename, file_data: data_url } }),
     }
-}
-
-/// Texts alone are sent as one text: small servers know no lists of parts.
-fn compact(parts: Vec<Json>) -> Json {
-    if parts.iter().all(|part| part["type"] == "text") {
-        let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-        return texts.join("\n\n").into();
-    }
-    parts.into()
 }
 
 fn call(id: &str, name: &str, input: &Json) -> Json {
@@ -258,11 +284,6 @@ fn tool_name(name: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let name: String = name.chars().take(MAX_NAME).map(legal).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
-}
-
-/// An object from values that move in; `json!` would copy long texts.
-fn object<const N: usize>(fields: [(&str, Json); N]) -> Json {
-    Json::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 #[cfg(test)]
