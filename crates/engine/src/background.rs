@@ -37,7 +37,7 @@ impl Inner {
     }
 
     /// Sends the child of a call its prompt, if that was not done. Refused if the bond was changed meanwhile.
-    pub(crate) async fn send(&self, bond: &Bond, traceparent: Option<String>) -> Result<(), HostError> {
+    pub(crate) async fn send(self: &Arc<Self>, bond: &Bond, traceparent: Option<String>) -> Result<(), HostError> {
         let Some(input) = &bond.bound.input else { return Ok(()) };
         if bond.bound.cancelled {
             return Err(HostError::Conflict("It was cancelled before it began".to_owned()));

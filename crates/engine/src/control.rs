@@ -9,7 +9,7 @@ use api::{
 };
 use futures::future::join_all;
 use serde_json::json;
-use store::{Batch, StoreError};
+use store::{Batch, Store, StoreError};
 
 use crate::bound::{Bond, Bound};
 use crate::delegate::Ending;
@@ -36,15 +36,7 @@ impl Engine {
 impl Inner {
     /// A session and those above it, from the root down.
     pub(crate) fn lineage(&self, session: &SessionId) -> Result<Vec<Session>, StoreError> {
-        let mut line = Vec::new();
-        let mut next = Some(session.clone());
-        while let Some(id) = next.take().filter(|_| line.len() < DEPTH_MAX) {
-            let Some(session) = self.store.session(&id)? else { break };
-            next.clone_from(&session.parent_id);
-            line.push(session);
-        }
-        line.reverse();
-        Ok(line)
+        lineage(&self.store, session)
     }
 
     /// Whether a session is another one, or below it.
@@ -111,13 +103,6 @@ impl Inner {
             }
         }
         Ok(true)
-    }
-
-    /// Whether a session or one above it is paused.
-    fn is_paused(&self, session: &SessionId) -> Result<bool, StoreError> {
-        let paused = self.store.records(PAUSED)?;
-        let is_paused = |session: &Session| paused.iter().any(|(id, _)| id == session.id.as_str());
-        Ok(!paused.is_empty() && self.lineage(session)?.iter().any(is_paused))
     }
 
     /// Stops a session and all below it.
@@ -194,7 +179,7 @@ impl Turn {
     /// Waits while the session, or one above it, is paused; true if one was.
     pub(crate) async fn wait_out_pause(&self) -> Result<bool, Error> {
         let (mut news, mut paused) = (self.run.news(), false);
-        while !self.cancel().is_cancelled() && self.inner.is_paused(&self.session_id)? {
+        while !self.cancel().is_cancelled() && is_paused(self.store(), &self.session_id)? {
             paused = true;
             self.flush().await?;
             tokio::select! {
@@ -205,4 +190,23 @@ impl Turn {
         }
         Ok(paused)
     }
+}
+
+fn lineage(store: &Store, session: &SessionId) -> Result<Vec<Session>, StoreError> {
+    let mut line = Vec::new();
+    let mut next = Some(session.clone());
+    while let Some(id) = next.take().filter(|_| line.len() < DEPTH_MAX) {
+        let Some(session) = store.session(&id)? else { break };
+        next.clone_from(&session.parent_id);
+        line.push(session);
+    }
+    line.reverse();
+    Ok(line)
+}
+
+/// Whether a session or one above it is paused.
+pub(crate) fn is_paused(store: &Store, session: &SessionId) -> Result<bool, StoreError> {
+    let paused = store.records(PAUSED)?;
+    let is_paused = |session: &Session| paused.iter().any(|(id, _)| id == session.id.as_str());
+    Ok(!paused.is_empty() && lineage(store, session)?.iter().any(is_paused))
 }

@@ -46,7 +46,11 @@ impl Inner {
     /// Takes the lease of a session, and its conversation if that is still what the rows say, but for prompts that wait.
     pub(crate) async fn acquire(&self, session: &SessionId) -> Result<(Acquire, Option<Conversation>), StoreError> {
         let kept = self.kept.take(session);
-        let acquired = self.store.acquire(session).await?;
+        let claimed = lock(&self.claims).remove(session);
+        let acquired = match claimed {
+            Some(claimed) => claimed,
+            None => self.store.acquire(session).await?,
+        };
         let current = match &acquired {
             Acquire::Taken { took_over: false, revision, .. } => kept.filter(|kept| kept.revision == *revision),
             _ => None,

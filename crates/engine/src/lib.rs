@@ -119,6 +119,8 @@ pub(crate) struct Inner {
     session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
     pub(crate) runs: runs::Runs,
     kept: kept::Kept,
+    /// Leases that came with a prompt, for the turn that answers it.
+    claims: Mutex<HashMap<SessionId, store::Acquire>>,
     pub(crate) asks: asks::Waiters,
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
@@ -156,6 +158,7 @@ impl Engine {
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
             kept: kept::Kept::default(),
+            claims: Mutex::default(),
             asks: asks::Waiters::default(),
             traces: trace::Traces::default(),
             births: tokio::sync::Mutex::default(),

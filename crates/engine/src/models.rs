@@ -130,9 +130,9 @@ impl Inner {
 }
 
 /// Remembers a model as the last used.
-pub(crate) fn remember(store: &Store, batch: &mut store::Batch, model: &ModelRef) {
-    if model.provider_id != SCRIPT && last_used(store).as_ref() != Some(model) {
-        batch.record(STATE, LAST_MODEL, Some(&serde_json::json!(model)), None);
+pub(crate) fn remember(batch: &mut store::Batch, model: &ModelRef) {
+    if model.provider_id != SCRIPT {
+        batch.remember(STATE, LAST_MODEL, &serde_json::json!(model));
     }
 }
 

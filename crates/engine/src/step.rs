@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, Rule, SessionStatus,
-    StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending, ToolState,
-    ToolTime, UserMessage,
+    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, Rule, Session,
+    SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending,
+    ToolState, ToolTime, UserMessage,
 };
 use futures::{FutureExt, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
@@ -44,6 +44,7 @@ pub(crate) async fn run(
     turn: &Arc<Turn>,
     conversation: &mut Conversation,
     user: &UserMessage,
+    session: &Session,
     number: u32,
 ) -> Result<Next, Error> {
     if turn.cancel().is_cancelled() {
@@ -58,8 +59,7 @@ pub(crate) async fn run(
             return Ok(Next::Stop);
         }
     };
-    let session_rules = turn.store().session(&turn.session_id)?.and_then(|s| s.permission).unwrap_or_default();
-    let rules: Arc<[Rule]> = agent.permission.iter().chain(&session_rules).cloned().collect();
+    let rules: Arc<[Rule]> = agent.permission.iter().chain(session.permission.iter().flatten()).cloned().collect();
     let last = agent.steps.is_some_and(|most| number + 1 >= most);
     let tools = turn.tools(&target.model.api.id).await;
     let mut request = prompt::build(&Request {

@@ -7,25 +7,32 @@ use api::{
     Action, EventBody, HostError, MessageId, MessageWithParts, PromptInput, Rule, SessionId, SessionModel, WatchScope,
 };
 use futures::StreamExt;
-use store::{Batch, StoreError};
+use store::{Batch, Store, StoreError};
 
 use crate::error::stored;
 use crate::input::Accepted;
 use crate::turn::Ran;
-use crate::{Inner, models, permission, step};
+use crate::{Inner, lock, models, permission, step};
 
 /// A prompt that another process answers is looked after this often, in case that process dies.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// Accepts a prompt: when this returns, it is durable. The same message id twice is one prompt.
-    pub(crate) async fn submit(&self, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
-        self.submit_with(id, input, |_| {}).await
+    /// Accepts a prompt: when this returns, it is durable. The same message id twice is one prompt. Where no turn runs, the
+    /// one that answers it has begun.
+    pub(crate) async fn submit(self: &Arc<Self>, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
+        let no_reply = input.no_reply;
+        let claim = |batch: &mut Batch| {
+            if !no_reply {
+                batch.claim(id);
+            }
+        };
+        self.submit_with(id, input, claim).await
     }
 
-    /// The same, with something that is written along with a new prompt.
+    /// The same, with something else that is written along with a new prompt. It begins no turn.
     pub(crate) async fn submit_with(
-        &self,
+        self: &Arc<Self>,
         id: &SessionId,
         input: PromptInput,
         along: impl FnOnce(&mut Batch),
@@ -53,7 +60,7 @@ impl Inner {
             step::put_part(&mut batch, part);
         }
         if instance.remote(&accepted.message.agent).is_none() {
-            models::remember(&self.store, &mut batch, &accepted.message.model);
+            models::remember(&mut batch, &accepted.message.model);
         }
         if !no_reply {
             self.traces.keep(&message, traceparent.as_deref());
@@ -61,7 +68,13 @@ impl Inner {
         }
         along(&mut batch);
         match self.store.commit(batch).await {
-            Ok(_) => Ok(message),
+            Ok(committed) => {
+                if let Some(claimed) = committed.claimed {
+                    lock(&self.claims).insert(id.clone(), claimed);
+                    self.start(id);
+                }
+                Ok(message)
+            }
             // Somebody else sent the same id in this very moment.
             Err(StoreError::Exists { .. }) => same_prompt(id, &self.message_of(id, &message)?),
             Err(error) => Err(stored(error)),
@@ -74,29 +87,42 @@ impl Inner {
         id: &SessionId,
         message: &MessageId,
     ) -> Result<MessageWithParts, HostError> {
-        while self.waits(id, message)? {
+        let answer = || {
+            self.store.together(|store| {
+                if waits(store, id, message)? {
+                    return Ok(None);
+                }
+                let turn = store.messages_from(id, message)?;
+                Ok(Some(turn.into_iter().rfind(|m| m.info.as_assistant().is_some())))
+            })
+        };
+        loop {
+            match answer().map_err(stored)? {
+                Some(Some(answer)) => return Ok(answer),
+                Some(None) => return self.message_of(id, message),
+                None => {}
+            }
             match self.start(id).ended().await {
                 Ok(Ran::Here) => {}
                 Ok(Ran::Elsewhere) => self.answered_elsewhere(id, message).await?,
                 Err(error) => return Err(HostError::Failed(error)),
             }
         }
-        let turn = self.store.messages_from(id, message).map_err(stored)?;
-        let last = turn.into_iter().rfind(|m| m.info.as_assistant().is_some());
-        last.map_or_else(|| self.message_of(id, message), Ok)
-    }
-
-    fn waits(&self, id: &SessionId, message: &MessageId) -> Result<bool, HostError> {
-        Ok(self.store.inbox(id).map_err(stored)?.iter().any(|row| row.message_id == *message))
     }
 
     async fn answered_elsewhere(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
         let mut events = self.store.watch(WatchScope::Session(id.clone()), None).map_err(stored)?;
-        while self.waits(id, message)? && self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive) {
+        while waits(&self.store, id, message).map_err(stored)?
+            && self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive)
+        {
             let _ = tokio::time::timeout(LOOK, events.next()).await;
         }
         Ok(())
     }
+}
+
+fn waits(store: &Store, id: &SessionId, message: &MessageId) -> Result<bool, StoreError> {
+    Ok(store.inbox(id)?.iter().any(|row| row.message_id == *message))
 }
 
 fn same_prompt(id: &SessionId, known: &MessageWithParts) -> Result<MessageId, HostError> {

@@ -4,17 +4,18 @@ use std::sync::{Arc, Mutex};
 
 use api::{
     AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, Message, MessageError, MessageId,
-    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, SessionId, SessionStatus, SubtaskPart,
-    Tokens, Usd, UserMessage,
+    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, Session, SessionId, SessionStatus,
+    SubtaskPart, Tokens, Usd, UserMessage,
 };
 use store::{Acquire, AskFilter, Batch, Lease, Signal, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::bound::Bond;
 use crate::instance::Instance;
 use crate::runs::Run;
 use crate::step::{self, Next};
-use crate::{Error, Inner, recover, remote, subtask, title};
+use crate::{Error, Inner, control, recover, remote, subtask, title};
 
 /// The most steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
@@ -28,6 +29,17 @@ pub(crate) enum Ran {
     Here,
     /// In another process, which was told about the prompt.
     Elsewhere,
+}
+
+/// What a turn sees before each step, all of one moment.
+struct Look {
+    /// The prompt to answer.
+    user: Option<UserMessage>,
+    session: Session,
+    /// Whether it, or one above it, is paused.
+    paused: bool,
+    /// Whether there may be tasks in the background to wait for, before the turn ends.
+    awaits: bool,
 }
 
 /// A turn that this process runs, and what its steps share.
@@ -115,8 +127,9 @@ impl Turn {
         // Clients are told `busy` before every look for work, the last one included.
         let mut looked = false;
         for round in 0.. {
-            let Some(user) = conversation.next(&self.inner.store)? else {
-                if self.await_background(&conversation.pending).await? {
+            let Look { user, session, paused, awaits } = self.look(&mut conversation)?;
+            let Some(user) = user else {
+                if awaits && self.await_background(&conversation.pending).await? {
                     continue;
                 }
                 if round == 0 && !(took_over || repaired) {
@@ -132,9 +145,11 @@ impl Turn {
             let mut batch = self.batch();
             batch.event(self.status_event(SessionStatus::Busy));
             self.hold(batch);
-            self.wait_out_pause().await?;
+            if paused {
+                self.wait_out_pause().await?;
+            }
             if round == 0 {
-                self.name(&conversation, &user)?;
+                self.name(&conversation, &user, &session);
             }
             let number = conversation.steps(&user.id);
             if round.max(number) >= STEPS_MAX {
@@ -149,7 +164,7 @@ impl Turn {
                 None if self.instance.remote(&user.agent).is_some() => {
                     remote::run(self, &mut conversation, &user).await?
                 }
-                None => step::run(self, &mut conversation, &user, number).await?,
+                None => step::run(self, &mut conversation, &user, &session, number).await?,
             };
             match next {
                 Next::Continue => unknown = 0,
@@ -245,15 +260,26 @@ impl Turn {
         assistant(&self.instance, &self.session_id, &user.id, &user.agent, &user.model)
     }
 
+    /// What is to be done next, and what decides about it.
+    fn look(&self, conversation: &mut Conversation) -> Result<Look, Error> {
+        let look = self.store().together(|store| {
+            let user = conversation.next(store)?;
+            let paused = user.is_some() && control::is_paused(store, &self.session_id)?;
+            let awaits = user.is_none() && !Bond::background(store)?.is_empty();
+            Ok((user, store.session(&self.session_id)?, paused, awaits))
+        });
+        let (user, session, paused, awaits) = look?;
+        let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
+        Ok(Look { user, session, paused, awaits })
+    }
+
     /// Asks for a title, beside the turn, while the session has none.
-    fn name(&self, conversation: &Conversation, user: &UserMessage) -> Result<(), StoreError> {
-        let Some(session) = self.store().session(&self.session_id)? else { return Ok(()) };
+    fn name(&self, conversation: &Conversation, user: &UserMessage, session: &Session) {
         if session.parent_id.is_none() && title::is_initial(&session.title) {
             let text = conversation.text_of(&user.id);
             let (instance, id) = (self.instance.clone(), self.session_id.clone());
             title::generate(&self.inner, instance, id, text, user.model.clone());
         }
-        Ok(())
     }
 
     /// The end of the turn, in one durable commit: its prompts are done, its asks are settled, the session is idle and
@@ -264,11 +290,13 @@ impl Turn {
             batch.event(self.status_event(SessionStatus::Busy));
         }
         let filter = AskFilter { session: Some(self.session_id.clone()), ..AskFilter::default() };
-        for ask in self.store().permissions(&filter)? {
+        let asks = self.store().together(|store| Ok((store.permissions(&filter)?, store.questions(&filter)?)));
+        let (permissions, questions) = asks?;
+        for ask in permissions {
             let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
             crate::asks::settle(&mut batch, &ask, &reply);
         }
-        for ask in self.store().questions(&filter)? {
+        for ask in questions {
             let rejected = EventBody::QuestionRejected { session_id: ask.session_id, request_id: ask.id.clone() };
             batch.settle(ask.id.as_str(), &serde_json::json!({ "answers": null }), rejected);
         }

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::batch::{Batch, Change, Ended, Op, Place, SessionRow};
 use crate::error::StoreError;
+use crate::lease::Acquire;
 use crate::ledger::Shortage;
 use crate::row::{self, int, uint};
 use crate::{lease, ledger};
@@ -28,6 +29,8 @@ pub(crate) struct Applied {
     pub logged: u64,
     /// Which budget had no room, and how many changes stand before what needed it: only those were made.
     pub short: Option<(usize, Box<Shortage>)>,
+    /// The lease that was taken along with it.
+    pub claimed: Option<Acquire>,
 }
 
 pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreError> {
@@ -156,6 +159,13 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         }
         Op::Record { namespace, key, value, expect } => {
             record(conn, (namespace, key), value.as_deref(), *expect, applied)?;
+        }
+        Op::Remember { namespace, key, value } => {
+            let mut statement = conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2")?;
+            let known: Option<String> = statement.query_row([namespace, key], |row| row.get(0)).optional()?;
+            if known.as_ref() != Some(value) {
+                record(conn, (namespace, key), Some(value), None, applied)?;
+            }
         }
         Op::Release(lease) => {
             run(

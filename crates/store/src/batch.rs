@@ -9,7 +9,7 @@ use api::{
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::lease::Lease;
+use crate::lease::{Acquire, Lease};
 use crate::ledger::{Reservation, Shortage};
 use crate::text;
 
@@ -38,6 +38,8 @@ pub struct Committed {
     pub versions: Vec<u64>,
     /// Why nothing was written of what follows [`Batch::reserve`].
     pub shortage: Option<Box<Shortage>>,
+    /// The lease that [`Batch::claim`] took, if it was free.
+    pub claimed: Option<Acquire>,
 }
 
 /// Which kind of ask a row is.
@@ -120,6 +122,7 @@ pub(crate) enum Op {
     Todos { session: SessionId, json: String },
     Project { id: String, json: String },
     Record { namespace: String, key: String, value: Option<String>, expect: Option<u64> },
+    Remember { namespace: String, key: String, value: String },
     Release(Lease),
     Usage { session: SessionId, used: Box<Usage> },
     Touched { session: SessionId, file: String },
@@ -138,6 +141,7 @@ pub struct Batch {
     pub(crate) place: Place,
     pub(crate) fence: Option<Lease>,
     pub(crate) durable: bool,
+    pub(crate) claim: Option<SessionId>,
     pub(crate) ops: Vec<Op>,
     /// The first thing that could not be stored; it fails the whole batch.
     pub(crate) invalid: Option<String>,
@@ -146,7 +150,7 @@ pub struct Batch {
 impl Batch {
     /// An empty batch whose events happen at `place`.
     pub fn new(place: &Place) -> Self {
-        Self { place: place.clone(), fence: None, durable: false, ops: Vec::new(), invalid: None }
+        Self { place: place.clone(), fence: None, durable: false, claim: None, ops: Vec::new(), invalid: None }
     }
 
     /// Refuses the whole batch with [`StoreError::Stale`](crate::StoreError::Stale) unless the lease is still held.
@@ -161,6 +165,11 @@ impl Batch {
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
+    }
+
+    /// Takes the lease of a session along with it, if that is free: one commit less for a turn that begins at once.
+    pub fn claim(&mut self, session: &SessionId) {
+        self.claim = Some(session.clone());
     }
 
     /// Takes in what another batch of the same place and lease writes, after its own.
@@ -342,6 +351,12 @@ impl Batch {
     pub fn record(&mut self, namespace: &str, key: &str, value: Option<&Json>, expect: Option<u64>) {
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
         self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect });
+    }
+
+    /// Writes a record unless it says just that already.
+    pub fn remember(&mut self, namespace: &str, key: &str, value: &Json) {
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        self.ops.push(Op::Remember { namespace, key, value: value.to_string() });
     }
 
     /// Gives a lease back. Does nothing if it was lost.

@@ -75,6 +75,8 @@ impl Default for Options {
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Arc<Inner>,
+    /// The one connection that this clone reads with, if its reads are of one moment.
+    moment: Option<Arc<Readers>>,
 }
 
 #[derive(Debug)]
@@ -145,6 +147,7 @@ impl Store {
                 signals: Mutex::new(Some(received)),
                 lock,
             }),
+            moment: None,
         })
     }
 
@@ -229,8 +232,17 @@ impl Store {
         calls.send(call).map_err(|_| StoreError::Closed)
     }
 
+    /// Reads that belong together: all that is read through the store that `look` gets is of one moment. It also costs
+    /// less than as many looks at the file.
+    pub fn together<T>(&self, look: impl FnOnce(&Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let moment = Arc::new(self.inner.readers.stop()?);
+        let answer = look(&Self { inner: self.inner.clone(), moment: Some(moment.clone()) });
+        self.inner.readers.go_on(&moment);
+        answer
+    }
+
     fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.inner.readers.read(query)
+        self.moment.as_ref().unwrap_or(&self.inner.readers).read(query)
     }
 
     fn texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {

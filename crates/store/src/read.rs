@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 
 use crate::error::StoreError;
 use crate::schema;
@@ -37,23 +37,53 @@ impl Readers {
 
     /// Runs a query. A read takes some 20 µs, so it happens on the caller's thread.
     pub(crate) fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let idle = self.idle().pop();
-        let run = || -> Result<T, StoreError> {
-            let conn = match idle {
-                Some(conn) => conn,
-                None => schema::reader(&self.path, self.busy)?,
-            };
+        let run = || {
+            let conn = self.take()?;
             let answer = query(&conn)?;
-            let mut idle = self.idle();
-            if idle.len() < IDLE {
-                idle.push(conn);
-            }
+            self.give_back(conn);
             Ok(answer)
         };
-        run().map_err(|error| error.at(&self.path))
+        run().map_err(|error: StoreError| error.at(&self.path))
+    }
+
+    /// A pool of one connection that sees the last commit as of now, whatever is committed meanwhile.
+    pub(crate) fn stop(&self) -> Result<Self, StoreError> {
+        let run = || {
+            let conn = self.take()?;
+            conn.prepare_cached("BEGIN")?.execute([])?;
+            Ok(conn)
+        };
+        let conn = run().map_err(|error: StoreError| error.at(&self.path))?;
+        Ok(Self { path: self.path.clone(), busy: self.busy, idle: Mutex::new(vec![conn]) })
+    }
+
+    /// Takes its connection back.
+    pub(crate) fn go_on(&self, stopped: &Self) {
+        // A connection that cannot end what it began is closed.
+        let end = |conn: &Connection| conn.prepare_cached("COMMIT")?.execute([]);
+        if let Some(conn) = stopped.idle().pop().filter(|conn| end(conn).is_ok()) {
+            self.give_back(conn);
+        }
+    }
+
+    fn take(&self) -> Result<Connection, StoreError> {
+        let idle = self.idle().pop();
+        idle.map_or_else(|| schema::reader(&self.path, self.busy), Ok)
+    }
+
+    fn give_back(&self, conn: Connection) {
+        let mut idle = self.idle();
+        if idle.len() < IDLE {
+            idle.push(conn);
+        }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets the queries of one read see one moment, if they do not already.
+pub(crate) fn one_moment(conn: &Connection) -> rusqlite::Result<Option<Transaction<'_>>> {
+    conn.is_autocommit().then(|| conn.unchecked_transaction()).transpose()
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::{Cursor, Frame, SessionId};
 use rusqlite::{Connection, params};
@@ -105,6 +105,8 @@ pub(crate) struct State {
     data_version: i64,
     /// Leases that this process holds.
     leases: i64,
+    /// When other processes' commits were last looked for.
+    polled: Option<Instant>,
     /// Signals wait that did not fit into the queue.
     signals_left: bool,
     /// Rows added to the log since it was last found short enough.
@@ -145,6 +147,7 @@ impl Writer {
                 self.process(group);
             }
             if self.following()
+                && self.state.polled.is_none_or(|polled| polled.elapsed() >= POLL)
                 && let Err(error) = self.poll()
             {
                 tracing::warn!(error = %error.at(&self.path), "other processes cannot be followed");
@@ -253,12 +256,15 @@ impl Writer {
             Work::Commit(batch) => {
                 // Counted even if the batch fails: too often is harmless.
                 self.state.revision += u64::from(batch.disturbs());
-                apply::batch(&self.conn, batch).map(Outcome::Applied)
+                let mut applied = apply::batch(&self.conn, batch)?;
+                if let Some(session) = &batch.claim
+                    && lease::row(&self.conn, session)?.is_none()
+                {
+                    applied.claimed = Some(self.acquire(session)?);
+                }
+                Ok(Outcome::Applied(applied))
             }
-            Work::Acquire(session) => {
-                let revision = self.revision()?;
-                lease::acquire(&self.conn, &self.owners, session, revision).map(Outcome::Acquire)
-            }
+            Work::Acquire(session) => self.acquire(session).map(Outcome::Acquire),
             Work::Signal(session, signal) => match lease::row(&self.conn, session)? {
                 Some((owner, _)) if owner == self.owners.name() => Ok(Outcome::Deliver),
                 Some((owner, _)) if self.owners.alive(&owner) => {
@@ -268,6 +274,11 @@ impl Writer {
                 _ => Ok(Outcome::Sent(false)),
             },
         }
+    }
+
+    fn acquire(&mut self, session: &SessionId) -> Result<Acquire, StoreError> {
+        let revision = self.revision()?;
+        lease::acquire(&self.conn, &self.owners, session, revision)
     }
 
     /// What another process committed may have changed any conversation. Inside a transaction nothing can follow.
@@ -309,6 +320,7 @@ impl Writer {
                     if let Some((made, _)) = &applied.short {
                         batch.ops.truncate(*made);
                     }
+                    leases |= applied.claimed.is_some();
                     leases |= batch.ops.iter().any(|op| matches!(op, Op::Release(_) | Op::DeleteSession(_)));
                     Ok(Done::Commit(self.publish(&batch, applied)))
                 }
@@ -334,7 +346,7 @@ impl Writer {
     }
 
     fn publish(&mut self, batch: &Batch, applied: Applied) -> Committed {
-        let Applied { events, last, versions, logged, short } = applied;
+        let Applied { events, last, versions, logged, short, claimed } = applied;
         let cursor = events.last().map(|(seq, event, _)| Cursor { seq: *seq, id: event.id.clone() });
         if logged > 0 {
             // What others committed before this batch must go out before it.
@@ -347,7 +359,7 @@ impl Writer {
             (seq, Frame::new(Some(cursor), directory, project, event, json))
         });
         self.feed.publish_own(batch, frames, last);
-        Committed { last: cursor, versions, shortage: short.map(|(_, shortage)| shortage) }
+        Committed { last: cursor, versions, shortage: short.map(|(_, shortage)| shortage), claimed }
     }
 
     /// Sends what other processes committed, up to a sequence number.
@@ -377,6 +389,7 @@ impl Writer {
 
     /// Looks for what other processes committed.
     fn poll(&mut self) -> Result<(), StoreError> {
+        self.state.polled = Some(Instant::now());
         let version = self.data_version()?;
         if version != self.state.data_version {
             self.catch_up(log::tip(&self.conn)?);

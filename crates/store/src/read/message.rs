@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::Store;
 use crate::error::StoreError;
+use crate::read::one_moment;
 use crate::row::{self, int};
 use crate::{log, text};
 
@@ -126,16 +127,19 @@ impl Store {
         before: Option<&MessageId>,
     ) -> Result<MessagePage, StoreError> {
         let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
-        self.read(|conn| page(&*conn.unchecked_transaction()?, session, limit, before, &mut texts))
+        self.read(|conn| {
+            let _moment = one_moment(conn)?;
+            page(conn, session, limit, before, &mut texts)
+        })
     }
 
     /// That message and all later ones of its session.
     pub fn messages_from(&self, session: &SessionId, from: &MessageId) -> Result<Vec<MessageWithParts>, StoreError> {
         let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
-            let conn = conn.unchecked_transaction()?;
+            let _moment = one_moment(conn)?;
             let (created, rowid) =
-                place(&conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
+                place(conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
             let mut statement = conn.prepare_cached(
                 "SELECT id, json FROM message WHERE session = ?1 AND (created, rowid) >= (?2, ?3)
                  ORDER BY created, rowid",
@@ -143,7 +147,7 @@ impl Store {
             let mut rows = statement.query(params![session.as_str(), created, rowid])?;
             let mut messages = Vec::new();
             while let Some(row) = rows.next()? {
-                messages.push(with_parts(&conn, bare(row)?, &mut texts)?);
+                messages.push(with_parts(conn, bare(row)?, &mut texts)?);
             }
             Ok(messages)
         })
@@ -152,9 +156,9 @@ impl Store {
     /// The ids of that message and of all later ones of its session.
     pub fn message_ids_from(&self, session: &SessionId, from: &MessageId) -> Result<Vec<MessageId>, StoreError> {
         self.read(|conn| {
-            let conn = conn.unchecked_transaction()?;
+            let _moment = one_moment(conn)?;
             let (created, rowid) =
-                place(&conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
+                place(conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
             let mut statement = conn.prepare_cached(
                 "SELECT id FROM message WHERE session = ?1 AND (created, rowid) >= (?2, ?3) ORDER BY created, rowid",
             )?;
@@ -172,7 +176,7 @@ impl Store {
     pub fn incomplete(&self, session: &SessionId, newest: usize) -> Result<Vec<MessageWithParts>, StoreError> {
         let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
-            let conn = conn.unchecked_transaction()?;
+            let _moment = one_moment(conn)?;
             let mut statement = conn.prepare_cached(
                 "SELECT id, json FROM (SELECT id, json, created, rowid AS place FROM message WHERE session = ?1
                                        ORDER BY created DESC, rowid DESC LIMIT ?2)
@@ -181,7 +185,7 @@ impl Store {
             let mut rows = statement.query(params![session.as_str(), int(newest as u64)])?;
             let mut messages = Vec::new();
             while let Some(row) = rows.next()? {
-                messages.push(with_parts(&conn, bare(row)?, &mut texts)?);
+                messages.push(with_parts(conn, bare(row)?, &mut texts)?);
             }
             Ok(messages)
         })
@@ -191,11 +195,11 @@ impl Store {
     pub fn message(&self, id: &MessageId) -> Result<Option<MessageWithParts>, StoreError> {
         let mut texts = self.texts(|part| part.head().is_some_and(|head| head.message_id == *id));
         self.read(|conn| {
-            let conn = conn.unchecked_transaction()?;
+            let _moment = one_moment(conn)?;
             let mut statement = conn.prepare_cached("SELECT id, json FROM message WHERE id = ?1")?;
             let mut rows = statement.query([id.as_str()])?;
             let Some(row) = rows.next()? else { return Ok(None) };
-            with_parts(&conn, bare(row)?, &mut texts).map(Some)
+            with_parts(conn, bare(row)?, &mut texts).map(Some)
         })
     }
 

@@ -10,6 +10,7 @@ use crate::Store;
 use crate::batch::AskKind;
 use crate::error::StoreError;
 use crate::log;
+use crate::read::one_moment;
 use crate::row::{self, uint};
 
 /// An accepted prompt that did not run to its end yet.
@@ -213,11 +214,11 @@ impl Store {
     /// The size of things.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         self.read(|conn| {
-            let conn = conn.unchecked_transaction()?;
+            let _moment = one_moment(conn)?;
             let number = |sql: &str| -> Result<u64, StoreError> {
                 Ok(uint(conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
             };
-            let (first_seq, last_seq) = (log::first(&conn)?, log::tip(&conn)?);
+            let (first_seq, last_seq) = (log::first(conn)?, log::tip(conn)?);
             Ok(Stats {
                 events: number("SELECT count(*) FROM event")?,
                 sessions: number("SELECT count(*) FROM session")?,

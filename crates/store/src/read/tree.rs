@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::error::StoreError;
 use crate::ledger::{self, Reservation, SUMS, SUMS_LEN};
+use crate::read::one_moment;
 use crate::row::{self, int, uint};
 use crate::{AskFilter, Store};
 
@@ -167,10 +168,10 @@ impl Store {
     /// A session and all below it; nothing if it is not there.
     pub fn tree(&self, root: &SessionId) -> Result<Option<TreeRows>, StoreError> {
         let read = self.read(|conn| {
-            let conn = conn.unchecked_transaction()?;
-            let cursor = cursor(&conn)?;
-            let (sessions, claims) = (branches(&conn, root)?, super::session::claims(&conn)?);
-            Ok((sessions, claims, ledger::reservations(&conn, None)?, cursor))
+            let _moment = one_moment(conn)?;
+            let cursor = cursor(conn)?;
+            let (sessions, claims) = (branches(conn, root)?, super::session::claims(conn)?);
+            Ok((sessions, claims, ledger::reservations(conn, None)?, cursor))
         });
         let (mut sessions, claims, reservations, cursor) = read?;
         if sessions.is_empty() {
@@ -225,10 +226,10 @@ impl Store {
     /// A session's budget with what is left of it, if it has one.
     pub fn budget(&self, session: &SessionId) -> Result<Option<BudgetState>, StoreError> {
         self.read(|conn| {
-            let conn = conn.unchecked_transaction()?;
-            let Some((limit, began)) = ledger::limit(&conn, session.as_str())? else { return Ok(None) };
-            let total = ledger::sums(&conn, session.as_str())?.1;
-            let reserved = ledger::held(&conn, session.as_str(), "")?;
+            let _moment = one_moment(conn)?;
+            let Some((limit, began)) = ledger::limit(conn, session.as_str())? else { return Ok(None) };
+            let total = ledger::sums(conn, session.as_str())?.1;
+            let reserved = ledger::held(conn, session.as_str(), "")?;
             Ok(Some(ledger::state(limit, began, &total, reserved)))
         })
     }
