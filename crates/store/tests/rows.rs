@@ -351,6 +351,64 @@ async fn a_lost_lease_fences_every_write() {
 }
 
 #[tokio::test]
+async fn a_lease_comes_with_a_batch_if_it_is_free() {
+    let temp = Temp::new();
+    let (store, id) = (temp.open(), session("s", 1).id);
+    let claim = || {
+        let mut batch = batch();
+        batch.claim(&id);
+        store.commit(batch)
+    };
+    let Some(Acquire::Taken { lease, took_over: false, .. }) = claim().await.unwrap().claimed else { panic!() };
+    assert!(store.holder(&id).unwrap().unwrap().own);
+    assert_eq!(claim().await.unwrap().claimed, None, "what is held is not taken");
+    let mut end = batch().fence(&lease);
+    end.release(&lease);
+    store.commit(end).await.unwrap();
+    let Some(Acquire::Taken { lease: next, .. }) = claim().await.unwrap().claimed else { panic!() };
+    assert!(next.epoch() > lease.epoch());
+    let mut stale = batch().fence(&lease);
+    stale.event(toast("late"));
+    assert!(matches!(store.commit(stale).await, Err(StoreError::Stale { .. })));
+}
+
+#[tokio::test]
+async fn reads_that_belong_together_are_of_one_moment() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let put = |title: &str| {
+        let mut batch = batch();
+        batch.session(&Session { id: SessionId::parse("ses_one").unwrap(), ..session(title, 1) });
+        futures::executor::block_on(store.commit(batch)).unwrap();
+    };
+    put("before");
+    let title = |store: &Store| Ok(store.session(&SessionId::parse("ses_one").unwrap())?.unwrap().title);
+    let seen = store.together(|moment| {
+        let first = title(moment)?;
+        put("after");
+        // One that reads more than once has a moment of its own elsewhere.
+        moment.stats()?;
+        Ok((first, title(moment)?, title(&store)?))
+    });
+    assert_eq!(seen.unwrap(), ("before".into(), "before".into(), "after".into()));
+    assert_eq!(title(&store).unwrap(), "after");
+}
+
+#[tokio::test]
+async fn what_is_remembered_already_is_not_written_again() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let mut versions = Vec::new();
+    for value in ["one", "one", "two", "two", "one"] {
+        let mut batch = batch();
+        batch.remember("state", "last", &json!(value));
+        versions.extend(store.commit(batch).await.unwrap().versions);
+        assert_eq!(store.record("state", "last").unwrap().unwrap().value, json!(value));
+    }
+    assert_eq!(versions.len(), 3);
+}
+
+#[tokio::test]
 async fn a_signal_reaches_the_own_engine_only_while_it_holds_the_lease() {
     let temp = Temp::new();
     let store = temp.open();
