@@ -188,13 +188,13 @@ impl Server {
     pub async fn run(self, stop: CancellationToken) {
         let closing = self.state.closing.clone();
         let state = self.state.clone();
-        let counting = metrics::observe(self.state.clone());
+        metrics::observe(&self.state);
         let accept = listen::accept(self.state, self.socket);
         let watch = async {
             stop.cancelled().await;
             closing.cancel();
         };
-        tokio::join!(counting, accept, watch);
+        tokio::join!(accept, watch);
         state.ptys.close().await;
     }
 }

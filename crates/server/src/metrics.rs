@@ -1,16 +1,15 @@
-//! Counters of the server, and how they are written for Prometheus. What turns do is learnt from the events that everybody
-//! can watch, so the engine knows nothing of this.
+//! Counters of the server, and how they are written for Prometheus. What turns do is learnt from the events that they
+//! commit, so the engine knows nothing of this.
 
 mod process;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use api::{EventBody, Host as _, MessageError, Part, SessionId, SessionStatus, Tokens, Usd, WatchItem, WatchScope};
-use futures::StreamExt as _;
+use api::{EventBody, MessageError, Part, SessionId, SessionStatus, Tokens, Usd};
 use indexmap::IndexMap;
 
 use crate::State;
@@ -175,25 +174,12 @@ impl Turns {
     }
 }
 
-/// Counts turns, tokens and cost until the server stops.
-pub async fn observe(state: Arc<State>) {
-    let closing = state.closing.clone();
-    let mut turns = Turns::default();
-    let watching = async {
-        while let Ok(mut watch) = state.engine.watch(WatchScope::All, None).await {
-            // Text deltas have no cursor, and there are many of them.
-            while let Some(item) = watch.next().await {
-                if let WatchItem::Frame(frame) = item
-                    && frame.cursor.is_some()
-                    && let Some(event) = frame.event()
-                {
-                    turns.see(&state.metrics, &event.body);
-                }
-            }
-            tracing::debug!("the counters missed some events");
-        }
-    };
-    closing.run_until_cancelled(watching).await;
+/// Counts the turns of this process, their tokens and cost.
+pub fn observe(state: &State) {
+    let (metrics, turns) = (state.metrics.clone(), Mutex::<Turns>::default());
+    state.engine.store().observe(move |event| {
+        turns.lock().unwrap_or_else(PoisonError::into_inner).see(&metrics, event);
+    });
 }
 
 /// Everything as Prometheus reads it.

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use api::{Cursor, Part, PartId, SessionId, WatchItem, WatchScope};
+use api::{Cursor, EventBody, Part, PartId, SessionId, WatchItem, WatchScope};
 use futures::stream::BoxStream;
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -44,7 +44,7 @@ pub use signal::Signal;
 use feed::Feed;
 use lease::{Lock, Owners};
 use read::Readers;
-use writer::{Call, Done, Job, Work, Writer};
+use writer::{Call, Done, Job, Observer, Work, Writer};
 
 /// The log keeps at least this many of its newest rows, and at most 256 more once pruning has caught up.
 pub const KEEP_EVENTS: u64 = 100_000;
@@ -86,6 +86,7 @@ struct Inner {
     room: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
     feed: Arc<Feed>,
+    observer: Arc<Observer>,
     readers: Arc<Readers>,
     owners: Owners,
     signals: Mutex<Option<mpsc::Receiver<(SessionId, Signal)>>>,
@@ -124,8 +125,10 @@ impl Store {
         feed.start(log::tip(&conn).map_err(|error| error.at(path))?);
         let (calls, queue) = std_mpsc::channel();
         let (signals, received) = mpsc::channel(signal::QUEUE);
+        let observer = Arc::new(Observer::default());
         let writer = Writer {
             conn,
+            observer: observer.clone(),
             path: path.to_owned(),
             owners: owners.clone(),
             feed: feed.clone(),
@@ -142,6 +145,7 @@ impl Store {
                 room: Arc::new(Semaphore::new(writer::QUEUE)),
                 writer: Some(thread.map_err(|error| StoreError::io(path, &error))?),
                 feed,
+                observer,
                 readers: Arc::new(Readers::new(path, options.busy_timeout)),
                 owners,
                 signals: Mutex::new(Some(received)),
@@ -213,6 +217,12 @@ impl Store {
         let stream = watch::watch(&self.inner.feed, &self.inner.readers, self.owner(), scope, after)?;
         self.call(Call::Follow)?;
         Ok(stream)
+    }
+
+    /// Has `see` look at every event that this process commits. It is called by the thread that writes, so that nobody is
+    /// woken for it; it must be quick. A later caller takes the place of an earlier one.
+    pub fn observe(&self, see: impl Fn(&EventBody) + Send + Sync + 'static) {
+        self.inner.observer.set(see);
     }
 
     /// How many writes wait or are on their way.

@@ -1,11 +1,11 @@
 //! The one thread that writes: it takes all batches that wait into one transaction, and follows other processes.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::{Cursor, Frame, SessionId};
+use api::{Cursor, EventBody, Frame, SessionId};
 use rusqlite::{Connection, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -82,11 +82,34 @@ enum Failure {
     Lost(StoreError),
 }
 
+/// Whoever looks at this process's events.
+#[derive(Default)]
+pub(crate) struct Observer(Mutex<Option<Box<dyn Fn(&EventBody) + Send + Sync>>>);
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
+impl Observer {
+    pub(crate) fn set(&self, see: impl Fn(&EventBody) + Send + Sync + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(see));
+    }
+
+    fn see<'a>(&self, events: impl Iterator<Item = &'a EventBody>) {
+        if let Some(see) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            events.for_each(see);
+        }
+    }
+}
+
 pub(crate) struct Writer {
     pub conn: Connection,
     pub path: PathBuf,
     pub owners: Owners,
     pub feed: Arc<Feed>,
+    pub observer: Arc<Observer>,
     pub signals: mpsc::Sender<(SessionId, Signal)>,
     pub calls: Receiver<Call>,
     /// The log keeps this many of its newest rows.
@@ -352,6 +375,7 @@ impl Writer {
             // What others committed before this batch must go out before it.
             self.catch_up(last - logged);
         }
+        self.observer.see(events.iter().map(|(_, event, _)| &event.body));
         let place = &batch.place;
         let frames = events.into_iter().map(|(seq, event, json)| {
             let cursor = Cursor { seq, id: event.id.clone() };

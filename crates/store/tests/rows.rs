@@ -372,14 +372,15 @@ async fn a_lease_comes_with_a_batch_if_it_is_free() {
     assert!(matches!(store.commit(stale).await, Err(StoreError::Stale { .. })));
 }
 
-#[tokio::test]
-async fn reads_that_belong_together_are_of_one_moment() {
+#[test]
+fn reads_that_belong_together_are_of_one_moment() {
     let temp = Temp::new();
     let store = temp.open();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let put = |title: &str| {
         let mut batch = batch();
         batch.session(&Session { id: SessionId::parse("ses_one").unwrap(), ..session(title, 1) });
-        futures::executor::block_on(store.commit(batch)).unwrap();
+        runtime.block_on(store.commit(batch)).unwrap();
     };
     put("before");
     let title = |store: &Store| Ok(store.session(&SessionId::parse("ses_one").unwrap())?.unwrap().title);
