@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::{
-    CreateSession, EventBody, Extra, HostError, Message, MessageError, MessageId, Part, PartHead, RunnerChild,
+    CreateSession, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, MessageId, Part, PartHead, RunnerChild,
     RunnerEnd, RunnerError, RunnerSeat, Session, SessionId, SessionStatus, StepStartPart, TextPart, UserMessage,
     UserTime,
 };
 use serde::{Deserialize, Serialize};
 use store::{Acquire, Batch, StoreError};
 use tokio_util::sync::CancellationToken;
+use tools::Need;
 
 use super::desk::{Desk, ENDED};
 use super::page::Book;
@@ -35,6 +36,11 @@ const NAME_MAX: usize = 1_000;
 /// The most of its title and of its prompt that is kept, in bytes.
 const TITLE_MAX: usize = 300;
 const PROMPT_MAX: usize = 256 << 10;
+
+/// Permissions that were given and not used yet.
+const GRANTS_MAX: usize = 256;
+/// Where a session tells clients that it is a subagent's of somebody else, and whether it can be stopped alone.
+const ELSEWHERE: &str = "elsewhere";
 
 /// What is said of one that was left at work.
 const CUT_OFF: &str = "interrupted: the agent that this subagent worked for ended before it told what became of it; its \
@@ -56,8 +62,12 @@ pub(super) struct Job {
     pub(super) stop: CancellationToken,
     /// Which budget is used up.
     over: Mutex<Option<String>>,
+    /// What was allowed for a call, in whichever session: the files and commands of that call need no second permission.
+    grants: Mutex<Vec<(String, Vec<String>)>>,
     /// The subagents that work, by their ids there.
     open: tokio::sync::Mutex<HashMap<String, Arc<Desk>>>,
+    /// The sessions of all subagents that a session ever had, by their ids there.
+    known: tokio::sync::Mutex<HashMap<SessionId, HashMap<String, SessionId>>>,
     /// How many were begun.
     begun: AtomicUsize,
 }
@@ -68,6 +78,8 @@ pub(super) struct Seat {
     id: String,
     /// The session above it.
     parent: SessionId,
+    /// What it was told.
+    told: Mutex<TextPart>,
     held: Mutex<Option<(Occupied, Option<Shared>)>>,
 }
 
@@ -77,7 +89,9 @@ impl Job {
             turn: turn.clone(),
             stop: turn.cancel().child_token(),
             over: Mutex::default(),
+            grants: Mutex::default(),
             open: tokio::sync::Mutex::default(),
+            known: tokio::sync::Mutex::default(),
             begun: AtomicUsize::new(0),
         }
     }
@@ -91,6 +105,24 @@ impl Job {
     pub(super) fn stop_over(&self, text: String) {
         lock(&self.over).get_or_insert(text);
         self.stop.cancel();
+    }
+
+    /// Remembers what was allowed.
+    pub(super) fn grant(&self, needs: Vec<Need>) {
+        let mut grants = lock(&self.grants);
+        grants.extend(needs.into_iter().map(|need| (need.permission, need.patterns)));
+        let over = grants.len().saturating_sub(GRANTS_MAX);
+        grants.drain(..over);
+    }
+
+    /// Leaves out what was allowed, once each.
+    pub(super) fn use_grants(&self, needs: &mut Vec<Need>) {
+        let mut grants = lock(&self.grants);
+        needs.retain(|need| {
+            let same = |grant: &(String, Vec<String>)| grant.0 == need.permission && grant.1 == need.patterns;
+            let found = grants.iter().position(same);
+            found.map(|at| grants.remove(at)).is_none()
+        });
     }
 
     /// The work has ended, and with it all that still worked for it.
@@ -152,10 +184,10 @@ impl Desk {
         let (Acquire::Taken { lease, took_over, .. }, _) = inner.acquire(&session.id).await? else { return busy() };
         let turn = Arc::new(Turn::new(inner, instance.clone(), &session.id, lease, &held.run));
         match self.begin(&turn, took_over, known, child).await {
-            Ok((user, book)) => {
+            Ok((user, told, book)) => {
                 let shared = inner.share_environment(&self.turn.session_id, &session.id);
                 let (id, parent) = (child.id.clone(), self.turn.session_id.clone());
-                let seat = Seat { id, parent, held: Mutex::new(Some((held, shared))) };
+                let seat = Seat { id, parent, told: Mutex::new(told), held: Mutex::new(Some((held, shared))) };
                 Ok(Ok(self.below(turn, user, book, seat)))
             }
             Err(error) => {
@@ -172,12 +204,21 @@ impl Desk {
         child: &RunnerChild,
     ) -> Result<Result<(Session, Known), String>, Error> {
         let (inner, own, store) = (&self.turn.inner, &self.turn.session_id, self.turn.store());
-        for session in store.children(own)? {
-            let mut known = Known::load(store, &session.id)?;
-            if let Some(foreign) = known.child.as_mut().filter(|foreign| foreign.id == child.id) {
-                foreign.stops = child.stops;
-                return Ok(Ok((session, known)));
+        let mut families = job.known.lock().await;
+        if !families.contains_key(own) {
+            let mut family = HashMap::new();
+            for session in store.children(own)? {
+                if let Some(foreign) = Known::load(store, &session.id)?.child {
+                    family.insert(foreign.id, session.id);
+                }
             }
+            families.insert(own.clone(), family);
+        }
+        let family = families.entry(own.clone()).or_default();
+        if let Some(earlier) = family.get(&child.id).map(|id| store.session(id)).transpose()?.flatten() {
+            let mut known = Known::load(store, &earlier.id)?;
+            known.child = Some(Foreign { id: child.id.clone(), stops: child.stops });
+            return Ok(Ok((earlier, known)));
         }
         let most = self.turn.instance.limits.descendants;
         let _birth = inner.births.lock().await;
@@ -198,6 +239,7 @@ impl Desk {
                 agent: Some(self.agent.clone()),
                 permission: parent.permission.clone(),
                 workspace_id: parent.workspace_id.clone(),
+                metadata: Some(JsonMap::from_iter([shown(child.stops)])),
                 ..CreateSession::default()
             },
         );
@@ -209,6 +251,7 @@ impl Desk {
         known.put(&mut batch, &session.id);
         store.commit(batch).await?;
         job.begun.fetch_add(1, Ordering::Relaxed);
+        family.insert(child.id.clone(), session.id.clone());
         Ok(Ok((session, known)))
     }
 
@@ -219,7 +262,7 @@ impl Desk {
         took_over: bool,
         known: Known,
         child: &RunnerChild,
-    ) -> Result<(UserMessage, Book), Error> {
+    ) -> Result<(UserMessage, TextPart, Book), Error> {
         if took_over {
             recover::repair(turn, true, false).await?;
         }
@@ -237,40 +280,49 @@ impl Desk {
             extra: Extra::default(),
         };
         let text = cut(child.prompt.as_deref().unwrap_or(&child.title), PROMPT_MAX).to_owned();
-        let told = ledger::tokens(text.len());
+        let tokens = ledger::tokens(text.len());
+        let told = said(PartHead::new(session, &user.id), text);
         let answer = turn.answer_to(&user);
         let mut batch = turn.batch();
         batch.event(turn.status_event(SessionStatus::Busy));
         known.put(&mut batch, session);
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
-        let head = PartHead::new(session, &user.id);
-        put_part(&mut batch, &Part::Text(said(head, text)));
+        put_part(&mut batch, &Part::Text(told.clone()));
         put_message(&mut batch, &answer);
         let head = PartHead::new(session, &answer.id);
         put_part(&mut batch, &Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
         turn.store().commit(batch).await?;
-        Ok((user, Book::of_child(answer, known, told)))
+        Ok((user, told, Book::of_child(answer, known, tokens)))
     }
 
     /// What is known of a subagent that works changed.
     async fn renew(&self, child: &RunnerChild) -> Result<(), Error> {
-        let (turn, mut book) = (&self.turn, self.book.lock().await);
-        let Some(foreign) = book.as_mut().and_then(|book| book.known.child.as_mut()) else { return Ok(()) };
-        let title = title(child, &self.agent);
-        let renamed = turn.store().session(&turn.session_id)?.is_some_and(|session| session.title != title);
-        if foreign.stops == child.stops && !renamed {
-            return Ok(());
-        }
-        foreign.stops = child.stops;
+        let turn = &self.turn;
+        let mut book = self.book.lock().await;
+        let (Some(book), Some(seat)) = (book.as_mut(), &self.seat) else { return Ok(()) };
         let mut batch = turn.batch();
-        if let Some(book) = book.as_ref() {
+        let (title, stops) = (title(child, &self.agent), child.stops);
+        let renamed = turn.store().session(&turn.session_id)?.is_some_and(|session| session.title != title);
+        let foreign = Foreign { id: child.id.clone(), stops };
+        if renamed || book.known.child.as_ref() != Some(&foreign) {
+            book.known.child = Some(foreign);
             book.known.put(&mut batch, &turn.session_id);
+            batch.change_session(&turn.session_id, move |session| {
+                session.title.clone_from(&title);
+                session.metadata.get_or_insert_default().extend([shown(stops)]);
+            });
         }
-        if renamed {
-            batch.change_session(&turn.session_id, move |session| session.title.clone_from(&title));
+        if let Some(prompt) = child.prompt.as_deref().map(|prompt| cut(prompt, PROMPT_MAX)) {
+            let mut told = lock(&seat.told);
+            if told.text != prompt {
+                prompt.clone_into(&mut told.text);
+                put_part(&mut batch, &Part::Text(told.clone()));
+            }
         }
-        turn.store().commit(batch).await?;
+        if !batch.is_empty() {
+            turn.store().commit(batch).await?;
+        }
         Ok(())
     }
 
@@ -350,9 +402,18 @@ pub(super) async fn settle_lost(turn: &Turn) -> Result<(), Error> {
     Ok(())
 }
 
+fn shown(stops: bool) -> (String, Json) {
+    (ELSEWHERE.to_owned(), serde_json::json!({ "cancel": stops }))
+}
+
 fn title(child: &RunnerChild, agent: &str) -> String {
-    let title = child.title.lines().next().unwrap_or_default().trim();
-    format!("{} (@{agent} subagent)", if title.is_empty() { "Subagent" } else { cut(title, TITLE_MAX) })
+    let title = cut(child.title.lines().next().unwrap_or_default().trim(), TITLE_MAX);
+    match title {
+        "" => format!("Subagent (@{agent} subagent)"),
+        // It is named as ours are.
+        named if named.ends_with(" subagent)") => named.to_owned(),
+        plain => format!("{plain} (@{agent} subagent)"),
+    }
 }
 
 fn cut(text: &str, most: usize) -> &str {

@@ -20,8 +20,6 @@ use crate::call::{Call, Decision};
 use crate::turn::Turn;
 use crate::{Error, lock, permission};
 
-/// Permissions that were given and not used yet.
-const GRANTS_MAX: usize = 256;
 /// What whoever works is told when the work has ended.
 pub(super) const ENDED: &str = "The work has ended";
 
@@ -42,8 +40,6 @@ pub(super) struct Desk {
     pub(super) book: tokio::sync::Mutex<Option<Book>>,
     /// The prompts that were handed over. Beside the book, so that whoever waits for another one never holds that up.
     handed: Mutex<Vec<MessageId>>,
-    /// What was allowed for a call: the files and commands of that call need no second permission.
-    grants: Mutex<Vec<(String, Vec<String>)>>,
 }
 
 impl Desk {
@@ -60,7 +56,6 @@ impl Desk {
             seat: None,
             book: tokio::sync::Mutex::new(Some(book)),
             handed: Mutex::default(),
-            grants: Mutex::default(),
         }
     }
 
@@ -76,7 +71,6 @@ impl Desk {
             seat: Some(seat),
             book: tokio::sync::Mutex::new(Some(book)),
             handed: Mutex::default(),
-            grants: Mutex::default(),
         }
     }
 
@@ -241,11 +235,8 @@ impl Desk {
         let call = self.judged(part);
         let needs = self.needs(&call, wanted).await;
         let answer = self.decide(wanted, call, &needs).await?;
-        if answer == RunnerAnswer::Allowed {
-            let mut grants = lock(&self.grants);
-            grants.extend(needs.into_iter().map(|need| (need.permission, need.patterns)));
-            let over = grants.len().saturating_sub(GRANTS_MAX);
-            grants.drain(..over);
+        if let (RunnerAnswer::Allowed, Some(job)) = (&answer, self.job.upgrade()) {
+            job.grant(needs);
         }
         Ok(answer)
     }
@@ -266,13 +257,8 @@ impl Desk {
             extra: api::Extra::default(),
         };
         let mut needs = self.needs(&self.judged(blank), &wanted).await;
-        {
-            let mut grants = lock(&self.grants);
-            needs.retain(|need| {
-                let same = |grant: &(String, Vec<String>)| grant.0 == need.permission && grant.1 == need.patterns;
-                let found = grants.iter().position(same);
-                found.map(|at| grants.remove(at)).is_none()
-            });
+        if let Some(job) = self.job.upgrade() {
+            job.use_grants(&mut needs);
         }
         let approved =
             self.turn.store().approvals(&self.turn.instance.project.id).map_err(|error| error.to_string())?;
