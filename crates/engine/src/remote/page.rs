@@ -226,6 +226,7 @@ impl Book {
                 let (input, start) = (entry.part.state.input().clone(), started(&entry.part.state));
                 let time = ToolTime { start, end: Some(api::now()), compacted: None };
                 entry.part.state = ToolState::Error(ToolError { input, error: LEFT.to_owned(), metadata: None, time });
+                entry.tie();
                 put_part(&mut batch, &Part::Tool(entry.part.clone()));
             }
             self.parts.push(Part::Tool(entry.part.clone()));
