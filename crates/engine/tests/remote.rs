@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use api::{
-    AgentMode, Desk, EventBody, Host, MessageError, Part, PermissionReplyKind, Runner, RunnerAnswer, RunnerCall, RunnerChild,
-    RunnerCallState, RunnerEnd, RunnerError, RunnerJob, RunnerNews, SessionId, ToolState, TreeState, Usage, Usd,
+    AgentMode, Desk, EventBody, Host, MessageError, Part, PermissionReplyKind, Runner, RunnerAnswer, RunnerCall,
+    RunnerCallState, RunnerChild, RunnerEnd, RunnerError, RunnerJob, RunnerNews, SessionId, ToolState, TreeState,
+    Usage, Usd,
 };
 use common::family::{answer, asked, error, last, only_child, output};
 use common::{Lab, open_with, prompt, script, text};
@@ -331,8 +332,13 @@ async fn its_subagents_are_sessions_below_it() {
     let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
     let shape: Vec<_> = tree.iter().map(|node| (node.depth, node.state, node.own.cost.0, node.total.cost.0)).collect();
     use TreeState::{Cancelled, Failed, Idle};
-    let wanted =
-        [(0, Idle, 0.0, 0.75), (1, Idle, 0.0, 0.75), (2, Failed, 0.25, 0.75), (3, Cancelled, 0.5, 0.5), (2, Failed, 0.0, 0.0)];
+    let wanted = [
+        (0, Idle, 0.0, 0.75),
+        (1, Idle, 0.0, 0.75),
+        (2, Failed, 0.25, 0.75),
+        (3, Cancelled, 0.5, 0.5),
+        (2, Failed, 0.0, 0.0),
+    ];
     assert_eq!(shape, wanted, "{tree:#?}");
     assert_eq!(tree[2].title, "Look at a (@other subagent)");
     assert!(tree[4].error.as_ref().unwrap().message().contains("interrupted"), "{:?}", tree[4].error);

@@ -89,7 +89,8 @@ async fn one_is_cancelled_and_the_others_go_on() {
 }
 
 fn update(session: &str, update: Value) -> String {
-    let line = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": session, "update": update}});
+    let line =
+        json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": session, "update": update}});
     format!("echo '{line}'\n")
 }
 
@@ -98,7 +99,10 @@ fn chunk(session: &str, text: &str) -> String {
 }
 
 fn announce(parent: &str, child: &str, state: &str) -> String {
-    update(parent, json!({"sessionUpdate": "subagent_update", "sessionId": child, "title": child, "state": {"state": state}}))
+    update(
+        parent,
+        json!({"sessionUpdate": "subagent_update", "sessionId": child, "title": child, "state": {"state": state}}),
+    )
 }
 
 /// OpenCode's own way.
@@ -133,7 +137,8 @@ fn states(nodes: &[TreeNode]) -> Vec<(u32, TreeState)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn by_updates_of_opencodes_own() {
     let says = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "Looked."}});
-    let cost = json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}});
+    let cost =
+        json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}});
     let then = child_update("created", Value::Null)
         + &child_update("running", says)
         + &child_update("running", cost)
@@ -206,7 +211,8 @@ async fn nonsense_about_them_hurts_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_them_are_too_many() {
     let line = announce("s", "c%d", "running").replace("echo '", "").replace("'\n", "");
-    let then = format!("i=0; while [ $i -lt 3000 ]; do printf '{}\\n' $i $i; i=$((i+1)); done\n", line.replace('"', "\\\""));
+    let then =
+        format!("i=0; while [ $i -lt 3000 ]; do printf '{}\\n' $i $i; i=$((i+1)); done\n", line.replace('"', "\\\""));
     let (_lab, nodes, _) = seen(&then.replace("\\\"", "\"")).await;
     assert_eq!(nodes.len(), 1 + 64);
     assert!(nodes.iter().all(|node| !node.state.is_live()));

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::{
-    CreateSession, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, MessageId, Part, PartHead, RunnerChild,
-    RunnerEnd, RunnerError, RunnerSeat, Session, SessionId, SessionStatus, StepStartPart, TextPart, UserMessage,
-    UserTime,
+    CreateSession, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, MessageId, Part, PartHead,
+    RunnerChild, RunnerEnd, RunnerError, RunnerSeat, Session, SessionId, SessionStatus, StepStartPart, TextPart,
+    UserMessage, UserTime,
 };
 use serde::{Deserialize, Serialize};
 use store::{Acquire, Batch, StoreError};
@@ -198,11 +198,7 @@ impl Desk {
     }
 
     /// The session of a subagent: that of its earlier work, or a new one.
-    async fn session_of(
-        &self,
-        job: &Job,
-        child: &RunnerChild,
-    ) -> Result<Result<(Session, Known), String>, Error> {
+    async fn session_of(&self, job: &Job, child: &RunnerChild) -> Result<Result<(Session, Known), String>, Error> {
         let (inner, own, store) = (&self.turn.inner, &self.turn.session_id, self.turn.store());
         let mut families = job.known.lock().await;
         if !families.contains_key(own) {
