@@ -389,7 +389,7 @@ async fn its_subagents_are_asked_about_and_stopped_one_by_one() {
     let refused = lab.engine.prompt(&lab.scope, free, prompt("hi")).await.unwrap_err().to_string();
     assert!(refused.contains("which alone talks to it"), "{refused}");
     let stopped = lab.engine.cancel(&lab.scope, free).await.unwrap();
-    assert_eq!(stopped.sessions, [free.clone()]);
+    assert_eq!(stopped.sessions, std::slice::from_ref(free));
     events.wait_idle(&session).await;
     let states: Vec<_> = below(&lab, &session).await.iter().map(|node| node.state).collect();
     assert_eq!(states, [TreeState::Idle, TreeState::Idle, TreeState::Cancelled]);

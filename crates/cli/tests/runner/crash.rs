@@ -137,7 +137,9 @@ async fn its_subagents_are_cut_off_with_it() {
 async fn killed_after(commits: u32) -> bool {
     let lab = Lab::new(json!({}));
     lab.engine.shutdown().await;
-    let work = script(json!([{"tools": [bash("echo once >> log")]}, {"text": "Done."}]));
+    let below = json!({"description": "Look", "prompt": script(json!([{"tools": [bash("echo once >> log")]}, {"text": "Seen."}])),
+        "subagent_type": "general"});
+    let work = script(json!([{"tools": [["task", below]]}, {"text": "Done."}]));
     let call = json!({"description": "Do it", "prompt": work, "subagent_type": "other"});
     let steps = json!({"default": [{"tools": [["task", call]]}, {"text": "told"}]});
     let path = lab.project.write_home("script.json", steps.to_string());

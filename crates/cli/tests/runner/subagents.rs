@@ -79,7 +79,7 @@ async fn one_is_cancelled_and_the_others_go_on() {
     let pid = tokio::task::spawn_blocking(move || std::fs::read_to_string(path).unwrap()).await.unwrap();
     let nodes = below(&lab, &session).await;
     let stopped = lab.engine.cancel(&lab.scope, &nodes[1].session_id).await.unwrap();
-    assert_eq!(stopped.sessions, [nodes[1].session_id.clone()]);
+    assert_eq!(stopped.sessions, std::slice::from_ref(&nodes[1].session_id));
     events.wait_idle(&session).await;
     assert!(!std::path::Path::new("/proc").join(pid.trim()).exists(), "its command is gone");
     let task = lab.tools(&session).await.remove(0);
