@@ -210,10 +210,9 @@ async fn nonsense_about_them_hurts_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_them_are_too_many() {
-    let line = announce("s", "c%d", "running").replace("echo '", "").replace("'\n", "");
-    let then =
-        format!("i=0; while [ $i -lt 3000 ]; do printf '{}\\n' $i $i; i=$((i+1)); done\n", line.replace('"', "\\\""));
-    let (_lab, nodes, _) = seen(&then.replace("\\\"", "\"")).await;
+    let line = announce("s", "c%d", "running").replace("echo", "printf").replace("}'\n", "}\\n' $i $i");
+    let then = format!("i=0; while [ $i -lt 3000 ]; do {line}; i=$((i+1)); done\n");
+    let (_lab, nodes, _) = seen(&then).await;
     assert_eq!(nodes.len(), 1 + 64);
     assert!(nodes.iter().all(|node| !node.state.is_live()));
 }
