@@ -258,6 +258,11 @@ impl Client {
         self.server.is_busy() || self.terminals.is_running()
     }
 
+    /// Who decides about the files and commands of a subagent; without a desk that of the session does.
+    pub fn seat(&self, session: &str, desk: Option<Arc<dyn Desk>>) {
+        self.server.seat(session, desk);
+    }
+
     /// What a command of the agent printed, also when it was released not long ago.
     pub fn terminal_text(&self, id: &str) -> Option<String> {
         self.terminals.text(id)

@@ -1,13 +1,14 @@
 //! Other agents as subagents: a program that speaks the protocol does the work of a session, and reports at its desk.
 //!
 //! The program runs for one job and ends with it, whatever ends the job. Its session is remembered by its id, so that the
-//! next job of the same session goes on in it.
+//! next job of the same session goes on in it. Subagents that it tells of get [desks](children) of their own.
 
+mod children;
 mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Client, ClientError, Event, Events, Options, Permission, Program, Root, Session};
+use children::{Begun, Child};
 use report::Report;
 
 /// How long an agent may take until it is ready for a prompt, unless the configuration says otherwise.
@@ -122,7 +124,15 @@ impl Runner {
         let (client, events, running) =
             started.map_err(|error| RunnerError(format!("The agent {program} did not start: {error}")))?;
         let kept = job.kept.clone().and_then(|kept| serde_json::from_value(kept).ok());
-        let work = Work { desk, report: Report::default(), kept, asks: JoinSet::new() };
+        let work = Work {
+            desk,
+            session: String::new(),
+            report: Report::default(),
+            kept,
+            asks: JoinSet::new(),
+            children: HashMap::new(),
+            begun: Vec::new(),
+        };
         let mut talk = Talk { client, events, silence, work };
         let result = talk.hold(&job, &settings, start).await;
         talk.end(running, program, result).await
@@ -171,10 +181,24 @@ struct Talk {
 /// What the agent does, and what becomes of it.
 struct Work {
     desk: Arc<dyn Desk>,
+    /// The agent's session.
+    session: String,
     report: Report,
     kept: Option<Kept>,
     /// Permissions that wait for an answer. Tasks of their own: nothing that waits may hold up what is told.
     asks: JoinSet<Option<RunnerNews>>,
+    /// Its subagents, by their sessions; as many as the client follows.
+    children: HashMap<String, Child>,
+    /// Those that were begun since somebody looked.
+    begun: Vec<Begun>,
+}
+
+/// What becomes of a subagent that shall be stopped alone.
+enum Stop {
+    /// Somebody wants that.
+    Wanted(String),
+    /// It was told to, and did not say that it has.
+    Due(String),
 }
 
 impl Talk {
@@ -188,6 +212,7 @@ impl Talk {
                 Err(Failure::Agent(format!("it was not ready within {} s (\"start\" gives it more)", start.as_secs())))
             })?,
         };
+        self.work.session.clone_from(&session.id);
         self.work.report.begin(&session.id, self.work.kept.as_ref().map_or(0.0, |kept| kept.cost));
         let kept = Kept { session: session.id.clone(), cost: self.work.kept.as_ref().map_or(0.0, |kept| kept.cost) };
         desk.tell(RunnerNews::Begun(json!(kept))).await?;
@@ -257,6 +282,7 @@ impl Talk {
         let mut steered = std::pin::pin!(desk.steered());
         let mut steers = Client::can_steer(agent);
         let mut steering = FuturesUnordered::new();
+        let mut stops: FuturesUnordered<BoxFuture<'static, Option<Stop>>> = FuturesUnordered::new();
         let mut stopping = false;
         let mut limit = Instant::now() + *silence;
         loop {
@@ -267,11 +293,25 @@ impl Talk {
                     limit = Instant::now() + STOP_WAIT;
                     cancel(client, session).await;
                 }
+                Some(stop) = stops.next(), if !stopping => match stop {
+                    Some(Stop::Wanted(id)) => if let Some((can, rests)) = work.stops(&id) {
+                        if can {
+                            cancel(client, &id).await;
+                        }
+                        stops.push(Box::pin(async move {
+                            let rested = tokio::time::timeout(STOP_WAIT, rests.cancelled()).await;
+                            rested.is_err().then_some(Stop::Due(id))
+                        }));
+                    },
+                    Some(Stop::Due(id)) => work.rest(&id, Ok(RunnerEnd::Stopped), client).await,
+                    None => {}
+                },
                 Some(event) = events.next() => {
                     if !stopping {
                         limit = Instant::now() + *silence;
                     }
                     work.take(event, client).await?;
+                    stops.extend(work.begun.drain(..).map(stop));
                 }
                 answer = &mut answer => return Ok(answer?),
                 Some(told) = work.asks.join_next() => {
@@ -344,12 +384,11 @@ impl Work {
             Event::Permission(permission) => self.ask(*permission).await?,
             // It was told that nobody fills them in.
             Event::Form(form) => form.cancel(),
-            Event::Subagent(subagent) => {
-                if let Some(news) = self.report.subagent(&subagent) {
-                    self.tell(news).await?;
-                }
-            }
+            Event::Subagent(subagent) => self.subagent(&subagent, client).await?,
             Event::Update { session, update } => {
+                if session != self.session && self.child_update(&session, &update, client).await? {
+                    return Ok(());
+                }
                 if let Some(news) = self.report.update(&session, &update, &|id| client.terminal_text(id)) {
                     self.tell(news).await?;
                 }
@@ -377,10 +416,22 @@ impl Work {
             permission.cancel();
             return Ok(());
         }
-        let (call, of_child) = self.report.wanted(&permission.session, &permission.call);
+        let elsewhere = permission.session != self.session;
+        let (desk, call, of_child) = match self.at_work(&permission.session) {
+            Some((desk, report)) => {
+                let (call, _) = report.wanted(&permission.session, &permission.call);
+                (desk, call, false)
+            }
+            None => {
+                let (call, of_child) = self.report.wanted(&permission.session, &permission.call);
+                (self.desk.clone(), call, of_child)
+            }
+        };
         // The human is asked about something that everybody sees.
-        self.tell(RunnerNews::Call(call.clone())).await?;
-        let desk = self.desk.clone();
+        if let Err(error) = desk.tell(RunnerNews::Call(call.clone())).await {
+            permission.cancel();
+            return if elsewhere { Ok(()) } else { Err(error.into()) };
+        }
         self.asks.spawn(async move {
             let answer = tokio::select! {
                 biased;
@@ -404,6 +455,17 @@ impl Work {
         });
         Ok(())
     }
+}
+
+/// Waits until a subagent shall be stopped alone.
+fn stop(Begun { id, desk, rests }: Begun) -> BoxFuture<'static, Option<Stop>> {
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = rests.cancelled() => None,
+            () = desk.stopped() => Some(Stop::Wanted(id)),
+        }
+    })
 }
 
 /// Asks the agent to end its turn. One that does not even read is ended later.

@@ -61,8 +61,8 @@ pub use part::{
 pub use pty::{Pty, PtyStatus};
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
 pub use runner::{
-    Desk, Runner, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChange, RunnerEnd, RunnerError, RunnerJob,
-    RunnerNews, RunnerSteer,
+    Desk, Runner, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerEnd, RunnerError,
+    RunnerJob, RunnerNews, RunnerSeat, RunnerSteer,
 };
 pub use schema::GlobalEvent;
 pub use session::{

@@ -4,6 +4,7 @@
 //! log, the rules and the human stay with us.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
@@ -13,7 +14,7 @@ use crate::{Json, JsonMap, MessageId, PromptPart, Todo, Usage};
 pub trait Runner: Send + Sync {
     /// Does one piece of work to its end. Once [`Desk::stopped`] says so, it ends soon; when the future has ended, nothing
     /// of the work runs any more. If the future is dropped, everything is ended too, as soon as that can be.
-    fn run(&self, job: RunnerJob, desk: std::sync::Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>>;
+    fn run(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>>;
 }
 
 /// A piece of work.
@@ -72,6 +73,33 @@ pub enum RunnerNews {
         /// Kept as that of [`RunnerNews::Begun`].
         kept: Json,
     },
+    /// It rests. Only for the desk of a [subagent](Desk::child), which is closed then: the work itself ends with
+    /// [`Runner::run`].
+    Rests(Result<RunnerEnd, RunnerError>),
+}
+
+/// A subagent of whoever works.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunnerChild {
+    /// Its id there.
+    pub id: String,
+    /// What it does, in short.
+    pub title: String,
+    /// What it was told to do, if that is known.
+    pub prompt: Option<String>,
+    /// The id of the call that waits for it, if there is one.
+    pub call: Option<String>,
+    /// Whether it can be stopped alone.
+    pub stops: bool,
+}
+
+/// Where a subagent of whoever works reports and asks.
+#[derive(Clone)]
+pub struct RunnerSeat {
+    /// Its own desk.
+    pub desk: Arc<dyn Desk>,
+    /// What was kept of its earlier work ([`RunnerNews::Used`]).
+    pub kept: Option<Json>,
 }
 
 /// How far a call is.
@@ -158,4 +186,8 @@ pub trait Desk: Send + Sync {
     /// Waits for a message for the running work. Nothing is lost if the future is dropped, and a message comes again until
     /// it was [taken in](RunnerNews::Steered); what is never taken in is the next job.
     fn steered(&self) -> BoxFuture<'_, RunnerSteer>;
+    /// A subagent of whoever works here works: it gets a session below this one, the same one for the same id, and a desk
+    /// of its own until it [rests](RunnerNews::Rests). Told again, what is known of it is brought up to date. An error says
+    /// why there is no room for it; the work goes on.
+    fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerSeat, RunnerError>>;
 }

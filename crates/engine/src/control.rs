@@ -53,7 +53,7 @@ impl Inner {
     }
 
     /// Whether a turn of a session runs, here or elsewhere.
-    fn is_running(&self, session: &SessionId) -> Result<bool, StoreError> {
+    pub(crate) fn is_running(&self, session: &SessionId) -> Result<bool, StoreError> {
         Ok(self.runs.get(session).is_some() || self.store.holder(session)?.is_some_and(|holder| holder.alive))
     }
 
@@ -114,6 +114,7 @@ impl Inner {
     /// Stops a session and all below it, and gives those that ran or were about to. When it returns, none of them runs any
     /// more, and none is paused: what comes next begins anew.
     pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
+        self.can_be_stopped(top)?;
         let tree = self.store.family(top).map_err(stored)?;
         // First of all, or the end of a child would wake its caller.
         self.forget_background(|id| tree.iter().any(|session| session.id == *id)).await?;

@@ -166,18 +166,24 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
         (info.cost, info.tokens) = (reported.cost, reported.tokens.clone());
         reported.settle(&mut batch, &turn.session_id);
     }
-    put_part(
-        &mut batch,
-        &Part::StepFinish(StepFinishPart {
-            head: PartHead::new(&turn.session_id, &info.id),
-            reason: reason.to_owned(),
-            snapshot: None,
-            cost: info.cost,
-            tokens: info.tokens.clone(),
-            extra: Extra::default(),
-        }),
-    );
-    info.finish = Some(if rejected { "stop" } else { reason }.to_owned());
+    if let Some(error) = remote::cut_off(turn)? {
+        let session_id = Some(turn.session_id.clone());
+        batch.event(EventBody::SessionError { session_id, error: Some(error.clone()) });
+        info.error = Some(error);
+    } else {
+        put_part(
+            &mut batch,
+            &Part::StepFinish(StepFinishPart {
+                head: PartHead::new(&turn.session_id, &info.id),
+                reason: reason.to_owned(),
+                snapshot: None,
+                cost: info.cost,
+                tokens: info.tokens.clone(),
+                extra: Extra::default(),
+            }),
+        );
+        info.finish = Some(if rejected { "stop" } else { reason }.to_owned());
+    }
     info.time.completed = Some(api::now());
     put_message(&mut batch, &info);
     turn.store().commit(batch).await?;

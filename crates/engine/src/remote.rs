@@ -3,7 +3,10 @@
 //!
 //! What the runner wants to keep is in a record of the session, with the prompts that were handed over. They are handed over
 //! once: after a crash the work goes on where it is, or ends with an error, and is never begun again silently.
+//!
+//! Whoever works may have [subagents](child) of its own: each is a session below this one.
 
+mod child;
 mod desk;
 mod page;
 
@@ -12,7 +15,7 @@ use std::time::Duration;
 
 use api::{
     Json, JsonMap, MessageError, MessageId, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptPart,
-    RunnerEnd, RunnerError, RunnerJob, SessionStatus, TextData, ToolPart, Usd, UserMessage,
+    RunnerEnd, RunnerError, RunnerJob, SessionId, SessionStatus, TextData, ToolPart, Usd, UserMessage,
 };
 use serde::{Deserialize, Serialize};
 use store::{AskFilter, Batch, Reservation, Store, StoreError};
@@ -22,8 +25,11 @@ use crate::budget::Admission;
 use crate::step::{self, Next, put_message};
 use crate::turn::{Conversation, Turn};
 use crate::{Error, asks, ledger};
+use child::{Foreign, Job};
 use desk::Desk;
 use page::Book;
+
+pub(crate) use child::cut_off;
 
 /// Where it is kept, by session, what runners want back and what they were given.
 pub(crate) const REMOTE: &str = "remote";
@@ -63,16 +69,19 @@ struct Known {
     kept: Option<Json>,
     /// The waiting prompts that it was given.
     handed: Vec<MessageId>,
+    /// Set if the session is that of a subagent of somebody else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    child: Option<Foreign>,
 }
 
 impl Known {
-    fn load(store: &Store, turn: &Turn) -> Result<Self, StoreError> {
-        let record = store.record(REMOTE, turn.session_id.as_str())?;
+    fn load(store: &Store, session: &SessionId) -> Result<Self, StoreError> {
+        let record = store.record(REMOTE, session.as_str())?;
         Ok(record.and_then(|record| serde_json::from_value(record.value).ok()).unwrap_or_default())
     }
 
-    fn put(&self, batch: &mut Batch, turn: &Turn) {
-        batch.record(REMOTE, turn.session_id.as_str(), Some(&serde_json::json!(self)), None);
+    fn put(&self, batch: &mut Batch, session: &SessionId) {
+        batch.record(REMOTE, session.as_str(), Some(&serde_json::json!(self)), None);
     }
 }
 
@@ -90,7 +99,8 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
         return Ok(Next::Stop);
     };
     forget_asks(turn, None).await?;
-    let mut known = Known::load(turn.store(), turn)?;
+    child::settle_lost(turn).await?;
+    let mut known = Known::load(turn.store(), &turn.session_id)?;
     known.handed.retain(|id| conversation.pending.contains(id));
     let new: Vec<MessageId> = conversation.pending.iter().filter(|id| !known.handed.contains(id)).cloned().collect();
     let mut prompt = parts(conversation, &new);
@@ -119,24 +129,21 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
         prompt,
         kept: known.kept.clone(),
     };
-    let desk = Arc::new(Desk::new(turn, agent, user, Book::new(message, known, new, call)));
+    let shared = Arc::new(Job::new(turn));
+    let desk = Arc::new(Desk::new(turn, agent, user, Book::new(message, known, new, call), &shared));
     let ended = work(&desk, runner.run(job, desk.clone())).await;
+    shared.end().await;
     let Some(mut book) = desk.close().await else { return Ok(Next::Stop) };
     if turn.cancel().is_cancelled() && turn.run.is_parked() {
         book.save(turn).await?;
         return Err(Error::Parked);
     }
-    let over = desk.over();
+    let over = shared.over();
     let (reason, error) = match ended {
         _ if over.is_some() => ("stop", over.map(MessageError::unknown)),
         _ if turn.cancel().is_cancelled() => ("stop", Some(MessageError::aborted())),
-        Ok(RunnerEnd::Done) => ("stop", None),
-        Ok(RunnerEnd::Length) => ("length", None),
-        Ok(RunnerEnd::Refused) => {
-            ("stop", Some(MessageError::ContentFilterError(TextData::new("The agent refused to go on"))))
-        }
         Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::unknown("The agent stopped by itself before its end"))),
-        Err(RunnerError(text)) => ("stop", Some(MessageError::unknown(text))),
+        ended => outcome(ended),
     };
     let failed = error.is_some();
     conversation.pending.retain(|id| !book.known.handed.contains(id));
@@ -145,6 +152,19 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
     }
     turn.inner.freed.tell();
     Ok(if failed { Next::Stop } else { Next::Continue })
+}
+
+/// How an answer ends: why it stopped, and the error that it has then.
+fn outcome(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<MessageError>) {
+    match ended {
+        Ok(RunnerEnd::Done) => ("stop", None),
+        Ok(RunnerEnd::Length) => ("length", None),
+        Ok(RunnerEnd::Refused) => {
+            ("stop", Some(MessageError::ContentFilterError(TextData::new("The agent refused to go on"))))
+        }
+        Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::aborted())),
+        Err(RunnerError(text)) => ("stop", Some(MessageError::unknown(text))),
+    }
 }
 
 /// Waits for the end of the work, and stops it when a budget is used up.

@@ -43,6 +43,7 @@ impl Inner {
         {
             return same_prompt(id, &known);
         }
+        self.takes_messages(&session)?;
         let instance = self.instance(session.directory.as_ref());
         let no_reply = input.no_reply;
         let traceparent = input.traceparent.clone();

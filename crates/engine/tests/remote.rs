@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use api::{
     AgentMode, Desk, EventBody, Host, MessageError, Part, PermissionReplyKind, Runner, RunnerAnswer, RunnerCall,
-    RunnerCallState, RunnerEnd, RunnerError, RunnerJob, RunnerNews, SessionId, ToolState, TreeState, Usage, Usd,
+    RunnerCallState, RunnerChild, RunnerEnd, RunnerError, RunnerJob, RunnerNews, SessionId, ToolState, TreeState,
+    Usage, Usd,
 };
 use common::family::{answer, asked, error, last, only_child, output};
 use common::{Lab, open_with, prompt, script, text};
@@ -278,4 +279,149 @@ async fn files_and_commands_pass_our_rules() {
     assert!(!lab.project.path().join("locked.txt").exists());
     let tree = lab.engine.tree(&lab.scope, &child).await.unwrap();
     assert_eq!(tree.sessions[0].own.files, 1);
+}
+
+fn child(id: &str) -> RunnerChild {
+    RunnerChild { id: id.to_owned(), title: format!("Look at {id}"), ..RunnerChild::default() }
+}
+
+async fn rests(desk: &Arc<dyn Desk>, end: Result<RunnerEnd, RunnerError>) {
+    desk.tell(RunnerNews::Rests(end)).await.unwrap();
+}
+
+/// The sessions below one, in their order.
+async fn below(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
+    lab.engine.tree(&lab.scope, session).await.unwrap().sessions.split_off(1)
+}
+
+#[tokio::test]
+async fn its_subagents_are_sessions_below_it() {
+    let (lab, _) = lab(json!({}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let state = RunnerCallState::Running;
+            let call = RunnerCall { id: "1".to_owned(), tool: "task".to_owned(), state, ..RunnerCall::default() };
+            desk.tell(RunnerNews::Call(call)).await?;
+            let told = RunnerChild {
+                prompt: Some("Look there.".to_owned()),
+                call: Some("1".to_owned()),
+                stops: true,
+                ..child("a")
+            };
+            let first = desk.child(told).await?;
+            assert!(first.kept.is_none());
+            said(&first.desk, "I see.").await;
+            first.desk.tell(RunnerNews::Used { used: costs_of(0.25), kept: json!(0.25) }).await?;
+            let deeper = first.desk.child(child("b")).await?.desk;
+            deeper.tell(RunnerNews::Used { used: costs_of(0.5), kept: json!(0.5) }).await?;
+            rests(&deeper, Ok(RunnerEnd::Stopped)).await;
+            rests(&first.desk, Ok(RunnerEnd::Done)).await;
+            assert!(first.desk.tell(RunnerNews::Text("late".to_owned())).await.is_err(), "it rests");
+            // It works once more, in the same session.
+            let again = desk.child(child("a")).await?;
+            assert_eq!(again.kept, Some(json!(0.25)));
+            said(&again.desk, "More.").await;
+            rests(&again.desk, Err(RunnerError("fell over".to_owned()))).await;
+            // This one is left at work.
+            said(&desk.child(child("c")).await?.desk, "On my way").await;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({}))).await;
+    let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
+    let shape: Vec<_> = tree.iter().map(|node| (node.depth, node.state, node.own.cost.0, node.total.cost.0)).collect();
+    use TreeState::{Cancelled, Failed, Idle};
+    let wanted = [
+        (0, Idle, 0.0, 0.75),
+        (1, Idle, 0.0, 0.75),
+        (2, Failed, 0.25, 0.75),
+        (3, Cancelled, 0.5, 0.5),
+        (2, Failed, 0.0, 0.0),
+    ];
+    assert_eq!(shape, wanted, "{tree:#?}");
+    assert_eq!(tree[2].title, "Look at a (@other subagent)");
+    assert!(tree[4].error.as_ref().unwrap().message().contains("interrupted"), "{:?}", tree[4].error);
+    let first = lab.messages(&tree[2].session_id).await;
+    let words: Vec<String> = first.iter().map(text).collect();
+    assert_eq!(words, ["Look there.", "I see.", "Look at a", "More."]);
+    let call = lab.tools(&tree[1].session_id).await.remove(0);
+    let ToolState::Error(ended) = &call.state else { panic!("{call:#?}") };
+    let linked = ended.metadata.as_ref().and_then(|metadata| metadata["sessionId"].as_str());
+    assert_eq!(linked, Some(tree[2].session_id.as_str()), "{ended:?}");
+}
+
+fn costs_of(dollars: f64) -> Usage {
+    Usage { cost: Usd(dollars), ..Usage::default() }
+}
+
+#[tokio::test]
+async fn its_subagents_are_asked_about_and_stopped_one_by_one() {
+    let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let (fixed, free) = (desk.child(child("fixed")).await?.desk, child("free"));
+            let free = desk.child(RunnerChild { stops: true, ..free }).await?.desk;
+            let input = json!({"command": "true"}).as_object().unwrap().clone();
+            let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
+            assert_eq!(free.ask(call).await, RunnerAnswer::Allowed);
+            assert_eq!(desk.execute("true", std::path::Path::new(".")).await, Ok(()), "it was allowed already");
+            said(&free, "Begun.").await;
+            free.stopped().await;
+            rests(&free, Ok(RunnerEnd::Done)).await;
+            rests(&fixed, Ok(RunnerEnd::Done)).await;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    let ask = asked(&mut events).await;
+    let nodes = below(&lab, &session).await;
+    let (fixed, free) = (&nodes[1].session_id, &nodes[2].session_id);
+    assert_eq!((&ask.session_id, nodes[2].state), (free, TreeState::Asking));
+    let path = ask.metadata["subagent"]["path"].as_array().unwrap();
+    assert_eq!((path.len(), &path[2]["sessionID"]), (3, &json!(free)));
+    answer(&lab, &ask, PermissionReplyKind::Once).await;
+    events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
+    let refused = lab.engine.cancel(&lab.scope, fixed).await.unwrap_err().to_string();
+    assert!(refused.contains("cannot stop it alone") && refused.contains(nodes[0].session_id.as_str()), "{refused}");
+    let refused = lab.engine.prompt(&lab.scope, free, prompt("hi")).await.unwrap_err().to_string();
+    assert!(refused.contains("which alone talks to it"), "{refused}");
+    let stopped = lab.engine.cancel(&lab.scope, free).await.unwrap();
+    assert_eq!(stopped.sessions, std::slice::from_ref(free));
+    events.wait_idle(&session).await;
+    let states: Vec<_> = below(&lab, &session).await.iter().map(|node| node.state).collect();
+    assert_eq!(states, [TreeState::Idle, TreeState::Idle, TreeState::Cancelled]);
+    assert!(output(&lab.tools(&session).await[0]).contains("ended without an answer"));
+}
+
+#[tokio::test]
+async fn its_subagents_are_bounded() {
+    let (lab, _) = lab(json!({"subagents": {"descendants": 1000}}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let mut deepest = desk.clone();
+            let mut depth = 0;
+            while let Ok(seat) = deepest.child(child(&format!("deep {depth}"))).await {
+                (deepest, depth) = (seat.desk, depth + 1);
+            }
+            let mut beside = 0;
+            while desk.child(child(&format!("beside {beside}"))).await.is_ok() {
+                beside += 1;
+            }
+            assert!(desk.child(child("deep 0")).await.is_ok(), "those that are known stay");
+            assert!(desk.child(child("deep 1")).await.is_err(), "that one works for another");
+            for name in [String::new(), "x".repeat(2000)] {
+                assert!(desk.child(RunnerChild { id: name, ..RunnerChild::default() }).await.is_err());
+            }
+            said(&desk, &format!("{depth} deep, {beside} beside")).await;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({}))).await;
+    let task = lab.tools(&session).await.remove(0);
+    assert!(output(&task).contains("15 deep, 49 beside"), "{}", output(&task));
+    assert!(below(&lab, &session).await.iter().all(|node| !node.state.is_live()));
 }

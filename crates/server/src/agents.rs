@@ -3,7 +3,7 @@
 mod mail;
 mod socket;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub use socket::converse;
 
 /// Clients that are connected at once.
 const MAX_CLIENTS: usize = 64;
+/// Connections that ended by themselves, of which it is remembered why.
+const MAX_ENDED: usize = 64;
 /// How long an agent may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -32,6 +34,8 @@ pub struct Agents {
     brought: Brought,
     /// Those who come by HTTP, by the name of their connection.
     connections: Mutex<HashMap<String, Arc<Connection>>>,
+    /// Those that ended by themselves, oldest first, and why.
+    ended: Mutex<VecDeque<(String, &'static str)>>,
 }
 
 impl Default for Agents {
@@ -40,6 +44,7 @@ impl Default for Agents {
             seats: Arc::new(Semaphore::new(MAX_CLIENTS)),
             brought: Brought::default(),
             connections: Mutex::default(),
+            ended: Mutex::default(),
         }
     }
 }
@@ -56,6 +61,20 @@ impl Agents {
     /// A connection that was made by [`connect`].
     pub fn find(&self, name: &str) -> Option<Arc<Connection>> {
         self.lock().get(name).cloned()
+    }
+
+    /// Why a connection ended by itself.
+    pub fn why(&self, name: &str) -> Option<&'static str> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.iter().find(|(ended, _)| ended == name).map(|(_, why)| *why)
+    }
+
+    fn remember(&self, name: &str, why: &'static str) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.push_back((name.to_owned(), why));
+        if ended.len() > MAX_ENDED {
+            ended.pop_front();
+        }
     }
 
     /// Ends a connection; false if there is none.
@@ -123,6 +142,9 @@ pub async fn connect(state: &Arc<State>, hello: Bytes) -> Result<(String, Vec<u8
             if gone {
                 stop.cancel();
                 serving.await;
+            }
+            if let Some(why) = mail.why() {
+                state.agents.remember(&name, why);
             }
             state.agents.end(&name);
             mail.close();

@@ -1,9 +1,14 @@
-//! ACP over a WebSocket and over HTTP, behind the guard of the server.
+//! ACP over a WebSocket and over HTTP, behind the guard of the server. Every message of the agent is checked against the
+//! schema.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
+#[path = "../../acp/tests/face/schema.rs"]
+mod schema;
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Events, Rig};
@@ -18,9 +23,30 @@ use trefoil_server::Password;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The methods of the requests that were made, by their ids.
+type Asked = Arc<Mutex<HashMap<u64, String>>>;
+
+/// Fails if the schema does not allow what the agent says. `unstable`: the client announced such a thing.
+#[track_caller]
+fn fits(message: &Value, asked: &Asked, unstable: bool) {
+    assert_eq!(message["jsonrpc"], "2.0", "{message}");
+    let (id, params) = (&message["id"], &message["params"]);
+    let checked = match message["method"].as_str() {
+        Some(method) if id.is_null() => schema::notification(method, params, unstable),
+        Some(method) => schema::request(method, params),
+        None if message["error"].is_object() => schema::check("Error", &message["error"]),
+        None => {
+            let method = id.as_u64().and_then(|id| asked.lock().unwrap().remove(&id));
+            schema::response(&method.expect("an answer to a request"), &message["result"])
+        }
+    };
+    checked.unwrap();
+}
+
 struct Client {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     updates: Vec<Value>,
+    asked: Asked,
 }
 
 impl Client {
@@ -31,22 +57,33 @@ impl Client {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
         match connect_async(request).await {
-            Ok((socket, _)) => Ok(Self { socket, updates: Vec::new() }),
+            Ok((socket, _)) => Ok(Self { socket, updates: Vec::new(), asked: Asked::default() }),
             Err(tungstenite::Error::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),
         }
     }
 
-    async fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
-        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
-        self.socket.send(Message::text(line)).await.unwrap();
+    async fn tell(&mut self, id: u64, method: &str, params: Value) {
+        self.asked.lock().unwrap().insert(id, method.to_owned());
+        self.socket.send(Message::text(ask(id, method, &params).to_string())).await.unwrap();
+    }
+
+    /// The next message.
+    async fn next(&mut self) -> Value {
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await;
-            let Message::Text(text) = next.unwrap_or_else(|_| panic!("{method} was not answered")).unwrap().unwrap()
-            else {
-                continue;
-            };
-            let message: Value = serde_json::from_str(&text).unwrap();
+            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("a message within patience");
+            if let Message::Text(text) = next.unwrap().unwrap() {
+                let message = serde_json::from_str(&text).unwrap();
+                fits(&message, &self.asked, false);
+                return message;
+            }
+        }
+    }
+
+    async fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.tell(id, method, params).await;
+        loop {
+            let message = self.next().await;
             if message["id"] == id && message["method"].is_null() {
                 return message;
             }
@@ -83,14 +120,8 @@ async fn a_socket_that_breaks_in_mid_turn_loses_nothing() {
     let made = first.ask(2, "session/new", json!({"cwd": rig.project.directory(), "mcpServers": []})).await;
     let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
     let prompt = json!([{"type": "text", "text": r#"SCRIPT: [{"chunks": 100, "chunk_delay_ms": 10}]"#}]);
-    let line = ask(3, "session/prompt", &json!({"sessionId": session, "prompt": prompt})).to_string();
-    first.socket.send(Message::text(line)).await.unwrap();
-    loop {
-        let Message::Text(text) = first.socket.next().await.unwrap().unwrap() else { continue };
-        if text.contains("agent_message_chunk") {
-            break;
-        }
-    }
+    first.tell(3, "session/prompt", json!({"sessionId": session, "prompt": prompt})).await;
+    while first.next().await["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
     drop(first);
     let mut second = Client::open(&rig, &[]).await.unwrap_or_else(|status| panic!("{status}"));
     second.ask(1, "initialize", json!({ "protocolVersion": 1 })).await;
@@ -102,10 +133,8 @@ async fn a_socket_that_breaks_in_mid_turn_loses_nothing() {
         chunks.map(|update| update["content"]["text"].as_str().unwrap().to_owned()).collect::<String>()
     };
     while !said(&second.updates).ends_with("w99 ") {
-        let next = tokio::time::timeout(PATIENCE, second.socket.next()).await.unwrap().unwrap().unwrap();
-        if let Message::Text(text) = next {
-            second.updates.push(serde_json::from_str(&text).unwrap());
-        }
+        let next = second.next().await;
+        second.updates.push(next);
     }
     assert_eq!(said(&second.updates), (0..100).map(|n| format!("w{n} ")).collect::<String>());
 }
@@ -133,10 +162,29 @@ async fn only_who_may_gets_in() {
 struct Poster<'a> {
     rig: &'a Rig,
     connection: String,
+    asked: Asked,
+    /// It announced something that is not stable.
+    unstable: bool,
+}
+
+/// What it reads.
+struct Heard {
+    events: Events,
+    asked: Asked,
+    unstable: bool,
+}
+
+impl Heard {
+    async fn next(&mut self) -> Option<Value> {
+        let message = self.events.next().await?;
+        fits(&message, &self.asked, self.unstable);
+        Some(message)
+    }
 }
 
 impl<'a> Poster<'a> {
     async fn new(rig: &'a Rig, capabilities: Value) -> Self {
+        let unstable = capabilities["subagents"].is_object();
         let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
         let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
         let response = rig.http.post(format!("{}/acp", rig.url)).json(&hello).send().await.unwrap();
@@ -144,7 +192,10 @@ impl<'a> Poster<'a> {
         let connection = response.headers()["acp-connection-id"].to_str().unwrap().to_owned();
         let answer: Value = response.json().await.unwrap();
         assert_eq!((&answer["id"], &answer["result"]["agentInfo"]["name"]), (&json!(0), &json!("trefoil")));
-        Self { rig, connection }
+        let asked = Asked::default();
+        asked.lock().unwrap().insert(0, "initialize".to_owned());
+        fits(&answer, &asked, unstable);
+        Self { rig, connection, asked, unstable }
     }
 
     fn request(&self, method: Method, session: Option<&str>) -> reqwest::RequestBuilder {
@@ -154,14 +205,30 @@ impl<'a> Poster<'a> {
     }
 
     async fn post(&self, session: Option<&str>, message: Value) -> u16 {
+        if let (Some(id), Some(method)) = (message["id"].as_u64(), message["method"].as_str()) {
+            self.asked.lock().unwrap().insert(id, method.to_owned());
+        }
         self.request(Method::POST, session).json(&message).send().await.unwrap().status().as_u16()
     }
 
-    async fn read(&self, session: Option<&str>) -> Result<Events, u16> {
-        let response = self.request(Method::GET, session).header("accept", "text/event-stream").send().await.unwrap();
-        match response.status().as_u16() {
-            200 => Ok(Events::new(response)),
-            status => Err(status),
+    async fn read(&self, session: Option<&str>) -> Result<Heard, u16> {
+        self.read_on(session, None).await.map_err(|(status, _)| status)
+    }
+
+    /// Reads on behind that event; else why not. A stream that has just broken is taken until the server has noticed.
+    async fn read_on(&self, session: Option<&str>, last: Option<&str>) -> Result<Heard, (u16, String)> {
+        loop {
+            let request = self.request(Method::GET, session).header("accept", "text/event-stream");
+            let request = last.into_iter().fold(request, |request, last| request.header("last-event-id", last));
+            let response = request.send().await.unwrap();
+            match response.status().as_u16() {
+                200 => {
+                    let events = Events::new(response);
+                    return Ok(Heard { events, asked: self.asked.clone(), unstable: self.unstable });
+                }
+                409 if last.is_some() => {}
+                status => return Err((status, response.text().await.unwrap())),
+            }
         }
     }
 }
@@ -171,7 +238,7 @@ fn ask(id: u64, method: &str, params: &Value) -> Value {
 }
 
 /// Reads on until a request is answered; gives what came before, and the answer.
-async fn until(events: &mut Events, id: u64) -> (Vec<Value>, Value) {
+async fn until(events: &mut Heard, id: u64) -> (Vec<Value>, Value) {
     let mut before = Vec::new();
     loop {
         let event = events.next().await.unwrap();
@@ -222,6 +289,53 @@ async fn a_session_over_http() {
     assert!(connection.next().await.is_none() && client.read(None).await.err() == Some(404));
     assert_eq!(client.post(None, ask(3, "session/list", &json!({}))).await, 404);
     assert_eq!(other.post(None, ask(3, "session/list", &json!({}))).await, 202);
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_goes_on_where_it_was() {
+    let rig = Rig::new(json!({ "model": "script/demo" })).await;
+    let client = Poster::new(&rig, json!({})).await;
+    let mut connection = client.read(None).await.ok().unwrap();
+    let params = json!({"cwd": rig.project.directory(), "mcpServers": []});
+    client.post(None, ask(1, "session/new", &params)).await;
+    let (_, made) = until(&mut connection, 1).await;
+    let id = made["result"]["sessionId"].as_str().unwrap();
+    let mut session = client.read(Some(id)).await.ok().unwrap();
+    let text = r#"SCRIPT: [{"chunks": 100, "chunk_delay_ms": 5}]"#;
+    let params = json!({"sessionId": id, "prompt": [{"type": "text", "text": text}]});
+    assert_eq!(client.post(Some(id), ask(2, "session/prompt", &params)).await, 202);
+    let mut said = String::new();
+    let hear = |told: &Value, said: &mut String| {
+        if told["params"]["update"]["sessionUpdate"] == "agent_message_chunk" {
+            said.push_str(told["params"]["update"]["content"]["text"].as_str().unwrap());
+        }
+    };
+    for breaks in 1..5 {
+        // Some is read, more is on its way when the stream breaks.
+        while !said.contains(&format!("w{breaks}0 ")) {
+            hear(&session.next().await.unwrap(), &mut said);
+        }
+        let last = session.events.last.clone();
+        drop(session);
+        session = client.read_on(Some(id), last.as_deref()).await.ok().unwrap();
+    }
+    let (rest, end) = until(&mut session, 2).await;
+    rest.iter().for_each(|told| hear(told, &mut said));
+    assert_eq!(end["result"]["stopReason"], "end_turn");
+    assert_eq!(said, (0..100).map(|n| format!("w{n} ")).collect::<String>(), "everything once and in its order");
+    // What happens while nobody reads waits.
+    let last = session.events.last.clone().unwrap();
+    drop(session);
+    let (status, why) = client.read_on(Some(id), Some("1000000")).await.err().unwrap();
+    assert!(status == 410 && why.contains("Begin anew with initialize, and load your sessions"), "{status} {why}");
+    assert_eq!(client.read_on(Some(id), Some("x")).await.err().unwrap().0, 400);
+    let parts = json!({"parts": [{"type": "text", "text": r#"SCRIPT: [{"text": "Meanwhile."}]"#}]});
+    assert_eq!(rig.send(Method::POST, &format!("/session/{id}/message"), Some(parts)).await.0, 200);
+    let mut session = client.read(Some(id)).await.ok().unwrap();
+    while !said.ends_with("Meanwhile.") {
+        hear(&session.next().await.unwrap(), &mut said);
+    }
+    assert!(session.events.last.unwrap().parse::<u64>().unwrap() > last.parse::<u64>().unwrap());
 }
 
 #[tokio::test]

@@ -67,9 +67,10 @@ impl Events {
                 Heard::Permission(permission) => return Some(Event::Permission(permission)),
                 Heard::Form(form) => return Some(Event::Form(form)),
                 Heard::Update { session, update } => {
+                    // A call is known before the subagent that it waits for.
                     let news = self.family.update(&session, &update);
-                    self.ready.extend(news.map(Event::Subagent));
                     self.ready.push_back(Event::Update { session, update });
+                    self.ready.extend(news.map(Event::Subagent));
                 }
                 Heard::Child(mut params) => {
                     let news = self.family.child_update(&params);

@@ -2,7 +2,7 @@
 //! protocol), a call with a `subagent_type` whose output names the child's session (OpenCode, and others like it), and
 //! OpenCode's `opencode/session/child_update`. An agent may use several at once: the child's session is what they share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -26,6 +26,15 @@ pub struct Subagent {
     pub title: String,
     /// `running`, `idle`, `requires_action`, `failed`, or a word of the agent's own.
     pub state: String,
+    /// Why it rests, if the agent says so.
+    #[serde(skip)]
+    pub stop: Option<String>,
+    /// What went wrong, if the agent says so.
+    #[serde(skip)]
+    pub error: Option<String>,
+    /// Whether it can be cancelled alone.
+    #[serde(skip)]
+    pub cancel: bool,
 }
 
 /// The subagents of a connection.
@@ -34,6 +43,9 @@ pub(super) struct Family {
     known: Vec<Subagent>,
     sessions: HashMap<String, usize>,
     calls: HashMap<(String, String), usize>,
+    /// Those whose state was told in the protocol's own way: the call that began one says nothing more about that, since
+    /// it may end long before.
+    told: HashSet<usize>,
 }
 
 /// What a message says of one.
@@ -43,6 +55,9 @@ struct News<'a> {
     call: Option<&'a str>,
     title: Option<&'a str>,
     state: Option<&'a str>,
+    stop: Option<&'a str>,
+    error: Option<&'a str>,
+    cancel: Option<bool>,
 }
 
 impl Family {
@@ -52,10 +67,26 @@ impl Family {
             "subagent_update" => {
                 let title = update["title"].as_str().or_else(|| update["description"].as_str());
                 let child = Some(update["sessionId"].as_str()?);
-                self.learn(
-                    session,
-                    News { session: child, call: None, title, state: update["state"]["state"].as_str() },
-                )
+                let known = child.and_then(|child| self.sessions.get(child)).map(|index| &self.known[*index]);
+                if known.is_some_and(|known| known.parent != session) {
+                    // Nobody else tells of it.
+                    return None;
+                }
+                let state = &update["state"];
+                let news = News {
+                    session: child,
+                    title,
+                    state: state["state"].as_str(),
+                    stop: state["stopReason"].as_str(),
+                    error: state["error"]["message"].as_str(),
+                    // What is left out stays as it was.
+                    cancel: update.get("capabilities").map(|capabilities| capabilities["cancel"].is_object()),
+                    call: None,
+                };
+                let known = self.learn(session, news);
+                let index = child.and_then(|child| self.sessions.get(child)).filter(|_| state["state"].is_string());
+                self.told.extend(index);
+                known
             }
             "tool_call" | "tool_call_update" => self.call(session, update),
             _ => None,
@@ -78,7 +109,7 @@ impl Family {
             return None;
         }
         let title = update["rawInput"]["description"].as_str().or_else(|| update["title"].as_str());
-        self.learn(session, News { session: child, call: Some(call), title, state })
+        self.learn(session, News { session: child, call: Some(call), title, state, ..News::default() })
     }
 
     /// What OpenCode's `child_update` says of a subagent, if that is new.
@@ -91,10 +122,13 @@ impl Family {
             Some("completed") => Some("idle"),
             other => other,
         };
-        self.learn(parent, News { session: child, call: None, title: params["title"].as_str(), state })
+        self.learn(parent, News { session: child, title: params["title"].as_str(), state, ..News::default() })
     }
 
     fn learn(&mut self, parent: &str, news: News<'_>) -> Option<Subagent> {
+        if news.session == Some(parent) {
+            return None;
+        }
         let key = news.call.map(|call| (parent.to_owned(), call.to_owned()));
         let by_session = news.session.and_then(|session| self.sessions.get(session).copied());
         let by_call = key.as_ref().and_then(|key| self.calls.get(key).copied());
@@ -120,8 +154,11 @@ impl Family {
         if let (true, Some(title)) = (entry.title.is_empty(), news.title) {
             entry.title = title.to_owned();
         }
-        if let Some(state) = news.state {
+        entry.cancel = news.cancel.unwrap_or(entry.cancel);
+        if let Some(state) = news.state.filter(|_| news.call.is_none() || !self.told.contains(&index)) {
             entry.state = state.to_owned();
+            entry.stop = news.stop.map(str::to_owned);
+            entry.error = news.error.map(str::to_owned);
         } else if entry.state.is_empty() {
             entry.state = "running".to_owned();
         }
@@ -194,6 +231,29 @@ mod tests {
         let news = family.update("p", &call).unwrap();
         assert_eq!((news.call.as_deref(), news.title.as_str(), news.state.as_str()), (Some("1"), "Look", "idle"));
         assert_eq!(family.known.len(), 1);
+    }
+
+    #[test]
+    fn a_call_that_ends_early_does_not_end_what_it_began() {
+        let mut family = Family::default();
+        let begins = json!({"sessionUpdate": "subagent_update", "sessionId": "c", "state": {"state": "running"},
+            "capabilities": {"cancel": {}}});
+        assert!(family.update("p", &begins).unwrap().cancel);
+        let call = json!({"sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "completed",
+            "rawOutput": {"metadata": {"sessionId": "c"}}});
+        let news = family.update("p", &call).unwrap();
+        assert_eq!((news.call.as_deref(), news.state.as_str(), news.cancel), (Some("1"), "running", true));
+        let failed = json!({"sessionUpdate": "subagent_update", "sessionId": "c", "capabilities": null,
+            "state": {"state": "idle", "stopReason": "error", "error": {"code": 1, "message": "no key"}}});
+        let news = family.update("p", &failed).unwrap();
+        assert_eq!((news.stop.as_deref(), news.error.as_deref(), news.cancel), (Some("error"), Some("no key"), false));
+    }
+
+    #[test]
+    fn nobody_is_its_own_subagent() {
+        let mut family = Family::default();
+        assert_eq!(family.update("p", &json!({"sessionUpdate": "subagent_update", "sessionId": "p"})), None);
+        assert_eq!(family.depth("p"), 0);
     }
 
     #[test]

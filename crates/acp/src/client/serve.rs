@@ -1,7 +1,8 @@
 //! What an agent asks of its client.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Desk;
 use futures::future::BoxFuture;
@@ -20,13 +21,34 @@ pub(super) struct Server {
     root: Root,
     terminals: Arc<Terminals>,
     desk: Option<Arc<dyn Desk>>,
+    /// The desks of subagents, by their sessions.
+    seats: Mutex<HashMap<String, Arc<dyn Desk>>>,
     /// How many requests are being answered.
     busy: AtomicUsize,
 }
 
 impl Server {
     pub fn new(heard: mpsc::Sender<Heard>, root: Root, terminals: Arc<Terminals>, desk: Option<Arc<dyn Desk>>) -> Self {
-        Self { heard, root, terminals, desk, busy: AtomicUsize::new(0) }
+        Self { heard, root, terminals, desk, seats: Mutex::default(), busy: AtomicUsize::new(0) }
+    }
+
+    /// Who decides about a subagent's files and commands; without a desk its parent's does.
+    pub fn seat(&self, session: &str, desk: Option<Arc<dyn Desk>>) {
+        let mut seats = self.seats();
+        match desk {
+            Some(desk) => seats.insert(session.to_owned(), desk),
+            None => seats.remove(session),
+        };
+    }
+
+    fn seats(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Desk>>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The desk for a request.
+    fn desk(&self, params: &Value) -> Option<Arc<dyn Desk>> {
+        let seat = params["sessionId"].as_str().and_then(|session| self.seats().get(session).cloned());
+        seat.or_else(|| self.desk.clone())
     }
 
     /// Whether a request of the agent is being answered.
@@ -50,11 +72,11 @@ impl Server {
         let params = &request.params;
         self.busy.fetch_add(1, Ordering::Relaxed);
         let result = match request.method.as_str() {
-            "fs/read_text_file" => match &self.desk {
+            "fs/read_text_file" => match self.desk(params) {
                 Some(desk) => self.read(desk.as_ref(), params).await,
                 None => self.file(params, Root::read).await,
             },
-            "fs/write_text_file" => match &self.desk {
+            "fs/write_text_file" => match self.desk(params) {
                 Some(desk) => self.write(desk.as_ref(), params).await,
                 None => self.file(params, Root::write).await,
             },
@@ -89,7 +111,7 @@ impl Server {
 
     /// Whether the command of `terminal/create` may run.
     async fn permitted(&self, params: &Value) -> Result<(), Error> {
-        let Some(desk) = &self.desk else { return Ok(()) };
+        let Some(desk) = self.desk(params) else { return Ok(()) };
         let (line, directory) = self.terminals.wanted(params)?;
         desk.execute(&line, &directory).await.map_err(Error::internal)
     }

@@ -26,6 +26,8 @@ const MAX_CHANGES: usize = 50;
 const MAX_TODOS: usize = 200;
 /// The most calls of a subagent of the agent that are listed: its newest.
 const MAX_SUMMARY: usize = 50;
+/// The most subagents that are shown in calls; further ones are not seen there.
+const MAX_CHILDREN: usize = 100;
 /// How much of the text of such a subagent is shown: its end.
 const MAX_TAIL: usize = 1_000;
 
@@ -135,6 +137,9 @@ impl Report {
         let known = |call: &String| told.parent == self.session && self.calls.contains_key(call);
         let named = told.call.clone().filter(known);
         let Some(session) = &told.session else { return None };
+        if self.children.len() >= MAX_CHILDREN && !self.children.contains_key(session) {
+            return None;
+        }
         if told.parent != self.session {
             // A subagent of a subagent works in the same call.
             if let Some(call) = self.children.get(&told.parent).map(|child| child.call.clone()) {
@@ -169,6 +174,11 @@ impl Report {
             _ => RunnerCallState::Running,
         };
         self.progress(session)
+    }
+
+    /// The call that shows a subagent.
+    pub fn call_of(&self, session: &str) -> Option<&RunnerCall> {
+        self.calls.get(&self.children.get(session)?.call)
     }
 
     /// The call that waits for a subagent with this title, if it is not known whom it waits for.

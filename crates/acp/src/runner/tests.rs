@@ -143,6 +143,7 @@ fn subagent(parent: &str, session: &str, call: Option<&str>, state: &str) -> Sub
         call: call.map(str::to_owned),
         title: "Look closely (@general subagent)".to_owned(),
         state: state.to_owned(),
+        ..Subagent::default()
     }
 }
 

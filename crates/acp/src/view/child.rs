@@ -2,9 +2,9 @@
 //! waits for them.
 
 use agent_client_protocol_schema::v1::{
-    Error, ErrorStopReason, IdleStateUpdate, IdleStopReason, RequiresActionStateUpdate, RunningStateUpdate,
+    Cost, Error, ErrorStopReason, IdleStateUpdate, IdleStopReason, RequiresActionStateUpdate, RunningStateUpdate,
     SessionCancelCapabilities, SessionUpdate, StateUpdate, SubagentSessionCapabilities, SubagentUpdate, ToolCallStatus,
-    ToolCallUpdateFields, ToolKind,
+    ToolCallUpdateFields, ToolKind, UsageUpdate,
 };
 use api::{
     Json, Message, MessageError, Part, PartId, Session, SessionId, SessionStatus, Timestamp, ToolPart, ToolRef,
@@ -38,6 +38,8 @@ pub struct Child {
     text: String,
     told: Timestamp,
     cost: f64,
+    /// How full its context is.
+    used: u64,
     /// How its answer ended.
     end: IdleStopReason,
     asks: usize,
@@ -64,15 +66,19 @@ impl View {
             text: String::new(),
             told: 0,
             cost: info.cost.unwrap_or_default().0,
+            used: 0,
             end: IdleStopReason::EndTurn,
             asks: 0,
         };
         self.children.insert(info.id.clone(), child);
-        let cancel = SubagentSessionCapabilities::new().cancel(SessionCancelCapabilities::new());
+        let mut abilities = SubagentSessionCapabilities::new();
+        if can_be_cancelled(info) {
+            abilities = abilities.cancel(SessionCancelCapabilities::new());
+        }
         let update = SubagentUpdate::new(info.id.to_string())
             .title(info.title.clone())
             .description(info.agent.as_ref().map(|agent| format!("Subagent {agent}")))
-            .capabilities(cancel)
+            .capabilities(abilities)
             .cwd(std::path::PathBuf::from(&info.directory));
         self.announce(&info.id, update, acts);
     }
@@ -104,7 +110,12 @@ impl View {
 
     pub(super) fn renamed(&mut self, session: &SessionId, info: &Session, acts: &mut Vec<Act>) {
         if let Some(child) = self.children.get_mut(session) {
-            child.cost = info.cost.unwrap_or_default().0;
+            let before = std::mem::replace(&mut child.cost, info.cost.unwrap_or_default().0);
+            if child.cost > before && self.abilities.subagents {
+                let cost = Cost::new((child.cost * 1e9).round() / 1e9, "USD");
+                let update = UsageUpdate::new(child.used, self.context.max(child.used)).cost(cost);
+                acts.push(Act::Update(session.clone(), Box::new(SessionUpdate::UsageUpdate(update))));
+            }
             self.task_told(session, false, acts);
         }
     }
@@ -157,7 +168,10 @@ impl View {
                 child.called(tool);
                 self.task_told(session, true, acts);
             }
-            Part::StepFinish(_) => self.task_told(session, true, acts),
+            Part::StepFinish(step) => {
+                child.used = step.tokens.input + step.tokens.cache.read + step.tokens.cache.write;
+                self.task_told(session, true, acts);
+            }
             _ => {}
         }
     }
@@ -248,6 +262,12 @@ impl View {
             }
         }
     }
+}
+
+/// A subagent of another program can be cancelled alone only if that says so.
+fn can_be_cancelled(info: &Session) -> bool {
+    let elsewhere = info.metadata.as_ref().and_then(|metadata| metadata.get("elsewhere"));
+    elsewhere.is_none_or(|elsewhere| elsewhere["cancel"] == true)
 }
 
 impl Child {

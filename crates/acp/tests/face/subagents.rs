@@ -51,6 +51,24 @@ async fn a_client_that_can_sees_them_as_sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_cannot_be_stopped_alone_is_announced_so() {
+    let lab = Lab::new();
+    let client = lab.client(json!({"subagents": {}})).await;
+    let id = client.session(&lab).await;
+    for cancel in [false, true] {
+        // As the engine makes those of other agents.
+        let metadata = json!({"elsewhere": {"cancel": cancel}}).as_object().cloned();
+        let parent_id = Some(api::SessionId::parse(&id).unwrap());
+        let input = api::CreateSession { parent_id, metadata, ..api::CreateSession::default() };
+        let made = api::Host::create_session(&lab.engine, &api::Scope::new(lab.cwd()), input).await.unwrap();
+        let told = |said: &[Value]| said.iter().any(|m| m["params"]["update"]["sessionId"] == made.id.as_str());
+        client.until("its announcement", told).await;
+        let announced = client.kind(&id, "subagent_update").pop().unwrap();
+        assert_eq!(announced["capabilities"]["cancel"].is_object(), cancel, "{announced}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn their_questions_reach_the_editor() {
     let lab = Lab::with(json!({}));
     let client = lab.client(json!({"subagents": {}})).await;

@@ -60,6 +60,14 @@ fn the_current_typescript_sdk_over_http_and_a_websocket() {
 }
 
 #[test]
+fn the_current_typescript_sdk_over_a_stream_that_breaks() {
+    let change = |node: &mut Command| {
+        node.arg(scripts().join("acp-broken.mjs"));
+    };
+    remote(change, Path::new("node"));
+}
+
+#[test]
 fn the_python_sdk_over_http() {
     let python = peer::acp_python(&testkit::target_folder()).unwrap();
     let change = |command: &mut Command| {

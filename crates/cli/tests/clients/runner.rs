@@ -63,6 +63,13 @@ async fn opencode_works_for_a_session_of_ours() {
     let child = &tree["sessions"][1];
     assert_eq!((&child["agent"], &child["state"]), (&json!("opencode"), &json!("idle")), "{tree}");
     assert!(child["own"]["tokens"]["output"].as_u64().unwrap() > 0, "{child}");
+    // Its own subagent, of which its call alone tells.
+    let below = &tree["sessions"][2];
+    assert_eq!((&below["parentID"], &below["state"]), (&child["sessionID"], &json!("idle")), "{tree}");
+    assert!(below["title"].as_str().unwrap().starts_with("Look at it"), "{below}");
+    let seen = ["session", "export", below["sessionID"].as_str().unwrap()].map(str::to_owned).to_vec();
+    let seen: Value = serde_json::from_str(&trefoil(&project, seen).await).unwrap();
+    assert_eq!(parts(seen["messages"].as_array().unwrap(), "text")[0]["text"], "Seen.", "{seen}");
     let id = child["sessionID"].as_str().unwrap().to_owned();
     let exported = trefoil(&project, ["session", "export", &id].map(str::to_owned).to_vec()).await;
     let exported: Value = serde_json::from_str(&exported).unwrap();

@@ -113,11 +113,33 @@ async fn a_shutdown_ends_the_agent_and_the_next_start_goes_on() {
     assert!(output(&task).contains("</task_result>"), "{}", output(&task));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn its_subagents_are_cut_off_with_it() {
+    let below = json!({"description": "Look", "prompt": script(json!([{"text": "Begun. ", "tools": [bash(STAYS)]}])),
+        "subagent_type": "general"});
+    let work = script(json!([{"tools": [["task", below]]}, {"text": "Went on."}]));
+    let (lab, session, pid) = killed(Lab::new(json!({})), &work).await;
+    recovered(&lab, &session).await;
+    assert!(!lives(&pid), "nothing of it is left");
+    let nodes = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
+    assert!(nodes.len() > 2 && nodes.iter().all(|node| !node.state.is_live()), "{nodes:#?}");
+    let cut = nodes.iter().find(|node| node.depth == 2).unwrap();
+    // The agent may go on with it, too; that is another answer.
+    let messages = lab.messages(&cut.session_id).await;
+    let first = messages.iter().find_map(|message| message.info.as_assistant()).unwrap();
+    assert!(first.error.as_ref().unwrap().message().contains("interrupted"), "{messages:#?}");
+    assert!(text(&messages).starts_with("Begun. "), "{messages:#?}");
+    let calls = lab.tools(&cut.session_id).await;
+    assert!(error(&calls[0]).contains("interrupted"), "{calls:#?}");
+}
+
 /// Kills the program right after its n-th commit, and has the next one go on.
 async fn killed_after(commits: u32) -> bool {
     let lab = Lab::new(json!({}));
     lab.engine.shutdown().await;
-    let work = script(json!([{"tools": [bash("echo once >> log")]}, {"text": "Done."}]));
+    let below = json!({"description": "Look", "prompt": script(json!([{"tools": [bash("echo once >> log")]}, {"text": "Seen."}])),
+        "subagent_type": "general"});
+    let work = script(json!([{"tools": [["task", below]]}, {"text": "Done."}]));
     let call = json!({"description": "Do it", "prompt": work, "subagent_type": "other"});
     let steps = json!({"default": [{"tools": [["task", call]]}, {"text": "told"}]});
     let path = lab.project.write_home("script.json", steps.to_string());

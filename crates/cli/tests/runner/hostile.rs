@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::lab::{Lab, asked, error, output, shell};
 
-const END: &str = r#"echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'; read -r line"#;
+pub const END: &str = r#"echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'; read -r line"#;
 
 /// Answers the handshake and opens a session, then does that.
-fn after_the_handshake(then: &str) -> Value {
+pub fn after_the_handshake(then: &str) -> Value {
     let answer = |id: u32, result: Value| {
         format!("read line; echo '{}'\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
     };

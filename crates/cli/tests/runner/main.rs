@@ -6,3 +6,4 @@ mod crash;
 mod hostile;
 mod lab;
 mod own;
+mod subagents;

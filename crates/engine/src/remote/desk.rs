@@ -1,11 +1,11 @@
 //! Where somebody else who works for a session reports and asks.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use api::{
-    Action, Agent, EventBody, Json, JsonMap, MessageId, Rule, RunnerAnswer, RunnerCall, RunnerCallState, RunnerError,
-    RunnerNews, RunnerSteer, ToolPart, UserMessage,
+    Action, Agent, EventBody, Json, JsonMap, MessageId, Rule, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChild,
+    RunnerError, RunnerNews, RunnerSeat, RunnerSteer, ToolPart, UserMessage,
 };
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -14,48 +14,63 @@ use tokio_util::sync::CancellationToken;
 use tools::{Change, FileChange, Need, Progress};
 
 use super::LOOK;
+use super::child::{Job, Seat};
 use super::page::{Book, diff};
 use crate::call::{Call, Decision};
 use crate::turn::Turn;
 use crate::{Error, lock, permission};
 
-/// Permissions that were given and not used yet.
-const GRANTS_MAX: usize = 256;
 /// What whoever works is told when the work has ended.
-const ENDED: &str = "The work has ended";
+pub(super) const ENDED: &str = "The work has ended";
 
-/// The desk of one job.
+/// The desk of one job, or of a subagent of whoever does it.
 pub(super) struct Desk {
-    turn: Arc<Turn>,
-    rules: Arc<[Rule]>,
-    agent: String,
-    prompt: MessageId,
-    /// Told when the work shall end.
+    pub(super) turn: Arc<Turn>,
+    pub(super) rules: Arc<[Rule]>,
+    pub(super) agent: String,
+    /// What it works on.
+    pub(super) user: UserMessage,
+    /// Told when the whole work shall end.
     pub(super) stop: CancellationToken,
+    /// What all desks of the job share; gone with it.
+    pub(super) job: Weak<Job>,
+    /// What holds the session of a subagent.
+    pub(super) seat: Option<Seat>,
     /// Nothing once the job was settled.
-    book: tokio::sync::Mutex<Option<Book>>,
+    pub(super) book: tokio::sync::Mutex<Option<Book>>,
     /// The prompts that were handed over. Beside the book, so that whoever waits for another one never holds that up.
     handed: Mutex<Vec<MessageId>>,
-    /// What was allowed for a call: the files and commands of that call need no second permission.
-    grants: Mutex<Vec<(String, Vec<String>)>>,
-    /// Which budget is used up.
-    over: Mutex<Option<String>>,
 }
 
 impl Desk {
-    pub(super) fn new(turn: &Arc<Turn>, agent: &Agent, user: &UserMessage, book: Book) -> Self {
+    pub(super) fn new(turn: &Arc<Turn>, agent: &Agent, user: &UserMessage, book: Book, job: &Arc<Job>) -> Self {
         let session = turn.store().session(&turn.session_id).ok().flatten();
         let session = session.and_then(|session| session.permission).unwrap_or_default();
         Self {
             turn: turn.clone(),
             rules: agent.permission.iter().cloned().chain(session).collect(),
             agent: user.agent.clone(),
-            prompt: user.id.clone(),
-            stop: turn.cancel().child_token(),
+            user: user.clone(),
+            stop: job.stop.clone(),
+            job: Arc::downgrade(job),
+            seat: None,
             book: tokio::sync::Mutex::new(Some(book)),
             handed: Mutex::default(),
-            grants: Mutex::default(),
-            over: Mutex::default(),
+        }
+    }
+
+    /// The desk of a subagent of whoever works at this one.
+    pub(super) fn below(&self, turn: Arc<Turn>, user: UserMessage, book: Book, seat: Seat) -> Self {
+        Self {
+            turn,
+            rules: self.rules.clone(),
+            agent: self.agent.clone(),
+            user,
+            stop: self.stop.clone(),
+            job: self.job.clone(),
+            seat: Some(seat),
+            book: tokio::sync::Mutex::new(Some(book)),
+            handed: Mutex::default(),
         }
     }
 
@@ -65,19 +80,15 @@ impl Desk {
         self.book.lock().await.take()
     }
 
-    /// Which budget is used up.
-    pub(super) fn over(&self) -> Option<String> {
-        lock(&self.over).clone()
-    }
-
     /// Stops the work if a budget of the session, or of one above it, is used up. `running`: the tokens that the job has
     /// used and that no budget has counted yet.
     pub(super) async fn look_at_budgets(&self, running: u64) {
         match self.exceeded(running) {
             Ok(None) => {}
             Ok(Some(text)) => {
-                lock(&self.over).get_or_insert(text);
-                self.stop.cancel();
+                if let Some(job) = self.job.upgrade() {
+                    job.stop_over(text);
+                }
             }
             Err(error) => tracing::warn!(%error, "the budgets cannot be read"),
         }
@@ -106,6 +117,9 @@ impl Desk {
     }
 
     async fn take(&self, news: RunnerNews) -> Result<Result<(), String>, Error> {
+        if let RunnerNews::Rests(ended) = news {
+            return self.rest(ended).await.map(Ok);
+        }
         let mut book = self.book.lock().await;
         let Some(book) = book.as_mut() else { return Ok(Err(ENDED.to_owned())) };
         let turn = &self.turn;
@@ -136,6 +150,8 @@ impl Desk {
                 book.spend(turn, used, kept).await?;
                 self.look_at_budgets(running).await;
             }
+            // Taken above, before the book.
+            RunnerNews::Rests(_) => {}
         }
         Ok(Ok(()))
     }
@@ -147,7 +163,7 @@ impl Desk {
             rules: self.rules.clone(),
             model: String::new(),
             agent: self.agent.clone(),
-            prompt: self.prompt.clone(),
+            prompt: self.user.id.clone(),
             format: None,
             repeats: 0,
             part,
@@ -219,11 +235,8 @@ impl Desk {
         let call = self.judged(part);
         let needs = self.needs(&call, wanted).await;
         let answer = self.decide(wanted, call, &needs).await?;
-        if answer == RunnerAnswer::Allowed {
-            let mut grants = lock(&self.grants);
-            grants.extend(needs.into_iter().map(|need| (need.permission, need.patterns)));
-            let over = grants.len().saturating_sub(GRANTS_MAX);
-            grants.drain(..over);
+        if let (RunnerAnswer::Allowed, Some(job)) = (&answer, self.job.upgrade()) {
+            job.grant(needs);
         }
         Ok(answer)
     }
@@ -244,13 +257,8 @@ impl Desk {
             extra: api::Extra::default(),
         };
         let mut needs = self.needs(&self.judged(blank), &wanted).await;
-        {
-            let mut grants = lock(&self.grants);
-            needs.retain(|need| {
-                let same = |grant: &(String, Vec<String>)| grant.0 == need.permission && grant.1 == need.patterns;
-                let found = grants.iter().position(same);
-                found.map(|at| grants.remove(at)).is_none()
-            });
+        if let Some(job) = self.job.upgrade() {
+            job.use_grants(&mut needs);
         }
         let approved =
             self.turn.store().approvals(&self.turn.instance.project.id).map_err(|error| error.to_string())?;
@@ -368,7 +376,12 @@ impl api::Desk for Desk {
     }
 
     fn stopped(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.stop.cancelled())
+        Box::pin(async {
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = self.turn.cancel().cancelled() => {}
+            }
+        })
     }
 
     fn steered(&self) -> BoxFuture<'_, RunnerSteer> {
@@ -384,6 +397,13 @@ impl api::Desk for Desk {
                 // Whoever sent one may die before it has told us.
                 let _ = tokio::time::timeout(LOOK, news.changed()).await;
             }
+        })
+    }
+
+    fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerSeat, RunnerError>> {
+        Box::pin(async move {
+            let seat = self.adopt(child).await.map_err(|error| RunnerError(error.to_string()))?;
+            seat.map_err(RunnerError)
         })
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use api::{
     AssistantMessage, EventBody, Extra, Json, JsonMap, MessageError, MessageId, Part, PartHead, RunnerCall,
-    RunnerCallState, StepFinishPart, StepStartPart, Tokens, ToolCompleted, ToolError, ToolPart, ToolPending,
+    RunnerCallState, SessionId, StepFinishPart, StepStartPart, Tokens, ToolCompleted, ToolError, ToolPart, ToolPending,
     ToolRunning, ToolState, ToolTime, Usage, UserMessage,
 };
 use indexmap::IndexMap;
@@ -30,7 +30,10 @@ pub(super) struct Book {
     pub known: Known,
     /// The prompts of this job.
     new: Vec<MessageId>,
-    call: Reservation,
+    /// What was reserved for it; nothing for a subagent of whoever works.
+    call: Option<Reservation>,
+    /// About how many tokens it was told to begin with.
+    told: u64,
     /// The messages, oldest first; the last one is being written.
     pages: Vec<AssistantMessage>,
     parts: Vec<Part>,
@@ -43,6 +46,8 @@ pub(super) struct Book {
 
 struct Entry {
     part: ToolPart,
+    /// The subagent that the call waits for.
+    child: Option<SessionId>,
     written: Instant,
     /// The row is older than the part.
     stale: bool,
@@ -50,10 +55,17 @@ struct Entry {
 
 impl Book {
     pub fn new(message: AssistantMessage, known: Known, new: Vec<MessageId>, call: Reservation) -> Self {
+        let told = call.prompt;
+        Self { new, call: Some(call), ..Self::of_child(message, known, told) }
+    }
+
+    /// That of a subagent of whoever works, which was told so many tokens.
+    pub fn of_child(message: AssistantMessage, known: Known, told: u64) -> Self {
         Self {
             known,
-            new,
-            call,
+            new: Vec::new(),
+            call: None,
+            told,
             pages: vec![message],
             parts: Vec::new(),
             prose: Prose::default(),
@@ -73,7 +85,7 @@ impl Book {
         self.known.kept = Some(kept);
         self.known.handed.append(&mut self.new);
         let mut batch = turn.batch().durable();
-        self.known.put(&mut batch, turn);
+        self.known.put(&mut batch, &turn.session_id);
         if let Some(message) = self.message() {
             let head = PartHead::new(&turn.session_id, message);
             let part = Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() });
@@ -88,7 +100,7 @@ impl Book {
         let mut batch = turn.batch().durable();
         self.end_text(&mut batch);
         self.known.handed.push(user.id.clone());
-        self.known.put(&mut batch, turn);
+        self.known.put(&mut batch, &turn.session_id);
         let message = turn.answer_to(user);
         put_message(&mut batch, &message);
         self.pages.push(message);
@@ -124,7 +136,7 @@ impl Book {
             let Some(page) = self.pages.last() else { return Ok(Err("The work has ended".to_owned())) };
             let part = blank(PartHead::new(&turn.session_id, &page.id), call);
             batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
-            self.calls.insert(call.id.clone(), Entry { part, written: Instant::now(), stale: true });
+            self.calls.insert(call.id.clone(), Entry { part, child: None, written: Instant::now(), stale: true });
         }
         let Some(entry) = self.calls.get_mut(&call.id) else { return Ok(Err("The work has ended".to_owned())) };
         // The first end of a call is its end.
@@ -133,6 +145,7 @@ impl Book {
             let fresh = matches!(&entry.part.state, ToolState::Pending(_)) && entry.stale;
             entry.part.tool.clone_from(&call.tool);
             entry.part.state = state(&entry.part.state, call);
+            entry.tie();
             entry.stale = true;
             if fresh || before != entry.part.state.status() || entry.written.elapsed() >= PROGRESS_INTERVAL {
                 put_part(&mut batch, &Part::Tool(entry.part.clone()));
@@ -153,6 +166,19 @@ impl Book {
         Ok(Ok(part))
     }
 
+    /// A call waits for that subagent.
+    pub async fn link(&mut self, turn: &Turn, call: &str, child: &SessionId) -> Result<(), StoreError> {
+        let Some(entry) = self.calls.get_mut(call).filter(|entry| entry.child.as_ref() != Some(child)) else {
+            return Ok(());
+        };
+        entry.child = Some(child.clone());
+        entry.tie();
+        let mut batch = turn.batch();
+        put_part(&mut batch, &Part::Tool(entry.part.clone()));
+        (entry.written, entry.stale) = (Instant::now(), false);
+        turn.store().commit(batch).await.map(drop)
+    }
+
     /// The call that is at work: the one that began last.
     pub fn at_work(&self) -> Option<&ToolPart> {
         self.calls.values().rev().map(|entry| &entry.part).find(|part| matches!(part.state, ToolState::Running(_)))
@@ -164,7 +190,7 @@ impl Book {
         self.used = used;
         self.known.kept = Some(kept);
         let mut batch = turn.batch();
-        self.known.put(&mut batch, turn);
+        self.known.put(&mut batch, &turn.session_id);
         if more > 0.0 {
             batch.usage(&turn.session_id, &Usage { cost: api::Usd(more), ..Usage::default() });
             batch.change_session(&turn.session_id, move |session| {
@@ -200,12 +226,17 @@ impl Book {
                 let (input, start) = (entry.part.state.input().clone(), started(&entry.part.state));
                 let time = ToolTime { start, end: Some(api::now()), compacted: None };
                 entry.part.state = ToolState::Error(ToolError { input, error: LEFT.to_owned(), metadata: None, time });
+                entry.tie();
                 put_part(&mut batch, &Part::Tool(entry.part.clone()));
             }
             self.parts.push(Part::Tool(entry.part.clone()));
         }
         let used = self.total();
-        batch.spend(&self.call.id, &Usage { cost: api::Usd::default(), ..used.clone() });
+        let counted = Usage { cost: api::Usd::default(), ..used.clone() };
+        match &self.call {
+            Some(call) => batch.spend(&call.id, &counted),
+            None => batch.usage(&turn.session_id, &counted),
+        }
         // The money is in its sums since it was reported.
         ledger::charge(&mut batch, &turn.session_id, api::Usd::default(), used.tokens.clone());
         let last = self.pages.len().saturating_sub(1);
@@ -246,6 +277,9 @@ impl Book {
         for prompt in &self.known.handed {
             batch.dequeue(prompt);
         }
+        if self.call.is_none() {
+            turn.idle(&mut batch);
+        }
         turn.store().commit(batch).await?;
         Ok(done)
     }
@@ -255,8 +289,8 @@ impl Book {
         let mut used = Usage { steps: 1, ..self.used.clone() };
         if used.all_tokens() == 0 {
             let output = ledger::tokens(self.bytes);
-            used.tokens = Tokens { input: self.call.prompt, output, ..Tokens::default() };
-            used.estimated_tokens = self.call.prompt + output;
+            used.tokens = Tokens { input: self.told, output, ..Tokens::default() };
+            used.estimated_tokens = self.told + output;
             used.estimated_steps = 1;
         }
         used
@@ -267,6 +301,21 @@ impl Book {
             put_part(batch, &part);
             self.parts.push(part);
         }
+    }
+}
+
+impl Entry {
+    /// Tells clients which session the call waits for.
+    fn tie(&mut self) {
+        let Some(child) = &self.child else { return };
+        let metadata = match &mut self.part.state {
+            ToolState::Pending(_) => return,
+            ToolState::Running(running) => running.metadata.get_or_insert_default(),
+            ToolState::Completed(done) => &mut done.metadata,
+            ToolState::Error(error) => error.metadata.get_or_insert_default(),
+        };
+        metadata.insert("parentSessionId".to_owned(), self.part.head.session_id.as_str().into());
+        metadata.insert("sessionId".to_owned(), child.as_str().into());
     }
 }
 

@@ -1,5 +1,9 @@
 //! What an agent says to a client that comes by HTTP: a stream of events for the connection, and one for each session that
-//! has asked for it. Until somebody reads them, messages wait, within bounds: whoever says more waits as well.
+//! has asked for it. Until somebody reads them, messages wait, within bounds: whoever says more waits as well, and when
+//! nobody comes the connection ends and says why.
+//!
+//! A stream that broke is opened again and goes on: with what was said meanwhile, and for a client that tells the last event
+//! it has seen (`Last-Event-ID`) with what got lost on the way.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -17,6 +21,8 @@ use crate::events::HEARTBEAT;
 
 /// Bytes that may wait to be read.
 const MAX_WAITING: usize = 1 << 20;
+/// Bytes of what was sent that are kept, in case that it did not arrive.
+const MAX_SENT: usize = 1 << 20;
 /// How long they may wait, once there is no room for more.
 const STALL: Duration = Duration::from_secs(60);
 /// How long a client may be without a stream and without a word.
@@ -27,6 +33,10 @@ const MAX_STREAMS: usize = 1024;
 const MAX_SUBAGENTS: usize = 10_000;
 /// Messages are sent together up to this size.
 const CHUNK: usize = 64 << 10;
+
+/// Why a connection ended.
+const UNREAD: &str = "more was said than may wait, and nobody read it";
+const SILENT: &str = "nobody read or said anything for a while";
 
 /// Which stream: that of a session, or the connection's own.
 type Name = Option<String>;
@@ -96,6 +106,25 @@ struct Letter {
 struct Stream {
     queue: VecDeque<Letter>,
     read: bool,
+    /// What was sent last, oldest first.
+    sent: VecDeque<Letter>,
+    /// How many events were ever sent: the number of the last one.
+    number: u64,
+}
+
+impl Stream {
+    /// Puts back what came after an event; false if that is no longer known.
+    fn rewind(&mut self, last: u64) -> Option<usize> {
+        let lost = usize::try_from(self.number.checked_sub(last)?).ok()?;
+        let kept = self.sent.len().checked_sub(lost)?;
+        let again = self.sent.split_off(kept);
+        let bytes = again.iter().map(|letter| letter.line.len()).sum();
+        for letter in again.into_iter().rev() {
+            self.queue.push_front(letter);
+        }
+        self.number = last;
+        Some(bytes)
+    }
 }
 
 struct State {
@@ -106,10 +135,14 @@ struct State {
     /// Who waits for the answer to `initialize`.
     hello: Option<oneshot::Sender<Vec<u8>>>,
     waiting: usize,
+    /// The bytes of what was sent and is kept.
+    sent: usize,
     readers: usize,
     /// When the client was last heard.
     heard: Instant,
     closed: bool,
+    /// Why the connection ended, if not because the client wanted that.
+    why: Option<&'static str>,
 }
 
 impl State {
@@ -120,12 +153,25 @@ impl State {
     }
 
     fn open(&mut self, session: String) -> bool {
+        if self.streams.len() > MAX_STREAMS {
+            self.forget_one();
+        }
         let room = self.streams.len() <= MAX_STREAMS || self.streams.contains_key(&Some(session.clone()));
         if room {
             self.homes.remove(&session);
             self.streams.entry(Some(session)).or_default();
         }
         room
+    }
+
+    /// Forgets a stream that nobody reads and in which nothing waits.
+    fn forget_one(&mut self) {
+        let rests = |(name, stream): (&Name, &Stream)| {
+            (name.is_some() && !stream.read && stream.queue.is_empty()).then(|| name.clone())
+        };
+        if let Some(stream) = self.streams.iter().find_map(rests).and_then(|name| self.streams.remove(&name)) {
+            self.sent -= stream.sent.iter().map(|letter| letter.line.len()).sum::<usize>();
+        }
     }
 
     fn is_behind(&self, name: &Name) -> bool {
@@ -153,6 +199,8 @@ pub enum Refused {
     Taken,
     /// There are too many.
     Full,
+    /// What came after that event is no longer known.
+    Lost,
 }
 
 impl Mail {
@@ -168,9 +216,11 @@ impl Mail {
             answers: HashMap::new(),
             hello: Some(hello),
             waiting: 0,
+            sent: 0,
             readers: 0,
             heard: Instant::now(),
             closed: false,
+            why: None,
         };
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), stall, idle })
     }
@@ -179,6 +229,11 @@ impl Mail {
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_waiters();
+    }
+
+    /// Why the connection ended, if not because the client wanted that.
+    pub fn why(&self) -> Option<&'static str> {
+        self.lock().why
     }
 
     /// The client said something; `session` is what its header names.
@@ -211,7 +266,10 @@ impl Mail {
                     break;
                 }
             }
-            timeout(self.stall, changed).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+            if timeout(self.stall, changed).await.is_err() {
+                self.lock().why = Some(UNREAD);
+                return Err(io::ErrorKind::TimedOut.into());
+            }
         }
         self.changed.notify_waiters();
         Ok(())
@@ -242,8 +300,9 @@ impl Mail {
         state.push(to, about.session_id, line.to_vec());
     }
 
-    /// Reads a stream, from where the last reader of it stopped. There is one reader at a time.
-    pub fn read(self: &Arc<Self>, session: Name) -> Result<Body, Refused> {
+    /// Reads a stream, from where the last reader of it stopped, or from behind the event that the client has seen `last`.
+    /// There is one reader at a time.
+    pub fn read(self: &Arc<Self>, session: Name, last: Option<u64>) -> Result<Body, Refused> {
         let mut state = self.lock();
         if let Some(session) = &session {
             let is_new = !state.streams.contains_key(&Some(session.clone()));
@@ -261,9 +320,13 @@ impl Mail {
             }
         }
         let stream = state.streams.entry(session.clone()).or_default();
-        if std::mem::replace(&mut stream.read, true) {
+        if stream.read {
             return Err(Refused::Taken);
         }
+        let again = last.map_or(Some(0), |last| stream.rewind(last)).ok_or(Refused::Lost)?;
+        stream.read = true;
+        state.sent -= again;
+        state.waiting += again;
         state.readers += 1;
         drop(state);
         let reader = Reader { mail: self.clone(), name: session, greeted: false };
@@ -283,6 +346,7 @@ impl Mail {
                 from + self.idle
             };
             if until <= Instant::now() {
+                self.lock().why = Some(SILENT);
                 return;
             }
             sleep_until(until).await;
@@ -332,17 +396,24 @@ impl Reader {
 fn take(state: &mut State, name: &Name) -> Bytes {
     let mut chunk = BytesMut::new();
     let mut taken = 0;
-    if let Some(stream) = state.streams.get_mut(name) {
-        while chunk.len() < CHUNK
-            && let Some(letter) = stream.queue.pop_front()
-        {
-            taken += letter.line.len();
-            chunk.extend_from_slice(b"data: ");
-            chunk.extend_from_slice(&letter.line);
-            chunk.extend_from_slice(b"\n\n");
-        }
+    let Some(stream) = state.streams.get_mut(name) else { return Bytes::new() };
+    while chunk.len() < CHUNK
+        && let Some(letter) = stream.queue.pop_front()
+    {
+        taken += letter.line.len();
+        stream.number += 1;
+        chunk.extend_from_slice(format!("id: {}\ndata: ", stream.number).as_bytes());
+        chunk.extend_from_slice(&letter.line);
+        chunk.extend_from_slice(b"\n\n");
+        stream.sent.push_back(letter);
     }
     state.waiting -= taken;
+    state.sent += taken;
+    while state.sent > MAX_SENT
+        && let Some(letter) = stream.sent.pop_front()
+    {
+        state.sent -= letter.line.len();
+    }
     chunk.freeze()
 }
 
@@ -353,9 +424,6 @@ impl Drop for Reader {
         state.heard = Instant::now();
         if let Some(stream) = state.streams.get_mut(&self.name) {
             stream.read = false;
-            if self.name.is_some() && stream.queue.is_empty() {
-                state.streams.remove(&self.name);
-            }
         }
         drop(state);
         self.mail.changed.notify_waiters();
@@ -389,14 +457,14 @@ mod tests {
             let chunk = body.next().await.unwrap().unwrap();
             let text = std::str::from_utf8(&chunk).unwrap();
             if text != ":\n\n" {
-                let frames = text.split_terminator("\n\n").map(|frame| frame.strip_prefix("data: ").unwrap());
+                let frames = text.split_terminator("\n\n").map(|frame| frame.split_once("\ndata: ").unwrap().1);
                 return frames.map(|frame| serde_json::from_str(frame).unwrap()).collect();
             }
         }
     }
 
     fn body(mail: &Arc<Mail>, session: Option<&str>) -> axum::body::BodyDataStream {
-        mail.read(session.map(str::to_owned)).unwrap().into_data_stream()
+        mail.read(session.map(str::to_owned), None).unwrap().into_data_stream()
     }
 
     #[tokio::test]
@@ -419,9 +487,9 @@ mod tests {
         let told = next(&mut session).await;
         assert_eq!(told.len(), 4, "{told:?}");
         assert_eq!((&told[2]["params"]["n"], &told[3]["id"]), (&json!(2), &json!(7)));
-        assert_eq!(mail.read(Some("a".into())).unwrap_err(), Refused::Taken);
+        assert_eq!(mail.read(Some("a".into()), None).unwrap_err(), Refused::Taken);
         drop(session);
-        assert!(mail.read(Some("a".into())).is_ok());
+        assert!(mail.read(Some("a".into()), None).is_ok());
     }
 
     #[tokio::test]
@@ -454,6 +522,52 @@ mod tests {
         assert_eq!(next(&mut connection).await[0]["id"], "l");
     }
 
+    fn numbers(told: &[Value]) -> Vec<u64> {
+        told.iter().map(|told| told["params"]["n"].as_u64().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_broke_goes_on() {
+        let mail = mail();
+        let mut connection = body(&mail, None);
+        let mut session = body(&mail, Some("a"));
+        mail.say(update("a", 1)).await.unwrap();
+        assert_eq!(numbers(&next(&mut session).await), [1]);
+        drop(session);
+        // Nobody reads, nothing waits: what follows waits for the next reader all the same.
+        for number in 2..4 {
+            mail.say(update("a", number)).await.unwrap();
+        }
+        mail.say(update("b", 9)).await.unwrap();
+        assert_eq!(numbers(&next(&mut connection).await), [9], "it is not told elsewhere");
+        let mut session = body(&mail, Some("a"));
+        assert_eq!(numbers(&next(&mut session).await), [2, 3]);
+        drop(session);
+        // Those did not arrive.
+        let mut session = mail.read(Some("a".into()), Some(1)).unwrap().into_data_stream();
+        mail.say(update("a", 4)).await.unwrap();
+        assert_eq!(numbers(&next(&mut session).await), [2, 3, 4]);
+        drop(session);
+        assert_eq!(mail.read(Some("a".into()), Some(5)).unwrap_err(), Refused::Lost, "that was never sent");
+        assert!(mail.read(Some("a".into()), Some(4)).is_ok());
+        assert_eq!(mail.lock().waiting, 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_sent_is_kept_within_bounds() {
+        let mail = mail();
+        let mut session = body(&mail, Some("a"));
+        let long = json!({"method": "session/update", "params": {"sessionId": "a", "n": 0, "x": "x".repeat(100_000)}});
+        for _ in 0..20 {
+            mail.say(long.to_string().into()).await.unwrap();
+            assert_eq!(next(&mut session).await.len(), 1);
+        }
+        drop(session);
+        assert!(mail.lock().sent <= MAX_SENT);
+        assert_eq!(mail.read(Some("a".into()), Some(1)).unwrap_err(), Refused::Lost);
+        assert!(mail.read(Some("a".into()), Some(15)).is_ok());
+    }
+
     #[tokio::test]
     async fn whoever_does_not_read_is_given_up() {
         let mail = mail();
@@ -465,7 +579,7 @@ mod tests {
                 Err(error) => break error,
             }
         };
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!((error.kind(), mail.why()), (io::ErrorKind::TimedOut, Some(UNREAD)));
         let waiting = mail.lock().waiting;
         assert!((MAX_WAITING..MAX_WAITING + 2000).contains(&waiting), "{waiting}");
         mail.close();

@@ -20,6 +20,8 @@ use crate::secret;
 const CONNECTION: HeaderName = HeaderName::from_static("acp-connection-id");
 /// The session that a message is about.
 const SESSION: HeaderName = HeaderName::from_static("acp-session-id");
+/// The last event of a stream that the client has seen.
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// What is about a session that is open, and says so in its head.
 const WITH_SESSION: [&str; 6] = [
     "session/prompt",
@@ -82,7 +84,10 @@ fn read(call: &Call) -> Result<Response<axum::body::Body>, Error> {
         return Err(Error::named(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message));
     }
     let connection = connection(call)?;
-    let body = connection.mail.read(text(headers, &SESSION)?).map_err(|refused| match refused {
+    let last = text(headers, &LAST_EVENT)?.map(|last| {
+        last.parse().map_err(|_| Error::bad_request(Where::Headers, "Last-Event-ID is not one of this stream"))
+    });
+    let body = connection.mail.read(text(headers, &SESSION)?, last.transpose()?).map_err(|refused| match refused {
         Refused::Taken => {
             let message = "Somebody reads this stream already";
             Error::named(StatusCode::CONFLICT, "ConflictError", message)
@@ -91,6 +96,7 @@ fn read(call: &Call) -> Result<Response<axum::body::Body>, Error> {
             let message = "Too many streams are open; close some of them";
             Error::named(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
         }
+        Refused::Lost => gone("what came after Last-Event-ID is no longer known"),
     })?;
     Ok(Events::<Json>::new(body).into_response())
 }
@@ -143,7 +149,15 @@ async fn disconnect(call: Call) -> Result<Accepted, Error> {
 }
 
 fn connection<Q, B>(call: &Call<Nothing, Q, B>) -> Result<std::sync::Arc<agents::Connection>, Error> {
-    call.state.agents.find(&name(&call.parts.headers)?).ok_or_else(unknown)
+    let name = name(&call.parts.headers)?;
+    let agents = &call.state.agents;
+    agents.find(&name).ok_or_else(|| agents.why(&name).map_or_else(unknown, gone))
+}
+
+/// What was said got lost.
+fn gone(why: &str) -> Error {
+    let message = format!("This connection cannot go on: {why}. Begin anew with initialize, and load your sessions");
+    Error::named(StatusCode::GONE, "Gone", message)
 }
 
 fn name(headers: &HeaderMap) -> Result<String, Error> {

@@ -98,19 +98,23 @@ impl Rig {
 pub struct Events {
     response: reqwest::Response,
     rest: String,
+    /// The id of the last event that has one.
+    pub last: Option<String>,
 }
 
 impl Events {
     /// The stream of an answer.
     pub fn new(response: reqwest::Response) -> Self {
-        Self { response, rest: String::new() }
+        Self { response, rest: String::new(), last: None }
     }
 
     /// The next event, or none at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((frame, rest)) = self.rest.split_once("\n\n") {
-                let data = frame.lines().find_map(|line| line.strip_prefix("data: ")).map(str::to_owned);
+                let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let (data, id) = (field("data: "), field("id: "));
+                self.last = id.or(self.last.take());
                 self.rest = rest.to_owned();
                 match data {
                     Some(data) => return Some(serde_json::from_str(&data).unwrap()),

@@ -1,0 +1,421 @@
+//! Subagents of whoever works elsewhere. Each is a session below the one that works, with a lease and a turn of its own
+//! while it works; nobody but its agent talks to it. What is known of it there, its record keeps.
+//!
+//! They live in the program that works: when the work ends, whatever ends it, so do they. Those that a crash cut off are
+//! settled by whoever takes their lease over, as interrupted.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use api::{
+    CreateSession, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, MessageId, Part, PartHead,
+    RunnerChild, RunnerEnd, RunnerError, RunnerSeat, Session, SessionId, SessionStatus, StepStartPart, TextPart,
+    UserMessage, UserTime,
+};
+use serde::{Deserialize, Serialize};
+use store::{Acquire, Batch, StoreError};
+use tokio_util::sync::CancellationToken;
+use tools::Need;
+
+use super::desk::{Desk, ENDED};
+use super::page::Book;
+use super::{Known, forget_asks, outcome};
+use crate::error::stored;
+use crate::runs::Occupied;
+use crate::step::{put_message, put_part};
+use crate::turn::Turn;
+use crate::{Error, Inner, Shared, ledger, lock, recover};
+
+/// The most subagents that one job can begin; the bound on all sessions below a root holds as well.
+const CHILDREN_MAX: usize = 64;
+/// How deep below its root a session can be that has them.
+const DEPTH_MAX: usize = 16;
+/// The longest name of a subagent there, in bytes.
+const NAME_MAX: usize = 1_000;
+/// The most of its title and of its prompt that is kept, in bytes.
+const TITLE_MAX: usize = 300;
+const PROMPT_MAX: usize = 256 << 10;
+
+/// Permissions that were given and not used yet.
+const GRANTS_MAX: usize = 256;
+/// Where a session tells clients that it is a subagent's of somebody else, and whether it can be stopped alone.
+const ELSEWHERE: &str = "elsewhere";
+
+/// What is said of one that was left at work.
+const CUT_OFF: &str = "interrupted: the agent that this subagent worked for ended before it told what became of it; its \
+                       work may have taken effect in part or in full.";
+
+/// What a subagent of somebody else is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Foreign {
+    /// Its id there.
+    id: String,
+    /// Whether it can be stopped alone.
+    stops: bool,
+}
+
+/// What the desks of one job share.
+pub(super) struct Job {
+    turn: Arc<Turn>,
+    /// Told when the work shall end.
+    pub(super) stop: CancellationToken,
+    /// Which budget is used up.
+    over: Mutex<Option<String>>,
+    /// What was allowed for a call, in whichever session: the files and commands of that call need no second permission.
+    grants: Mutex<Vec<(String, Vec<String>)>>,
+    /// The subagents that work, by their ids there.
+    open: tokio::sync::Mutex<HashMap<String, Arc<Desk>>>,
+    /// The sessions of all subagents that a session ever had, by their ids there.
+    known: tokio::sync::Mutex<HashMap<SessionId, HashMap<String, SessionId>>>,
+    /// How many were begun.
+    begun: AtomicUsize,
+}
+
+/// What holds the session of a subagent while it works.
+pub(super) struct Seat {
+    /// Its id there.
+    id: String,
+    /// The session above it.
+    parent: SessionId,
+    /// What it was told.
+    told: Mutex<TextPart>,
+    held: Mutex<Option<(Occupied, Option<Shared>)>>,
+}
+
+impl Job {
+    pub(super) fn new(turn: &Arc<Turn>) -> Self {
+        Self {
+            turn: turn.clone(),
+            stop: turn.cancel().child_token(),
+            over: Mutex::default(),
+            grants: Mutex::default(),
+            open: tokio::sync::Mutex::default(),
+            known: tokio::sync::Mutex::default(),
+            begun: AtomicUsize::new(0),
+        }
+    }
+
+    /// Which budget is used up.
+    pub(super) fn over(&self) -> Option<String> {
+        lock(&self.over).clone()
+    }
+
+    /// Stops the work: a budget is used up.
+    pub(super) fn stop_over(&self, text: String) {
+        lock(&self.over).get_or_insert(text);
+        self.stop.cancel();
+    }
+
+    /// Remembers what was allowed.
+    pub(super) fn grant(&self, needs: Vec<Need>) {
+        let mut grants = lock(&self.grants);
+        grants.extend(needs.into_iter().map(|need| (need.permission, need.patterns)));
+        let over = grants.len().saturating_sub(GRANTS_MAX);
+        grants.drain(..over);
+    }
+
+    /// Leaves out what was allowed, once each.
+    pub(super) fn use_grants(&self, needs: &mut Vec<Need>) {
+        let mut grants = lock(&self.grants);
+        needs.retain(|need| {
+            let same = |grant: &(String, Vec<String>)| grant.0 == need.permission && grant.1 == need.patterns;
+            let found = grants.iter().position(same);
+            found.map(|at| grants.remove(at)).is_none()
+        });
+    }
+
+    /// The work has ended, and with it all that still worked for it.
+    pub(super) async fn end(&self) {
+        self.stop.cancel();
+        let left: Vec<_> = self.open.lock().await.drain().map(|(_, desk)| desk).collect();
+        let stopped = self.turn.cancel().is_cancelled() && !self.turn.run.is_parked();
+        for desk in left {
+            let ended = if stopped { Ok(RunnerEnd::Stopped) } else { Err(RunnerError(CUT_OFF.to_owned())) };
+            if let Err(error) = desk.settle(ended).await {
+                tracing::warn!(session = %desk.turn.session_id, %error, "a subagent of another agent is left as it was");
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Gives a subagent of whoever works here its session and its desk; else says why there is no room for it.
+    pub(super) async fn adopt(&self, child: RunnerChild) -> Result<Result<RunnerSeat, String>, Error> {
+        let Some(job) = self.job.upgrade() else { return Ok(Err(ENDED.to_owned())) };
+        let mut open = job.open.lock().await;
+        if self.stop.is_cancelled() {
+            return Ok(Err(ENDED.to_owned()));
+        }
+        let desk = match open.get(&child.id) {
+            Some(desk) if desk.seat.as_ref().is_some_and(|seat| seat.parent != self.turn.session_id) => {
+                return Ok(Err(format!("{} works for another one already", child.id)));
+            }
+            Some(desk) => {
+                desk.renew(&child).await?;
+                desk.clone()
+            }
+            None => match self.seat(&job, &child).await? {
+                Ok(desk) => {
+                    let desk = Arc::new(desk);
+                    open.insert(child.id.clone(), desk.clone());
+                    desk
+                }
+                Err(refusal) => return Ok(Err(refusal)),
+            },
+        };
+        drop(open);
+        if let (Some(call), Some(book)) = (&child.call, self.book.lock().await.as_mut()) {
+            book.link(&self.turn, call, &desk.turn.session_id).await?;
+        }
+        let kept = desk.book.lock().await.as_ref().and_then(|book| book.known.kept.clone());
+        Ok(Ok(RunnerSeat { desk, kept }))
+    }
+
+    /// Takes the session of a subagent, an earlier one or a new one, and begins its turn.
+    async fn seat(&self, job: &Job, child: &RunnerChild) -> Result<Result<Desk, String>, Error> {
+        let (inner, instance) = (&self.turn.inner, &self.turn.instance);
+        let (session, known) = match self.session_of(job, child).await? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let busy = || Ok(Err(format!("{} is in use", session.id)));
+        let Some(held) = inner.occupy(&session.id) else { return busy() };
+        let (Acquire::Taken { lease, took_over, .. }, _) = inner.acquire(&session.id).await? else { return busy() };
+        let turn = Arc::new(Turn::new(inner, instance.clone(), &session.id, lease, &held.run));
+        match self.begin(&turn, took_over, known, child).await {
+            Ok((user, told, book)) => {
+                let shared = inner.share_environment(&self.turn.session_id, &session.id);
+                let (id, parent) = (child.id.clone(), self.turn.session_id.clone());
+                let seat = Seat { id, parent, told: Mutex::new(told), held: Mutex::new(Some((held, shared))) };
+                Ok(Ok(self.below(turn, user, book, seat)))
+            }
+            Err(error) => {
+                turn.give_back(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The session of a subagent: that of its earlier work, or a new one.
+    async fn session_of(&self, job: &Job, child: &RunnerChild) -> Result<Result<(Session, Known), String>, Error> {
+        let (inner, own, store) = (&self.turn.inner, &self.turn.session_id, self.turn.store());
+        let mut families = job.known.lock().await;
+        if !families.contains_key(own) {
+            let mut family = HashMap::new();
+            for session in store.children(own)? {
+                if let Some(foreign) = Known::load(store, &session.id)?.child {
+                    family.insert(foreign.id, session.id);
+                }
+            }
+            families.insert(own.clone(), family);
+        }
+        let family = families.entry(own.clone()).or_default();
+        if let Some(earlier) = family.get(&child.id).map(|id| store.session(id)).transpose()?.flatten() {
+            let mut known = Known::load(store, &earlier.id)?;
+            known.child = Some(Foreign { id: child.id.clone(), stops: child.stops });
+            return Ok(Ok((earlier, known)));
+        }
+        let most = self.turn.instance.limits.descendants;
+        let _birth = inner.births.lock().await;
+        let line = inner.lineage(own)?;
+        let (Some(root), Some(parent)) = (line.first(), line.last()) else { return Ok(Err(ENDED.to_owned())) };
+        let crowded = job.begun.load(Ordering::Relaxed) >= CHILDREN_MAX;
+        if crowded || line.len() > DEPTH_MAX || store.descendants(&root.id, most)? >= most {
+            return Ok(Err("There are too many subagents already, or they are too deep below each other".to_owned()));
+        }
+        if child.id.is_empty() || child.id.len() > NAME_MAX {
+            return Ok(Err("Its id is too long, or empty".to_owned()));
+        }
+        let session = inner.blank(
+            &self.turn.instance,
+            CreateSession {
+                parent_id: Some(own.clone()),
+                title: Some(title(child, &self.agent)),
+                agent: Some(self.agent.clone()),
+                permission: parent.permission.clone(),
+                workspace_id: parent.workspace_id.clone(),
+                metadata: Some(JsonMap::from_iter([shown(child.stops)])),
+                ..CreateSession::default()
+            },
+        );
+        let foreign = Foreign { id: child.id.clone(), stops: child.stops };
+        let known = Known { child: Some(foreign), ..Known::default() };
+        let mut batch = Batch::new(&self.turn.instance.place);
+        batch.session(&session);
+        batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
+        known.put(&mut batch, &session.id);
+        store.commit(batch).await?;
+        job.begun.fetch_add(1, Ordering::Relaxed);
+        family.insert(child.id.clone(), session.id.clone());
+        Ok(Ok((session, known)))
+    }
+
+    /// The beginning of a subagent's turn: what it was told, and an answer that is still empty.
+    async fn begin(
+        &self,
+        turn: &Arc<Turn>,
+        took_over: bool,
+        known: Known,
+        child: &RunnerChild,
+    ) -> Result<(UserMessage, TextPart, Book), Error> {
+        if took_over {
+            recover::repair(turn, true, false).await?;
+        }
+        let session = &turn.session_id;
+        let user = UserMessage {
+            id: MessageId::new(),
+            session_id: session.clone(),
+            time: UserTime { created: api::now() },
+            format: None,
+            summary: None,
+            agent: self.agent.clone(),
+            model: self.user.model.clone(),
+            system: None,
+            tools: None,
+            extra: Extra::default(),
+        };
+        let text = cut(child.prompt.as_deref().unwrap_or(&child.title), PROMPT_MAX).to_owned();
+        let tokens = ledger::tokens(text.len());
+        let told = said(PartHead::new(session, &user.id), text);
+        let answer = turn.answer_to(&user);
+        let mut batch = turn.batch();
+        batch.event(turn.status_event(SessionStatus::Busy));
+        known.put(&mut batch, session);
+        batch.insert_message(&Message::User(user.clone()));
+        batch.event(EventBody::message(Message::User(user.clone())));
+        put_part(&mut batch, &Part::Text(told.clone()));
+        put_message(&mut batch, &answer);
+        let head = PartHead::new(session, &answer.id);
+        put_part(&mut batch, &Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
+        turn.store().commit(batch).await?;
+        Ok((user, told, Book::of_child(answer, known, tokens)))
+    }
+
+    /// What is known of a subagent that works changed.
+    async fn renew(&self, child: &RunnerChild) -> Result<(), Error> {
+        let turn = &self.turn;
+        let mut book = self.book.lock().await;
+        let (Some(book), Some(seat)) = (book.as_mut(), &self.seat) else { return Ok(()) };
+        let mut batch = turn.batch();
+        let (title, stops) = (title(child, &self.agent), child.stops);
+        let renamed = turn.store().session(&turn.session_id)?.is_some_and(|session| session.title != title);
+        let foreign = Foreign { id: child.id.clone(), stops };
+        if renamed || book.known.child.as_ref() != Some(&foreign) {
+            book.known.child = Some(foreign);
+            book.known.put(&mut batch, &turn.session_id);
+            batch.change_session(&turn.session_id, move |session| {
+                session.title.clone_from(&title);
+                session.metadata.get_or_insert_default().extend([shown(stops)]);
+            });
+        }
+        if let Some(prompt) = child.prompt.as_deref().map(|prompt| cut(prompt, PROMPT_MAX)) {
+            let mut told = lock(&seat.told);
+            if told.text != prompt {
+                prompt.clone_into(&mut told.text);
+                put_part(&mut batch, &Part::Text(told.clone()));
+            }
+        }
+        if !batch.is_empty() {
+            turn.store().commit(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// A subagent rests.
+    pub(super) async fn rest(&self, ended: Result<RunnerEnd, RunnerError>) -> Result<(), Error> {
+        if let (Some(job), Some(seat)) = (self.job.upgrade(), &self.seat) {
+            job.open.lock().await.remove(&seat.id);
+            self.settle(ended).await?;
+        }
+        Ok(())
+    }
+
+    /// The end of a subagent's turn.
+    async fn settle(&self, ended: Result<RunnerEnd, RunnerError>) -> Result<(), Error> {
+        let turn = &self.turn;
+        let Some(seat) = &self.seat else { return Ok(()) };
+        let Some(book) = self.book.lock().await.take() else { return Ok(()) };
+        // Free again whatever comes: it is nobody's turn any more.
+        let _held = lock(&seat.held).take();
+        let stopped = turn.cancel().is_cancelled() && !turn.run.is_parked();
+        let (reason, error) = outcome(if stopped { Ok(RunnerEnd::Stopped) } else { ended });
+        forget_asks(turn, None).await?;
+        book.settle(turn, reason, error).await?;
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// What a session is elsewhere, if it is that of a subagent of somebody else.
+    fn foreign(&self, session: &Session) -> Result<Option<Foreign>, StoreError> {
+        match session.parent_id {
+            Some(_) => Ok(Known::load(&self.store, &session.id)?.child),
+            None => Ok(None),
+        }
+    }
+
+    /// An error if nobody but the agent that it works for can talk to a session.
+    pub(crate) fn takes_messages(&self, session: &Session) -> Result<(), HostError> {
+        match (self.foreign(session).map_err(stored)?, &session.parent_id) {
+            (Some(_), Some(parent)) => Err(HostError::Conflict(format!(
+                "{} is a subagent of another agent, which alone talks to it; send the message to {parent}",
+                session.id
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if a session is at work that can only be stopped with the agent that it works for.
+    pub(crate) fn can_be_stopped(&self, id: &SessionId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        let foreign = self.foreign(&session).map_err(stored)?;
+        match (foreign.filter(|foreign| !foreign.stops), &session.parent_id) {
+            (Some(_), Some(parent)) if self.is_running(id).map_err(stored)? => Err(HostError::Conflict(format!(
+                "{id} is a subagent of another agent, which cannot stop it alone; stop {parent} instead"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The error of an answer that a crash cut off, if it is that of a subagent of somebody else: nobody goes on with it.
+pub(crate) fn cut_off(turn: &Turn) -> Result<Option<MessageError>, StoreError> {
+    let known = Known::load(turn.store(), &turn.session_id)?;
+    Ok(known.child.map(|_| MessageError::unknown(CUT_OFF)))
+}
+
+/// Settles the subagents of earlier work that a crash cut off.
+pub(super) async fn settle_lost(turn: &Turn) -> Result<(), Error> {
+    let store = turn.store();
+    for session in store.family(&turn.session_id)?.iter().filter(|session| session.id != turn.session_id) {
+        let lost = store.holder(&session.id)?.is_some_and(|holder| !holder.alive);
+        if lost && turn.inner.foreign(session)?.is_some() {
+            // How it ended stands in its rows.
+            let _ = turn.inner.start(&session.id).ended().await;
+        }
+    }
+    Ok(())
+}
+
+fn shown(stops: bool) -> (String, Json) {
+    (ELSEWHERE.to_owned(), serde_json::json!({ "cancel": stops }))
+}
+
+fn title(child: &RunnerChild, agent: &str) -> String {
+    let title = cut(child.title.lines().next().unwrap_or_default().trim(), TITLE_MAX);
+    match title {
+        "" => format!("Subagent (@{agent} subagent)"),
+        // It is named as ours are.
+        named if named.ends_with(" subagent)") => named.to_owned(),
+        plain => format!("{plain} (@{agent} subagent)"),
+    }
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+fn said(head: PartHead, text: String) -> TextPart {
+    TextPart { head, text, synthetic: None, ignored: None, time: None, metadata: None, extra: Extra::default() }
+}
