@@ -32,14 +32,9 @@ pub enum Event {
 
 /// A message as it came.
 pub(super) enum Heard {
-    Update {
-        session: String,
-        update: Value,
-    },
+    Event(Event),
     /// OpenCode's `child_update`.
     Child(Value),
-    Permission(Box<Permission>),
-    Form(Box<Form>),
 }
 
 /// A queue of what was heard.
@@ -64,12 +59,12 @@ impl Events {
                 return Some(event);
             }
             match self.heard.recv().await? {
-                Heard::Permission(permission) => return Some(Event::Permission(permission)),
-                Heard::Form(form) => return Some(Event::Form(form)),
-                Heard::Update { session, update } => {
-                    let news = self.family.update(&session, &update);
-                    self.ready.extend(news.map(Event::Subagent));
-                    self.ready.push_back(Event::Update { session, update });
+                Heard::Event(event) => {
+                    if let Event::Update { session, update } = &event {
+                        let news = self.family.update(session, update);
+                        self.ready.extend(news.map(Event::Subagent));
+                    }
+                    self.ready.push_back(event);
                 }
                 Heard::Child(mut params) => {
                     let news = self.family.child_update(&params);
