@@ -661,6 +661,13 @@ pub trait Host: Send + Sync {
         session: &'a SessionId,
         servers: IndexMap<String, McpConfig>,
     ) -> HostFuture<'a, ()>;
+    /// The same once more for a host that may have been started anew meanwhile: servers that it has for the session stay.
+    fn restore_servers<'a>(
+        &'a self,
+        scope: &'a Scope,
+        session: &'a SessionId,
+        servers: IndexMap<String, McpConfig>,
+    ) -> HostFuture<'a, ()>;
 
     // Events.
 

@@ -30,6 +30,8 @@ struct Watch {
     ready: VecDeque<WatchItem>,
     /// Attempts to connect since the last event.
     attempts: u32,
+    /// Whether a connection was there before this one.
+    again: bool,
     /// The server said that there is a gap. To other clients it says so once more, as if the directory were dropped.
     resynced: bool,
 }
@@ -48,7 +50,7 @@ pub(crate) async fn watch(
         ready.push_back(WatchItem::Resync(format!("{} does not keep past events", client.inner.shown)));
     }
     let connection = Some(connection);
-    let watch = Watch { client, scope, connection, cursor, ready, attempts: 0, resynced: false };
+    let watch = Watch { client, scope, connection, cursor, ready, attempts: 0, again: false, resynced: false };
     Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) }).boxed())
 }
 
@@ -83,6 +85,7 @@ impl Watch {
         match Connection::open(&self.client, &self.scope, self.cursor.as_ref()).await {
             Ok(connection) => {
                 self.connection = Some(connection);
+                self.again = true;
                 if self.cursor.is_none() || !self.client.is_trefoil() {
                     self.cursor = None;
                     let reason =
@@ -113,7 +116,9 @@ impl Watch {
         let kind = wire::kind(&json);
         let after_resync = std::mem::take(&mut self.resynced);
         match kind.as_deref() {
-            Some("server.connected") => return,
+            // The server may be another process now.
+            Some("server.connected") if !self.again => return,
+            Some("server.connected") => {}
             Some("server.heartbeat") => return self.attempts = 0,
             // Every durable event once more, for servers that copy each other.
             Some("sync") => return,

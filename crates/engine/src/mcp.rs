@@ -25,12 +25,20 @@ use crate::instance::Instance;
 use crate::turn::Turn;
 use crate::{Engine, Inner, lock, permission, template};
 
+/// Where the configuration says how long a call may take.
+const TIMEOUT: &str = "mcp_timeout";
 /// The most sessions with servers of their own.
 const SESSIONS_MAX: usize = 256;
 /// How far up the tree of sessions servers are looked for.
 const DEPTH_MAX: usize = 32;
 /// How long a program that opens a browser may take.
 const BROWSER_WAIT: Duration = Duration::from_secs(10);
+
+/// Whether two configurations have the same servers.
+pub(crate) fn same(one: &config::Loaded, other: &config::Loaded) -> bool {
+    let timeout = |loaded: &config::Loaded| loaded.config.experimental.get(TIMEOUT).cloned();
+    one.config.mcp == other.config.mcp && timeout(one) == timeout(other)
+}
 
 /// The servers of a directory, not started yet.
 pub(crate) fn servers(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place) -> Servers {
@@ -61,7 +69,7 @@ fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place
         directory: directory.to_owned(),
         data: inner.inputs.dirs.data.clone(),
         version: inner.version.clone(),
-        timeout: loaded.config.experimental.get("mcp_timeout").and_then(Json::as_u64).map(Duration::from_millis),
+        timeout: loaded.config.experimental.get(TIMEOUT).and_then(Json::as_u64).map(Duration::from_millis),
         closing: inner.closing.clone(),
         tasks: inner.tasks.clone(),
         changed: Arc::new(changed),
@@ -102,6 +110,18 @@ impl Inner {
         lock(&self.session_servers).insert(session.id.clone(), servers.clone());
         self.tasks.spawn(async move { servers.ready().await });
         Ok(())
+    }
+
+    /// Gives a session its servers again if this process does not have them: it was started anew.
+    pub(crate) fn restore_servers(
+        &self,
+        session: &Session,
+        servers: IndexMap<String, McpConfig>,
+    ) -> Result<(), HostError> {
+        if lock(&self.session_servers).contains_key(&session.id) {
+            return Ok(());
+        }
+        self.bring_servers(session, servers)
     }
 
     /// All that a session can use: its directory's, then its parents', then its own.
