@@ -147,7 +147,8 @@ impl Inner {
         {
             let mut instances = lock(&self.instances);
             // Worktrees of subagents have this configuration too, and read it again when they need it.
-            instances.retain(|path, other| path == directory || other.origin != new.origin);
+            let tree = |path: &Path, other: &Instance| path != other.origin && other.origin == new.origin;
+            instances.retain(|path, other| path == directory || !tree(path, other));
             instances.insert(directory.to_owned(), new.clone());
         }
         tracing::info!(directory = %directory.display(), "the configuration was read again");

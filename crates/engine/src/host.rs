@@ -364,7 +364,7 @@ impl Host for Engine {
     ) -> HostFuture<'a, ()> {
         Box::pin(async {
             let session = self.inner.session(session)?;
-            self.inner.bring_servers(&session, servers)
+            self.inner.bring_servers(&session, servers, false)
         })
     }
 
@@ -376,7 +376,7 @@ impl Host for Engine {
     ) -> HostFuture<'a, ()> {
         Box::pin(async {
             let session = self.inner.session(session)?;
-            self.inner.restore_servers(&session, servers)
+            self.inner.bring_servers(&session, servers, true)
         })
     }
 

@@ -6,6 +6,7 @@ mod resource;
 mod tool;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,39 +90,39 @@ impl Inner {
         lock(&self.session_servers).remove(session);
     }
 
-    /// Gives a session servers of its own, in place of those that it had; they are started at once.
+    /// Gives a session servers of its own, in place of those that it has; they are started at once. With `keep` only if
+    /// it has none.
     pub(crate) fn bring_servers(
         &self,
         session: &Session,
         servers: IndexMap<String, McpConfig>,
+        keep: bool,
     ) -> Result<(), HostError> {
-        self.drop_servers(&session.id);
-        if servers.is_empty() {
-            return Ok(());
+        let has = |all: &HashMap<SessionId, Arc<Servers>>| all.contains_key(&session.id);
+        if !keep {
+            self.drop_servers(&session.id);
         }
-        if lock(&self.session_servers).len() >= SESSIONS_MAX {
-            let text = format!("{SESSIONS_MAX} sessions have MCP servers of their own; close one of them first");
-            return Err(HostError::Conflict(text));
+        if servers.is_empty() || keep && has(&lock(&self.session_servers)) {
+            return Ok(());
         }
         let directory: &Path = session.directory.as_ref();
         let loaded = &self.instance(directory).loaded;
-        let servers = Servers::new(setup(self, loaded, directory, &self.place(session)), servers);
-        let servers = Arc::new(servers);
-        lock(&self.session_servers).insert(session.id.clone(), servers.clone());
+        let servers = Arc::new(Servers::new(setup(self, loaded, directory, &self.place(session)), servers));
+        let before = {
+            let mut all = lock(&self.session_servers);
+            // Somebody may have been faster.
+            if keep && has(&all) {
+                return Ok(());
+            }
+            if all.len() >= SESSIONS_MAX && !has(&all) {
+                let text = format!("{SESSIONS_MAX} sessions have MCP servers of their own; close one of them first");
+                return Err(HostError::Conflict(text));
+            }
+            all.insert(session.id.clone(), servers.clone())
+        };
+        drop(before);
         self.tasks.spawn(async move { servers.ready().await });
         Ok(())
-    }
-
-    /// Gives a session its servers again if this process does not have them: it was started anew.
-    pub(crate) fn restore_servers(
-        &self,
-        session: &Session,
-        servers: IndexMap<String, McpConfig>,
-    ) -> Result<(), HostError> {
-        if lock(&self.session_servers).contains_key(&session.id) {
-            return Ok(());
-        }
-        self.bring_servers(session, servers)
     }
 
     /// All that a session can use: its directory's, then its parents', then its own.
