@@ -671,6 +671,6 @@ pub trait Host: Send + Sync {
 
     // Events.
 
-    /// Events: after a cursor, or from now on.
+    /// Events: after a cursor, or from now on. A connection that broke and goes on without a gap says `server.connected`.
     fn watch<'a>(&'a self, scope: WatchScope, after: Option<Cursor>) -> HostFuture<'a, BoxStream<'static, WatchItem>>;
 }

@@ -126,6 +126,13 @@ impl Inner {
         if !known.is_old().await {
             return known;
         }
+        // On a task of its own: those who follow must be told, even if the caller hangs up.
+        let (inner, directory) = (self.clone(), directory.to_owned());
+        let read = tokio::spawn(async move { inner.read_again(&directory).await });
+        read.await.unwrap_or(known)
+    }
+
+    async fn read_again(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
         // One at a time: the next one finds it done.
         let _reading = self.reading.lock().await;
         let known = self.instance(directory);
