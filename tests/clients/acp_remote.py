@@ -1,44 +1,15 @@
 """The official Python SDK with the agent of a server, over HTTP. It reads a session's stream only once it has heard of it."""
 
 import asyncio
-import json
 import os
 
 import acp
-from acp import schema
 from acp.http import create_http_stream
+
+from acp_editor import Editor, script
 
 URL = os.environ["TREFOIL_URL"] + "/acp"
 DIRECTORY = os.environ["TREFOIL_DIRECTORY"]
-
-
-def script(*steps):
-    return [acp.text_block("SCRIPT: " + json.dumps(steps))]
-
-
-class Editor(acp.Client):
-    def __init__(self):
-        self.updates, self.asked, self.news = [], [], asyncio.Event()
-
-    async def session_update(self, session_id, update, **_):
-        self.updates.append((session_id, update))
-        self.news.set()
-
-    async def request_permission(self, session_id, tool_call, options, **_):
-        self.asked.append(tool_call)
-        once = next(option for option in options if option.kind == "allow_once")
-        outcome = schema.AllowedOutcome(outcome="selected", option_id=once.option_id)
-        return schema.RequestPermissionResponse(outcome=outcome)
-
-    def text(self, session):
-        chunks = [u for id, u in self.updates if id == session and u.session_update == "agent_message_chunk"]
-        return "".join(chunk.content.text for chunk in chunks)
-
-    async def says(self, session, end):
-        """Updates and answers come in streams of their own."""
-        while not self.text(session).endswith(end):
-            self.news.clear()
-            await self.news.wait()
 
 
 async def connect():

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use agent_client_protocol_schema::v1::{
     CreateElicitationRequest, ElicitationFormMode, ElicitationSchema, ElicitationSessionScope, EnumOption,
@@ -12,6 +13,7 @@ use api::{
     EventBody, HostError, Json, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionRequest,
 };
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -46,18 +48,34 @@ impl Agent {
                     asked.inspect(CancellationToken::cancel);
                 }
                 Act::Changed(session) => open.changed(&session).await,
-                Act::Refresh => self.refresh(open).await,
+                Act::Refresh => self.refresh_soon(open),
                 Act::Deleted => self.forget(open),
                 Act::Text(..) | Act::Update(..) | Act::Progress(..) => {}
             }
         }
     }
 
-    /// Looks at what can be chosen and run.
-    pub async fn refresh(&self, open: &Open) {
-        if let Err(error) = open.refresh(self.host()).await {
-            tracing::warn!(%error, "what can be chosen cannot be read");
+    /// Looks at what can be chosen and run, unless somebody is about to.
+    pub fn refresh_soon(self: &Arc<Self>, open: &Arc<Open>) {
+        // One that waits for its turn will see everything that happened until then.
+        if !open.refresh_waits.swap(true, Ordering::AcqRel) {
+            drop(self.refresh(open));
         }
+    }
+
+    /// Looks at what can be chosen and run, beside everything else: MCP servers that start may take a while to say. It goes
+    /// on when nobody waits for it any more, because what it finds must be told.
+    pub fn refresh(self: &Arc<Self>, open: &Arc<Open>) -> JoinHandle<()> {
+        let (agent, open, closed) = (self.clone(), open.clone(), open.closed.clone());
+        let look = async move {
+            agent.restore_servers(&open).await;
+            if let Err(error) = open.refresh(agent.host()).await {
+                tracing::warn!(%error, "what can be chosen cannot be read");
+            }
+        };
+        tokio::spawn(async move {
+            closed.run_until_cancelled(look).await;
+        })
     }
 
     /// Asks beside everything else, until it is answered, here or elsewhere. What is being asked is not asked twice.

@@ -202,30 +202,28 @@ impl Client {
 
     /// Chooses a model by its id or its name.
     pub async fn set_model(&self, session: &mut Session, wanted: &str) -> Result<(), ClientError> {
-        let choice = session.choices.model(wanted)?;
-        match session.choices.model_option() {
-            Some(option) => self.set_option(session, &option, &choice.id).await,
-            None => {
-                let params = json!({"sessionId": session.id, "modelId": choice.id});
-                self.ask("session/set_model", params, self.waits).await.map(drop)
-            }
-        }
+        let (choice, option) = (session.choices.model(wanted)?, session.choices.model_option());
+        self.choose(session, &choice, option, ("session/set_model", "modelId")).await
     }
 
     /// Chooses a mode by its id or its name.
     pub async fn set_mode(&self, session: &mut Session, wanted: &str) -> Result<(), ClientError> {
-        let choice = session.choices.mode(wanted)?;
-        match session.choices.mode_option() {
-            Some(option) => self.set_option(session, &option, &choice.id).await,
-            None => {
-                let params = json!({"sessionId": session.id, "modeId": choice.id});
-                self.ask("session/set_mode", params, self.waits).await.map(drop)
-            }
-        }
+        let (choice, option) = (session.choices.mode(wanted)?, session.choices.mode_option());
+        self.choose(session, &choice, option, ("session/set_mode", "modeId")).await
     }
 
-    async fn set_option(&self, session: &mut Session, option: &str, value: &str) -> Result<(), ClientError> {
-        let params = json!({"sessionId": session.id, "configId": option, "value": value});
+    /// Chooses by an option of today, or by the method of older agents.
+    async fn choose(
+        &self,
+        session: &mut Session,
+        choice: &Choice,
+        option: Option<String>,
+        (older, key): (&'static str, &str),
+    ) -> Result<(), ClientError> {
+        let Some(option) = option else {
+            return self.ask(older, json!({"sessionId": session.id, key: choice.id}), self.waits).await.map(drop);
+        };
+        let params = json!({"sessionId": session.id, "configId": option, "value": choice.id});
         let answer = self.ask("session/set_config_option", params, self.waits).await?;
         session.choices.update(&answer);
         Ok(())

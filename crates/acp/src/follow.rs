@@ -136,4 +136,5 @@ async fn show_again(agent: &Arc<Agent>, open: &Arc<Open>) {
         Err(error) => tracing::warn!(%error, session = %open.id, "the session cannot be read again"),
     }
     agent.open_asks(open).await;
+    agent.refresh_soon(open);
 }

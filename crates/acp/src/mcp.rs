@@ -22,7 +22,13 @@ pub struct Brought(Arc<Clients>);
 #[derive(Debug, Default)]
 struct Clients {
     next: AtomicU64,
-    owners: Mutex<HashMap<SessionId, u64>>,
+    owners: Mutex<HashMap<SessionId, Owner>>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    client: u64,
+    servers: IndexMap<String, McpConfig>,
 }
 
 impl Brought {
@@ -32,29 +38,31 @@ impl Brought {
     }
 
     /// The client gives a session its servers, or takes them away.
-    pub(crate) fn by(&self, client: u64, session: &SessionId, any: bool) {
+    pub(crate) fn by(&self, client: u64, session: &SessionId, servers: IndexMap<String, McpConfig>) {
         let mut owners = lock(&self.0.owners);
-        if any {
-            owners.insert(session.clone(), client);
-        } else if owners.get(session) == Some(&client) {
+        if !servers.is_empty() {
+            owners.insert(session.clone(), Owner { client, servers });
+        } else if owners.get(session).is_some_and(|owner| owner.client == client) {
             owners.remove(session);
         }
     }
 
-    fn is_by(&self, client: u64, session: &SessionId) -> bool {
-        lock(&self.0.owners).get(session) == Some(&client)
+    /// What the client brought, unless another one brought others since.
+    pub(crate) fn of(&self, client: u64, session: &SessionId) -> Option<IndexMap<String, McpConfig>> {
+        let owners = lock(&self.0.owners);
+        owners.get(session).filter(|owner| owner.client == client).map(|owner| owner.servers.clone())
     }
 
     /// The client is gone: servers that it brought end when the session rests, unless another client brought others.
     pub(crate) async fn end(&self, client: u64, host: &dyn Host, scope: &Scope, session: &SessionId) {
-        if !self.is_by(client, session) {
+        if self.of(client, session).is_none() {
             return;
         }
         if let Err(error) = until_rest(host, scope, session).await {
             tracing::warn!(%error, %session, "whether a session rests cannot be told");
         }
-        if self.is_by(client, session) {
-            self.by(client, session, false);
+        if self.of(client, session).is_some() {
+            self.by(client, session, IndexMap::new());
             let ended = host.session_servers(scope, session, IndexMap::new()).await;
             ended.unwrap_or_else(
                 |error| tracing::warn!(%error, %session, "the MCP servers of a session were not ended"),

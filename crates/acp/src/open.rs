@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_client_protocol_schema::v1::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionNotification, SessionUpdate, ToolCallContent,
@@ -42,6 +43,10 @@ pub struct Open {
     view: tokio::sync::Mutex<View>,
     choices: Mutex<Choices>,
     chosen: Mutex<Chosen>,
+    /// Held while what there is to choose from is read and told, so that the newest is told last.
+    refreshing: tokio::sync::Mutex<()>,
+    /// Whether somebody waits to do that.
+    pub refresh_waits: AtomicBool,
     /// What is asked at the moment, and how it is withdrawn.
     pub asks: Mutex<HashMap<String, CancellationToken>>,
     /// The newest answer that was told to its end.
@@ -67,6 +72,8 @@ impl Open {
             peer,
             choices: Mutex::new(choices),
             chosen: Mutex::new(chosen),
+            refreshing: tokio::sync::Mutex::default(),
+            refresh_waits: AtomicBool::new(false),
             asks: Mutex::default(),
             ended: watch::Sender::new(None),
             closed: CancellationToken::new(),
@@ -132,6 +139,8 @@ impl Open {
 
     /// Looks whether there is something else to choose or to run now, and tells.
     pub async fn refresh(&self, host: &dyn Host) -> Result<(), HostError> {
+        let _refreshing = self.refreshing.lock().await;
+        self.refresh_waits.store(false, Ordering::Release);
         let new = Choices::load(host, &self.scope, &self.id).await?;
         let old = std::mem::replace(&mut *lock(&self.choices), new.clone());
         if old.commands() != new.commands() {

@@ -32,6 +32,12 @@ impl Agent {
         params: &Value,
         cancel: CancellationToken,
     ) -> Result<Value, Error> {
+        if params["prompt"][0]["text"].as_str().is_some_and(|text| text.trim_start().starts_with('/')) {
+            // A command that was written or edited a moment ago counts.
+            cancel.run_until_cancelled(self.refresh(open)).await;
+        } else {
+            cancel.run_until_cancelled(self.restore_servers(open)).await;
+        }
         let choices = open.choices();
         let commands: Vec<&str> = choices.commands().iter().map(|command| command.name.as_str()).collect();
         let all = self.reach(|| self.host().agents(&open.scope)).await?;

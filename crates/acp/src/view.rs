@@ -216,6 +216,10 @@ impl View {
             {
                 self.notice(session_id, NoticeSeverity::Error, error.message(), &mut acts);
             }
+            // About no session: an edit of the configuration that does not count.
+            EventBody::SessionError { session_id: None, error: Some(error) } => {
+                self.notice(&self.root.session, NoticeSeverity::Error, error.message(), &mut acts);
+            }
             EventBody::SessionCompacted { session_id } => {
                 if let Some(session) = self.shows(session_id).filter(|_| self.abilities.compaction) {
                     let update = CompactionUpdate::new(api::EventId::new().to_string(), CompactionStatus::Completed);
@@ -242,9 +246,10 @@ impl View {
             EventBody::SessionDeleted { session_id, .. } if *session_id == self.root.session => {
                 acts.push(Act::Deleted);
             }
-            EventBody::InstanceDisposed { .. } | EventBody::McpToolsChanged { .. } | EventBody::CatalogUpdated {} => {
-                acts.push(Act::Refresh);
-            }
+            EventBody::InstanceDisposed { .. }
+            | EventBody::McpToolsChanged { .. }
+            | EventBody::CatalogUpdated {}
+            | EventBody::ServerConnected {} => acts.push(Act::Refresh),
             _ => {}
         }
         acts

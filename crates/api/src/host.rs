@@ -661,9 +661,16 @@ pub trait Host: Send + Sync {
         session: &'a SessionId,
         servers: IndexMap<String, McpConfig>,
     ) -> HostFuture<'a, ()>;
+    /// The same once more for a host that may have been started anew meanwhile: servers that it has for the session stay.
+    fn restore_servers<'a>(
+        &'a self,
+        scope: &'a Scope,
+        session: &'a SessionId,
+        servers: IndexMap<String, McpConfig>,
+    ) -> HostFuture<'a, ()>;
 
     // Events.
 
-    /// Events: after a cursor, or from now on.
+    /// Events: after a cursor, or from now on. A connection that broke and goes on without a gap says `server.connected`.
     fn watch<'a>(&'a self, scope: WatchScope, after: Option<Cursor>) -> HostFuture<'a, BoxStream<'static, WatchItem>>;
 }

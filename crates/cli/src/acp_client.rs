@@ -44,7 +44,8 @@ pub async fn acp_client(args: &AcpClient, world: &World) -> anyhow::Result<()> {
     let spec = Spec::shell(Path::new("/bin/sh"), &args.agent, &directory);
     let (client, events, program) = Client::start(spec, options).await?;
     let show = Show::new(args.json, world.no_color());
-    let mut talk = Talk { client, events, show, typed: Typed::default(), interrupt, args };
+    let human = Human { show, typed: Typed::default(), interrupt, policy: args.permission };
+    let mut talk = Talk { client, events, human, args };
     let result = talk.hold(&directory).await;
     talk.end(program, result).await
 }
@@ -53,17 +54,23 @@ pub async fn acp_client(args: &AcpClient, world: &World) -> anyhow::Result<()> {
 struct Talk<'a> {
     client: Client,
     events: Events,
+    human: Human,
+    args: &'a AcpClient,
+}
+
+/// Who sits here: what they see and type, and how they decided in advance.
+struct Human {
     show: Show,
     typed: Typed,
     interrupt: Interrupt,
-    args: &'a AcpClient,
+    policy: Policy,
 }
 
 impl Talk<'_> {
     async fn hold(&mut self, directory: &Path) -> anyhow::Result<()> {
         let args = self.args;
-        let agent = listen(&mut self.events, &mut self.show, &self.interrupt, self.client.initialize()).await?;
-        self.show.handshake(&agent)?;
+        let agent = self.human.listen(&mut self.events, self.client.initialize()).await?;
+        self.human.show.handshake(&agent)?;
         let opened = async {
             let mut session = match &args.session {
                 Some(id) => self.client.open_session(id, directory, &agent).await,
@@ -77,15 +84,15 @@ impl Talk<'_> {
             }
             Ok(session)
         };
-        let opened = listen(&mut self.events, &mut self.show, &self.interrupt, opened).await;
+        let opened = self.human.listen(&mut self.events, opened).await;
         let session = opened.map_err(|error| sign_in(error, &agent))?;
         let message = args.message.join(" ");
-        self.show.session(&session, message.is_empty())?;
+        self.human.show.session(&session, message.is_empty())?;
         if message.is_empty() {
             return Ok(());
         }
         let answer = self.turn(&session, &message).await?;
-        self.show.result(&answer)?;
+        self.human.show.result(&answer)?;
         judge(&answer)
     }
 
@@ -98,7 +105,7 @@ impl Talk<'_> {
         let answer = loop {
             tokio::select! {
                 biased;
-                () = self.interrupt.token.cancelled(), if !cancelled => {
+                () = self.human.interrupt.token.cancelled(), if !cancelled => {
                     cancelled = true;
                     limit = Instant::now() + STOP_WAIT;
                     self.client.cancel(&session.id).await;
@@ -107,14 +114,10 @@ impl Talk<'_> {
                     match event {
                         // A turn that is cancelled is asked nothing any more.
                         Event::Permission(permission) if cancelled => permission.cancel(),
-                        Event::Permission(permission) => {
-                            decide(*permission, self.args.permission, &mut self.show, &mut self.typed, &self.interrupt).await?;
-                        }
+                        Event::Permission(permission) => self.human.decide(*permission).await?,
                         Event::Form(form) if cancelled => form.cancel(),
-                        Event::Form(form) => {
-                            fill(*form, self.args.permission, &mut self.show, &mut self.typed, &self.interrupt).await?;
-                        }
-                        other => self.show.event(other, &self.events)?,
+                        Event::Form(form) => self.human.fill(*form).await?,
+                        other => self.human.show.event(other, &self.events)?,
                     }
                     if !cancelled {
                         limit = Instant::now() + silence;
@@ -125,7 +128,7 @@ impl Talk<'_> {
             }
         };
         while let Ok(Some(event)) = tokio::time::timeout(LATE, self.events.next()).await {
-            self.show.event(event, &self.events)?;
+            self.human.show.event(event, &self.events)?;
         }
         Ok(answer)
     }
@@ -142,129 +145,116 @@ impl Talk<'_> {
     }
 }
 
-/// Waits for an answer of the agent, shows what it says meanwhile, and gives up at Ctrl-C. Nobody is asked yet.
-async fn listen<T>(
-    events: &mut Events,
-    show: &mut Show,
-    interrupt: &Interrupt,
-    work: impl Future<Output = Result<T, ClientError>>,
-) -> anyhow::Result<T> {
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            () = interrupt.token.cancelled() => return Err(run::cancelled().into()),
-            Some(event) = events.next() => match event {
-                Event::Permission(permission) => permission.cancel(),
-                Event::Form(form) => form.cancel(),
-                other => show.event(other, events)?,
-            },
-            done = &mut work => return Ok(done?),
-        }
-    }
-}
-
-/// Answers a permission: by policy, or by hand where there is a terminal.
-async fn decide(
-    permission: Permission,
-    policy: Policy,
-    show: &mut Show,
-    typed: &mut Typed,
-    interrupt: &Interrupt,
-) -> anyhow::Result<()> {
-    let by_hand = policy == Policy::Ask && run::interactive() && !show.is_json();
-    let chosen = if by_hand {
-        // Before it is asked: an answer may come at once.
-        typed.forget();
-        show.ask(&permission);
+impl Human {
+    /// Waits for an answer of the agent, shows what it says meanwhile, and gives up at Ctrl-C. Nobody is asked yet.
+    async fn listen<T>(
+        &mut self,
+        events: &mut Events,
+        work: impl Future<Output = Result<T, ClientError>>,
+    ) -> anyhow::Result<T> {
+        let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
-                () = interrupt.token.cancelled() => break None,
-                () = permission.withdrawn() => break None,
-                line = typed.line() => match line {
-                    None => break None,
-                    Some(line) => match show::choose(&permission.answers, &line) {
-                        Some(answer) => break Some(answer.clone()),
-                        None => show.ask(&permission),
-                    },
+                biased;
+                () = self.interrupt.token.cancelled() => return Err(run::cancelled().into()),
+                Some(event) = events.next() => match event {
+                    Event::Permission(permission) => permission.cancel(),
+                    Event::Form(form) => form.cancel(),
+                    other => self.show.event(other, events)?,
                 },
+                done = &mut work => return Ok(done?),
             }
         }
-    } else {
-        let kinds = match policy {
-            Policy::Allow => ["allow_once", "allow_always"],
-            Policy::Ask | Policy::Reject => ["reject_once", "reject_always"],
-        };
-        permission.of_kind(&kinds).cloned()
-    };
-    show.decision(&permission, chosen.as_ref())?;
-    match chosen {
-        Some(answer) => permission.choose(&answer.id),
-        None => permission.cancel(),
     }
-    Ok(())
-}
 
-/// Fills a form in: by policy, or by hand where there is a terminal.
-async fn fill(
-    form: Form,
-    policy: Policy,
-    show: &mut Show,
-    typed: &mut Typed,
-    interrupt: &Interrupt,
-) -> anyhow::Result<()> {
-    let by_hand = policy == Policy::Ask && run::interactive() && !show.is_json();
-    let content = match policy {
-        Policy::Allow => form.usual(),
-        Policy::Ask if by_hand => match fill_by_hand(&form, show, typed, interrupt).await {
-            Some(content) => Some(content),
-            None => {
-                show.filled(&form, "cancel", None)?;
-                form.cancel();
-                return Ok(());
-            }
-        },
-        Policy::Ask | Policy::Reject => None,
-    };
-    let action = if content.is_some() { "accept" } else { "decline" };
-    show.filled(&form, action, content.as_ref())?;
-    match content {
-        Some(content) => form.accept(content),
-        None => form.decline(),
+    /// Whether somebody is there to be asked.
+    fn is_asked(&self) -> bool {
+        self.policy == Policy::Ask && run::interactive() && !self.show.is_json()
     }
-    Ok(())
-}
 
-/// One field after the other; nothing if nobody answers any more.
-async fn fill_by_hand(
-    form: &Form,
-    show: &mut Show,
-    typed: &mut Typed,
-    interrupt: &Interrupt,
-) -> Option<Map<String, Value>> {
-    let mut content = Map::new();
-    show.form(form);
-    for field in &form.fields {
-        typed.forget();
-        show.field(field);
-        loop {
-            let line = tokio::select! {
-                () = interrupt.token.cancelled() => None,
-                () = form.withdrawn() => None,
-                line = typed.line() => line,
-            };
-            match field.read(&line?) {
-                Some(Read::Value(value)) => drop(content.insert(field.key.clone(), value)),
-                Some(Read::Nothing) => {}
-                None => {
-                    show.field(field);
-                    continue;
+    /// Answers a permission: by policy, or by hand where there is a terminal.
+    async fn decide(&mut self, permission: Permission) -> anyhow::Result<()> {
+        let chosen = if self.is_asked() {
+            // Before it is asked: an answer may come at once.
+            self.typed.forget();
+            self.show.ask(&permission);
+            loop {
+                tokio::select! {
+                    () = self.interrupt.token.cancelled() => break None,
+                    () = permission.withdrawn() => break None,
+                    line = self.typed.line() => match line {
+                        None => break None,
+                        Some(line) => match show::choose(&permission.answers, &line) {
+                            Some(answer) => break Some(answer.clone()),
+                            None => self.show.ask(&permission),
+                        },
+                    },
                 }
             }
-            break;
+        } else {
+            let kinds = match self.policy {
+                Policy::Allow => ["allow_once", "allow_always"],
+                Policy::Ask | Policy::Reject => ["reject_once", "reject_always"],
+            };
+            permission.of_kind(&kinds).cloned()
+        };
+        self.show.decision(&permission, chosen.as_ref())?;
+        match chosen {
+            Some(answer) => permission.choose(&answer.id),
+            None => permission.cancel(),
         }
+        Ok(())
     }
-    Some(content)
+
+    /// Fills a form in: by policy, or by hand where there is a terminal.
+    async fn fill(&mut self, form: Form) -> anyhow::Result<()> {
+        let content = match self.policy {
+            Policy::Allow => form.usual(),
+            Policy::Ask if self.is_asked() => match self.fill_by_hand(&form).await {
+                Some(content) => Some(content),
+                None => {
+                    self.show.filled(&form, "cancel", None)?;
+                    form.cancel();
+                    return Ok(());
+                }
+            },
+            Policy::Ask | Policy::Reject => None,
+        };
+        let action = if content.is_some() { "accept" } else { "decline" };
+        self.show.filled(&form, action, content.as_ref())?;
+        match content {
+            Some(content) => form.accept(content),
+            None => form.decline(),
+        }
+        Ok(())
+    }
+
+    /// One field after the other; nothing if nobody answers any more.
+    async fn fill_by_hand(&mut self, form: &Form) -> Option<Map<String, Value>> {
+        let mut content = Map::new();
+        self.show.form(form);
+        for field in &form.fields {
+            self.typed.forget();
+            self.show.field(field);
+            loop {
+                let line = tokio::select! {
+                    () = self.interrupt.token.cancelled() => None,
+                    () = form.withdrawn() => None,
+                    line = self.typed.line() => line,
+                };
+                match field.read(&line?) {
+                    Some(Read::Value(value)) => drop(content.insert(field.key.clone(), value)),
+                    Some(Read::Nothing) => {}
+                    None => {
+                        self.show.field(field);
+                        continue;
+                    }
+                }
+                break;
+            }
+        }
+        Some(content)
+    }
 }
 
 fn too_long(cancelled: bool, silence: Duration) -> Failure {

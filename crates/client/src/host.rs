@@ -436,6 +436,15 @@ impl Host for Client {
         Box::pin(async { self.get(scope, &["command"]).ask().await })
     }
 
+    fn session_commands<'a>(&'a self, scope: &'a Scope, session: &'a SessionId) -> HostFuture<'a, Vec<Command>> {
+        Box::pin(async move {
+            if self.is_trefoil() {
+                return self.get(scope, &["session", session.as_str(), "command"]).ask().await;
+            }
+            self.commands(scope).await
+        })
+    }
+
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
         Box::pin(async { self.get(scope, &["skill"]).ask().await })
     }
@@ -550,6 +559,21 @@ impl Host for Client {
                 return Ok(());
             }
             Err(HostError::Unsupported("An MCP server for one session alone"))
+        })
+    }
+
+    fn restore_servers<'a>(
+        &'a self,
+        scope: &'a Scope,
+        session: &'a SessionId,
+        servers: IndexMap<String, McpConfig>,
+    ) -> HostFuture<'a, ()> {
+        Box::pin(async move {
+            if !self.is_trefoil() {
+                return Ok(());
+            }
+            let call = self.post(scope, &["session", session.as_str(), "mcp"], &wire::body(&servers)?);
+            call.query("restore", true).tell().await
         })
     }
 

@@ -30,6 +30,8 @@ struct Watch {
     ready: VecDeque<WatchItem>,
     /// Attempts to connect since the last event.
     attempts: u32,
+    /// Whether this connection goes on where another one broke, without a gap.
+    resumed: bool,
     /// The server said that there is a gap. To other clients it says so once more, as if the directory were dropped.
     resynced: bool,
 }
@@ -48,7 +50,7 @@ pub(crate) async fn watch(
         ready.push_back(WatchItem::Resync(format!("{} does not keep past events", client.inner.shown)));
     }
     let connection = Some(connection);
-    let watch = Watch { client, scope, connection, cursor, ready, attempts: 0, resynced: false };
+    let watch = Watch { client, scope, connection, cursor, ready, attempts: 0, resumed: false, resynced: false };
     Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) }).boxed())
 }
 
@@ -89,6 +91,7 @@ impl Watch {
                         format!("the connection to {} broke, and events may be missing", self.client.inner.shown);
                     self.ready.push_back(WatchItem::Resync(reason));
                 }
+                self.resumed = self.cursor.is_some();
             }
             Err(error) => tracing::debug!(%error, attempts = self.attempts, "event stream not opened"),
         }
@@ -113,7 +116,9 @@ impl Watch {
         let kind = wire::kind(&json);
         let after_resync = std::mem::take(&mut self.resynced);
         match kind.as_deref() {
-            Some("server.connected") => return,
+            Some("server.connected") if !self.resumed => return,
+            // Nothing is missing, but the server may be another process now: what it does not store is gone.
+            Some("server.connected") => {}
             Some("server.heartbeat") => return self.attempts = 0,
             // Every durable event once more, for servers that copy each other.
             Some("sync") => return,

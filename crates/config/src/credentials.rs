@@ -81,7 +81,8 @@ pub(crate) fn keys(data: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String,
     stored.into_iter().filter_map(|(provider, value)| Some((provider, key(value)?))).collect()
 }
 
-fn path(data: &Path) -> PathBuf {
+/// Where credentials are kept.
+pub(crate) fn path(data: &Path) -> PathBuf {
     data.join("auth.json")
 }
 

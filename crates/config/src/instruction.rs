@@ -108,7 +108,7 @@ fn expand(written: &str, base: &Path, home: &Path) -> Result<Vec<PathBuf>, Strin
     let folder = if plain.is_empty() { base.to_owned() } else { folder };
     let glob = GlobBuilder::new(&pattern.join("/")).literal_separator(true).build();
     let matcher = glob.map_err(|error| error.kind().to_string())?.compile_matcher();
-    Ok(walk::files(&folder, |path| path.strip_prefix(&folder).is_ok_and(|path| matcher.is_match(path))))
+    Ok(walk::files(&folder, |_| {}, |path| path.strip_prefix(&folder).is_ok_and(|path| matcher.is_match(path))))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod json_schema;
 mod jsonc;
 mod load;
 mod markdown;
+mod marks;
 mod merge;
 mod problem;
 mod project;
@@ -53,6 +54,7 @@ pub use instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
 pub use json_schema::config_schema;
 pub use load::{global, load};
 pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
+pub use marks::{MAX_MARKS, Marks};
 pub use problem::{Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
@@ -107,6 +109,8 @@ pub struct Loaded {
     pub providers: Vec<ProviderEntry>,
     /// Providers that a key would connect.
     pub connectable: Vec<Provider>,
+    /// The files and folders that all this comes from, instructions aside.
+    pub marks: Marks,
 }
 
 /// Something that configuration was read from.

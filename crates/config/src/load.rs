@@ -11,6 +11,7 @@ use crate::file::{self, MAX_CONFIG_BYTES};
 use crate::find::{self, Place, SourceKind, Switches};
 use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
 use crate::markdown::{self, Document, Kind};
+use crate::marks::Marks;
 use crate::merge::merge;
 use crate::schema::INERT;
 use crate::substitute::{Lookup, substitute};
@@ -29,14 +30,18 @@ pub fn load(inputs: &Inputs) -> Loaded {
     let switches = Switches::from_env(&inputs.env);
     let folders = find::project_folders(&inputs.directory, &project.worktree);
     let mut loader = Loader::new(inputs, project.worktree.clone());
+    for path in [inputs.trust.path().map(Path::to_owned), Some(credentials::path(&inputs.dirs.data))] {
+        path.inspect(|path| loader.marks.note(path));
+    }
     for spot in find::spots(inputs, &switches, &folders) {
         loader.spot(spot.place, spot.kind, spot.own);
     }
     loader.variables();
     loader.configured_skills();
     let instructions = loader.instructions(&switches, &folders);
-    let Loader { mut raw, effective, sources, mut problems, untrusted, agent_sources, skills, mut tighten, .. } =
-        loader;
+    let Loader {
+        mut raw, effective, sources, mut problems, untrusted, agent_sources, skills, mut tighten, marks, ..
+    } = loader;
     let inert = INERT.iter().filter(|path| has(&raw, path)).map(|path| (*path).to_owned()).collect();
     redact::redact(&mut raw);
     let mut config = typed::read(effective, &mut problems);
@@ -60,6 +65,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
         instructions,
         project,
         providers,
+        marks,
     }
 }
 
@@ -131,6 +137,7 @@ struct Loader<'a> {
     tighten: Ruleset,
     /// Files that were read: a global folder can lie inside of the project.
     seen: HashSet<PathBuf>,
+    marks: Marks,
 }
 
 impl<'a> Loader<'a> {
@@ -149,6 +156,7 @@ impl<'a> Loader<'a> {
             wanted: Vec::new(),
             tighten: Ruleset::new(),
             seen: HashSet::new(),
+            marks: Marks::default(),
         }
     }
 
@@ -169,12 +177,12 @@ impl<'a> Loader<'a> {
                 self.file(&path, kind, own);
             }
             Place::Markdown(folder) => {
-                for document in markdown::discover_markdown(&folder, &mut self.problems) {
+                for document in markdown::discover_markdown(&folder, &mut self.marks, &mut self.problems) {
                     self.document(document, kind, own);
                 }
             }
             Place::Skills(folder) => {
-                for document in markdown::documents_below(&folder, Kind::Skill, &mut self.problems) {
+                for document in markdown::documents_below(&folder, Kind::Skill, &mut self.marks, &mut self.problems) {
                     self.document(document, kind, own);
                 }
             }
@@ -182,6 +190,7 @@ impl<'a> Loader<'a> {
     }
 
     fn file(&mut self, path: &Path, kind: SourceKind, own: bool) {
+        self.marks.note(path);
         match file::read(path, MAX_CONFIG_BYTES) {
             Ok(Some(text)) => {
                 let base = path.parent().unwrap_or(path);
@@ -259,7 +268,7 @@ impl<'a> Loader<'a> {
         merge(&mut self.raw, map.clone());
         let mut value = Json::Object(map);
         let lookup = Lookup { env: &self.inputs.env, base: layer.base, home: &self.inputs.home };
-        for miss in substitute(&mut value, &lookup) {
+        for miss in substitute(&mut value, &lookup, &mut self.marks) {
             let problem = Problem { severity: miss.severity, ..Problem::error(miss.message) };
             self.problems.push(place(problem.about(miss.path.join(".")), &miss.path));
         }
@@ -362,7 +371,7 @@ impl<'a> Loader<'a> {
                 let message = "skills.paths names this folder, but it does not exist";
                 self.problems.push(Problem::warning(message).in_file(&folder).about("skills.paths"));
             }
-            for document in markdown::documents_below(&folder, Kind::Skill, &mut self.problems) {
+            for document in markdown::documents_below(&folder, Kind::Skill, &mut self.marks, &mut self.problems) {
                 self.document(document, SourceKind::Folder, own);
             }
         }

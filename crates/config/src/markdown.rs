@@ -7,6 +7,7 @@ use api::{Json, JsonMap, Skill};
 
 use crate::file::{self, MAX_MARKDOWN_BYTES};
 use crate::frontmatter;
+use crate::marks::Marks;
 use crate::problem::Problem;
 use crate::walk;
 
@@ -94,8 +95,9 @@ impl Document {
 
 /// The markdown files of a configuration folder (`.opencode`, `~/.config/trefoil` …): `{agent,agents}/**/*.md`,
 /// `{command,commands}/**/*.md`, `{mode,modes}/*.md`, `{skill,skills}/**/SKILL.md`.
-pub fn discover_markdown(folder: &Path, problems: &mut Vec<Problem>) -> Vec<Document> {
+pub fn discover_markdown(folder: &Path, marks: &mut Marks, problems: &mut Vec<Problem>) -> Vec<Document> {
     let mut documents = Vec::new();
+    marks.note(folder);
     for name in subfolders(folder) {
         let kind = match name.as_str() {
             "agent" | "agents" => Kind::Agent,
@@ -109,23 +111,30 @@ pub fn discover_markdown(folder: &Path, problems: &mut Vec<Problem>) -> Vec<Docu
             }
             _ => continue,
         };
-        documents.extend(documents_below(&folder.join(name), kind, problems));
+        documents.extend(documents_below(&folder.join(name), kind, marks, problems));
     }
     documents
 }
 
 /// The files of that kind below a folder.
-pub(crate) fn documents_below(folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -> Vec<Document> {
-    let mut paths = walk::files(folder, |path| match kind {
+pub(crate) fn documents_below(
+    folder: &Path,
+    kind: Kind,
+    marks: &mut Marks,
+    problems: &mut Vec<Problem>,
+) -> Vec<Document> {
+    let accept = |path: &Path| match kind {
         Kind::Skill => path.file_name() == Some(OsStr::new("SKILL.md")),
         Kind::Mode => path.parent() == Some(folder) && is_markdown(path),
         Kind::Agent | Kind::Command => is_markdown(path),
-    });
+    };
+    let mut paths = walk::files(folder, |folder| marks.note(folder), accept);
     if paths.len() > MAX_DOCUMENTS {
         let message = format!("has more than {MAX_DOCUMENTS} markdown files; the rest is left out");
         problems.push(kind.lost(Problem::error(message).in_file(folder)));
         paths.truncate(MAX_DOCUMENTS);
     }
+    paths.iter().for_each(|path| marks.note(path));
     paths.into_iter().filter_map(|path| read(path, folder, kind, problems)).collect()
 }
 
@@ -198,7 +207,7 @@ mod tests {
             ("tool/t.ts", "x"),
         ]);
         let mut problems = Vec::new();
-        let documents = discover_markdown(dir.path(), &mut problems);
+        let documents = discover_markdown(dir.path(), &mut Marks::default(), &mut problems);
         assert_eq!(problems.len(), 2);
         assert!(problems[0].to_string().contains("broken.md:2:1: the closing ]"), "{}", problems[0]);
         assert!(problems[1].to_string().contains("/tool: tools and plugins"), "{}", problems[1]);
@@ -224,7 +233,8 @@ mod tests {
             fs::write(dir.path().join(format!("{n}.md")), "x").unwrap();
         }
         let mut problems = Vec::new();
-        assert_eq!(documents_below(dir.path(), Kind::Agent, &mut problems).len(), MAX_DOCUMENTS);
+        let documents = documents_below(dir.path(), Kind::Agent, &mut Marks::default(), &mut problems);
+        assert_eq!(documents.len(), MAX_DOCUMENTS);
         assert_eq!(problems.len(), 1);
     }
 }

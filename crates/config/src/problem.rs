@@ -49,7 +49,6 @@ impl Problem {
     /// About something that may have held denials and does not count.
     #[must_use]
     pub(crate) fn closing(mut self) -> Self {
-        self.message.push_str("; until it is mended, commands, edits and fetches are asked for");
         self.closes = true;
         self
     }
@@ -86,7 +85,11 @@ impl fmt::Display for Problem {
             }
             f.write_str(" ")?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        if self.closes {
+            f.write_str("; until it is mended, commands, edits and fetches are asked for")?;
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use api::Json;
 
 use crate::check::MAX_FINDINGS;
 use crate::file::{self, MAX_CONFIG_BYTES};
+use crate::marks::Marks;
 use crate::problem::Severity;
 
 /// All files that the placeholders of one configuration file put in, together.
@@ -71,14 +72,15 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
 
 /// Fills every placeholder below `value`. A variable that is not set is empty; a file that cannot be read takes the
 /// value that names it away.
-pub(crate) fn substitute(value: &mut Json, lookup: &Lookup<'_>) -> Vec<Miss> {
-    let mut filler = Filler { lookup, path: Vec::new(), misses: Vec::new(), filled: 0 };
+pub(crate) fn substitute(value: &mut Json, lookup: &Lookup<'_>, marks: &mut Marks) -> Vec<Miss> {
+    let mut filler = Filler { lookup, marks, path: Vec::new(), misses: Vec::new(), filled: 0 };
     filler.fill(value);
     filler.misses
 }
 
 struct Filler<'a> {
     lookup: &'a Lookup<'a>,
+    marks: &'a mut Marks,
     path: Vec<String>,
     misses: Vec<Miss>,
     filled: usize,
@@ -142,6 +144,7 @@ impl Filler<'_> {
 
     fn file(&mut self, written: &str) -> Result<String, String> {
         let path = file::resolve(written, self.lookup.base, self.lookup.home);
+        self.marks.note(&path);
         let content = file::read(&path, MAX_CONFIG_BYTES).map_err(|problem| problem.to_string())?;
         let content = content.ok_or_else(|| format!("there is no file {}", path.display()))?;
         self.filled += content.len();
@@ -174,7 +177,7 @@ mod tests {
             "url": "http://{env:HOST}/{x}/{env: HOST }", "key": "{file:key.txt}", "home": "{file:~/key.txt}",
             "none": "a{env:NONE}b", "gone": "{file:gone}", "list": ["{file:gone}", "{", "{env:HOST"], "n": 1,
         });
-        let misses = substitute(&mut value, &lookup);
+        let misses = substitute(&mut value, &lookup, &mut Marks::default());
         let want = json!({
             "url": "http://h{env:NO}/{x}/h{env:NO}", "key": "sk-1", "home": "sk-1", "none": "ab",
             "list": ["{", "{env:HOST"], "n": 1,

@@ -40,6 +40,14 @@ impl Trust {
         }
     }
 
+    /// Where it is kept, if it is.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::All => None,
+            Self::Store(store) => Some(&store.path),
+        }
+    }
+
     /// Trusts this content of this file from now on.
     pub(crate) fn remember(&self, path: &Path, hash: &str) -> Result<(), TrustError> {
         let Self::Store(store) = self else { return Ok(()) };

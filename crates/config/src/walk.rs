@@ -12,14 +12,21 @@ pub(crate) const MAX_ENTRIES: usize = 20_000;
 /// Folders that hold other people's code, or nobody's text.
 const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
 
-/// The files below `folder` that `accept` takes, sorted within each folder. Symbolic links are followed once.
-pub(crate) fn files(folder: &Path, mut accept: impl FnMut(&Path) -> bool) -> Vec<PathBuf> {
-    let mut walk = Walk { accept: &mut accept, found: Vec::new(), left: MAX_ENTRIES, linked: HashSet::new() };
+/// The files below `folder` that `accept` takes, sorted within each folder. Symbolic links are followed once. `enter` is
+/// told each folder before it is looked into.
+pub(crate) fn files(
+    folder: &Path,
+    mut enter: impl FnMut(&Path),
+    mut accept: impl FnMut(&Path) -> bool,
+) -> Vec<PathBuf> {
+    let mut walk =
+        Walk { enter: &mut enter, accept: &mut accept, found: Vec::new(), left: MAX_ENTRIES, linked: HashSet::new() };
     walk.folder(folder, 0);
     walk.found
 }
 
 struct Walk<'a> {
+    enter: &'a mut dyn FnMut(&Path),
     accept: &'a mut dyn FnMut(&Path) -> bool,
     found: Vec<PathBuf>,
     left: usize,
@@ -29,6 +36,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn folder(&mut self, folder: &Path, depth: usize) {
+        (self.enter)(folder);
         let Ok(entries) = fs::read_dir(folder) else { return };
         let mut entries: Vec<_> = entries.flatten().take(self.left).collect();
         self.left -= entries.len();
@@ -75,12 +83,12 @@ mod tests {
         symlink(dir.path(), at("b/up")).unwrap();
         symlink(at("l2"), at("l1")).unwrap();
         symlink(at("l1"), at("l2")).unwrap();
-        let found = files(dir.path(), |path| path.extension().is_some_and(|e| e == "md"));
+        let found = files(dir.path(), |_| {}, |path| path.extension().is_some_and(|e| e == "md"));
         let found: Vec<_> = found.iter().map(|path| path.strip_prefix(dir.path()).unwrap().to_str().unwrap()).collect();
         assert_eq!(&found[..3], ["a/3.md", "b/1.md", "b/c/2.md"]);
         assert_eq!(found.last(), Some(&"z.md"));
         assert!(found.len() <= 8, "{found:?}");
-        assert_eq!(files(&at("none"), |_| true), Vec::<PathBuf>::new());
+        assert_eq!(files(&at("none"), |_| {}, |_| true), Vec::<PathBuf>::new());
     }
 
     #[test]
@@ -89,6 +97,6 @@ mod tests {
         let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH + 3).collect();
         fs::create_dir_all(dir.path().join(&deep)).unwrap();
         fs::write(dir.path().join(&deep).join("x"), "").unwrap();
-        assert!(files(dir.path(), |_| true).is_empty());
+        assert!(files(dir.path(), |_| {}, |_| true).is_empty());
     }
 }

@@ -32,7 +32,7 @@ impl Inner {
         input: CommandInput,
     ) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
-        let instance = self.instance(session.directory.as_ref());
+        let instance = self.current(session.directory.as_ref()).await;
         let commands = self.commands(&instance, Some(id)).await;
         let Some(command) = commands.iter().find(|c| c.name == input.command) else {
             let known = commands.iter().map(|c| c.name.clone()).collect();

@@ -23,6 +23,11 @@ impl Engine {
         self.inner.instance(scope.directory.as_ref())
     }
 
+    /// The same, with what was edited meanwhile.
+    async fn now_at(&self, scope: &Scope) -> Arc<Instance> {
+        self.inner.current(scope.directory.as_ref()).await
+    }
+
     fn asks_of(&self, scope: &Scope) -> AskFilter {
         AskFilter { project: Some(self.at(scope).project.id.clone()), ..AskFilter::default() }
     }
@@ -246,11 +251,17 @@ impl Host for Engine {
     }
 
     fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>> {
-        Box::pin(async { Ok(self.inner.commands(&self.at(scope), None).await) })
+        Box::pin(async {
+            let instance = self.now_at(scope).await;
+            Ok(self.inner.commands(&instance, None).await)
+        })
     }
 
     fn session_commands<'a>(&'a self, scope: &'a Scope, session: &'a SessionId) -> HostFuture<'a, Vec<Command>> {
-        Box::pin(async { Ok(self.inner.commands(&self.at(scope), Some(session)).await) })
+        Box::pin(async {
+            let instance = self.now_at(scope).await;
+            Ok(self.inner.commands(&instance, Some(session)).await)
+        })
     }
 
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
@@ -353,11 +364,33 @@ impl Host for Engine {
     ) -> HostFuture<'a, ()> {
         Box::pin(async {
             let session = self.inner.session(session)?;
-            self.inner.bring_servers(&session, servers)
+            self.inner.bring_servers(&session, servers, false)
+        })
+    }
+
+    fn restore_servers<'a>(
+        &'a self,
+        _: &'a Scope,
+        session: &'a SessionId,
+        servers: IndexMap<String, McpConfig>,
+    ) -> HostFuture<'a, ()> {
+        Box::pin(async {
+            let session = self.inner.session(session)?;
+            self.inner.bring_servers(&session, servers, true)
         })
     }
 
     fn watch<'a>(&'a self, scope: WatchScope, after: Option<Cursor>) -> HostFuture<'a, BoxStream<'static, WatchItem>> {
-        Box::pin(async { self.inner.store.watch(scope, after).map_err(stored) })
+        Box::pin(async {
+            let directory = match &scope {
+                WatchScope::Directory(directory) => Some(directory.into()),
+                _ => None,
+            };
+            let events = self.inner.store.watch(scope, after).map_err(stored)?;
+            Ok(match directory {
+                Some(directory) => self.inner.followed.by(directory, events),
+                None => events,
+            })
+        })
     }
 }

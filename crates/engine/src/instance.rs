@@ -1,10 +1,10 @@
 //! What is known about one directory: its configuration, project, agents, commands and tools.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider};
-use config::{Loaded, ProviderEntry};
+use config::{Loaded, Marks, ProviderEntry};
 use indexmap::IndexMap;
 use llm::Timeouts;
 use store::Place;
@@ -20,6 +20,8 @@ pub(crate) struct Instance {
     /// Where its configuration comes from: the directory itself, or the one that its worktree was made from.
     pub(crate) origin: PathBuf,
     pub(crate) loaded: Arc<Loaded>,
+    /// How the files are that were read, or that were found broken since.
+    pub(crate) marks: Mutex<Marks>,
     pub(crate) project: Project,
     pub(crate) place: Place,
     pub(crate) agents: IndexMap<String, Agent>,
@@ -35,7 +37,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn load(inner: &Inner, directory: &Path) -> Self {
+    /// Reads the configuration of a directory. MCP servers that it had before and still has go on.
+    pub(crate) fn load(inner: &Inner, directory: &Path, before: Option<&Self>) -> Self {
         let isolated = inner.isolated_at(directory);
         let origin = isolated.as_ref().map_or_else(|| directory.to_owned(), |isolated| PathBuf::from(&isolated.origin));
         let inputs = inner.inputs_at(&origin);
@@ -64,7 +67,9 @@ impl Instance {
             registry.insert(task::tool(&agents));
             registry
         };
-        let servers = Arc::new(mcp::servers(inner, &loaded, directory, &place));
+        let same = before.filter(|before| mcp::same(&before.loaded, &loaded));
+        let servers = same.map(|before| before.servers.clone());
+        let servers = servers.unwrap_or_else(|| Arc::new(mcp::servers(inner, &loaded, directory, &place)));
         Self {
             servers,
             commands: commands(&loaded),
@@ -76,6 +81,7 @@ impl Instance {
             directory: directory.to_owned(),
             origin,
             agents,
+            marks: Mutex::new(loaded.marks.clone()),
             loaded,
             project,
             place,

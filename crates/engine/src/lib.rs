@@ -15,6 +15,7 @@ mod control;
 mod delegate;
 mod error;
 mod files;
+mod fresh;
 mod history;
 mod host;
 mod input;
@@ -114,6 +115,9 @@ pub(crate) struct Inner {
     pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
     pub(crate) version: String,
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
+    pub(crate) followed: Arc<fresh::Followed>,
+    /// Held while configuration that was edited is read again.
+    pub(crate) reading: tokio::sync::Mutex<()>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
     /// The MCP servers that sessions brought.
     session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
@@ -154,6 +158,8 @@ impl Engine {
             runners: options.runners,
             version: options.version,
             instances: Mutex::default(),
+            followed: Arc::default(),
+            reading: tokio::sync::Mutex::default(),
             environments: Mutex::default(),
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
@@ -180,6 +186,7 @@ impl Engine {
                 }
             });
         }
+        fresh::keep(&inner);
         Ok(Self { inner })
     }
 
@@ -261,7 +268,7 @@ impl Inner {
         if let Some(found) = lock(&self.instances).get(directory) {
             return found.clone();
         }
-        let made = Arc::new(Instance::load(self, directory));
+        let made = Arc::new(Instance::load(self, directory, None));
         let mut instances = lock(&self.instances);
         if instances.len() >= MAX_INSTANCES {
             // Any one: it is loaded again when it is needed, and whoever uses it now keeps it.

@@ -6,6 +6,7 @@ mod resource;
 mod tool;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +26,20 @@ use crate::instance::Instance;
 use crate::turn::Turn;
 use crate::{Engine, Inner, lock, permission, template};
 
+/// Where the configuration says how long a call may take.
+const TIMEOUT: &str = "mcp_timeout";
 /// The most sessions with servers of their own.
 const SESSIONS_MAX: usize = 256;
 /// How far up the tree of sessions servers are looked for.
 const DEPTH_MAX: usize = 32;
 /// How long a program that opens a browser may take.
 const BROWSER_WAIT: Duration = Duration::from_secs(10);
+
+/// Whether two configurations have the same servers.
+pub(crate) fn same(one: &config::Loaded, other: &config::Loaded) -> bool {
+    let timeout = |loaded: &config::Loaded| loaded.config.experimental.get(TIMEOUT).cloned();
+    one.config.mcp == other.config.mcp && timeout(one) == timeout(other)
+}
 
 /// The servers of a directory, not started yet.
 pub(crate) fn servers(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place) -> Servers {
@@ -61,7 +70,7 @@ fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place
         directory: directory.to_owned(),
         data: inner.inputs.dirs.data.clone(),
         version: inner.version.clone(),
-        timeout: loaded.config.experimental.get("mcp_timeout").and_then(Json::as_u64).map(Duration::from_millis),
+        timeout: loaded.config.experimental.get(TIMEOUT).and_then(Json::as_u64).map(Duration::from_millis),
         closing: inner.closing.clone(),
         tasks: inner.tasks.clone(),
         changed: Arc::new(changed),
@@ -81,25 +90,37 @@ impl Inner {
         lock(&self.session_servers).remove(session);
     }
 
-    /// Gives a session servers of its own, in place of those that it had; they are started at once.
+    /// Gives a session servers of its own, in place of those that it has; they are started at once. With `keep` only if
+    /// it has none.
     pub(crate) fn bring_servers(
         &self,
         session: &Session,
         servers: IndexMap<String, McpConfig>,
+        keep: bool,
     ) -> Result<(), HostError> {
-        self.drop_servers(&session.id);
-        if servers.is_empty() {
-            return Ok(());
+        let has = |all: &HashMap<SessionId, Arc<Servers>>| all.contains_key(&session.id);
+        if !keep {
+            self.drop_servers(&session.id);
         }
-        if lock(&self.session_servers).len() >= SESSIONS_MAX {
-            let text = format!("{SESSIONS_MAX} sessions have MCP servers of their own; close one of them first");
-            return Err(HostError::Conflict(text));
+        if servers.is_empty() || keep && has(&lock(&self.session_servers)) {
+            return Ok(());
         }
         let directory: &Path = session.directory.as_ref();
         let loaded = &self.instance(directory).loaded;
-        let servers = Servers::new(setup(self, loaded, directory, &self.place(session)), servers);
-        let servers = Arc::new(servers);
-        lock(&self.session_servers).insert(session.id.clone(), servers.clone());
+        let servers = Arc::new(Servers::new(setup(self, loaded, directory, &self.place(session)), servers));
+        let before = {
+            let mut all = lock(&self.session_servers);
+            // Somebody may have been faster.
+            if keep && has(&all) {
+                return Ok(());
+            }
+            if all.len() >= SESSIONS_MAX && !has(&all) {
+                let text = format!("{SESSIONS_MAX} sessions have MCP servers of their own; close one of them first");
+                return Err(HostError::Conflict(text));
+            }
+            all.insert(session.id.clone(), servers.clone())
+        };
+        drop(before);
         self.tasks.spawn(async move { servers.ready().await });
         Ok(())
     }

@@ -179,14 +179,37 @@ async fn resources_are_read() {
     assert_eq!(text(&stored), "lookReading MCP resource: memo (memo://1)the memo memo://1");
 }
 
+/// The test server, for a session that brings it.
+fn own(lab: &Lab) -> IndexMap<String, McpConfig> {
+    let command = json!({ "type": "local", "command": ["python3", testkit::mcp_server(&lab.project.home())] });
+    IndexMap::from([("own".to_owned(), serde_json::from_value(command).unwrap())])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_of_a_session_are_given_again_to_an_engine_that_does_not_have_them() {
+    let mut lab = Lab::new();
+    let session = lab.session().await;
+    lab.engine.session_servers(&lab.scope, &session, own(&lab)).await.unwrap();
+    let steps = json!([{"tools": [["own_pids", {}]]}, {"text": "done"}]);
+    let server = async |lab: &Lab| {
+        let outcome = play(lab, &session, steps.clone()).await.remove(0).unwrap();
+        outcome.split(' ').next().unwrap().to_owned()
+    };
+    let first = server(&lab).await;
+    lab.engine.restore_servers(&lab.scope, &session, own(&lab)).await.unwrap();
+    assert_eq!(server(&lab).await, first, "what is there stays");
+    lab.restart().await;
+    let gone = play(&lab, &session, steps.clone()).await;
+    assert!(gone[0].as_ref().unwrap().contains("unavailable tool"), "{gone:?}");
+    lab.engine.restore_servers(&lab.scope, &session, own(&lab)).await.unwrap();
+    assert_ne!(server(&lab).await, first);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_brings_servers_that_end_with_it() {
     let lab = Lab::new();
     let (session, other) = (lab.session().await, lab.session().await);
-    let command = json!({ "type": "local", "command": ["python3", testkit::mcp_server(&lab.project.home())] });
-    let config: McpConfig = serde_json::from_value(command).unwrap();
-    let servers = IndexMap::from([("own".to_owned(), config)]);
-    lab.engine.session_servers(&lab.scope, &session, servers).await.unwrap();
+    lab.engine.session_servers(&lab.scope, &session, own(&lab)).await.unwrap();
     let steps = json!([{"tools": [["own_pids", {}]]}, {"text": "done"}]);
     let outcomes = play(&lab, &session, steps.clone()).await;
     let pids: Vec<u32> = outcomes[0].as_ref().unwrap().split(' ').map(|pid| pid.parse().unwrap()).collect();

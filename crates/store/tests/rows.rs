@@ -383,7 +383,9 @@ fn reads_that_belong_together_are_of_one_moment() {
         runtime.block_on(store.commit(batch)).unwrap();
     };
     put("before");
-    let title = |store: &Store| Ok(store.session(&SessionId::parse("ses_one").unwrap())?.unwrap().title);
+    let title = |store: &Store| -> Result<String, StoreError> {
+        Ok(store.session(&SessionId::parse("ses_one").unwrap())?.unwrap().title)
+    };
     let seen = store.together(|moment| {
         let first = title(moment)?;
         put("after");

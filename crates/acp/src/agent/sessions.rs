@@ -162,12 +162,11 @@ impl Agent {
         if servers.is_empty() {
             return Ok(());
         }
-        match self.host().session_servers(&open.scope, &open.id, servers).await {
+        match self.host().session_servers(&open.scope, &open.id, servers.clone()).await {
             Ok(()) => {
-                self.options.brought.by(self.number, &open.id, true);
+                self.options.brought.by(self.number, &open.id, servers);
                 // What they have to offer is told when they have said so.
-                let (agent, open) = (self.clone(), open.clone());
-                tokio::spawn(async move { open.closed.run_until_cancelled(agent.refresh(&open)).await });
+                self.refresh_soon(open);
                 Ok(())
             }
             Err(HostError::Unsupported(what)) => {
@@ -176,6 +175,14 @@ impl Agent {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A server that was started anew does not know the MCP servers that the session brought.
+    pub async fn restore_servers(&self, open: &Open) {
+        let brought = self.options.brought.of(self.number, &open.id).filter(|_| !self.is_local());
+        let Some(servers) = brought else { return };
+        let restored = self.reach(|| self.host().restore_servers(&open.scope, &open.id, servers.clone())).await;
+        restored.unwrap_or_else(|error| tracing::warn!(%error, "the MCP servers of a session were not started again"));
     }
 
     async fn find(&self, params: &Value, id: &SessionId) -> Result<Session, Error> {
@@ -338,7 +345,7 @@ impl Agent {
         if let Err(error) = self.host().session_servers(&open.scope, &open.id, IndexMap::new()).await {
             tracing::warn!(%error, "the MCP servers of a session were not ended");
         }
-        self.options.brought.by(self.number, &open.id, false);
+        self.options.brought.by(self.number, &open.id, IndexMap::new());
         self.forget(&open);
         Ok(json!({}))
     }

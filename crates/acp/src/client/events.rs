@@ -32,14 +32,9 @@ pub enum Event {
 
 /// A message as it came.
 pub(super) enum Heard {
-    Update {
-        session: String,
-        update: Value,
-    },
+    Event(Event),
     /// OpenCode's `child_update`.
     Child(Value),
-    Permission(Box<Permission>),
-    Form(Box<Form>),
 }
 
 /// A queue of what was heard.
@@ -64,12 +59,13 @@ impl Events {
                 return Some(event);
             }
             match self.heard.recv().await? {
-                Heard::Permission(permission) => return Some(Event::Permission(permission)),
-                Heard::Form(form) => return Some(Event::Form(form)),
-                Heard::Update { session, update } => {
+                Heard::Event(event) => {
+                    let news = match &event {
+                        Event::Update { session, update } => self.family.update(session, update),
+                        _ => None,
+                    };
                     // A call is known before the subagent that it waits for.
-                    let news = self.family.update(&session, &update);
-                    self.ready.push_back(Event::Update { session, update });
+                    self.ready.push_back(event);
                     self.ready.extend(news.map(Event::Subagent));
                 }
                 Heard::Child(mut params) => {

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::events::{Heard, Permission};
+use super::events::{Event, Heard, Permission};
 use super::files::{Root, text};
 use super::form::Form;
 use super::terminals::Terminals;
@@ -127,9 +127,11 @@ impl Handler for Server {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()> {
         // In their order among the updates: the call that they are about was told before.
         match request.method.as_str() {
-            "session/request_permission" => self.hand_on(Heard::Permission(Box::new(Permission::new(request)))),
+            "session/request_permission" => {
+                self.hand_on(Heard::Event(Event::Permission(Box::new(Permission::new(request)))))
+            }
             "elicitation/create" if request.params["mode"] == "form" => {
-                self.hand_on(Heard::Form(Box::new(Form::new(request))));
+                self.hand_on(Heard::Event(Event::Form(Box::new(Form::new(request)))));
             }
             _ => return Box::pin(self.clone().answer(request)),
         }
@@ -141,7 +143,7 @@ impl Handler for Server {
             "session/update" => {
                 let session = params["sessionId"].as_str().map(str::to_owned);
                 if let (Some(session), true) = (session, params["update"].is_object()) {
-                    self.hand_on(Heard::Update { session, update: params["update"].take() });
+                    self.hand_on(Heard::Event(Event::Update { session, update: params["update"].take() }));
                 }
             }
             "opencode/session/child_update" => self.hand_on(Heard::Child(params)),

@@ -328,6 +328,14 @@ impl Client {
         made["sessionId"].as_str().unwrap().to_owned()
     }
 
+    /// A new session that brings the test server along, as `s`.
+    pub async fn session_with_server(&self, lab: &Lab) -> String {
+        let program = testkit::mcp_server(lab.project.path());
+        let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
+        let made = self.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
+        made["sessionId"].as_str().unwrap().to_owned()
+    }
+
     /// A prompt, to its end.
     pub async fn prompt(&self, session: &str, text: &str) -> Result<Value, Value> {
         self.ask("session/prompt", prompt(session, text)).await

@@ -126,10 +126,7 @@ async fn directories_and_servers_are_checked() {
 async fn a_session_uses_the_servers_that_its_client_brings() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
-    let program = testkit::mcp_server(lab.project.path());
-    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
-    let made = client.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
-    let id = made["sessionId"].as_str().unwrap();
+    let id = &*client.session_with_server(&lab).await;
     let echo = script(json!([{"tools": [["s_echo", {"text": "hi"}]]}, {"text": "done"}]));
     client.prompt(id, &echo).await.unwrap();
     let outcome = |id: &str| client.kind(id, "tool_call_update").pop().unwrap();

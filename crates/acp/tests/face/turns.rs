@@ -253,6 +253,44 @@ async fn commands_are_run_by_their_names() {
     assert_eq!(client.prompt(&id, "/compact").await.unwrap_err()["code"], -32601);
 }
 
+/// Whether an update lists a command.
+fn offers(update: &Value, name: &str) -> bool {
+    let commands = update["availableCommands"].as_array();
+    commands.is_some_and(|commands| commands.iter().any(|command| command["name"] == name))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_are_edited_are_told_and_run() {
+    let lab = Lab::new();
+    let client = lab.client(json!({"session": {"notices": {}}})).await;
+    let id = client.session(&lab).await;
+    let says = |text: &str| script(json!([{ "text": text }]));
+    // Nobody says anything: the client hears of it by itself.
+    lab.project.write(".opencode/command/greet.md", says("Hello. "));
+    client.until_update(&id, "the new command", |update| offers(update, "greet")).await;
+    client.prompt(&id, "/greet").await.unwrap();
+    // What was written a moment ago counts, whether the client has heard of it or not.
+    lab.project.write(".opencode/command/greet.md", says("Good morning. "));
+    client.prompt(&id, "/greet").await.unwrap();
+    lab.project.write(".opencode/command/part.md", says("Bye. "));
+    client.prompt(&id, "/part").await.unwrap();
+    assert_eq!(client.text(&id), "Hello. Good morning. Bye. ");
+    // A broken edit is told, and leaves what was.
+    lab.project.write(".opencode/command/greet.md", "---\nagent: [\n---\n");
+    let notice = |update: &Value| update["sessionUpdate"] == "notice";
+    client.until_update(&id, "what is wrong", notice).await;
+    let notices = client.kind(&id, "notice");
+    assert!(notices[0]["title"].as_str().unwrap().contains("greet.md"), "{notices:?}");
+    client.prompt(&id, "/greet").await.unwrap();
+    assert!(client.text(&id).ends_with("Bye. Good morning. "), "{}", client.text(&id));
+    std::fs::remove_file(lab.project.path().join(".opencode/command/greet.md")).unwrap();
+    let gone = |said: &[Value]| {
+        let updates = said.iter().rev().map(|message| &message["params"]["update"]);
+        updates.filter(|update| update["availableCommands"].is_array()).take(1).all(|last| !offers(last, "greet"))
+    };
+    client.until("the list without it", gone).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_that_make_no_sense_are_refused() {
     let lab = Lab::new();
@@ -367,14 +405,8 @@ async fn notices_are_for_clients_that_show_them() {
 async fn commands_of_a_sessions_own_servers_are_its_own() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
-    let program = testkit::mcp_server(lab.project.path());
-    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
-    let made = client.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
-    let id = made["sessionId"].as_str().unwrap();
-    let has = |update: &Value| {
-        let commands = update["availableCommands"].as_array();
-        commands.is_some_and(|commands| commands.iter().any(|command| command["name"] == "s:greet"))
-    };
+    let id = &*client.session_with_server(&lab).await;
+    let has = |update: &Value| offers(update, "s:greet");
     client.until_update(id, "the server's command", has).await;
     let other = client.session(&lab).await;
     client.until_update(&other, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;

@@ -82,6 +82,29 @@ fn the_python_sdk() {
     sdk(&python, &peer::sources().join("acp_life.py"));
 }
 
+/// Drives an agent in its own process, in front of a server, or in that server.
+fn commands(way: &str) {
+    let served = Served::start();
+    let python = peer::acp_python(&testkit::target_folder()).unwrap();
+    let mut command = served.project.command(python);
+    command.arg(peer::sources().join("acp_commands.py")).arg(way).env("TREFOIL_BIN", env!("CARGO_BIN_EXE_trefoil"));
+    command.env("TREFOIL_URL", &served.url).env("TREFOIL_DIRECTORY", served.project.directory());
+    command.env("MCP_SERVER", testkit::mcp_server(served.project.path()));
+    succeeded(&finish(command, LONGEST));
+}
+
+#[test]
+fn the_python_sdk_hears_of_commands_as_they_are_written() {
+    commands("own");
+}
+
+#[test]
+fn the_python_sdk_hears_of_the_commands_of_a_server() {
+    for way in ["attach", "http"] {
+        commands(way);
+    }
+}
+
 /// The methods of the requests that were made, by their ids.
 type Asked = Arc<Mutex<HashMap<u64, String>>>;
 
@@ -179,6 +202,24 @@ impl Agent {
     fn session(&mut self, directory: &str) -> String {
         let made = self.ask("session/new", json!({"cwd": directory, "mcpServers": []}));
         made["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    /// A session that brings the test server along, as `s`.
+    fn session_with_server(&mut self, project: &TempProject) -> String {
+        let program = testkit::mcp_server(project.path());
+        let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
+        let made = self.ask("session/new", json!({"cwd": project.directory(), "mcpServers": servers}));
+        made["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    /// The process of that server.
+    fn server(&mut self, session: &str) -> String {
+        let id = self.prompt(session, &json!([{"tools": [["s_pids", {}]]}, {"text": "done"}]));
+        self.until(|update| update["status"] == "completed");
+        let output = &self.updates.last().unwrap()["params"]["update"]["rawOutput"]["output"];
+        let pid = output.as_str().unwrap().split(' ').next().unwrap().to_owned();
+        while self.lines.recv_timeout(WAIT).unwrap()["id"] != id {}
+        pid
     }
 
     fn prompt(&mut self, session: &str, steps: &Value) -> u64 {
@@ -461,21 +502,37 @@ fn servers_of_a_session_are_that_sessions_alone_on_a_server_too() {
     let mut agent = Agent::start(&served.project, |command| {
         command.args(["--attach", &served.url]);
     });
-    let program = testkit::mcp_server(served.project.path());
-    let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
-    let directory = served.project.directory();
-    let made = agent.ask("session/new", json!({"cwd": directory, "mcpServers": servers}));
-    let session = made["sessionId"].as_str().unwrap();
-    let id = agent.prompt(session, &json!([{"tools": [["s_pids", {}]]}, {"text": "done"}]));
-    agent.until(|update| update["status"] == "completed");
-    let output = agent.updates.last().unwrap()["params"]["update"]["rawOutput"]["output"].as_str().unwrap().to_owned();
-    while agent.lines.recv_timeout(WAIT).unwrap()["id"] != id {}
+    let session = agent.session_with_server(&served.project);
+    let pid = agent.server(&session);
     assert_eq!(served.send("GET", "/mcp", None).1, json!({}), "the directory has none");
     drop(agent.stdin.take());
     assert!(agent.ends().success());
     // They were the server's processes, and went with the client.
-    let pid = output.split(' ').next().unwrap();
     eventually(|| !Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn servers_of_a_session_are_there_again_when_the_server_was_started_anew() {
+    let mut served = Served::start();
+    let mut agent = Agent::start(&served.project, |command| {
+        command.args(["--attach", &served.url]);
+    });
+    let session = agent.session_with_server(&served.project);
+    let before = agent.server(&session);
+    served.restart();
+    // Used at once, whether the agent has noticed or not.
+    let after = agent.server(&session);
+    assert_ne!(before, after);
+    assert_eq!(agent.server(&session), after, "they are started once");
+    // Not used: the agent notices, for turns that go on and for others who look.
+    served.restart();
+    let commands = format!("/session/{session}/command");
+    eventually(|| {
+        let (status, commands) = served.send("GET", &commands, None);
+        assert_eq!(status, 200, "{commands}");
+        commands.as_array().unwrap().iter().any(|command| command["name"] == "s:greet")
+    });
+    assert_eq!(served.send("GET", "/session/ses_0000000000000000000000000000/command", None).0, 404);
 }
 
 #[test]

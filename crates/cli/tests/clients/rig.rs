@@ -26,17 +26,18 @@ impl Served {
 
     /// In this project, with whatever else the command is to have.
     pub fn with(project: TempProject, change: impl FnOnce(&mut Command)) -> Self {
-        let script = project.write_home("script.json", script().to_string());
         let log = project.root().join("serve.log");
-        let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
-        command.args(["serve", "--port", "0", "--print-logs", "--log-level", "warn", "--script"]).arg(script);
-        command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
-        change(&mut command);
-        let mut child = command.spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut served = Self { project, url: String::new(), child, log };
-        served.url = address(stdout).unwrap_or_else(|| panic!("the server said no address"));
-        served
+        let (child, url) = serve(&project, 0, &log, change);
+        Self { project, url, child, log }
+    }
+
+    /// Kills it, and starts it again at the same address.
+    pub fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let url = self.url.clone();
+        (self.child, self.url) = serve(&self.project, self.address().port(), &self.log, |_| {});
+        assert_eq!(self.url, url);
     }
 
     /// Where it listens, for plain connections.
@@ -73,6 +74,19 @@ impl Served {
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, body.to_owned())
     }
+}
+
+/// Starts a server; gives its address too.
+fn serve(project: &TempProject, port: u16, log: &Path, change: impl FnOnce(&mut Command)) -> (Child, String) {
+    let script = project.write_home("script.json", script().to_string());
+    let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
+    command.args(["serve", "--port", &port.to_string(), "--print-logs", "--log-level", "warn", "--script"]).arg(script);
+    command.stdout(Stdio::piped()).stderr(File::options().create(true).append(true).open(log).unwrap());
+    change(&mut command);
+    let mut child = command.spawn().unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let Some(url) = address(stdout) else { panic!("the server said no address") };
+    (child, url)
 }
 
 impl Drop for Served {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::{
-    CreateSession, Event, EventBody, Host, HostError, ListMessages, ListSessions, McpConfig, McpStatus, MessageError,
-    MessageId, MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, Scope,
-    Session, SessionId, ToolState, UpdateSession, WatchItem, WatchScope,
+    Command, CreateSession, Event, EventBody, Host, HostError, ListMessages, ListSessions, McpConfig, McpStatus,
+    MessageError, MessageId, MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptInput,
+    PromptPart, Scope, Session, SessionId, ToolState, UpdateSession, WatchItem, WatchScope,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -287,6 +287,10 @@ async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
         return;
     }
     brought.unwrap();
+    let greets = |commands: Vec<Command>| commands.iter().any(|command| command.name == "own:greet");
+    assert!(greets(soon(host.session_commands(scope, &session.id)).await.unwrap()));
+    assert!(!greets(host.commands(scope).await.unwrap()));
+    host.restore_servers(scope, &session.id, own()).await.unwrap();
     model.enqueue(Reply::default().tool("call_own", "own_echo", json!({"text": "hi"})));
     model.enqueue(Reply::text("Mine."));
     assert_eq!(said(&soon(host.prompt(scope, &session.id, text("Use yours."))).await.unwrap()), "Mine.");

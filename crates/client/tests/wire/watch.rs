@@ -48,6 +48,12 @@ async fn reconnected(fake: &mut Fake, items: &mut Items) -> Asked {
     }
 }
 
+/// The connection is there again. Nothing is missing, but who is there may be another process.
+async fn resumed(items: &mut Items) {
+    let frame = frame(items).await;
+    assert!(matches!(frame.event().unwrap().body, EventBody::ServerConnected {}), "{frame:?}");
+}
+
 fn edited(file: &str) -> Value {
     json!({"id": "evt_2", "type": "file.edited", "properties": {"file": file}})
 }
@@ -139,6 +145,7 @@ async fn trefoil_goes_on_after_the_last_event() {
     assert_eq!(again.header("last-event-id"), Some("7-evt_7"));
     let writer = again.events().await;
     writer.event(Some("8-evt_8"), &edited("three")).await;
+    resumed(&mut items).await;
     assert_eq!(file(&frame(&mut items).await), "three");
 }
 
@@ -192,6 +199,7 @@ async fn a_silent_stream_is_dead() {
     let again = reconnected(&mut fake, &mut items).await;
     writer.closed().await;
     again.events().await.event(Some("8-evt_8"), &edited("two")).await;
+    resumed(&mut items).await;
     assert_eq!(file(&frame(&mut items).await), "two");
 }
 

@@ -57,8 +57,22 @@ async fn add(call: Call<Nothing, Nothing, JsonBody<Add>>) -> Result<Raw<IndexMap
     patient(async move { engine.mcp_add(&scope, &name, config).await }).await
 }
 
-async fn bring(call: Call<SessionPath, Nothing, JsonBody<IndexMap<String, McpConfig>>>) -> Result<NoContent, Error> {
-    call.state.engine.session_servers(&call.scope, &call.path.session.0, call.body.0).await?;
+/// How servers are given to a session.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct BringQuery {
+    /// Only if the session has none: this server was started anew meanwhile.
+    restore: Option<bool>,
+}
+
+type Bring = Call<SessionPath, BringQuery, JsonBody<IndexMap<String, McpConfig>>>;
+
+async fn bring(call: Bring) -> Result<NoContent, Error> {
+    let (engine, session, JsonBody(servers)) = (&call.state.engine, &call.path.session.0, call.body);
+    if call.query.restore == Some(true) {
+        engine.restore_servers(&call.scope, session, servers).await?;
+    } else {
+        engine.session_servers(&call.scope, session, servers).await?;
+    }
     Ok(NoContent)
 }
 
