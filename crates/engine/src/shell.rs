@@ -30,12 +30,15 @@ impl Inner {
 
     async fn run_shell(self: &Arc<Self>, id: &SessionId, input: ShellInput) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
+        let instance = self.instance(session.directory.as_ref());
+        if let Some(agent) = &input.target.agent {
+            instance.agent(agent)?;
+        }
         self.not_busy(id)?;
         let held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
         let (Acquire::Taken { lease, took_over, .. }, _) = self.acquire(id).await.map_err(stored)? else {
             return Err(HostError::Busy(id.clone()));
         };
-        let instance = self.instance(session.directory.as_ref());
         let turn = Arc::new(Turn::new(self, instance, id, lease, &held.run));
         let work = async {
             if took_over {
