@@ -2,9 +2,8 @@
 
 mod common;
 
-use std::path::Path;
-
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use common::Rig;
 use reqwest::Method;

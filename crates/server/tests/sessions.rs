@@ -174,6 +174,30 @@ async fn a_shell_line_needs_an_agent_that_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shell_line_shows_what_it_prints() {
+    let rig = rig().await;
+    let gate = rig.project.path().join("gate");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &gate, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let session = session(&rig, json!({})).await;
+    let mut events = rig.events("/event").await;
+    let opened = async {
+        loop {
+            let event = events.wait_for("message.part.updated").await;
+            let state = &event["properties"]["part"]["state"];
+            if state["metadata"]["output"] == "one\n" {
+                assert_eq!(state["status"], "running");
+                break;
+            }
+        }
+        tokio::task::spawn_blocking(move || std::fs::write(gate, "two\n").unwrap()).await.unwrap();
+    };
+    let path = format!("{session}/shell");
+    let shell = post(&rig, &path, json!({"agent": "build", "command": "echo one; cat gate"}));
+    let (done, ()) = tokio::join!(shell, opened);
+    assert_eq!(done["parts"][0]["state"]["output"], "one\ntwo\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_says_where_its_skill_lies_and_who_does_its_task() {
     let project = TempProject::new();
     project.write_home(".config/opencode/opencode.json", json!({"model": "script/demo"}).to_string());
