@@ -41,8 +41,8 @@ async fn asked(rig: &Rig, session: &str, events: &mut Events, call: Value, kind:
 /// The state of the last call of a session.
 async fn outcome(rig: &Rig, session: &str) -> Value {
     let messages = rig.get(&format!("{session}/message")).await;
-    let parts = messages.as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap());
-    parts.filter(|part| part["type"] == "tool").next_back().unwrap()["state"].clone()
+    let mut parts = messages.as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap());
+    parts.rfind(|part| part["type"] == "tool").unwrap()["state"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
