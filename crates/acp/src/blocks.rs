@@ -77,7 +77,7 @@ fn part(block: &Value) -> Result<PromptPart, String> {
             let text = text("text")?;
             // What only the model shall read is not shown as the human's words.
             let synthetic = (audience(block) == Some("assistant")).then_some(true);
-            Ok(PromptPart::Text { id: None, text, synthetic, ignored: None, metadata: None })
+            Ok(PromptPart::Text { id: None, text, synthetic, ignored: None, time: None, metadata: None })
         }
         Some("image") => {
             let (data, mime) = (block["data"].as_str().unwrap_or_default(), text("mimeType")?);

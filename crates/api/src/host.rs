@@ -13,7 +13,8 @@ use crate::{
     McpConfig, McpResource, McpStatus, MessageId, MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId,
     PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId,
     SessionModel, SessionStatus, Skill, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope, Worktree,
-    WorktreeDiff, part::AgentSource,
+    WorktreeDiff,
+    part::{AgentSource, PartTime},
 };
 
 /// What a [`Host`] method gives back.
@@ -146,7 +147,7 @@ pub struct UpdateSession {
     pub title: Option<String>,
     /// New metadata.
     pub metadata: Option<JsonMap>,
-    /// New rules of its own.
+    /// Further rules of its own, after those that it has.
     pub permission: Option<Ruleset>,
     /// Archived at, or no longer.
     pub archived: Option<Option<Timestamp>>,
@@ -193,6 +194,9 @@ pub enum PromptPart {
         /// For the human, not for the model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ignored: Option<bool>,
+        /// When.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        time: Option<PartTime>,
         /// What the client wants back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<JsonMap>,
@@ -251,7 +255,7 @@ pub enum PromptPart {
 impl PromptPart {
     /// Plain text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { id: None, text: text.into(), synthetic: None, ignored: None, metadata: None }
+        Self::Text { id: None, text: text.into(), synthetic: None, ignored: None, time: None, metadata: None }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The agents: the built-in ones, and what configuration makes of them.
 
+use std::path::Path;
+
 use api::{Action, Agent, AgentMode, JsonMap, ModelRef, Rule, Ruleset};
 use config::{AgentConfig, Loaded};
 use indexmap::IndexMap;
@@ -13,7 +15,8 @@ const CAREFUL: [&str; 2] = ["edit", "bash"];
 /// All agents by name, in the order in which they are listed: the default first, then by name. With `careful` the built-in
 /// rules allow neither edits nor commands without a question; the configuration may.
 pub(crate) fn agents(loaded: &Loaded, output_dir: &str, careful: bool) -> IndexMap<String, Agent> {
-    let mut all: IndexMap<String, Agent> = builtin(output_dir).into_iter().map(|a| (a.name.clone(), a)).collect();
+    let readable = readable(loaded, output_dir);
+    let mut all: IndexMap<String, Agent> = builtin(&readable).into_iter().map(|a| (a.name.clone(), a)).collect();
     let global = loaded.config.permission.clone().unwrap_or_default();
     for agent in all.values_mut() {
         if careful {
@@ -26,13 +29,12 @@ pub(crate) fn agents(loaded: &Loaded, output_dir: &str, careful: bool) -> IndexM
             all.shift_remove(&entry.name);
             continue;
         }
-        let agent = all.entry(entry.name.clone()).or_insert_with(|| custom(&entry.name, &global, output_dir, careful));
+        let agent = all.entry(entry.name.clone()).or_insert_with(|| custom(&entry.name, &global, &readable, careful));
         apply(agent, &entry.config);
     }
     // Whatever else is refused, the agent may read the output that we told it to read.
-    let readable = Rule::new("external_directory", format!("{output_dir}/*"), Action::Allow);
     for agent in all.values_mut() {
-        agent.permission.push(readable.clone());
+        agent.permission.push(may_read(output_dir));
     }
     let default = default_name(loaded, &all);
     all.sort_by(|a, _, b, _| (*a != default).cmp(&(*b != default)).then(a.cmp(b)));
@@ -54,13 +56,22 @@ fn ask_first(rules: &mut Ruleset) {
     }
 }
 
-fn defaults(output_dir: &str) -> Ruleset {
+/// What lies outside of every project and is meant to be read: output that was too long, and what skills bring along.
+fn readable(loaded: &Loaded, output_dir: &str) -> Ruleset {
+    let folders = loaded.skills.iter().filter_map(|skill| Path::new(&skill.location).parent()?.to_str());
+    std::iter::once(output_dir).chain(folders).map(may_read).collect()
+}
+
+fn may_read(folder: &str) -> Rule {
+    Rule::new("external_directory", format!("{folder}/*"), Action::Allow)
+}
+
+fn defaults(readable: &[Rule]) -> Ruleset {
     use Action::{Allow, Ask, Deny};
-    vec![
-        Rule::new("*", "*", Allow),
-        Rule::new("doom_loop", "*", Ask),
-        Rule::new("external_directory", "*", Ask),
-        Rule::new("external_directory", format!("{output_dir}/*"), Allow),
+    let mut rules =
+        vec![Rule::new("*", "*", Allow), Rule::new("doom_loop", "*", Ask), Rule::new("external_directory", "*", Ask)];
+    rules.extend_from_slice(readable);
+    rules.extend([
         Rule::new("question", "*", Deny),
         Rule::new("plan_enter", "*", Deny),
         Rule::new("plan_exit", "*", Deny),
@@ -68,10 +79,11 @@ fn defaults(output_dir: &str) -> Ruleset {
         Rule::new("read", "*.env", Ask),
         Rule::new("read", "*.env.*", Ask),
         Rule::new("read", "*.env.example", Allow),
-    ]
+    ]);
+    rules
 }
 
-fn blank(name: &str, mode: AgentMode, output_dir: &str) -> Agent {
+fn blank(name: &str, mode: AgentMode, readable: &[Rule]) -> Agent {
     Agent {
         name: name.to_owned(),
         description: None,
@@ -81,7 +93,7 @@ fn blank(name: &str, mode: AgentMode, output_dir: &str) -> Agent {
         top_p: None,
         temperature: None,
         color: None,
-        permission: defaults(output_dir),
+        permission: defaults(readable),
         model: None,
         variant: None,
         prompt: None,
@@ -90,8 +102,8 @@ fn blank(name: &str, mode: AgentMode, output_dir: &str) -> Agent {
     }
 }
 
-fn custom(name: &str, global: &Ruleset, output_dir: &str, careful: bool) -> Agent {
-    let mut agent = blank(name, AgentMode::All, output_dir);
+fn custom(name: &str, global: &Ruleset, readable: &[Rule], careful: bool) -> Agent {
+    let mut agent = blank(name, AgentMode::All, readable);
     agent.native = Some(false);
     if careful {
         ask_first(&mut agent.permission);
@@ -100,10 +112,10 @@ fn custom(name: &str, global: &Ruleset, output_dir: &str, careful: bool) -> Agen
     agent
 }
 
-fn builtin(output_dir: &str) -> Vec<Agent> {
+fn builtin(readable: &[Rule]) -> Vec<Agent> {
     use Action::{Allow, Ask, Deny};
     let native = |name: &str, mode, rules: Vec<Rule>| {
-        let mut agent = blank(name, mode, output_dir);
+        let mut agent = blank(name, mode, readable);
         agent.native = Some(true);
         agent.permission.extend(rules);
         agent
@@ -140,7 +152,7 @@ fn builtin(output_dir: &str) -> Vec<Agent> {
     let mut rules = vec![Rule::new("*", "*", Deny)];
     rules.extend(looking.iter().map(|name| Rule::new(*name, "*", Allow)));
     rules.push(Rule::new("external_directory", "*", Ask));
-    rules.push(Rule::new("external_directory", format!("{output_dir}/*"), Allow));
+    rules.extend_from_slice(readable);
     let mut explore = native("explore", AgentMode::Subagent, rules);
     explore.description = Some(
         "Finds things in a code base and reports them: where something is, how something works. Changes nothing."

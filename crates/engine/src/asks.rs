@@ -128,19 +128,21 @@ impl Inner {
     pub(crate) async fn reply_question(
         &self,
         id: &QuestionId,
-        answers: Option<Vec<Vec<String>>>,
+        mut answers: Option<Vec<Vec<String>>>,
     ) -> Result<(), HostError> {
         let missing = || HostError::not_found("question request", id.as_str());
         let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
         let asked: api::QuestionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
-        if let Some(answers) = &answers
-            && answers.len() != asked.questions.len()
-        {
-            return Err(HostError::Invalid(format!(
-                "Expected {} answers, one per question, got {}",
-                asked.questions.len(),
-                answers.len()
-            )));
+        if let Some(answers) = &mut answers {
+            let questions = asked.questions.len();
+            if answers.len() > questions {
+                return Err(HostError::Invalid(format!(
+                    "Expected {questions} answers, one per question, got {}",
+                    answers.len()
+                )));
+            }
+            // Those at the end may stay unanswered.
+            answers.resize(questions, Vec::new());
         }
         let (place, _) = self.place_of(&asked.session_id)?;
         let mut batch = Batch::new(&place).durable();

@@ -133,7 +133,8 @@ impl Inner {
                 return self.store.commit(batch).await.map(drop).map_err(stored);
             };
             let text = tell(&bond.bound, ending);
-            let part = PromptPart::Text { id: None, text, synthetic: Some(true), ignored: None, metadata: None };
+            let part =
+                PromptPart::Text { id: None, text, synthetic: Some(true), ignored: None, time: None, metadata: None };
             let input = PromptInput {
                 parts: vec![part],
                 message_id: Some(background.report.clone()),

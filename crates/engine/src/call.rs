@@ -531,6 +531,7 @@ impl Call {
         let text = error.to_string();
         let metadata = match error {
             ToolError::Failed { metadata, .. } => metadata,
+            ToolError::Aborted => Some(JsonMap::from_iter([("interrupted".to_owned(), true.into())])),
             _ => None,
         };
         self.end_with(input, started, text, metadata, Ended::Done).await

@@ -18,6 +18,8 @@ use crate::input::file_part;
 use crate::instance::Instance;
 use crate::template::{self, Piece};
 
+/// The command that makes a project known to agents.
+pub(crate) const INIT: &str = "init";
 /// A shell piece of a template takes at most this long,
 const SHELL_TIMEOUT: Duration = Duration::from_secs(30);
 /// and puts in at most this much.
@@ -78,12 +80,13 @@ impl Inner {
             let agent = agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
             let model = model.or_else(|| instance.agents.get(&agent)?.model.clone());
             let last = || session.model.as_ref().map(|last| ModelRef::new(&last.provider_id, &last.id));
+            let model = model.or_else(|| last().filter(|last| self.resolve(&instance, last).is_ok()));
             let part = PromptPart::Subtask {
                 id: None,
                 prompt: text,
                 description: command.description.clone().unwrap_or_else(|| command.name.clone()),
                 agent,
-                model: model.or_else(|| last().filter(|last| self.resolve(&instance, last).is_ok())),
+                model: model.or_else(|| self.default_model(&instance).ok()),
                 command: Some(command.name.clone()),
             };
             PromptInput { parts: vec![part], ..target }
@@ -102,6 +105,11 @@ impl Inner {
             message_id: answer.info.id().clone(),
         });
         self.store.commit(batch).await.map_err(stored)?;
+        if command.name == INIT {
+            let mut project = self.project_of(&instance)?;
+            project.time.initialized = Some(api::now());
+            self.put_project(project).await?;
+        }
         Ok(answer)
     }
 

@@ -113,11 +113,16 @@ async fn blocking<T: Send + 'static>(
 /// A path with its symbolic links resolved, if it lies inside the workspace.
 fn inside(instance: &Instance, path: &str) -> Result<PathBuf, HostError> {
     let wanted = instance.directory.join(path);
-    let found = wanted.canonicalize().map_err(|error| unreadable(path, &error))?;
+    let found = wanted.canonicalize().map_err(|error| unreadable(path, &error));
+    // Of what is not there the nearest folder that is decides, so that nothing is told of what lies outside.
+    let nearest = || wanted.ancestors().find_map(|folder| folder.canonicalize().ok());
+    let Some(there) = found.as_ref().ok().cloned().or_else(|| nearest().filter(|_| instance.directory.exists())) else {
+        return found;
+    };
     // A directory that is the root of all would make everything its own.
-    let within = |root: &Path| root != Path::new("/") && found.starts_with(real(root));
+    let within = |root: &Path| root != Path::new("/") && there.starts_with(real(root));
     if [instance.worktree(), &instance.directory].into_iter().any(within) {
-        Ok(found)
+        found
     } else {
         Err(HostError::Invalid(format!("{path} lies outside the workspace")))
     }

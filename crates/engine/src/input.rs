@@ -129,14 +129,14 @@ impl Reader<'_> {
             head
         };
         match part {
-            PromptPart::Text { id, text, synthetic, ignored, metadata } => {
+            PromptPart::Text { id, text, synthetic, ignored, time, metadata } => {
                 let head = head(id, accepted);
                 accepted.parts.push(Part::Text(TextPart {
                     head,
                     text,
                     synthetic,
                     ignored,
-                    time: None,
+                    time,
                     metadata,
                     extra: Extra::default(),
                 }));
@@ -186,9 +186,9 @@ impl Reader<'_> {
             }
         } else if let Some(rest) = file.url.strip_prefix("data:") {
             if file.mime == "text/plain" {
-                let name = file.filename.clone().unwrap_or_else(|| "file".to_owned());
                 let text = inline_text(rest)?;
-                self.synthetic(accepted, called(&serde_json::json!({ "filePath": name })));
+                let name = file.filename.as_ref().map(|name| ("filePath".to_owned(), name.as_str().into()));
+                self.synthetic(accepted, called(&api::Json::Object(name.into_iter().collect())));
                 self.synthetic(accepted, text);
             }
         } else if file.url.starts_with("file:") {
@@ -207,7 +207,6 @@ impl Reader<'_> {
                 Ok(read) => {
                     if let Some(attachment) = read.attachments.into_iter().next() {
                         // A picture stays a picture, but must not depend on the disk any more.
-                        accepted.parts.truncate(accepted.parts.len() - 1);
                         file.mime = attachment.mime;
                         file.url = attachment.url;
                     } else {

@@ -12,7 +12,7 @@ use tools::{Registry, RegistryOptions};
 
 use crate::limits::{AgentLimits, Limits};
 use crate::remote::Remote;
-use crate::{Inner, agents, mcp, models, task, template};
+use crate::{Inner, agents, command, mcp, models, task, template};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
@@ -182,17 +182,18 @@ fn commands(loaded: &Loaded) -> Vec<Command> {
     let mut add = |command: Command| {
         all.insert(command.name.clone(), command);
     };
-    add(builtin("init", "write or improve AGENTS.md", include_str!("prompts/init.md"), None));
+    add(builtin(command::INIT, "write or improve AGENTS.md", include_str!("prompts/init.md"), None));
     let review = include_str!("prompts/review.md");
     add(builtin("review", "review changes: uncommitted, or a commit, branch or pull request", review, Some(true)));
     for skill in &loaded.skills {
+        let folder = Path::new(&skill.location).parent().unwrap_or(Path::new("/"));
         add(Command {
             name: skill.name.clone(),
             description: Some(skill.description.clone()),
             agent: None,
             model: None,
             source: Some(CommandSource::Skill),
-            template: skill.content.clone(),
+            template: tools::skill_text(&skill.content, folder),
             subtask: None,
             hints: Vec::new(),
         });

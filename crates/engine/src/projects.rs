@@ -59,19 +59,17 @@ impl Engine {
     pub async fn update_project(&self, scope: &Scope, id: &str, change: UpdateProject) -> Result<Project, HostError> {
         let mut project = self.project_by_id(scope, id)?;
         project.name = change.name.or(project.name);
-        project.icon = change.icon.or(project.icon);
+        project.icon = match (change.icon, project.icon) {
+            (Some(new), Some(old)) => Some(merged(new, old)),
+            (new, old) => new.or(old),
+        };
         project.commands = change.commands.or(project.commands);
         self.put_project(project).await
     }
 
     /// Stores a project as it is now, and tells everybody.
-    pub async fn put_project(&self, mut project: Project) -> Result<Project, HostError> {
-        project.time.updated = api::now();
-        let mut batch = Batch::new(&Place::new(EVERYWHERE, project.id.as_str())).durable();
-        batch.project(&project);
-        batch.event(EventBody::ProjectUpdated(Box::new(project.clone())));
-        self.inner.store.commit(batch).await.map_err(stored)?;
-        Ok(project)
+    pub async fn put_project(&self, project: Project) -> Result<Project, HostError> {
+        self.inner.put_project(project).await
     }
 
     /// Lets a session go on in another directory of its project, and in that workspace or none.
@@ -104,6 +102,15 @@ impl Engine {
 }
 
 impl Inner {
+    pub(crate) async fn put_project(&self, mut project: Project) -> Result<Project, HostError> {
+        project.time.updated = api::now();
+        let mut batch = Batch::new(&Place::new(EVERYWHERE, project.id.as_str())).durable();
+        batch.project(&project);
+        batch.event(EventBody::ProjectUpdated(Box::new(project.clone())));
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(project)
+    }
+
     /// The project of a directory: what is stored of it, and its working trees as they are now.
     pub(crate) fn project_of(&self, instance: &Instance) -> Result<Project, HostError> {
         let own = instance.project.clone();
@@ -114,10 +121,19 @@ impl Inner {
 }
 
 impl Instance {
-    /// The directory, seen from the root of its working tree.
+    /// The directory, seen from the root of its working tree; from that of all files if there is none.
     pub(crate) fn path(&self) -> String {
-        let path = self.directory.strip_prefix(self.worktree()).ok();
+        let root = if self.project.vcs.is_some() { self.worktree() } else { Path::new("/") };
+        let path = self.directory.strip_prefix(root).ok();
         path.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+fn merged(new: ProjectIcon, old: ProjectIcon) -> ProjectIcon {
+    ProjectIcon {
+        url: new.url.or(old.url),
+        replacement: new.replacement.or(old.replacement),
+        color: new.color.or(old.color),
     }
 }
 

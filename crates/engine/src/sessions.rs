@@ -112,6 +112,9 @@ impl Inner {
 
     pub(crate) async fn update(&self, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
         let session = self.session(id)?;
+        if change == UpdateSession::default() {
+            return Ok(session);
+        }
         let instance = self.instance(session.directory.as_ref());
         if let Some(agent) = &change.agent {
             instance.agent(agent)?;
@@ -133,8 +136,9 @@ impl Inner {
             if change.metadata.is_some() {
                 session.metadata.clone_from(&change.metadata);
             }
-            if change.permission.is_some() {
-                session.permission.clone_from(&change.permission);
+            if let Some(rules) = &change.permission {
+                // Later rules win, so a client that adds some need not know those that are there.
+                session.permission.get_or_insert_default().extend(rules.iter().cloned());
                 // The one change by hand that counts as work in the session: other rules hold from now on.
                 session.time.updated = api::now();
             }
@@ -220,6 +224,7 @@ impl Inner {
         let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
         let mut fork = self.blank(&instance, input);
         fork.permission = origin.permission;
+        fork.metadata = origin.metadata;
         fork.agent = origin.agent;
         fork.model = origin.model;
         let copies = copy(messages, &fork.id);
@@ -229,8 +234,8 @@ impl Inner {
 
     pub(crate) async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
         let session = self.session(id)?;
-        self.message_of(id, message)?;
         self.not_busy(id)?;
+        self.message_of(id, message)?;
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.delete_message(message);
         batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });

@@ -8,13 +8,18 @@ use api::{
 };
 use exec::{End, Spec};
 use store::Acquire;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::call::STARTED;
+use crate::call::{PROGRESS_INTERVAL, STARTED};
 use crate::error::stored;
 use crate::input::synthetic_text;
 use crate::step::{put_message, put_part};
 use crate::turn::Turn;
 use crate::{Error, Inner, recover, turn};
+
+/// The most output that is shown while the command runs: its end.
+const LIVE_BYTES: usize = 32 * 1024;
 
 impl Inner {
     /// Runs on a task of its own: a caller that goes away must not leave the command without its outcome.
@@ -30,12 +35,15 @@ impl Inner {
 
     async fn run_shell(self: &Arc<Self>, id: &SessionId, input: ShellInput) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
+        let instance = self.instance(session.directory.as_ref());
+        if let Some(agent) = &input.target.agent {
+            instance.agent(agent)?;
+        }
         self.not_busy(id)?;
         let held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
         let (Acquire::Taken { lease, took_over, .. }, _) = self.acquire(id).await.map_err(stored)? else {
             return Err(HostError::Busy(id.clone()));
         };
-        let instance = self.instance(session.directory.as_ref());
         let turn = Arc::new(Turn::new(self, instance, id, lease, &held.run));
         let work = async {
             if took_over {
@@ -79,7 +87,7 @@ impl Turn {
             head: PartHead::new(id, &answer.id),
             call_id: api::tool_call_id(),
             tool: "bash".to_owned(),
-            state: running(&input.command, started),
+            state: running(&input.command, started, None),
             metadata: None,
             extra: Extra::default(),
         };
@@ -95,7 +103,7 @@ impl Turn {
         batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
         self.store().commit(batch).await?;
 
-        let output = self.output_of(&input.command).await?;
+        let output = self.output_of(&input.command, &part, started).await?;
         part.state = ToolState::Completed(ToolCompleted {
             input: serde_json::json!({ "command": input.command }),
             title: String::new(),
@@ -114,13 +122,41 @@ impl Turn {
         Ok(MessageWithParts { info: Message::Assistant(answer), parts: vec![Part::Tool(part)] })
     }
 
-    /// What the command printed, and what cut it off, if something did.
-    async fn output_of(&self, command: &str) -> Result<String, Error> {
+    /// What the command printed, and what cut it off, if something did. The part shows what it prints meanwhile.
+    async fn output_of(&self, command: &str, part: &ToolPart, started: i64) -> Result<String, Error> {
         let options = &self.instance.options;
         let mut spec = Spec::shell(&options.shell, command, &self.instance.directory);
         spec.keep_bytes = options.max_bytes;
         spec.timeout = Some(options.bash_timeout);
-        let outcome = self.inner.exec.run(spec, self.cancel().clone(), &mut |_: &str| {}).await;
+        let (live, mut printed) = watch::channel(String::new());
+        let mut on_output = |text: &str| {
+            live.send_modify(|shown| {
+                shown.push_str(text);
+                let start = shown.ceil_char_boundary(shown.len().saturating_sub(LIVE_BYTES));
+                shown.drain(..start);
+            });
+        };
+        let mut work = std::pin::pin!(self.inner.exec.run(spec, self.cancel().clone(), &mut on_output));
+        let mut written = Instant::now() - PROGRESS_INTERVAL;
+        let outcome = loop {
+            let more = async {
+                match printed.changed().await {
+                    Ok(()) => tokio::time::sleep_until(written + PROGRESS_INTERVAL).await,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                outcome = &mut work => break outcome,
+                () = more => {}
+            }
+            let shown = metadata(&printed.borrow_and_update());
+            let state = running(command, started, Some(shown));
+            let mut batch = self.batch();
+            put_part(&mut batch, &Part::Tool(ToolPart { state, ..part.clone() }));
+            self.store().commit(batch).await?;
+            written = Instant::now();
+        };
         if self.run.is_parked() {
             return Err(Error::Parked);
         }
@@ -137,7 +173,7 @@ impl Turn {
             Err(error) => (String::new(), Some(error.to_string())),
         };
         if let Some(note) = note {
-            text.push_str(&format!("\n\n<shell_metadata>\n{note}\n</shell_metadata>"));
+            text.push_str(&format!("\n\n<metadata>\n{note}\n</metadata>"));
         }
         Ok(text)
     }
@@ -149,11 +185,11 @@ fn metadata(output: &str) -> api::JsonMap {
     metadata
 }
 
-fn running(command: &str, start: i64) -> ToolState {
+fn running(command: &str, start: i64, metadata: Option<api::JsonMap>) -> ToolState {
     ToolState::Running(ToolRunning {
         input: serde_json::json!({ "command": command }),
         title: None,
-        metadata: None,
+        metadata,
         time: ToolTime { start, end: None, compacted: None },
     })
 }

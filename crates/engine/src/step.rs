@@ -524,7 +524,9 @@ impl<'a> Step<'a> {
         let (cost, tokens) = (models::cost(&target.model, &usage), models::tokens(&usage));
         let mut batch = self.turn.batch();
         self.spend(&mut batch, used);
-        let ran = error.is_none() || matches!(error, Some(MessageError::ContentFilterError(_)));
+        let ran = error.as_ref().is_none_or(|error| {
+            matches!(error, MessageError::ContentFilterError(_) | MessageError::StructuredOutputError(_))
+        });
         if ran {
             let part = Part::StepFinish(StepFinishPart {
                 head: self.head(),

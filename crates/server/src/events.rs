@@ -282,9 +282,9 @@ fn sync(frame: &Frame) -> Option<String> {
     let seq = frame.cursor.as_ref()?.seq;
     let session = frame.session.as_ref()?;
     let event = synced(frame)?;
+    let id = event.id;
     Some(format!(
-        r#"{{"type":"sync","syncEvent":{{"id":"{}","type":"{}.1","seq":{seq},"aggregateID":"{session}","data":{}}}}}"#,
-        event.id,
+        r#"{{"type":"sync","syncEvent":{{"id":"{id}","type":"{}.1","seq":{seq},"aggregateID":"{session}","data":{}}},"id":"{id}"}}"#,
         event.kind,
         event.properties.get()
     ))

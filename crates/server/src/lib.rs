@@ -249,7 +249,9 @@ impl State {
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Body>, stranger: Option<u32>) -> Response<Body> {
         let began = Instant::now();
         let (parts, body) = request.into_parts();
-        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        // A slash at the end makes no other path.
+        let path = parts.uri.path();
+        let (method, path) = (parts.method.clone(), path.strip_suffix('/').unwrap_or(path).to_owned());
         let origin = parts.headers.get(header::ORIGIN).cloned();
         let id = request_id(parts.headers.get(&REQUEST_ID));
         let mut allowed = true;

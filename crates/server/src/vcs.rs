@@ -109,6 +109,13 @@ impl Vcs {
 
     /// The same with patches. Without `context` a patch shows the whole file.
     pub async fn diff(&self, since: Since, context: Option<u32>) -> Result<Vec<FileDiff>, GitError> {
+        if since == Since::Branch {
+            let Info { branch, default_branch } = self.info().await?;
+            // What the default branch has is no difference from it, committed or not.
+            if branch.is_some() && branch == default_branch {
+                return Ok(Vec::new());
+            }
+        }
         let base = self.base(since).await?;
         let changes = self.changes(&base).await?;
         let list = changes.list().await?;

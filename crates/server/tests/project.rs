@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::Rig;
@@ -83,7 +84,9 @@ async fn nothing_outside_is_shown() {
     std::os::unix::fs::symlink("../secret", rig.project.path().join("link")).unwrap();
     std::os::unix::fs::symlink("..", rig.project.path().join("up")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, rig.project.path().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
-    for path in ["../secret", "/etc/passwd", "link", "up/secret", "src/../../secret", "pipe", "src", "%00", ""] {
+    for path in
+        ["../secret", "/etc/passwd", "link", "up/secret", "src/../../secret", "../nope", "pipe", "src", "%00", ""]
+    {
         let (status, body) = rig.send(Method::GET, &format!("/file/content?path={path}"), None).await;
         assert_eq!((status, &body["data"]["kind"]), (400, &json!("Query")), "{path}: {body}");
     }
@@ -144,7 +147,10 @@ async fn changes_are_told_and_applied() {
     let below = rig.get(&at(rig.project.path().join("src"), "/vcs/diff?mode=git&context=1")).await;
     assert_eq!(below.as_array().unwrap().len(), 1, "{below}");
     assert!(below[0]["patch"].as_str().unwrap().ends_with("+++ b/src/new.rs\n@@ -0,0 +1 @@\n+new\n"), "{below}");
-    let huge = rig.get("/vcs/diff?mode=branch&context=9007199254740991").await;
+    let branch = "/vcs/diff?mode=branch&context=9007199254740991";
+    assert_eq!(rig.get(branch).await, json!([]), "the default branch does not differ from itself");
+    rig.project.git(&["checkout", "--quiet", "-b", "topic"]);
+    let huge = rig.get(branch).await;
     assert_eq!(huge.as_array().unwrap().len(), 2, "{huge}");
 
     let raw = rig.http.get(format!("{}/vcs/diff/raw", rig.url)).send().await.unwrap();
@@ -175,6 +181,8 @@ async fn outside_of_a_repository() {
     ] {
         assert_eq!(rig.get(path).await, answer, "{path}");
     }
+    let (_, session) = rig.send(Method::POST, "/session", None).await;
+    assert_eq!(format!("/{}", session["path"].as_str().unwrap()), rig.project.directory());
     let project = rig.get("/project/current").await;
     assert_eq!((&project["id"], &project["worktree"], project.get("vcs")), (&json!("global"), &json!("/"), None));
     assert_eq!(rig.get("/path").await["worktree"], "/");
@@ -192,8 +200,13 @@ async fn outside_of_a_repository() {
     let mut events = rig.events("/global/event").await;
     let (status, made) = rig.send(Method::POST, "/project/git/init", None).await;
     assert_eq!((status, &made["vcs"], &made["worktree"]), (200, &json!("git"), &json!(rig.project.directory())));
-    events.wait_for("server.instance.disposed").await;
-    assert_eq!(events.wait_for("project.updated").await["payload"]["properties"], made);
+    // One is of this server alone, the other of the journal: either may be heard first.
+    let mut told: BTreeMap<String, Value> = BTreeMap::new();
+    while !["server.instance.disposed", "project.updated"].iter().all(|kind| told.contains_key(*kind)) {
+        let payload = events.next().await.unwrap()["payload"].clone();
+        told.insert(payload["type"].as_str().unwrap().to_owned(), payload["properties"].clone());
+    }
+    assert_eq!(told["project.updated"], made);
     assert_eq!(rig.get("/path").await["worktree"], rig.project.directory());
 }
 
@@ -209,6 +222,8 @@ async fn projects_are_listed_and_changed() {
     // What is not named stays.
     let (_, changed) = rig.send(Method::PATCH, &path, Some(json!({ "name": "M" }))).await;
     assert_eq!((&changed["name"], &changed["commands"]), (&json!("M"), &change["commands"]));
+    let (_, changed) = rig.send(Method::PATCH, &path, Some(json!({ "icon": { "url": "data:," } }))).await;
+    assert_eq!(changed["icon"], json!({ "url": "data:,", "color": "red" }));
     assert_eq!(rig.get("/project/current").await, changed);
     let (status, body) = rig.send(Method::PATCH, "/project/nope", Some(change)).await;
     assert_eq!((status, &body["_tag"]), (404, &json!("ProjectNotFoundError")));

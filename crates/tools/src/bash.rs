@@ -88,6 +88,7 @@ impl TypedTool for Bash {
             End::Exited(code) => Some(code),
             _ => None,
         };
+        let text = if text.is_empty() { "(no output)".to_owned() } else { text };
         let metadata = object(json!({"output": text, "exit": exit, "truncated": truncated}));
         Ok(result(input.command, &text, note(outcome.end, timeout), metadata))
     }
@@ -95,7 +96,7 @@ impl TypedTool for Bash {
 
 /// The outcome of a command: what it printed, and a note if the end was not its own.
 fn result(command: String, text: &str, note: Option<String>, metadata: JsonMap) -> Output {
-    let mut output = if text.is_empty() { "(no output)".to_owned() } else { text.to_owned() };
+    let mut output = text.to_owned();
     if let Some(note) = note {
         output.push_str(&format!("\n\n<shell_metadata>\n{note}\n</shell_metadata>"));
     }

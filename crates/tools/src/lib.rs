@@ -40,5 +40,6 @@ pub use input::invalid_arguments;
 pub use patch::fuzz_patch;
 pub use read::read_for_prompt;
 pub use registry::{Registry, RegistryOptions};
+pub use skill::text as skill_text;
 pub use tool::{Attachment, Change, Effect, FileChange, Need, Output, Tool, ToolError, TypedTool, erase};
 pub use truncate::{Truncated, truncate};

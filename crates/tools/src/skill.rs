@@ -46,11 +46,9 @@ impl TypedTool for LoadSkill {
         let files: Vec<String> = files.iter().map(|file| format!("<file>{}</file>", file.display())).collect();
         let name = &skill.name;
         let output = format!(
-            "<skill_content name=\"{name}\">\n# Skill: {name}\n\n{}\n\nBase directory for this skill: {}\n\
-             Relative paths in this skill (such as scripts/ or reference/) start at this directory.\n\
+            "<skill_content name=\"{name}\">\n# Skill: {name}\n\n{}\n\
              At most {MAX_FILES} of its files are named here.\n\n<skill_files>\n{}\n</skill_files>\n</skill_content>",
-            skill.content.trim(),
-            dir.display(),
+            text(&skill.content, &dir),
             files.join("\n")
         );
         Ok(Output {
@@ -60,6 +58,16 @@ impl TypedTool for LoadSkill {
             ..Output::default()
         })
     }
+}
+
+/// What a skill says, and where what it speaks of lies.
+pub fn text(content: &str, folder: &Path) -> String {
+    format!(
+        "{}\n\nBase directory for this skill: {}\n\
+         Relative paths in this skill (such as scripts/ or reference/) start at this directory.",
+        content.trim(),
+        folder.display()
+    )
 }
 
 fn find<'a>(input: &Input, ctx: &'a Context) -> Result<&'a Skill, ToolError> {

@@ -62,7 +62,7 @@ impl Agent {
             let roots = roots(params)?;
             let input = CreateSession {
                 metadata: remember(&roots),
-                permission: (!roots.is_empty()).then(|| rules(&roots)),
+                permission: (!roots.is_empty()).then(|| rules(&roots, Action::Allow)),
                 ..CreateSession::default()
             };
             let events = self.watch(&scope.directory, None).await?;
@@ -201,10 +201,9 @@ impl Agent {
         let scope = Scope::new(session.directory.clone());
         let mut metadata = session.metadata.clone().unwrap_or_default();
         metadata.extend(remember(roots).unwrap_or_default());
-        let old = rules(&remembered(&session));
-        let mut permission = session.permission.clone().unwrap_or_default();
-        permission.retain(|rule| !old.contains(rule));
-        permission.extend(rules(roots));
+        // Rules can only be added, and the last one decides.
+        let mut permission = rules(&remembered(&session), Action::Ask);
+        permission.extend(rules(roots, Action::Allow));
         let change =
             UpdateSession { metadata: Some(metadata), permission: Some(permission), ..UpdateSession::default() };
         Ok(self.host().update_session(&scope, &session.id, change).await?)
@@ -469,10 +468,10 @@ fn roots(params: &Value) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// What lets a session work in its further directories.
-fn rules(roots: &[PathBuf]) -> Vec<Rule> {
+fn rules(roots: &[PathBuf], action: Action) -> Vec<Rule> {
     let rule = |root: &PathBuf| {
         let root = root.to_string_lossy();
-        Rule::new("external_directory", format!("{}/*", root.trim_end_matches('/')), Action::Allow)
+        Rule::new("external_directory", format!("{}/*", root.trim_end_matches('/')), action)
     };
     roots.iter().map(rule).collect()
 }

@@ -75,7 +75,7 @@ async fn sessions(call: Call<Nothing, SessionsQuery>) -> Result<Raw<Vec<GlobalSe
     let query = call.query;
     let time = |name, value| whole(name, value).map(|at| at.and_then(|at| Timestamp::try_from(at).ok()));
     let limit = whole("limit", query.limit)?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(PAGE);
-    let limit = limit.clamp(1, MAX_PAGE);
+    let limit = limit.min(MAX_PAGE);
     let list = ListSessions {
         directory_only: call.directory_in_query,
         everywhere: !call.directory_in_query,

@@ -22,7 +22,9 @@ pub fn operations() -> Vec<Operation> {
         operation(Method::POST, SHARE, "session.share", "Publish a session.", share)
             .not_found()
             .not_offered(NO_SHARING),
-        operation(Method::DELETE, SHARE, "session.unshare", "Take it back.", share).not_found().not_offered(NO_SHARING),
+        operation(Method::DELETE, SHARE, "session.unshare", "Take it back.", unshare)
+            .not_found()
+            .partial("nothing is shared here, so what another server published stays there"),
         operation(Method::POST, "/global/upgrade", "global.upgrade", "Install a newer version.", upgrade)
             .global()
             .error(400, &["UpgradeError", "BadRequestError"])
@@ -43,6 +45,14 @@ pub fn operations() -> Vec<Operation> {
 async fn share(call: Call<SessionPath>) -> Result<Never<Session>, Error> {
     call.state.engine.session(&call.scope, &call.path.session.0).await?;
     Err(Error::unsupported(NO_SHARING))
+}
+
+async fn unshare(call: Call<SessionPath>) -> Result<Data<Session>, Error> {
+    let session = call.state.engine.session(&call.scope, &call.path.session.0).await?;
+    if session.share.is_some() {
+        return Err(Error::unsupported(NO_SHARING));
+    }
+    Ok(Data(session))
 }
 
 /// Which version.

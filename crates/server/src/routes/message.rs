@@ -57,8 +57,8 @@ async fn list(call: Call<SessionPath, ListQuery>) -> Result<Raw<Vec<MessageWithP
     let limit = whole("limit", call.query.limit)?.filter(|limit| *limit > 0);
     let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let bad = |why: &str| Error::bad_request(Where::Query, format!("{why}\n  at [\"before\"]"));
-    let before = match &call.query.before {
-        None => None,
+    let before = match call.query.before.as_deref() {
+        None | Some("") => None,
         Some(_) if limit.is_none() => return Err(bad("A cursor needs a limit")),
         Some(text) => Some(PageCursor::decode(text).ok_or_else(|| bad("Not a cursor of this server"))?.id.0),
     };
@@ -146,8 +146,11 @@ async fn update_part(call: Call<PartPath, Nothing, JsonBody<Part>>) -> Result<Da
 
 async fn delete_part(call: Call<PartPath>) -> Result<Data<bool>, Error> {
     let PartPath { session, message, part } = call.path;
-    call.state.engine.delete_part(&call.scope, &session.0, &message.0, &part.0).await?;
-    Ok(Data(true))
+    match call.state.engine.delete_part(&call.scope, &session.0, &message.0, &part.0).await {
+        // As with a message.
+        Ok(()) | Err(HostError::NotFound { what: "message" | "part", .. }) => Ok(Data(true)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

@@ -66,8 +66,7 @@ async fn init(call: Call) -> Result<Data<Project>, Error> {
     }
     Git::new(&call.scope.directory).run(&["init", "--quiet"]).await?;
     call.state.dispose(&call.scope);
-    let mut project = call.state.engine.project(&call.scope).await?;
-    project.time.initialized = Some(api::now());
+    let project = call.state.engine.project(&call.scope).await?;
     Ok(Data(call.state.engine.put_project(project).await?))
 }
 

@@ -65,10 +65,10 @@ enum ProjectScope {
 /// A whole number of a query, which JavaScript's clients may write as they like (`1e3`).
 pub fn whole(name: &str, value: Option<f64>) -> Result<Option<u64>, Error> {
     let Some(value) = value else { return Ok(None) };
-    if !(0.0..=9_007_199_254_740_991.0).contains(&value) {
+    if !(0.0..=9_007_199_254_740_991.0).contains(&value) || value.fract() != 0.0 {
         return Err(Error::bad_request(
             Where::Query,
-            format!("Expected a number from 0, got {value}\n  at [{name:?}]"),
+            format!("Expected a whole number from 0, got {value}\n  at [{name:?}]"),
         ));
     }
     Ok(Some(value as u64))
