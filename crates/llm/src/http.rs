@@ -20,8 +20,6 @@ use crate::{LlmError, LlmEvent, Timeouts};
 
 /// How many kinds of client are kept (with or without TLS and proxy, by time to connect).
 const MAX_CLIENTS: usize = 8;
-/// How much is decoded at once: of a server that writes fast, hundreds of kilobytes come together.
-const PIECE: usize = 16 << 10;
 /// Keep-alives without a single event are endured for this many watchdog periods.
 const KEEPALIVE_PERIODS: u32 = 10;
 /// How long the end of a connection is waited for after the end of the answer.
@@ -184,8 +182,6 @@ struct Body {
     idle: Duration,
     seen_event: bool,
     last_event: Instant,
-    /// What came and is not decoded yet.
-    rest: Bytes,
 }
 
 impl Phase {
@@ -243,28 +239,22 @@ async fn begin(clients: &Clients, call: Call, events: &mut VecDeque<LlmEvent>) -
         idle: timeouts.idle,
         seen_event: false,
         last_event: Instant::now(),
-        rest: Bytes::new(),
     })))
 }
 
 impl Body {
     async fn advance(mut self: Box<Self>, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
-        if self.rest.is_empty() {
-            let Some(bytes) = next_bytes(&mut self.response, self.idle).await? else {
+        match next_bytes(&mut self.response, self.idle).await? {
+            Some(bytes) => self.read(Some(&bytes), events)?,
+            None => {
                 self.read(None, events)?;
                 if !self.seen_event {
                     return Err(not_a_stream(&self.reader.stray()));
                 }
                 events.extend(self.decoder.finish()?);
                 return Ok(Phase::End);
-            };
-            self.rest = bytes;
-        } else {
-            // Whoever hears of what was decoded has a turn before there is more.
-            tokio::task::yield_now().await;
+            }
         }
-        let piece = self.rest.split_to(self.rest.len().min(PIECE));
-        self.read(Some(&piece), events)?;
         if self.decoder.is_done() {
             events.extend(self.decoder.finish()?);
             return Ok(Phase::Drain(Box::new(self.response)));
