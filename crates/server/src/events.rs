@@ -19,6 +19,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::State;
 use crate::error::Error;
+use crate::listeners::Listener;
 use crate::metrics::Subscribed;
 
 /// How often a stream shows that it lives.
@@ -112,6 +113,7 @@ fn body(
         out: BytesMut::new(),
         end: None,
         subscribed: state.metrics.subscribed(),
+        listener: state.listeners.join(),
     };
     feed.own(EventBody::ServerConnected {});
     if let Some(reason) = unknown {
@@ -139,6 +141,7 @@ struct Feed {
     out: BytesMut,
     end: Option<End>,
     subscribed: Subscribed,
+    listener: Listener,
 }
 
 impl Feed {
@@ -219,7 +222,10 @@ impl Stream for Feed {
     type Item = Result<Bytes, std::io::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.listener.asked(context);
         self.fill(context);
+        let quiet = self.out.is_empty() && self.end.is_none();
+        self.listener.looked(quiet, context);
         if !self.out.is_empty() {
             return Poll::Ready(Some(Ok(self.out.split().freeze())));
         }

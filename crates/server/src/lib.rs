@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod guard;
 mod listen;
+mod listeners;
 mod metrics;
 mod operation;
 mod peer;
@@ -112,6 +113,7 @@ pub struct State {
     pub(crate) metrics: metrics::Metrics,
     /// Events of this server that are no durable change: terminals, toasts.
     pub(crate) live: broadcast::Sender<Frame>,
+    pub(crate) listeners: listeners::Listeners,
     pub(crate) closing: CancellationToken,
     pub(crate) ptys: pty::Ptys,
     pub(crate) control: tui::Control,
@@ -168,6 +170,7 @@ impl Server {
             router,
             metrics,
             live: broadcast::channel(events::LIVE_QUEUE).0,
+            listeners: listeners::Listeners::default(),
             closing: CancellationToken::new(),
             ptys: pty::Ptys::default(),
             control: tui::Control::default(),

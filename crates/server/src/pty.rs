@@ -116,9 +116,17 @@ impl Ptys {
         if locked(&self.open).shift_remove(id).is_none() {
             return false;
         }
-        terminal.stop.cancel();
-        state.tell(&terminal.directory, &terminal.project, EventBody::PtyDeleted { id: id.clone() });
+        terminal.end(state, id.clone());
         true
+    }
+
+    /// Ends those of a directory that is dropped, or all if every one is.
+    pub fn dispose(&self, state: &State, directory: Option<&str>) {
+        let dropped = |terminal: &Terminal| directory.is_none_or(|directory| terminal.directory == directory);
+        let ended = locked(&self.open).extract_if(.., |_, terminal| dropped(terminal)).collect::<Vec<_>>();
+        for (id, terminal) in ended {
+            terminal.end(state, id);
+        }
     }
 
     /// Ends all of them.
@@ -272,6 +280,12 @@ impl Terminal {
     /// What a client sees of it.
     pub fn info(&self) -> Pty {
         locked(&self.info).clone()
+    }
+
+    /// Ends its program. To be called by whoever took it out of the list.
+    fn end(&self, state: &State, id: PtyId) {
+        self.stop.cancel();
+        state.tell(&self.directory, &self.project, EventBody::PtyDeleted { id });
     }
 
     /// Gives it another title or size, and tells everybody.

@@ -6,8 +6,9 @@ use store::Place;
 use crate::State;
 
 impl State {
-    /// Forgets what was loaded for a directory. Running turns go on with it.
+    /// Forgets what was loaded for a directory, and ends its terminals. Running turns go on with it.
     pub(crate) fn dispose(&self, scope: &Scope) {
+        self.ptys.dispose(self, Some(&scope.directory));
         let project = self.engine.loaded(scope).project.id.clone();
         self.engine.reload(scope);
         self.reloaded(&[Place::new(scope.directory.as_str(), project)]);

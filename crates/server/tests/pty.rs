@@ -215,6 +215,30 @@ async fn the_server_takes_its_terminals_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_is_dropped_takes_its_terminals_with_it() {
+    let rig = Rig::new(json!({})).await;
+    let other = rig.project.root().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let list = format!("/pty?directory={}", other.display());
+    let sleep = json!({ "command": "sleep", "args": ["1000"] });
+    let here = create(&rig, sleep.clone()).await;
+    let (status, there) = rig.send(Method::POST, &list, Some(sleep)).await;
+    assert_eq!(status, 200, "{there}");
+
+    let mut events = rig.events("/event").await;
+    assert_eq!(rig.send(Method::POST, "/instance/dispose", None).await, (200, json!(true)));
+    gone(&here).await;
+    assert_eq!(events.wait_for("pty.deleted").await["properties"]["id"], here["id"]);
+    events.wait_for("server.instance.disposed").await;
+    assert_eq!(rig.get("/pty").await, json!([]));
+    assert_eq!(rig.get(&list).await, json!([there]), "it belongs to another directory");
+
+    assert_eq!(rig.send(Method::POST, "/global/dispose", None).await, (200, json!(true)));
+    gone(&there).await;
+    assert_eq!(rig.get(&list).await, json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused() {
     let rig = Rig::new(json!({})).await;
     for (body, place) in [

@@ -25,6 +25,8 @@ use crate::term::{Screen, Style, plural};
 const TICK: Duration = Duration::from_millis(100);
 /// How long a cancelled turn may take to stop.
 const STOP_WAIT: Duration = Duration::from_secs(10);
+/// How long the events of an answer may take to come after it.
+const HEAR_OUT: Duration = Duration::from_secs(2);
 /// A turn that has not begun yet cannot be aborted; how soon that is tried again.
 const ABORT_AGAIN: Duration = Duration::from_millis(20);
 /// How many messages are read again when events were lost.
@@ -76,6 +78,8 @@ pub struct Turn {
     recovered: bool,
     /// Whether a turn of the session runs, as far as events tell.
     busy: bool,
+    /// The newest answer of the session of which events told the end.
+    told: Option<MessageId>,
     /// The budget that nobody is there to raise.
     blocked: Option<Blocked>,
     /// When a turn that is being stopped is no longer waited for.
@@ -108,6 +112,7 @@ impl Turn {
             seen: Seen::default(),
             recovered: false,
             busy: false,
+            told: None,
             blocked: None,
             deadline: None,
             cursor: None,
@@ -197,6 +202,9 @@ impl Turn {
                 () = std::future::ready(()), if waiting && !self.prompted => self.prompt(),
                 line = self.typed.line(), if waiting => self.line(line).await,
                 result = &mut answer, if last.is_none() => {
+                    if let Ok(answer) = &result {
+                        self.hear_out(answer, &mut events).await?;
+                    }
                     while let Some(Some(WatchItem::Frame(frame))) = events.next().now_or_never() {
                         if let Some(event) = frame.event() {
                             self.event(&event.body).await?;
@@ -215,6 +223,20 @@ impl Turn {
                 }
             }
         }
+    }
+
+    /// Takes in the events that led to an answer. From a server they come over a connection of their own, and may be later.
+    async fn hear_out(&mut self, answer: &MessageWithParts, events: &mut Events) -> anyhow::Result<()> {
+        let answer = answer.info.as_assistant().filter(|answer| answer.time.completed.is_some());
+        let Some(answer) = answer.filter(|_| self.options.sends) else { return Ok(()) };
+        let late = tokio::time::Instant::now() + HEAR_OUT;
+        while self.told.as_ref() < Some(&answer.id) {
+            match tokio::time::timeout_at(late, events.next()).await {
+                Ok(item) => self.item(item, events).await?,
+                Err(_) => return self.reread().await,
+            }
+        }
+        Ok(())
     }
 
     /// Whether subagents still work in the background, and the session now waits for them: their reports are worth a turn.
@@ -370,6 +392,11 @@ impl Turn {
                 self.busy = *status != SessionStatus::Idle;
             }
             EventBody::SessionIdle { session_id } if *session_id == self.session => self.busy = false,
+            EventBody::MessageUpdated { session_id, info } if *session_id == self.session => {
+                if let Some(answer) = info.as_assistant().filter(|answer| answer.time.completed.is_some()) {
+                    self.told = self.told.take().max(Some(answer.id.clone()));
+                }
+            }
             EventBody::SessionTree { blocked: Some(blocked), .. } => self.wait_for_budget(blocked).await?,
             EventBody::PermissionAsked(request) => self.ask(Ask::Permission(request.clone())).await,
             EventBody::QuestionAsked(request) => self.ask(Ask::Question(request.clone())).await,

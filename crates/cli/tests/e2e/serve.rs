@@ -1,6 +1,10 @@
 //! `trefoil serve` from outside, and `--attach` on it.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -46,6 +50,56 @@ fn texts(export: &Value) -> Vec<&str> {
     let messages = export["messages"].as_array().unwrap().iter();
     let parts = messages.flat_map(|message| message["parts"].as_array().unwrap());
     parts.filter(|part| part["type"] == "text").map(|part| part["text"].as_str().unwrap()).collect()
+}
+
+/// A way to a server on which no event comes any more once a prompt was sent; its address.
+fn deaf_way(url: &str) -> String {
+    let server: SocketAddr = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let prompted = Arc::new(AtomicBool::new(false));
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(server).unwrap();
+            let (requests, answers) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let events = Arc::new(AtomicBool::new(false));
+            let (seen, is_events) = (prompted.clone(), events.clone());
+            std::thread::spawn(move || {
+                carry(requests, server, |bytes| {
+                    let head = String::from_utf8_lossy(bytes);
+                    is_events.fetch_or(head.starts_with("GET /event"), Ordering::SeqCst);
+                    seen.fetch_or(head.contains("/message HTTP") && head.starts_with("POST"), Ordering::SeqCst);
+                    true
+                });
+            });
+            let prompted = prompted.clone();
+            std::thread::spawn(move || {
+                carry(answers, client, |_| !(prompted.load(Ordering::SeqCst) && events.load(Ordering::SeqCst)));
+            });
+        }
+    });
+    url
+}
+
+/// Passes on what `goes`.
+fn carry(mut from: TcpStream, mut to: TcpStream, goes: impl Fn(&[u8]) -> bool) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if goes(&bytes[..count]) && to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn an_answer_without_its_events_is_shown_all_the_same() {
+    let rig = Rig::new();
+    let script = rig.script(json!([{"tools": [["bash", {"command": "echo 1"}]]}, {"text": "Done."}]));
+    let serving = Serving::start(&rig, &["--script", &script]);
+    let ran = rig.trefoil(&["run", "--attach", &deaf_way(&serving.url), "--model", "script/file", "go"]).expect(0);
+    assert_eq!(ran.stdout.trim(), "Done.");
+    ran.says("echo 1");
 }
 
 #[test]

@@ -238,8 +238,9 @@ fn a_server_is_asked_as_well() {
     let script = rig.script(json!([{"tools": [task("Look", json!([{"text": "Seen."}]))]}, {"text": "Well."}]));
     let serving = Serving::start(&rig, &["--script", &script]);
     let attach = ["--attach", serving.url.as_str()];
-    let ran = rig.trefoil(&["run", "--model", "script/file", attach[0], attach[1], "go"]).expect(0);
-    ran.says("✓ general  Look  0 calls");
+    // A title of its own, so that none is written while the tree is looked at.
+    let ran = ["run", "--title", "Tree", "--model", "script/file", attach[0], attach[1], "go"];
+    rig.trefoil(&ran).expect(0).says("✓ general  Look  0 calls");
     let id = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
     let with = |args: &[&str]| rig.trefoil(&[args, &attach[..]].concat());
     let here = rig.trefoil(&["tree", &id, "--json"]).expect(0).json();

@@ -8,8 +8,14 @@ use crate::operation::{Data, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     vec![
-        operation(Method::POST, "/instance/dispose", "instance.dispose", "Read a directory's configuration anew.", one),
-        operation(Method::POST, "/global/dispose", "global.dispose", "Read all configuration anew.", all).global(),
+        operation(
+            Method::POST,
+            "/instance/dispose",
+            "instance.dispose",
+            "Drop a directory's state: terminals end, configuration is read anew.",
+            one,
+        ),
+        operation(Method::POST, "/global/dispose", "global.dispose", "The same for all directories.", all).global(),
     ]
 }
 
@@ -19,6 +25,7 @@ async fn one(call: Call) -> Result<Data<bool>, Error> {
 }
 
 async fn all(call: Call) -> Result<Data<bool>, Error> {
+    call.state.ptys.dispose(&call.state, None);
     let places = call.state.engine.reload_below("/");
     call.state.reloaded_all(&places);
     Ok(Data(true))

@@ -1,6 +1,7 @@
 //! Turns: prompts, commands, shell lines, and what stops or takes them back.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
@@ -18,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::session::SessionPath;
+use crate::State;
 use crate::call::{Call, Given, JsonBody, Nothing};
 use crate::error::{Error, Where};
 use crate::operation::{Data, NoContent, Operation, Raw, operation};
@@ -112,7 +114,7 @@ impl From<Prompt> for PromptInput {
 async fn prompt(call: Call<SessionPath, Nothing, JsonBody<Prompt>>) -> Result<Raw<MessageWithParts>, Error> {
     let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
     let input = PromptInput { traceparent: traceparent(&call.parts), ..call.body.0.into() };
-    patient(async move { engine.prompt(&scope, &session, input).await }).await
+    turn(&call.state, async move { engine.prompt(&scope, &session, input).await }).await
 }
 
 async fn prompt_async(call: Call<SessionPath, Nothing, JsonBody<Prompt>>) -> Result<NoContent, Error> {
@@ -152,7 +154,7 @@ async fn command(call: Call<SessionPath, Nothing, JsonBody<CommandBody>>) -> Res
     let target =
         PromptTarget { agent: body.agent, model, variant: body.variant, message_id: body.message.map(|id| id.0) };
     let input = CommandInput { command: body.command, arguments: body.arguments, target, parts: body.parts };
-    patient(async move { engine.command(&scope, &session, input).await }).await
+    turn(&call.state, async move { engine.command(&scope, &session, input).await }).await
 }
 
 fn model_name(text: &str) -> Result<ModelRef, Error> {
@@ -183,7 +185,7 @@ async fn shell(call: Call<SessionPath, Nothing, JsonBody<Shell>>) -> Result<Raw<
         message_id: body.message.map(|id| id.0),
     };
     let input = ShellInput { command: body.command, target };
-    patient(async move { engine.shell(&scope, &session, input).await }).await
+    turn(&call.state, async move { engine.shell(&scope, &session, input).await }).await
 }
 
 /// Who writes AGENTS.md.
@@ -204,7 +206,7 @@ async fn init(call: Call<SessionPath, Nothing, JsonBody<Init>>) -> Result<Raw<bo
     let model = ModelRef { provider_id: body.provider, model_id: body.model, variant: None };
     let target = PromptTarget { model: Some(model), message_id: Some(body.message.0), ..PromptTarget::default() };
     let input = CommandInput { command: "init".into(), target, ..CommandInput::default() };
-    patient(async move { engine.command(&scope, &session, input).await.map(|_| true) }).await
+    turn(&call.state, async move { engine.command(&scope, &session, input).await.map(|_| true) }).await
 }
 
 async fn abort(call: Call<SessionPath>) -> Result<Data<bool>, Error> {
@@ -269,6 +271,20 @@ async fn revert(call: Call<SessionPath, Nothing, JsonBody<Revert>>) -> Result<Da
 async fn unrevert(call: Call<SessionPath>) -> Result<Data<Session>, Error> {
     call.state.engine.session(&call.scope, &call.path.session.0).await?;
     Ok(Data(call.state.engine.unrevert(&call.scope, &call.path.session.0).await?))
+}
+
+/// Waits for a turn. It is answered after what it told: see [`crate::listeners`].
+async fn turn<T: Serialize + Send + 'static>(
+    state: &Arc<State>,
+    work: impl Future<Output = Result<T, HostError>> + Send + 'static,
+) -> Result<Raw<T>, Error> {
+    let state = state.clone();
+    patient(async move {
+        let done = work.await;
+        state.listeners.told().await;
+        done
+    })
+    .await
 }
 
 /// Waits for work that can take long. It runs on a task of its own, so it does not end with its client's connection. What
