@@ -82,9 +82,11 @@ enum Failure {
     Lost(StoreError),
 }
 
+type See = dyn Fn(&EventBody) + Send + Sync;
+
 /// Whoever looks at this process's events.
 #[derive(Default)]
-pub(crate) struct Observer(Mutex<Option<Box<dyn Fn(&EventBody) + Send + Sync>>>);
+pub(crate) struct Observer(Mutex<Option<Box<See>>>);
 
 impl std::fmt::Debug for Observer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
