@@ -1,10 +1,11 @@
 //! The events around an open session. Each has a stream and a task of its own, so that none holds up another, and so that a
 //! stream begins where its session was opened: with the text so far of whatever is being written.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
-use api::{Cursor, EventBody, HostError, Scope, Session, SessionId, WatchItem, WatchScope};
-use futures::stream::BoxStream;
+use api::{Cursor, Event, EventBody, HostError, Scope, Session, SessionId, WatchItem, WatchScope};
+use futures::stream::{BoxStream, Fuse};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,6 +18,9 @@ const MAX_FAMILY: usize = 1_000;
 
 /// The most events that are there already when a session is opened; those behind them come a moment later.
 const MAX_READY: usize = 4_096;
+
+/// The longest text that is shown in one piece because it was there at once, in bytes.
+const MAX_JOINED: usize = 64 << 10;
 
 /// Events of a directory, from the moment they were asked for.
 pub type Events = BoxStream<'static, WatchItem>;
@@ -31,9 +35,10 @@ impl Agent {
     /// them is the text so far of what is being written, or was when a process died.
     pub async fn follow(self: &Arc<Self>, open: &Arc<Open>, events: Events) {
         // The task must not keep alive what keeps it.
-        let mut follower = Follower { agent: Arc::downgrade(self), open: Arc::downgrade(open), cursor: None, events };
+        let (agent, open_session) = (Arc::downgrade(self), Arc::downgrade(open));
+        let mut follower = Follower { agent, open: open_session, cursor: None, events: events.fuse(), behind: None };
         for _ in 0..MAX_READY {
-            let Some(ready) = follower.events.next().now_or_never() else { break };
+            let Some(ready) = follower.next().now_or_never() else { break };
             let Some(item) = ready else { return };
             if !follower.take(item).await {
                 return;
@@ -78,16 +83,48 @@ struct Follower {
     agent: Weak<Agent>,
     open: Weak<Open>,
     cursor: Option<Cursor>,
-    events: Events,
+    events: Fuse<Events>,
+    /// What came behind text that was joined.
+    behind: Option<WatchItem>,
 }
 
 impl Follower {
     async fn run(mut self) {
-        while let Some(item) = self.events.next().await {
+        while let Some(item) = self.next().await {
             if !self.take(item).await {
                 return;
             }
         }
+    }
+
+    async fn next(&mut self) -> Option<WatchItem> {
+        match self.behind.take() {
+            Some(item) => Some(item),
+            None => self.events.next().await,
+        }
+    }
+
+    /// Joins a piece of text with those of the same part that are there already. A model may write faster than pieces are
+    /// shown one by one, and what is not taken waits in memory.
+    fn joined<'a>(&mut self, event: &'a EventBody) -> Cow<'a, EventBody> {
+        let EventBody::PartDelta { part_id, .. } = event else { return Cow::Borrowed(event) };
+        let mut event = event.clone();
+        while self.behind.is_none()
+            && let EventBody::PartDelta { delta, .. } = &mut event
+            && delta.len() < MAX_JOINED
+            && let Some(Some(item)) = self.events.next().now_or_never()
+        {
+            let next = if let WatchItem::Frame(frame) = &item { frame.event() } else { None };
+            match next.as_deref() {
+                Some(Event { body: EventBody::PartDelta { part_id: part, delta: more, .. }, .. })
+                    if part == part_id =>
+                {
+                    delta.push_str(more);
+                }
+                _ => self.behind = Some(item),
+            }
+        }
+        Cow::Owned(event)
     }
 
     /// Shows what came; false if nothing more can come.
@@ -99,7 +136,7 @@ impl Follower {
                     self.cursor = Some(cursor.clone());
                 }
                 if let Some(event) = frame.event() {
-                    show(&agent, &open, &event.body).await;
+                    show(&agent, &open, &self.joined(&event.body)).await;
                 }
             }
             WatchItem::Resync(reason) => {
@@ -109,7 +146,7 @@ impl Follower {
             // The client reads more slowly than events come: go on where we were.
             WatchItem::Lagged => {
                 match agent.watch(&open.scope.directory, self.cursor.clone()).await {
-                    Ok(events) => self.events = events,
+                    Ok(events) => self.events = events.fuse(),
                     Err(error) => {
                         tracing::error!(%error, session = %open.id, "events cannot be followed any more");
                         return false;
