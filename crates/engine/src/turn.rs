@@ -391,6 +391,7 @@ impl Conversation {
             Some(last) => store.message_ids_from(&self.session, last.info.id())?,
             None => Vec::new(),
         };
+        let known = self.messages.len();
         for id in newer.iter().chain(inbox.iter().map(|row| &row.message_id)) {
             if self.messages.iter().rev().any(|m| m.info.id() == id) {
                 continue;
@@ -399,12 +400,14 @@ impl Conversation {
                 self.add(message);
             }
         }
+        if self.messages.len() > known {
+            self.messages.sort_by(|a, b| (a.info.created(), a.info.id()).cmp(&(b.info.created(), b.info.id())));
+        }
         for row in inbox {
             if !self.pending.contains(&row.message_id) {
                 self.pending.push(row.message_id);
             }
         }
-        self.messages.sort_by(|a, b| (a.info.created(), a.info.id()).cmp(&(b.info.created(), b.info.id())));
         let Some(newest) = self.pending.last() else { return Ok(None) };
         let answers = self.messages.iter().filter_map(|m| m.info.as_assistant());
         let answered = answers.filter(|a| a.parent_id == *newest).any(is_final);

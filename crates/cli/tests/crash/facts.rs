@@ -43,7 +43,7 @@ pub struct Facts {
     pub stage: Stage,
     /// How many crashes of the prompt's turn were counted; the last one is, by the next recovery.
     attempts: u32,
-    messages: Vec<MessageWithParts>,
+    pub messages: Vec<MessageWithParts>,
     /// Whose lease it is.
     pub owner: Option<String>,
     /// Permission requests that wait.
