@@ -30,7 +30,8 @@ impl Inner {
         self.submit_with(id, input, claim).await
     }
 
-    /// The same, with something else that is written along with a new prompt. It begins no turn.
+    /// The same, with something else that is written along with a new prompt. It begins a turn only if that claims the
+    /// lease; otherwise the caller does when it is time.
     pub(crate) async fn submit_with(
         self: &Arc<Self>,
         id: &SessionId,
