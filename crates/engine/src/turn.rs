@@ -62,7 +62,11 @@ pub(crate) struct Turn {
 impl Inner {
     /// Runs the waiting prompts of a session to their end.
     pub(crate) async fn turn(self: &Arc<Self>, session_id: &SessionId, run: &Arc<Run>) -> Result<Ran, Error> {
-        let Some(session) = self.store.session(session_id)? else { return Ok(Ran::Here) };
+        let Some(session) = self.store.session(session_id)? else {
+            // It was deleted with its lease.
+            crate::lock(&self.claims).remove(session_id);
+            return Ok(Ran::Here);
+        };
         let (acquired, kept) = self.acquire(session_id).await?;
         let (lease, took_over, revision) = match acquired {
             Acquire::Taken { lease, took_over, revision } => (lease, took_over, revision),
