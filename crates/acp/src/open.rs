@@ -43,6 +43,8 @@ pub struct Open {
     view: tokio::sync::Mutex<View>,
     choices: Mutex<Choices>,
     chosen: Mutex<Chosen>,
+    /// Held while something is chosen and told, so that the newest is told last.
+    telling: tokio::sync::Mutex<()>,
     /// Held while what there is to choose from is read and told, so that the newest is told last.
     refreshing: tokio::sync::Mutex<()>,
     /// Whether somebody waits to do that.
@@ -72,6 +74,7 @@ impl Open {
             peer,
             choices: Mutex::new(choices),
             chosen: Mutex::new(chosen),
+            telling: tokio::sync::Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
             refresh_waits: AtomicBool::new(false),
             asks: Mutex::default(),
@@ -104,8 +107,10 @@ impl Open {
         lock(&self.choices).clone()
     }
 
-    /// Chooses; the client is told what follows from it for those who know other words for it.
+    /// Chooses; the client is told what follows from it for those who know other words for it. When this returns it has
+    /// been told, whoever was first to notice.
     pub async fn choose<E>(&self, change: impl FnOnce(&Choices, &mut Chosen) -> Result<(), E>) -> Result<(), E> {
+        let _telling = self.telling.lock().await;
         let (before, after) = {
             let mut chosen = lock(&self.chosen);
             let before = chosen.clone();
@@ -146,6 +151,7 @@ impl Open {
         if old.commands() != new.commands() {
             self.tell_commands().await;
         }
+        let _telling = self.telling.lock().await;
         let chosen = self.chosen();
         if old.options(self.abilities, &chosen) != new.options(self.abilities, &chosen) {
             let options = new.options(self.abilities, &chosen);
