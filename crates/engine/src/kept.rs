@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use api::SessionId;
+use api::{MessageId, MessageWithParts, SessionId};
 use store::{Acquire, StoreError};
 
 use crate::turn::Conversation;
@@ -29,6 +29,12 @@ impl Kept {
         let mut kept = lock(&self.conversations);
         let place = kept.iter().position(|conversation| conversation.session == *session)?;
         kept.remove(place)
+    }
+
+    /// The last answer of the turn that ended with a prompt, if that is kept.
+    pub(crate) fn answer(&self, session: &SessionId, prompt: &MessageId) -> Option<MessageWithParts> {
+        let kept = lock(&self.conversations);
+        kept.iter().find(|conversation| conversation.session == *session)?.answer(prompt).cloned()
     }
 
     /// Keeps what a turn knows at its end.

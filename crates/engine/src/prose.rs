@@ -29,19 +29,25 @@ impl Prose {
         matches!(self.open, Some(Part::Reasoning(_)))
     }
 
-    /// Adds to what is written. What is of the other kind must have [ended](Self::end) before.
+    /// Adds to what is written. What is of the other kind must have [ended](Self::end) before. `held`: its beginning may
+    /// wait for the next commit, with which the caller sends it out before it waits for anything.
     pub(crate) async fn write(
         &mut self,
         turn: &Turn,
         message: &MessageId,
         delta: &str,
         reasoning: bool,
+        held: bool,
     ) -> Result<(), StoreError> {
         if self.open.is_none() {
             let part = blank(PartHead::new(&turn.session_id, message), reasoning);
             let mut batch = turn.batch();
             put_part(&mut batch, &part);
-            turn.store().commit(batch).await?;
+            if held {
+                turn.hold(batch);
+            } else {
+                turn.store().commit(batch).await?;
+            }
             self.saved = Instant::now();
             self.open = Some(part);
         }
@@ -51,7 +57,7 @@ impl Prose {
             Part::Reasoning(text) => text.text.push_str(delta),
             _ => {}
         }
-        turn.store().live(&turn.instance.place, part, delta);
+        turn.live(part, delta);
         if self.saved.elapsed() >= ROW_INTERVAL {
             let mut batch = turn.batch();
             batch.progress(part);

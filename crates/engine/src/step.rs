@@ -26,6 +26,8 @@ use crate::{Error, ledger, structured};
 
 /// Marks reasoning of an attempt that failed.
 pub(crate) const IGNORED: &str = "ignored";
+/// The most events of a model's stream that wait for one commit.
+const TOGETHER_MAX: usize = 64;
 /// The most tool calls of one step.
 const CALLS_MAX: usize = 128;
 
@@ -270,8 +272,20 @@ impl<'a> Step<'a> {
     /// One model call.
     async fn listen(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
         let mut stream = self.turn.inner.llm.stream(&target.endpoint, request);
+        let mut together = 0;
         loop {
-            let event = match self.turn.cancel().run_until_cancelled(stream.next()).await {
+            // What came at once is written at once, if that is not much.
+            let ready = if together < TOGETHER_MAX { stream.next().now_or_never() } else { None };
+            together += 1;
+            let next = match ready {
+                Some(next) if !self.turn.cancel().is_cancelled() => Some(next),
+                _ => {
+                    together = 0;
+                    self.turn.flush().await?;
+                    self.turn.cancel().run_until_cancelled(stream.next()).await
+                }
+            };
+            let event = match next {
                 None => return Ok(Outcome::Cancelled),
                 Some(None) => return Ok(Outcome::Finished),
                 Some(Some(Err(error))) => return Ok(Outcome::Failed(error)),
@@ -298,7 +312,9 @@ impl<'a> Step<'a> {
         if !self.prose.fits(reasoning) {
             self.end_text(false);
         }
-        self.prose.write(self.turn, &self.message.id, delta, reasoning).await
+        // A running call commits as well, and might be overtaken.
+        let held = self.calls.is_empty();
+        self.prose.write(self.turn, &self.message.id, delta, reasoning, held).await
     }
 
     /// The text that is being written is complete. `set_aside`: the model shall not see it again.

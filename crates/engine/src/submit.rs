@@ -105,7 +105,12 @@ impl Inner {
                 None => {}
             }
             match self.start(id).ended().await {
-                Ok(Ran::Here) => {}
+                Ok(Ran::Here) => {
+                    // The usual case: the turn that has just ended knows it, so that nothing need be read again.
+                    if let Some(answer) = self.kept.answer(id, message) {
+                        return Ok(answer);
+                    }
+                }
                 Ok(Ran::Elsewhere) => self.answered_elsewhere(id, message).await?,
                 Err(error) => return Err(HostError::Failed(error)),
             }

@@ -33,9 +33,8 @@ pub(crate) enum Ran {
 
 /// What a turn sees before each step, all of one moment.
 struct Look {
-    /// The prompt to answer.
-    user: Option<UserMessage>,
-    session: Session,
+    /// The prompt to answer, with its session.
+    prompt: Option<(UserMessage, Session)>,
     /// Whether it, or one above it, is paused.
     paused: bool,
     /// Whether there may be tasks in the background to wait for, before the turn ends.
@@ -131,8 +130,8 @@ impl Turn {
         // Clients are told `busy` before every look for work, the last one included.
         let mut looked = false;
         for round in 0.. {
-            let Look { user, session, paused, awaits } = self.look(&mut conversation)?;
-            let Some(user) = user else {
+            let Look { prompt, paused, awaits } = self.look(&mut conversation)?;
+            let Some((user, session)) = prompt else {
                 if awaits && self.await_background(&conversation.pending).await? {
                     continue;
                 }
@@ -231,6 +230,14 @@ impl Turn {
         }
     }
 
+    /// Text that grew reaches subscribers, behind what is held back.
+    pub(crate) fn live(&self, part: &Part, delta: &str) {
+        match &mut *crate::lock(&self.held) {
+            Some(held) => held.live(part, delta),
+            None => self.store().live(&self.instance.place, part, delta),
+        }
+    }
+
     /// Sends out what was held back.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let held = crate::lock(&self.held).take();
@@ -267,14 +274,15 @@ impl Turn {
     /// What is to be done next, and what decides about it.
     fn look(&self, conversation: &mut Conversation) -> Result<Look, Error> {
         let look = self.store().together(|store| {
-            let user = conversation.next(store)?;
-            let paused = user.is_some() && control::is_paused(store, &self.session_id)?;
-            let awaits = user.is_none() && !Bond::background(store)?.is_empty();
-            Ok((user, store.session(&self.session_id)?, paused, awaits))
+            let Some(user) = conversation.next(store)? else {
+                return Ok(Look { prompt: None, paused: false, awaits: !Bond::background(store)?.is_empty() });
+            };
+            let session = store.session(&self.session_id)?;
+            let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
+            let paused = control::is_paused(store, &self.session_id)?;
+            Ok(Look { prompt: Some((user, session)), paused, awaits: false })
         });
-        let (user, session, paused, awaits) = look?;
-        let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
-        Ok(Look { user, session, paused, awaits })
+        Ok(look?)
     }
 
     /// Asks for a title, beside the turn, while the session has none.
@@ -447,6 +455,12 @@ impl Conversation {
         let parts = message.map(|m| m.parts.as_slice()).unwrap_or_default();
         let typed = parts.iter().filter_map(api::Part::as_text).filter(|t| t.synthetic != Some(true));
         typed.map(|t| t.text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The last answer to a prompt, or to what came after it.
+    pub(crate) fn answer(&self, prompt: &MessageId) -> Option<&MessageWithParts> {
+        let place = self.messages.iter().rposition(|m| m.info.id() == prompt)?;
+        self.messages[place..].iter().rfind(|m| m.info.as_assistant().is_some())
     }
 
     /// Adds a finished step.

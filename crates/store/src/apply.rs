@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Event, EventBody, MessageId, Session, SessionId};
+use api::{Cursor, Event, EventBody, Frame, MessageId, Session, SessionId};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -19,8 +19,9 @@ const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL"
 /// What a batch wrote.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// Its events with their sequence numbers, in order; progress rows are not among them.
-    pub events: Vec<(u64, Arc<Event>, Bytes)>,
+    /// What watchers are told of it, in order: its events, and text that grew between them. Progress rows are not among
+    /// them.
+    pub frames: Vec<Frame>,
     /// The greatest sequence number it used, progress rows included.
     pub last: u64,
     /// The versions of the records it wrote.
@@ -65,6 +66,10 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::Event { event, json, part } => {
             let (id, length) = part.as_ref().map_or((None, None), |(id, length)| (Some(id.as_str()), *length));
             log_event(conn, place, event, json, (id, length), applied)?;
+        }
+        Op::Live(event) => {
+            let (directory, project) = (place.directory.clone(), place.project.clone());
+            applied.frames.push(Frame::live(directory, project, event.clone()));
         }
         Op::Progress { id, session, length } => {
             log(conn, place, "", Some(session.as_str()), (Some(id.as_str()), Some(*length)), None, applied)?;
@@ -115,7 +120,8 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::Enqueue { session, message } => {
             run(
                 conn,
-                "INSERT INTO inbox (message, session, attempts, accepted) VALUES (?1, ?2, 0, ?3)
+                "INSERT INTO inbox (message, session, attempts, accepted, position)
+                 VALUES (?1, ?2, 0, ?3, (SELECT coalesce(max(position), 0) + 1 FROM inbox))
                  ON CONFLICT (message) DO NOTHING",
                 params![message.as_str(), session.as_str(), api::now()],
             )?;
@@ -227,7 +233,9 @@ fn log_event(
     // JSON is UTF-8 by construction; as text it can be read with any SQLite tool.
     let text = std::str::from_utf8(json).map_err(|error| StoreError::Invalid(error.to_string()))?;
     log(conn, place, event.id.as_str(), session, part, Some(text), applied)?;
-    applied.events.push((applied.last, event.clone(), json.clone()));
+    let cursor = Cursor { seq: applied.last, id: event.id.clone() };
+    let (directory, project) = (place.directory.clone(), place.project.clone());
+    applied.frames.push(Frame::new(Some(cursor), directory, project, event.clone(), json.clone()));
     Ok(())
 }
 

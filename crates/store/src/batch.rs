@@ -13,6 +13,11 @@ use crate::lease::{Acquire, Lease};
 use crate::ledger::{Reservation, Shortage};
 use crate::text;
 
+/// The most changes of a batch that its caller writes itself.
+const QUICK_OPS: usize = 32;
+/// The most bytes of their rows and events.
+const QUICK_BYTES: usize = 64 << 10;
+
 /// Where events happen. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -103,6 +108,7 @@ impl std::fmt::Debug for Change {
 #[derive(Debug)]
 pub(crate) enum Op {
     Event { event: Arc<Event>, json: Bytes, part: Option<(PartId, Option<usize>)> },
+    Live(Arc<Event>),
     Status { session: SessionId, status: Option<String> },
     Session(SessionRow),
     ChangeSession { id: SessionId, change: Change },
@@ -175,7 +181,8 @@ impl Batch {
     /// Takes in what another batch of the same place and lease writes, after its own.
     pub fn append(&mut self, other: Batch) {
         self.durable |= other.durable;
-        self.ops.extend(other.ops);
+        self.claim = self.claim.take().or(other.claim);
+        other.ops.into_iter().for_each(|op| self.push(op));
         if let Some(why) = other.invalid {
             self.refuse(why);
         }
@@ -187,14 +194,14 @@ impl Batch {
     }
 
     /// Appends to the log, in order. A `session.status` also sets what [`Store::statuses`](crate::Store::statuses)
-    /// tells. Text deltas do not belong here, but to [`Store::live`](crate::Store::live).
+    /// tells. Text deltas do not belong here, but to [`Store::live`](crate::Store::live) or [`Batch::live`].
     pub fn event(&mut self, body: EventBody) {
         if let EventBody::SessionStatus { session_id, status } = &body {
             let status = match status {
                 SessionStatus::Idle => None,
                 other => self.json(other),
             };
-            self.ops.push(Op::Status { session: session_id.clone(), status });
+            self.push(Op::Status { session: session_id.clone(), status });
         }
         let part = match &body {
             EventBody::PartUpdated { part, .. } => part
@@ -206,6 +213,15 @@ impl Batch {
         let event = Arc::new(Event::new(body));
         if let Some(json) = self.json(&event) {
             self.ops.push(Op::Event { event, json: Bytes::from(json), part });
+        }
+    }
+
+    /// Text that grew after what this batch tells so far, and before what follows: watchers of this process get it in that
+    /// order, and nothing is stored. For text whose part begins in this very batch; what is committed already grows with
+    /// [`Store::live`](crate::Store::live).
+    pub fn live(&mut self, part: &Part, delta: &str) {
+        if let Some(body) = text::delta(part, delta) {
+            self.ops.push(Op::Live(Arc::new(Event::new(body))));
         }
     }
 
@@ -245,7 +261,7 @@ impl Batch {
         let ended = answer.map(|answer| Ended(answer.error.as_ref().and_then(|error| self.json(error))));
         if let Some(json) = self.json(message) {
             let (id, session) = (message.id().clone(), message.session_id().clone());
-            self.ops.push(Op::Message { id, session, created: message.created(), json, insert, ended });
+            self.push(Op::Message { id, session, created: message.created(), json, insert, ended });
         }
     }
 
@@ -262,7 +278,7 @@ impl Batch {
         };
         if let Some(json) = self.json(part) {
             let running = part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)));
-            self.ops.push(Op::Part { id, session, message, open: text::is_open(part), running, json });
+            self.push(Op::Part { id, session, message, open: text::is_open(part), running, json });
         }
     }
 
@@ -397,6 +413,17 @@ impl Batch {
         self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), anew: true });
     }
 
+    /// Whether it takes so little time that its caller may write it itself.
+    pub(crate) fn is_quick(&self) -> bool {
+        let bytes = |op: &Op| match op {
+            Op::Event { json, .. } => json.len(),
+            Op::Message { json, .. } | Op::Part { json, .. } => json.len(),
+            _ => 0,
+        };
+        let small = || self.ops.len() <= QUICK_OPS && self.ops.iter().map(bytes).sum::<usize>() <= QUICK_BYTES;
+        !self.durable && self.claim.is_none() && small()
+    }
+
     /// Whether it changes a conversation, other than its own turn does that and other than by a prompt that goes into the
     /// inbox. What a turn knows of its conversation stays true but for such batches.
     pub(crate) fn disturbs(&self) -> bool {
@@ -415,6 +442,34 @@ impl Batch {
             Op::DeleteSession(_) => true,
             _ => false,
         })
+    }
+
+    /// Adds a change. A row that is written twice gets its last state only; what is told of it stays as it is.
+    fn push(&mut self, mut op: Op) {
+        // What stands before a reservation is written even if there is no room for what follows.
+        let fixed = self.ops.iter().rposition(|op| matches!(op, Op::Reserve(_))).map_or(0, |place| place + 1);
+        let earlier = self.ops[fixed..].iter().position(|earlier| match (earlier, &op) {
+            (Op::Part { id, .. }, Op::Part { id: new, .. }) => id == new,
+            (Op::Message { id, .. }, Op::Message { id: new, .. }) => id == new,
+            _ => false,
+        });
+        if let Op::Status { session, status } = &op {
+            let before = self.ops[fixed..].iter().rev().find_map(|op| match op {
+                Op::Status { session: of, status } if of == session => Some(status),
+                _ => None,
+            });
+            if before == Some(status) {
+                return;
+            }
+        }
+        let earlier = earlier.map(|place| self.ops.remove(fixed + place));
+        if let Op::Message { insert, ended, .. } = &mut op
+            && let Some(Op::Message { insert: inserted, ended: ends, .. }) = earlier
+        {
+            *insert |= inserted;
+            *ended = ended.take().or(ends);
+        }
+        self.ops.push(op);
     }
 
     fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {

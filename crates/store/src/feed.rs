@@ -199,11 +199,11 @@ impl Feed {
         }
     }
 
-    /// Sends the events of one committed batch, and forgets the parts that it ended.
-    pub(crate) fn publish_own(&self, batch: &Batch, frames: impl Iterator<Item = (u64, Frame)>, last: u64) {
+    /// Sends what one committed batch tells, and forgets the parts that it ended.
+    pub(crate) fn publish_own(&self, batch: &Batch, frames: &[Frame], last: u64) {
         let mut state = self.lock();
-        for (seq, frame) in frames {
-            state.send(Some(seq), &frame);
+        for frame in frames {
+            state.send(frame.cursor.as_ref().map(|cursor| cursor.seq), frame);
         }
         state.published = state.published.max(last);
         state.settle(batch);
@@ -317,6 +317,13 @@ impl State {
                     {
                         let live = Live { place: batch.place.clone(), part: (**part).clone(), own: true };
                         self.live.insert(id.clone(), live);
+                    }
+                }
+                Op::Live(event) => {
+                    if let EventBody::PartDelta { part_id, delta, .. } = &event.body
+                        && let Some(text) = self.live.get_mut(part_id).and_then(|live| text::text_mut(&mut live.part))
+                    {
+                        text.push_str(delta);
                     }
                 }
                 Op::Part { id, open: false, .. } | Op::DeletePart(id) => {

@@ -22,6 +22,7 @@ mod watch;
 mod writer;
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
@@ -84,7 +85,8 @@ struct Inner {
     /// Taken when the store ends: that is what ends the writer.
     calls: Option<std_mpsc::Sender<Call>>,
     room: Arc<Semaphore>,
-    writer: Option<JoinHandle<()>>,
+    writer: Arc<Mutex<Writer>>,
+    thread: Option<JoinHandle<()>>,
     feed: Arc<Feed>,
     observer: Arc<Observer>,
     readers: Arc<Readers>,
@@ -98,8 +100,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.feed.close();
         self.calls = None;
-        if let Some(writer) = self.writer.take()
-            && writer.join().is_err()
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
         {
             tracing::error!("the store's writer panicked");
         }
@@ -126,24 +128,30 @@ impl Store {
         let (calls, queue) = std_mpsc::channel();
         let (signals, received) = mpsc::channel(signal::QUEUE);
         let observer = Arc::new(Observer::default());
-        let writer = Writer {
+        let mut writer = Writer {
             conn,
             observer: observer.clone(),
             path: path.to_owned(),
             owners: owners.clone(),
             feed: feed.clone(),
             signals,
-            calls: queue,
+            busy: options.busy_timeout,
             keep: options.keep_events.max(1),
             crash_after: options.crash_after,
             state: writer::State::default(),
         };
-        let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
+        writer.watch_wal().map_err(|error| error.at(path))?;
+        let writer = Arc::new(Mutex::new(writer));
+        let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn({
+            let writer = writer.clone();
+            move || writer::run(&writer, &queue)
+        });
         Ok(Self {
             inner: Arc::new(Inner {
                 calls: Some(calls),
                 room: Arc::new(Semaphore::new(writer::QUEUE)),
-                writer: Some(thread.map_err(|error| StoreError::io(path, &error))?),
+                writer,
+                thread: Some(thread.map_err(|error| StoreError::io(path, &error))?),
                 feed,
                 observer,
                 readers: Arc::new(Readers::new(path, options.busy_timeout)),
@@ -231,6 +239,15 @@ impl Store {
     }
 
     async fn ask_writer(&self, work: Work) -> Result<Done, StoreError> {
+        // Nobody is overtaken.
+        let work = if self.queued() == 0 {
+            match writer::at_once(&self.inner.writer, work) {
+                ControlFlow::Break(done) => return done,
+                ControlFlow::Continue(work) => work,
+            }
+        } else {
+            work
+        };
         let room = self.inner.room.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
         self.call(Call::Job(Box::new(Job { work, reply, _room: room })))?;

@@ -17,16 +17,20 @@ const APPLICATION: i64 = 0x5472_6566;
 /// The WAL file is cut to this size after a checkpoint.
 const WAL_BYTES: i64 = 16 << 20;
 
-/// A checkpoint follows so many pages, less than the size above. A turn writes the same few pages again and again, and only
-/// their last state is moved.
-const WAL_PAGES: i64 = 3000;
+/// A checkpoint follows so many pages, less than the size above. Many, as a turn writes the same few pages again and again and
+/// only their last state is moved; not more, as a sync costs more while the file still grows.
+pub(crate) const WAL_PAGES: i32 = 1000;
 
 /// How often a step of opening is tried while another process opens the same file; each try waits 20 ms.
 const OPEN_TRIES: u32 = 150;
 
 /// Each migration brings the schema from its index to the next number.
-pub(crate) const MIGRATIONS: &[&str] =
-    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+    include_str!("schema/4.sql"),
+];
 
 /// The schema that this program writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -80,7 +84,8 @@ fn connect(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
     tighten(path).map_err(|error| StoreError::io(path, &error))?;
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     conn.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(()))?;
-    conn.pragma_update_and_check(None, "wal_autocheckpoint", WAL_PAGES, |_| Ok(()))?;
+    // The writer does that when nobody waits for it.
+    conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     conn.pragma_update(None, "synchronous", "normal")?;
     conn.pragma_update(None, "temp_store", "memory")?;
     conn.set_prepared_statement_cache_capacity(128);

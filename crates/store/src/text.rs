@@ -48,19 +48,21 @@ pub(crate) fn ids(part: &Part) -> Option<(PartId, SessionId, MessageId)> {
     Some((head.id.clone(), head.session_id.clone(), head.message_id.clone()))
 }
 
+/// The text grew by `delta`.
+pub(crate) fn delta(part: &Part, delta: &str) -> Option<EventBody> {
+    let head = part.head()?;
+    Some(EventBody::PartDelta {
+        session_id: head.session_id.clone(),
+        message_id: head.message_id.clone(),
+        part_id: head.id.clone(),
+        field: "text".to_owned(),
+        delta: delta.to_owned(),
+    })
+}
+
 /// A frame that is not in the log: the text grew by `delta`.
 pub(crate) fn delta_frame(place: &Place, part: &Part, delta: &str) -> Option<Frame> {
-    let head = part.head()?;
-    Some(live_frame(
-        place,
-        EventBody::PartDelta {
-            session_id: head.session_id.clone(),
-            message_id: head.message_id.clone(),
-            part_id: head.id.clone(),
-            field: "text".to_owned(),
-            delta: delta.to_owned(),
-        },
-    ))
+    Some(live_frame(place, self::delta(part, delta)?))
 }
 
 /// A frame that is not in the log: the part with its text so far.

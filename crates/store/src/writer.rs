@@ -1,11 +1,19 @@
-//! The one thread that writes: it takes all batches that wait into one transaction, and follows other processes.
+//! The one connection that writes, and the thread that it mostly works on: that takes all batches that wait into one
+//! transaction, and follows other processes.
+//!
+//! What needs no fsync is written by its caller itself while nobody else writes: that takes less than two threads that wait
+//! for each other.
 
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::{Cursor, EventBody, Frame, SessionId};
+use api::{EventBody, Frame, SessionId};
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -99,13 +107,14 @@ impl Observer {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(see));
     }
 
-    fn see<'a>(&self, events: impl Iterator<Item = &'a EventBody>) {
+    fn see<'a>(&self, frames: impl Iterator<Item = &'a Frame>) {
         if let Some(see) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            events.for_each(see);
+            frames.filter_map(Frame::event).for_each(|event| see(&event.body));
         }
     }
 }
 
+#[derive(Debug)]
 pub(crate) struct Writer {
     pub conn: Connection,
     pub path: PathBuf,
@@ -113,7 +122,8 @@ pub(crate) struct Writer {
     pub feed: Arc<Feed>,
     pub observer: Arc<Observer>,
     pub signals: mpsc::Sender<(SessionId, Signal)>,
-    pub calls: Receiver<Call>,
+    /// How long a transaction waits for another process's.
+    pub busy: Duration,
     /// The log keeps this many of its newest rows.
     pub keep: u64,
     /// Commits until this process kills itself, for crash tests.
@@ -128,8 +138,8 @@ pub(crate) struct State {
     full: bool,
     /// Changes when another process has committed.
     data_version: i64,
-    /// Leases that this process holds.
-    leases: i64,
+    /// The epochs of the leases that this process holds.
+    leases: HashMap<SessionId, u64>,
     /// When other processes' commits were last looked for.
     polled: Option<Instant>,
     /// Signals wait that did not fit into the queue.
@@ -140,71 +150,140 @@ pub(crate) struct State {
     revision: u64,
     /// The data version when the revision was last told.
     told: i64,
+    /// The pages of the WAL that wait for a checkpoint.
+    pages: Arc<AtomicI32>,
+}
+
+/// Works until the store is dropped.
+pub(crate) fn run(writer: &Mutex<Writer>, calls: &Receiver<Call>) {
+    loop {
+        let following = lock(writer).following();
+        let call = if following {
+            match calls.recv_timeout(POLL) {
+                Ok(call) => Some(call),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        } else {
+            match calls.recv() {
+                Ok(call) => Some(call),
+                Err(_) => return,
+            }
+        };
+        let more = std::iter::from_fn(|| calls.try_recv().ok());
+        let group: Vec<Job> = call
+            .into_iter()
+            .chain(more)
+            .take(GROUP)
+            .filter_map(|call| match call {
+                Call::Job(job) => Some(*job),
+                Call::Follow => None,
+            })
+            .collect();
+        let mut writer = lock(writer);
+        if !group.is_empty() {
+            writer.process(group);
+        }
+        if writer.following()
+            && writer.state.polled.is_none_or(|polled| polled.elapsed() >= POLL)
+            && let Err(error) = writer.poll()
+        {
+            tracing::warn!(error = %error.at(&writer.path), "other processes cannot be followed");
+        }
+        writer.checkpoint();
+    }
+}
+
+/// The writer; what a panic left of a transaction is rolled back when the next one begins.
+fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
+    writer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something at once, on the caller's thread, if it is small and needs no fsync, and nobody else writes; gives it back
+/// otherwise.
+pub(crate) fn at_once(writer: &Mutex<Writer>, work: Work) -> ControlFlow<Result<Done, StoreError>, Work> {
+    if !matches!(&work, Work::Commit(batch) if batch.is_quick()) {
+        return ControlFlow::Continue(work);
+    }
+    match writer.try_lock() {
+        Ok(mut writer) => writer.at_once(work),
+        Err(_) => ControlFlow::Continue(work),
+    }
 }
 
 impl Writer {
-    /// Works until the store is dropped.
-    pub(crate) fn run(mut self) {
-        loop {
-            let call = if self.following() {
-                match self.calls.recv_timeout(POLL) {
-                    Ok(call) => Some(call),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                }
-            } else {
-                match self.calls.recv() {
-                    Ok(call) => Some(call),
-                    Err(_) => return,
-                }
-            };
-            let more = std::iter::from_fn(|| self.calls.try_recv().ok());
-            let group: Vec<Job> = call
-                .into_iter()
-                .chain(more)
-                .take(GROUP)
-                .filter_map(|call| match call {
-                    Call::Job(job) => Some(*job),
-                    Call::Follow => None,
-                })
-                .collect();
-            if !group.is_empty() {
-                self.process(group);
-            }
-            if self.following()
-                && self.state.polled.is_none_or(|polled| polled.elapsed() >= POLL)
-                && let Err(error) = self.poll()
-            {
-                tracing::warn!(error = %error.at(&self.path), "other processes cannot be followed");
-            }
-        }
+    /// Has the connection tell how long the WAL is.
+    pub(crate) fn watch_wal(&mut self) -> Result<(), StoreError> {
+        let pages = self.state.pages.clone();
+        let hook = move |_: &mut Wal, now| {
+            pages.store(now, Ordering::Relaxed);
+            Ok(())
+        };
+        Ok(self.conn.wal_hook(Some(hook))?)
     }
 
     fn following(&self) -> bool {
-        self.state.leases > 0 || self.state.signals_left || self.feed.watched()
+        !self.state.leases.is_empty() || self.state.signals_left || self.feed.watched()
     }
 
-    /// Runs a group of jobs in one transaction; alone, each in its own, if that was lost.
+    /// Moves what was written into the database itself, when it has become much: that takes several fsyncs.
+    fn checkpoint(&mut self) {
+        if self.state.pages.load(Ordering::Relaxed) < schema::WAL_PAGES {
+            return;
+        }
+        // Later commits tell how long it is then; until there is one, nothing is to be moved.
+        self.state.pages.store(0, Ordering::Relaxed);
+        if let Err(error) = self.conn.pragma_query(None, "wal_checkpoint", |_| Ok(())) {
+            tracing::warn!(error = %StoreError::from(error).at(&self.path), "a checkpoint failed; later ones may not");
+        }
+    }
+
+    /// Runs a group of jobs, and answers.
     fn process(&mut self, group: Vec<Job>) {
-        match self.transact(&group) {
-            Ok(outcomes) => self.finish(group, outcomes),
-            Err(Failure::Lost(_)) if group.len() > 1 => {
-                for job in group {
-                    self.process(vec![job]);
-                }
+        let (works, replies): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|job| (job.work, (job.reply, job._room))).unzip();
+        for ((reply, _room), done) in replies.into_iter().zip(self.perform(works)) {
+            // The caller may have stopped waiting; what it asked for is done all the same.
+            let _ = reply.send(done);
+        }
+    }
+
+    fn at_once(&mut self, work: Work) -> ControlFlow<Result<Done, StoreError>, Work> {
+        if self.state.pages.load(Ordering::Relaxed) >= schema::WAL_PAGES {
+            // The thread checkpoints after what it writes.
+            return ControlFlow::Continue(work);
+        }
+        let patience = |conn: &Connection, time| conn.busy_timeout(time).map_err(StoreError::from);
+        let begun = patience(&self.conn, Duration::ZERO).and_then(|()| self.begin(false));
+        let begun = patience(&self.conn, self.busy).and(begun);
+        if begun.as_ref().is_err_and(StoreError::is_busy) {
+            return ControlFlow::Continue(work);
+        }
+        let done = self.complete(vec![work], begun).pop();
+        ControlFlow::Break(done.unwrap_or(Err(StoreError::Closed)))
+    }
+
+    /// Does everything in one transaction; alone, each in its own, if that was lost.
+    fn perform(&mut self, works: Vec<Work>) -> Vec<Result<Done, StoreError>> {
+        let durable = works.iter().any(|work| matches!(work, Work::Commit(batch) if batch.durable));
+        let begun = self.begin(durable);
+        self.complete(works, begun)
+    }
+
+    fn complete(&mut self, works: Vec<Work>, begun: Result<(), StoreError>) -> Vec<Result<Done, StoreError>> {
+        match begun.map_err(Failure::Begin).and_then(|()| self.transact(&works)) {
+            Ok(outcomes) => self.finish(works, outcomes),
+            Err(Failure::Lost(_)) if works.len() > 1 => {
+                works.into_iter().flat_map(|work| self.perform(vec![work])).collect()
             }
             Err(Failure::Begin(error) | Failure::Lost(error)) => {
                 let error = error.at(&self.path);
-                for job in group {
-                    let _ = job.reply.send(Err(error.clone()));
-                }
+                works.iter().map(|_| Err(error.clone())).collect()
             }
         }
     }
 
-    fn transact(&mut self, group: &[Job]) -> Result<Vec<Result<Outcome, StoreError>>, Failure> {
-        let durable = group.iter().any(|job| matches!(&job.work, Work::Commit(batch) if batch.durable));
-        self.begin(durable).map_err(Failure::Begin)?;
+    fn transact(&mut self, group: &[Work]) -> Result<Vec<Result<Outcome, StoreError>>, Failure> {
         match self.apply(group) {
             Ok(outcomes) => Ok(outcomes),
             Err(error) => {
@@ -220,6 +299,10 @@ impl Writer {
     }
 
     fn begin(&mut self, durable: bool) -> Result<(), StoreError> {
+        if !self.conn.is_autocommit() {
+            // Whoever began it panicked.
+            self.conn.execute_batch("ROLLBACK")?;
+        }
         if durable != self.state.full {
             self.conn.execute_batch(if durable {
                 "PRAGMA synchronous = FULL"
@@ -237,16 +320,16 @@ impl Writer {
     }
 
     /// Applies each job under its own savepoint and commits. An error means that the transaction is of no use.
-    fn apply(&mut self, group: &[Job]) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    fn apply(&mut self, group: &[Work]) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let mut outcomes = Vec::with_capacity(group.len());
         let mut logged = 0;
         // One job alone needs no savepoint, which copies every page that is changed: it takes the transaction with it.
         let alone = group.len() == 1;
-        for job in group {
+        for work in group {
             if !alone {
                 self.conn.prepare_cached("SAVEPOINT job")?.execute([])?;
             }
-            let outcome = self.one(&job.work);
+            let outcome = self.one(work);
             match &outcome {
                 Ok(Outcome::Applied(applied)) => logged += applied.logged,
                 Ok(_) => {}
@@ -335,22 +418,25 @@ impl Writer {
         Ok(if excess > PRUNE_STEP { grown } else { 0 })
     }
 
-    /// Sends the frames of a committed group, then answers.
-    fn finish(&mut self, group: Vec<Job>, outcomes: Vec<Result<Outcome, StoreError>>) {
-        let mut leases = false;
-        for (job, outcome) in group.into_iter().zip(outcomes) {
-            let Job { work, reply, .. } = job;
-            let done = match (outcome, work) {
+    /// Sends the frames of a committed group; gives the answers.
+    fn finish(
+        &mut self,
+        group: Vec<Work>,
+        outcomes: Vec<Result<Outcome, StoreError>>,
+    ) -> Vec<Result<Done, StoreError>> {
+        let mut answers = Vec::with_capacity(group.len());
+        for (work, outcome) in group.into_iter().zip(outcomes) {
+            answers.push(match (outcome, work) {
                 (Ok(Outcome::Applied(applied)), Work::Commit(mut batch)) => {
                     if let Some((made, _)) = &applied.short {
                         batch.ops.truncate(*made);
                     }
-                    leases |= applied.claimed.is_some();
-                    leases |= batch.ops.iter().any(|op| matches!(op, Op::Release(_) | Op::DeleteSession(_)));
+                    self.free(&batch);
+                    self.hold(applied.claimed.as_ref());
                     Ok(Done::Commit(self.publish(&batch, applied)))
                 }
                 (Ok(Outcome::Acquire(acquire)), _) => {
-                    leases = true;
+                    self.hold(Some(&acquire));
                     Ok(Done::Acquire(acquire))
                 }
                 (Ok(Outcome::Deliver), Work::Signal(session, signal)) => match self.signals.try_send((session, signal))
@@ -361,31 +447,39 @@ impl Writer {
                 (Ok(Outcome::Sent(sent)), _) => Ok(Done::Signal(sent)),
                 (Ok(_), _) => Err(StoreError::Closed),
                 (Err(error), _) => Err(error.at(&self.path)),
-            };
-            // The caller may have stopped waiting; what it asked for is done all the same.
-            let _ = reply.send(done);
+            });
         }
-        if leases {
-            self.count_leases();
+        answers
+    }
+
+    /// Remembers a lease that was taken.
+    fn hold(&mut self, acquire: Option<&Acquire>) {
+        if let Some(Acquire::Taken { lease, .. }) = acquire {
+            self.state.leases.insert(lease.session.clone(), lease.epoch);
+        }
+    }
+
+    /// Forgets the leases that a batch gave back.
+    fn free(&mut self, batch: &Batch) {
+        for op in &batch.ops {
+            match op {
+                Op::Release(lease) => self.state.leases.retain(|_, epoch| *epoch != lease.epoch),
+                Op::DeleteSession(session) => drop(self.state.leases.remove(session)),
+                _ => {}
+            }
         }
     }
 
     fn publish(&mut self, batch: &Batch, applied: Applied) -> Committed {
-        let Applied { events, last, versions, logged, short, claimed } = applied;
-        let cursor = events.last().map(|(seq, event, _)| Cursor { seq: *seq, id: event.id.clone() });
+        let Applied { frames, last, versions, logged, short, claimed } = applied;
         if logged > 0 {
             // What others committed before this batch must go out before it.
             self.catch_up(last - logged);
         }
-        self.observer.see(events.iter().map(|(_, event, _)| &event.body));
-        let place = &batch.place;
-        let frames = events.into_iter().map(|(seq, event, json)| {
-            let cursor = Cursor { seq, id: event.id.clone() };
-            let (directory, project) = (place.directory.clone(), place.project.clone());
-            (seq, Frame::new(Some(cursor), directory, project, event, json))
-        });
-        self.feed.publish_own(batch, frames, last);
-        Committed { last: cursor, versions, shortage: short.map(|(_, shortage)| shortage), claimed }
+        self.observer.see(frames.iter().filter(|frame| frame.cursor.is_some()));
+        self.feed.publish_own(batch, &frames, last);
+        let last = frames.into_iter().rev().find_map(|frame| frame.cursor);
+        Committed { last, versions, shortage: short.map(|(_, shortage)| shortage), claimed }
     }
 
     /// Sends what other processes committed, up to a sequence number.
@@ -419,7 +513,7 @@ impl Writer {
         let version = self.data_version()?;
         if version != self.state.data_version {
             self.catch_up(log::tip(&self.conn)?);
-            self.count_leases();
+            self.check_leases()?;
             self.state.signals_left = signal::waiting(&self.conn, self.owners.name())?;
             self.state.data_version = version;
         }
@@ -434,15 +528,12 @@ impl Writer {
         Ok(())
     }
 
-    fn count_leases(&mut self) {
-        let count = || -> Result<i64, StoreError> {
-            let mut statement = self.conn.prepare_cached("SELECT count(*) FROM lease WHERE owner = ?1")?;
-            Ok(statement.query_row([self.owners.name()], |row| row.get(0))?)
-        };
-        match count() {
-            Ok(count) => self.state.leases = count,
-            // Rather follow for nothing than miss a signal.
-            Err(error) => tracing::warn!(error = %error.at(&self.path), "the own leases cannot be counted"),
+    /// Forgets all leases if there is none any more: another process may have deleted their sessions.
+    fn check_leases(&mut self) -> Result<(), StoreError> {
+        let mut statement = self.conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM lease WHERE owner = ?1)")?;
+        if !statement.query_row([self.owners.name()], |row| row.get(0))? {
+            self.state.leases.clear();
         }
+        Ok(())
     }
 }

@@ -246,6 +246,49 @@ async fn attaching_to_growing_text_is_atomic() {
 }
 
 #[tokio::test]
+async fn text_that_begins_in_a_batch_grows_in_it() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let mut watch = store.watch(WatchScope::All, None).unwrap();
+    let message = user(&SessionId::new(), 1);
+    let begun = text(&message, "", true);
+    let mut together = batch();
+    together.message(&message);
+    together.part(&begun);
+    together.event(EventBody::part(begun.clone()).unwrap());
+    together.live(&with_text(&begun, "Grüß", None), "Grüß");
+    together.live(&with_text(&begun, "Grüß dich", None), " dich");
+    let mut whole = batch();
+    let done = with_text(&begun, "Grüß dich", Some(9));
+    whole.part(&done);
+    whole.event(EventBody::part(done.clone()).unwrap());
+    let mut open = batch();
+    let second = text(&message, "", true);
+    open.part(&second);
+    open.event(EventBody::part(second.clone()).unwrap());
+    open.live(&with_text(&second, "so", None), "so");
+    together.append(whole);
+    together.append(open);
+    let last = store.commit(together).await.unwrap().last.unwrap();
+    assert_eq!((last.seq, store.stats().unwrap().events), (3, 3), "pieces of text are not stored");
+
+    assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some(""));
+    assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some("Grüß"));
+    assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some(" dich"));
+    assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some("Grüß dich"));
+    assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some(""));
+    assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some("so"));
+    assert_eq!(store.part(&done.head().unwrap().id).unwrap(), Some(done));
+    // What is still open is known to those who come late, and goes on.
+    let mut late = store.watch(WatchScope::All, None).unwrap();
+    store.live(&place(), &with_text(&second, "so what", None), " what");
+    assert_eq!(updated(&next_frame(&mut late).await).as_deref(), Some("so"));
+    for watch in [&mut watch, &mut late] {
+        assert_eq!(delta(&next_frame(watch).await).as_deref(), Some(" what"));
+    }
+}
+
+#[tokio::test]
 async fn an_idle_session_has_no_growing_text() {
     let temp = Temp::new();
     let store = temp.open();

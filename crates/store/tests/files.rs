@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use api::{Cursor, Event, EventId, MessageId, SessionId, WatchScope};
 use common::*;
 use rusqlite::Connection;
 use trefoil_store::*;
@@ -158,6 +159,72 @@ async fn a_writer_that_holds_the_lock_gives_a_clear_error_and_the_store_goes_on(
     assert_eq!(trouble(store.commit(toast_batch("x")).await), Trouble::Busy);
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.commit(toast_batch("y")).await.unwrap().last.unwrap().seq, 1);
+}
+
+#[tokio::test]
+async fn a_caller_is_not_held_up_by_another_process() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let other = Connection::open(temp.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut commit = std::pin::pin!(store.commit(toast_batch("x")));
+    assert!(futures::poll!(commit.as_mut()).is_pending(), "it waits elsewhere");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(commit.await.unwrap().last.unwrap().seq, 1);
+    assert!(futures::poll!(std::pin::pin!(store.commit(toast_batch("y")))).is_ready(), "nobody else writes");
+}
+
+#[tokio::test]
+async fn the_wal_does_not_grow_for_ever() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let wal = temp.path().with_extension("db-wal");
+    // Small writes that nobody watches: 10,000 pages at least.
+    for _ in 0..2_500 {
+        store.commit(toast_batch("x".repeat(12 << 10))).await.unwrap();
+        let size = fs::metadata(&wal).unwrap().len();
+        assert!(size <= 17 << 20, "{size} bytes");
+    }
+}
+
+#[tokio::test]
+async fn an_older_log_and_what_waits_in_it_are_kept() {
+    let temp = Temp::new();
+    fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
+    let old = Connection::open(temp.path()).unwrap();
+    for schema in
+        [include_str!("../src/schema/1.sql"), include_str!("../src/schema/2.sql"), include_str!("../src/schema/3.sql")]
+    {
+        old.execute_batch(schema).unwrap();
+    }
+    old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 3").unwrap();
+    let ids = [EventId::new(), EventId::new()];
+    for (seq, id) in [41, 42].into_iter().zip(&ids) {
+        let json = serde_json::to_string(&Event { id: id.clone(), ..Event::new(toast(seq.to_string())) }).unwrap();
+        old.execute(
+            "INSERT INTO event (seq, id, directory, project, json) VALUES (?1, ?2, '/repo', 'project', ?3)",
+            rusqlite::params![seq, id.as_str(), json],
+        )
+        .unwrap();
+    }
+    let session = SessionId::new();
+    let mut waiting = [MessageId::new(), MessageId::new(), MessageId::new()];
+    waiting.reverse();
+    for message in &waiting[..2] {
+        let row = [message.as_str(), session.as_str()];
+        old.execute("INSERT INTO inbox (message, session, attempts, accepted) VALUES (?1, ?2, 1, 7)", row).unwrap();
+    }
+    drop(old);
+
+    let store = temp.open();
+    let mut watch = store.watch(WatchScope::All, Some(Cursor { seq: 41, id: ids[0].clone() })).unwrap();
+    assert_eq!(toast_text(&next_frame(&mut watch).await).as_deref(), Some("42"));
+    let mut batch = toast_batch("next");
+    batch.enqueue(&session, &waiting[2]);
+    assert_eq!(store.commit(batch).await.unwrap().last.unwrap().seq, 43);
+    let inbox = store.inbox(&session).unwrap();
+    assert_eq!(inbox.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>(), waiting, "in their order");
+    assert_eq!((inbox[0].attempts, inbox[2].attempts), (1, 0));
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl Book {
             turn.hold(batch);
         }
         if let Some(page) = self.pages.last() {
-            self.prose.write(turn, &page.id, text, reasoning).await?;
+            self.prose.write(turn, &page.id, text, reasoning, false).await?;
         }
         Ok(Ok(()))
     }
