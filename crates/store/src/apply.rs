@@ -1,4 +1,4 @@
-//! Writes one batch. Runs on the writer thread, inside a transaction and a savepoint of its own.
+//! Writes one batch, inside a transaction, and a savepoint of its own if others are in it too.
 
 use std::sync::Arc;
 

@@ -227,8 +227,8 @@ impl Store {
         Ok(stream)
     }
 
-    /// Has `see` look at every event that this process commits. It is called by the thread that writes, so that nobody is
-    /// woken for it; it must be quick. A later caller takes the place of an earlier one.
+    /// Has `see` look at every event that this process commits. It is called by whatever thread has written it, so that nobody
+    /// is woken for it; it must be quick. A later caller takes the place of an earlier one.
     pub fn observe(&self, see: impl Fn(&EventBody) + Send + Sync + 'static) {
         self.inner.observer.set(see);
     }
