@@ -92,6 +92,13 @@ impl Client {
     }
 }
 
+/// What the agent said in a session. The pieces in which it is told depend on how fast it goes.
+fn said(updates: &[Value], session: &str) -> String {
+    let of = updates.iter().map(|update| &update["params"]).filter(|params| params["sessionId"] == session);
+    let chunks = of.map(|params| &params["update"]).filter(|it| it["sessionUpdate"] == "agent_message_chunk");
+    chunks.filter_map(|chunk| chunk["content"]["text"].as_str()).collect()
+}
+
 #[tokio::test]
 async fn a_session_over_a_websocket() {
     let rig = Rig::new(json!({ "model": "script/demo" })).await;
@@ -105,8 +112,7 @@ async fn a_session_over_a_websocket() {
     let prompt = json!([{"type": "text", "text": r#"SCRIPT: [{"text": "Hello over a socket."}]"#}]);
     let end = client.ask(3, "session/prompt", json!({"sessionId": session, "prompt": prompt})).await;
     assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
-    let told = |update: &&Value| update["params"]["update"]["content"]["text"] == "Hello over a socket.";
-    assert_eq!(client.updates.iter().filter(told).count(), 1, "{:?}", client.updates);
+    assert_eq!(said(&client.updates, &session), "Hello over a socket.", "{:?}", client.updates);
     // The same session, on the other face.
     let (status, messages) = rig.send(Method::GET, &format!("/session/{session}/message"), None).await;
     assert_eq!((status, messages.as_array().unwrap().len()), (200, 2));
@@ -127,16 +133,11 @@ async fn a_socket_that_breaks_in_mid_turn_loses_nothing() {
     second.ask(1, "initialize", json!({ "protocolVersion": 1 })).await;
     let load = json!({"sessionId": session, "cwd": rig.project.directory(), "mcpServers": []});
     assert!(second.ask(2, "session/load", load).await["error"].is_null());
-    let said = |updates: &[Value]| {
-        let chunks = updates.iter().map(|update| &update["params"]["update"]);
-        let chunks = chunks.filter(|update| update["sessionUpdate"] == "agent_message_chunk");
-        chunks.map(|update| update["content"]["text"].as_str().unwrap().to_owned()).collect::<String>()
-    };
-    while !said(&second.updates).ends_with("w99 ") {
+    while !said(&second.updates, &session).ends_with("w99 ") {
         let next = second.next().await;
         second.updates.push(next);
     }
-    assert_eq!(said(&second.updates), (0..100).map(|n| format!("w{n} ")).collect::<String>());
+    assert_eq!(said(&second.updates, &session), (0..100).map(|n| format!("w{n} ")).collect::<String>());
 }
 
 #[tokio::test]
@@ -266,21 +267,20 @@ async fn a_session_over_http() {
     assert_eq!(client.post(Some(id), ask(2, "session/prompt", &params)).await, 202);
     let (updates, end) = until(&mut session, 2).await;
     assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
-    let text = |wanted: &str| updates.iter().position(|told| told["params"]["update"]["content"]["text"] == wanted);
-    assert!(text("Hello over HTTP.").is_some(), "{updates:?}");
+    assert_eq!(said(&updates, id), "Hello over HTTP.", "{updates:?}");
     // A subagent comes in the stream of its root, after it was announced.
-    let announced = |told: &Value| told["params"]["update"]["sessionUpdate"] == "subagent_update";
-    assert!(updates.iter().position(announced).unwrap() < text("I looked.").unwrap());
+    let announced = updates.iter().position(|told| told["params"]["update"]["sessionUpdate"] == "subagent_update");
+    let (before, after) = updates.split_at(announced.unwrap());
+    let child = after[0]["params"]["update"]["sessionId"].as_str().unwrap();
+    assert_eq!((said(before, child).as_str(), said(after, child).as_str()), ("", "I looked."), "{updates:?}");
     // Whoever loads it on another connection, with the stream open, gets everything and then the answer.
     let other = Poster::new(&rig, json!({})).await;
     let (mut theirs, mut replay) = (other.read(None).await.ok().unwrap(), other.read(Some(id)).await.ok().unwrap());
     let params = json!({"sessionId": id, "cwd": rig.project.directory(), "mcpServers": []});
     assert_eq!(other.post(Some(id), ask(5, "session/load", &params)).await, 202);
-    loop {
-        let told = replay.next().await.unwrap();
-        if told["params"]["update"]["content"]["text"] == "Hello over HTTP." {
-            break;
-        }
+    let mut replayed = Vec::new();
+    while said(&replayed, id) != "Hello over HTTP." {
+        replayed.push(replay.next().await.unwrap());
     }
     assert!(until(&mut theirs, 5).await.1["error"].is_null());
     // Gone is gone.
@@ -304,25 +304,24 @@ async fn a_stream_that_breaks_goes_on_where_it_was() {
     let text = r#"SCRIPT: [{"chunks": 100, "chunk_delay_ms": 5}]"#;
     let params = json!({"sessionId": id, "prompt": [{"type": "text", "text": text}]});
     assert_eq!(client.post(Some(id), ask(2, "session/prompt", &params)).await, 202);
-    let mut said = String::new();
-    let hear = |told: &Value, said: &mut String| {
-        if told["params"]["update"]["sessionUpdate"] == "agent_message_chunk" {
-            said.push_str(told["params"]["update"]["content"]["text"].as_str().unwrap());
-        }
-    };
+    let mut updates = Vec::new();
     for breaks in 1..5 {
         // Some is read, more is on its way when the stream breaks.
-        while !said.contains(&format!("w{breaks}0 ")) {
-            hear(&session.next().await.unwrap(), &mut said);
+        while !said(&updates, id).contains(&format!("w{breaks}0 ")) {
+            updates.push(session.next().await.unwrap());
         }
         let last = session.events.last.clone();
         drop(session);
         session = client.read_on(Some(id), last.as_deref()).await.ok().unwrap();
     }
     let (rest, end) = until(&mut session, 2).await;
-    rest.iter().for_each(|told| hear(told, &mut said));
+    updates.extend(rest);
     assert_eq!(end["result"]["stopReason"], "end_turn");
-    assert_eq!(said, (0..100).map(|n| format!("w{n} ")).collect::<String>(), "everything once and in its order");
+    assert_eq!(
+        said(&updates, id),
+        (0..100).map(|n| format!("w{n} ")).collect::<String>(),
+        "everything once and in its order"
+    );
     // What happens while nobody reads waits.
     let last = session.events.last.clone().unwrap();
     drop(session);
@@ -332,8 +331,8 @@ async fn a_stream_that_breaks_goes_on_where_it_was() {
     let parts = json!({"parts": [{"type": "text", "text": r#"SCRIPT: [{"text": "Meanwhile."}]"#}]});
     assert_eq!(rig.send(Method::POST, &format!("/session/{id}/message"), Some(parts)).await.0, 200);
     let mut session = client.read(Some(id)).await.ok().unwrap();
-    while !said.ends_with("Meanwhile.") {
-        hear(&session.next().await.unwrap(), &mut said);
+    while !said(&updates, id).ends_with("Meanwhile.") {
+        updates.push(session.next().await.unwrap());
     }
     assert!(session.events.last.unwrap().parse::<u64>().unwrap() > last.parse::<u64>().unwrap());
 }

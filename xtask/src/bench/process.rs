@@ -116,14 +116,10 @@ pub fn peak(process: u32) -> Result<f64> {
 fn memory(process: u32, field: &str) -> Result<f64> {
     let path = format!("/proc/{process}/status");
     let Ok(status) = std::fs::read_to_string(&path) else { return Ok(0.0) };
-    // A process that has ended and was not waited for has no memory any more.
-    if status.contains("State:\tZ") {
-        return Ok(0.0);
-    }
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB"));
-    let kilobytes: f64 =
-        kilobytes.and_then(|number| number.parse().ok()).with_context(|| format!("{path}: no {field}"))?;
-    Ok(kilobytes / 1024.0)
+    // A process that is ending, or that was not waited for, has no memory any more, and no such line.
+    let Some(value) = status.lines().find_map(|line| line.strip_prefix(field)) else { return Ok(0.0) };
+    let kilobytes = value.trim().strip_suffix(" kB").and_then(|number| number.parse::<f64>().ok());
+    Ok(kilobytes.with_context(|| format!("{path}: {field} has an unknown format"))? / 1024.0)
 }
 
 #[cfg(test)]
