@@ -54,7 +54,7 @@ impl Inner {
         let kept = self.kept.take(session);
         let claimed = lock(&self.claims).remove(session);
         let acquired = match claimed {
-            Some(claimed) => claimed,
+            Some(claim) => claim.acquired,
             None => self.store.acquire(session).await?,
         };
         let current = match &acquired {

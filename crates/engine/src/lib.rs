@@ -104,6 +104,13 @@ pub struct Engine {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// A lease that was taken along with a prompt.
+struct Claim {
+    acquired: store::Acquire,
+    /// Where the prompt was accepted.
+    instance: Arc<Instance>,
+}
+
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) llm: Llm,
@@ -124,7 +131,7 @@ pub(crate) struct Inner {
     pub(crate) runs: runs::Runs,
     kept: kept::Kept,
     /// Leases that came with a prompt, for the turn that answers it.
-    claims: Mutex<HashMap<SessionId, store::Acquire>>,
+    claims: Mutex<HashMap<SessionId, Claim>>,
     pub(crate) asks: asks::Waiters,
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and made, so that calls side by side do not make one too many.

@@ -48,11 +48,14 @@ impl Inner {
     }
 }
 
-/// Brings what an earlier run left to a truthful state; true if there was something to do. `settled`: everything but the
-/// prompts that wait is known to be complete.
+/// Brings what an earlier run left to a truthful state; true if there was something to do. `settled`: the last run is known
+/// to have ended well.
 pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Result<bool, Error> {
     if turn.run.is_parked() {
         return Err(Error::Parked);
+    }
+    if settled && !crashed {
+        return Ok(false);
     }
     let store = turn.store();
     let inbox = store.inbox(&turn.session_id)?;
@@ -65,7 +68,7 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Re
     }
     let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= ATTEMPTS_MAX).collect();
     let mut repaired = crashed || !lost.is_empty();
-    if crashed || !(settled || inbox.is_empty()) {
+    if crashed || !inbox.is_empty() {
         let incomplete = store.incomplete(&turn.session_id, TAIL)?;
         account(turn, &incomplete).await?;
         for message in incomplete {

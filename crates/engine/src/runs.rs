@@ -23,6 +23,8 @@ pub(crate) type End = Result<Ran, String>;
 pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     parked: AtomicBool,
+    /// Somebody wanted a turn while this one ran, and relies on it.
+    joined: AtomicBool,
     end: watch::Sender<Option<End>>,
     news: watch::Sender<()>,
 }
@@ -32,6 +34,7 @@ impl Run {
         Self {
             cancel: CancellationToken::new(),
             parked: AtomicBool::new(false),
+            joined: AtomicBool::new(false),
             end: watch::Sender::new(None),
             news: watch::Sender::new(()),
         }
@@ -102,10 +105,11 @@ impl Runs {
         self.parking.load(Ordering::Acquire)
     }
 
-    /// The run of a session, and whether it is new.
+    /// The run of a session, and whether it is new; else it knows that it was joined.
     fn enter(&self, session: &SessionId) -> (Arc<Run>, bool) {
         let mut map = lock(&self.map);
         if let Some(run) = map.get(session) {
+            run.joined.store(true, Ordering::Release);
             return (run.clone(), false);
         }
         let run = Arc::new(Run::new());
@@ -168,8 +172,9 @@ impl Inner {
         self.runs.leave(session);
         run.end.send_replace(Some(end));
         match ran {
-            // Whoever accepted a prompt while we were ending found us in the map, and relies on us.
-            Some(Ran::Here) => self.start_if_waiting(session),
+            // Whoever accepted a prompt while we were ending found us in the map.
+            Some(Ran::Here) if run.joined.load(Ordering::Acquire) => self.start_if_waiting(session),
+            Some(Ran::Here) => {}
             Some(Ran::Elsewhere) => self.look_after(session),
             None => {}
         }

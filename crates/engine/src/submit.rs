@@ -12,7 +12,7 @@ use store::{Batch, Store, StoreError};
 use crate::error::stored;
 use crate::input::Accepted;
 use crate::turn::Ran;
-use crate::{Inner, lock, models, permission, step};
+use crate::{Claim, Inner, lock, models, permission, step};
 
 /// A prompt that another process answers is looked after this often, in case that process dies.
 const LOOK: Duration = Duration::from_millis(500);
@@ -72,7 +72,7 @@ impl Inner {
         match self.store.commit(batch).await {
             Ok(committed) => {
                 if let Some(claimed) = committed.claimed {
-                    lock(&self.claims).insert(id.clone(), claimed);
+                    lock(&self.claims).insert(id.clone(), Claim { acquired: claimed, instance });
                     self.start(id);
                 }
                 Ok(message)
@@ -98,15 +98,20 @@ impl Inner {
                 Ok(Some(turn.into_iter().rfind(|m| m.info.as_assistant().is_some())))
             })
         };
+        // The usual case: a turn runs, and there is nothing to be seen before its end.
+        let mut begun = self.runs.get(id).inspect(|run| run.wake());
         loop {
-            match answer().map_err(stored)? {
-                Some(Some(answer)) => return Ok(answer),
-                Some(None) => return self.message_of(id, message),
-                None => {}
-            }
-            match self.start(id).ended().await {
+            let run = match begun.take() {
+                Some(run) => run,
+                None => match answer().map_err(stored)? {
+                    Some(Some(answer)) => return Ok(answer),
+                    Some(None) => return self.message_of(id, message),
+                    None => self.start(id),
+                },
+            };
+            match run.ended().await {
                 Ok(Ran::Here) => {
-                    // The usual case: the turn that has just ended knows it, so that nothing need be read again.
+                    // And its end knows the answer, so that nothing need be read again.
                     if let Some(answer) = self.kept.answer(id, message) {
                         return Ok(answer);
                     }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use api::{
     AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, Message, MessageError, MessageId,
-    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, Session, SessionId, SessionStatus,
-    SubtaskPart, Tokens, Usd, UserMessage,
+    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest,
+    Session, SessionId, SessionStatus, SubtaskPart, Tokens, Usd, UserMessage,
 };
 use store::{Acquire, AskFilter, Batch, Lease, Signal, Store, StoreError};
 use tokio::sync::Semaphore;
@@ -32,6 +32,7 @@ pub(crate) enum Ran {
 }
 
 /// What a turn sees before each step, all of one moment.
+#[derive(Default)]
 struct Look {
     /// The prompt to answer, with its session.
     prompt: Option<(UserMessage, Session)>,
@@ -39,7 +40,12 @@ struct Look {
     paused: bool,
     /// Whether there may be tasks in the background to wait for, before the turn ends.
     awaits: bool,
+    /// What is to be settled at its end.
+    asks: Asks,
 }
+
+/// Whom the turn has asked without an answer.
+type Asks = (Vec<PermissionRequest>, Vec<QuestionRequest>);
 
 /// A turn that this process runs, and what its steps share.
 pub(crate) struct Turn {
@@ -61,10 +67,14 @@ pub(crate) struct Turn {
 impl Inner {
     /// Runs the waiting prompts of a session to their end.
     pub(crate) async fn turn(self: &Arc<Self>, session_id: &SessionId, run: &Arc<Run>) -> Result<Ran, Error> {
-        let Some(session) = self.store.session(session_id)? else {
-            // It was deleted with its lease.
-            crate::lock(&self.claims).remove(session_id);
-            return Ok(Ran::Here);
+        let claimed = crate::lock(&self.claims).get(session_id).map(|claim| claim.instance.clone());
+        let instance = match claimed {
+            Some(instance) => instance,
+            None => {
+                // What is gone must get no lease.
+                let Some(session) = self.store.session(session_id)? else { return Ok(Ran::Here) };
+                self.instance(session.directory.as_ref())
+            }
         };
         let (acquired, kept) = self.acquire(session_id).await?;
         let (lease, took_over, revision) = match acquired {
@@ -74,7 +84,6 @@ impl Inner {
                 return Ok(Ran::Elsewhere);
             }
         };
-        let instance = self.instance(session.directory.as_ref());
         let turn = Arc::new(Turn::new(self, instance, session_id, lease, run));
         match turn.work(took_over, revision, kept).await {
             Ok(conversation) => {
@@ -127,10 +136,10 @@ impl Turn {
         };
         self.know(&conversation);
         let mut unknown = 0;
-        // Clients are told `busy` before every look for work, the last one included.
-        let mut looked = false;
+        // What the last look found, if there was one.
+        let mut looked = None;
         for round in 0.. {
-            let Look { prompt, paused, awaits } = self.look(&mut conversation)?;
+            let Look { prompt, paused, awaits, asks } = self.look(&mut conversation)?;
             let Some((user, session)) = prompt else {
                 if awaits && self.await_background(&conversation.pending).await? {
                     continue;
@@ -142,7 +151,7 @@ impl Turn {
                     self.store().commit(batch).await?;
                     return Ok(conversation);
                 }
-                looked = true;
+                looked = Some(asks);
                 break;
             };
             let mut batch = self.batch();
@@ -275,12 +284,13 @@ impl Turn {
     fn look(&self, conversation: &mut Conversation) -> Result<Look, Error> {
         let look = self.store().together(|store| {
             let Some(user) = conversation.next(store)? else {
-                return Ok(Look { prompt: None, paused: false, awaits: !Bond::background(store)?.is_empty() });
+                let (awaits, asks) = (!Bond::background(store)?.is_empty(), self.asks(store)?);
+                return Ok(Look { awaits, asks, ..Look::default() });
             };
             let session = store.session(&self.session_id)?;
             let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
             let paused = control::is_paused(store, &self.session_id)?;
-            Ok(Look { prompt: Some((user, session)), paused, awaits: false })
+            Ok(Look { prompt: Some((user, session)), paused, ..Look::default() })
         });
         Ok(look?)
     }
@@ -294,16 +304,23 @@ impl Turn {
         }
     }
 
+    fn asks(&self, store: &Store) -> Result<Asks, StoreError> {
+        let filter = AskFilter { session: Some(self.session_id.clone()), ..AskFilter::default() };
+        Ok((store.permissions(&filter)?, store.questions(&filter)?))
+    }
+
     /// The end of the turn, in one durable commit: its prompts are done, its asks are settled, the session is idle and
-    /// free.
-    async fn finish(&self, conversation: &Conversation, looked: bool) -> Result<(), Error> {
+    /// free. `looked`: it ends after a look, which has found these asks.
+    async fn finish(&self, conversation: &Conversation, looked: Option<Asks>) -> Result<(), Error> {
         let mut batch = self.batch().durable();
-        if looked {
+        if looked.is_some() {
+            // Clients are told `busy` before every look for work, the last one included.
             batch.event(self.status_event(SessionStatus::Busy));
         }
-        let filter = AskFilter { session: Some(self.session_id.clone()), ..AskFilter::default() };
-        let asks = self.store().together(|store| Ok((store.permissions(&filter)?, store.questions(&filter)?)));
-        let (permissions, questions) = asks?;
+        let (permissions, questions) = match looked {
+            Some(asks) => asks,
+            None => self.store().together(|store| self.asks(store))?,
+        };
         for ask in permissions {
             let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
             crate::asks::settle(&mut batch, &ask, &reply);
@@ -399,6 +416,14 @@ impl Conversation {
     /// conversation here, prompts and mere notes alike.
     fn next(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
         let inbox = store.inbox(&self.session)?;
+        for row in &inbox {
+            if !self.pending.contains(&row.message_id) {
+                self.pending.push(row.message_id.clone());
+            }
+        }
+        let Some(newest) = self.pending.last().filter(|newest| !self.is_answered(newest)).cloned() else {
+            return Ok(None);
+        };
         let newer = match self.messages.last() {
             Some(last) => store.message_ids_from(&self.session, last.info.id())?,
             None => Vec::new(),
@@ -415,16 +440,14 @@ impl Conversation {
         if self.messages.len() > known {
             self.messages.sort_by(|a, b| (a.info.created(), a.info.id()).cmp(&(b.info.created(), b.info.id())));
         }
-        for row in inbox {
-            if !self.pending.contains(&row.message_id) {
-                self.pending.push(row.message_id);
-            }
-        }
-        let Some(newest) = self.pending.last() else { return Ok(None) };
-        let answers = self.messages.iter().filter_map(|m| m.info.as_assistant());
-        let answered = answers.filter(|a| a.parent_id == *newest).any(is_final);
-        let users = self.messages.iter().filter_map(|m| m.info.as_user());
-        Ok(users.filter(|_| !answered).find(|user| user.id == *newest).cloned())
+        let mut users = self.messages.iter().rev().filter_map(|m| m.info.as_user());
+        Ok(users.find(|user| user.id == newest).cloned())
+    }
+
+    /// Whether a prompt has its final answer.
+    fn is_answered(&self, prompt: &MessageId) -> bool {
+        let answers = self.messages.iter().rev().filter_map(|m| m.info.as_assistant());
+        answers.filter(|answer| answer.parent_id == *prompt).any(is_final)
     }
 
     /// How many steps a prompt has had, in this process and others.

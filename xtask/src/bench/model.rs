@@ -17,6 +17,8 @@ pub const TASKS: &str = "tasks:";
 const HELLO: &str = "Hello from the fake model";
 /// The largest request body.
 const BODY: u64 = 64 * 1024 * 1024;
+/// An answer of more pieces ends its connection, to see when it was read.
+const SHORT: usize = 10;
 /// How long a client may take to read an answer.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -70,14 +72,25 @@ impl FakeModel {
 
 fn serve(mut stream: TcpStream, work: &Work) -> Result<()> {
     stream.set_nodelay(true)?;
-    let (path, body) = read(&mut BufReader::new(stream.try_clone()?))?;
-    let start = Instant::now();
-    let request: Value = serde_json::from_slice(&body)?;
-    let mut answer = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
-    let pieces =
-        if path.ends_with("/responses") { respond(&request, &mut answer) } else { chat(&request, &mut answer) };
-    work.busy.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    stream.write_all(answer.as_bytes())?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    // As providers do: the next request may come over the same connection.
+    let pieces = loop {
+        let Some((path, body)) = read(&mut reader)? else { return Ok(()) };
+        let start = Instant::now();
+        let request: Value = serde_json::from_slice(&body)?;
+        let mut answer = String::new();
+        let pieces =
+            if path.ends_with("/responses") { respond(&request, &mut answer) } else { chat(&request, &mut answer) };
+        let ends = pieces > SHORT;
+        let rest = if ends { "connection: close".to_owned() } else { format!("content-length: {}", answer.len()) };
+        answer.insert_str(0, &format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{rest}\r\n\r\n"));
+        work.busy.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        stream.write_all(answer.as_bytes())?;
+        if ends {
+            break pieces;
+        }
+        work.taken.fetch_add(pieces as u64, Ordering::Relaxed);
+    };
     // The system takes megabytes for a client that reads nothing; only a client that hangs up has read everything.
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(LONGEST))?;
@@ -164,10 +177,12 @@ fn task(index: usize) -> Value {
     json!({"tool_calls": [{"index": index, "id": format!("call_{index}"), "type": "function", "function": function}]})
 }
 
-/// Reads a request; gives its path and its body.
-fn read(reader: &mut impl BufRead) -> Result<(String, Vec<u8>)> {
+/// Reads a request; gives its path and its body. Nothing if the connection ended.
+fn read(reader: &mut impl BufRead) -> Result<Option<(String, Vec<u8>)>> {
     let mut first = String::new();
-    reader.read_line(&mut first)?;
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
     let path = first.split(' ').nth(1).context("not a request")?.to_owned();
     let mut length = None;
     loop {
@@ -186,7 +201,7 @@ fn read(reader: &mut impl BufRead) -> Result<(String, Vec<u8>)> {
     let length = length.context("a request without content-length")?;
     let mut body = Vec::new();
     reader.take(length.min(BODY)).read_to_end(&mut body)?;
-    Ok((path, body))
+    Ok(Some((path, body)))
 }
 
 #[cfg(test)]
@@ -212,11 +227,18 @@ mod tests {
     fn an_answer_is_a_stream() {
         let model = FakeModel::start().unwrap();
         let mut stream = TcpStream::connect(model.address).unwrap();
-        let body = r#"{"messages": []}"#;
-        write!(stream, "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("data: [DONE]\n\n"), "{answer}");
+        let mut ask = |prompt: &str| {
+            let body = json!({"messages": [{"role": "user", "content": prompt}], "tools": [{}]}).to_string();
+            let head = format!("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).unwrap();
+        };
+        // Two requests over one connection, which the long answer ends.
+        ask("hello");
+        ask("deltas: 50");
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert!(answers.starts_with("HTTP/1.1 200") && answers.ends_with("data: [DONE]\n\n"), "{answers}");
+        assert_eq!((answers.matches("[DONE]").count(), answers.contains("w49 ")), (2, true), "{answers}");
     }
 
     #[test]

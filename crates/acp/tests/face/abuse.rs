@@ -4,7 +4,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 
-use crate::rig::{LONG, Lab, prompt, script};
+use crate::rig::{LONG, Lab, UNTIL_GO, prompt, script};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_line_gets_the_right_answer() {
@@ -49,13 +49,14 @@ async fn a_client_that_hangs_up_in_mid_turn_leaves_a_session_that_goes_on() {
     let lab = Lab::new();
     let mut client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    let steps = script(json!([{"text": "one ", "tools": [["bash", {"command": "sleep 0.5"}]]}, {"text": "two"}]));
+    let steps = script(json!([{"text": "one ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "two"}]));
     let _answer = client.start("session/prompt", prompt(&id, &steps)).await;
     client.until_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
     client.hang_up().await;
     tokio::time::timeout(LONG, &mut client.agent).await.unwrap().unwrap();
     let other = lab.client(json!({})).await;
     other.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    lab.project.write("go", "");
     other.until_text(&id, "one two").await;
 }
 

@@ -426,3 +426,6 @@ pub fn selected(option: &str) -> Answer {
 
 /// Longer than anything here should take.
 pub const LONG: Duration = WAIT;
+
+/// A command that runs until the test writes the file `go`.
+pub const UNTIL_GO: &str = "until [ -e go ]; do sleep 0.02; done";

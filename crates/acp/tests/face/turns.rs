@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::rig::{Lab, prompt, script};
+use crate::rig::{Lab, UNTIL_GO, prompt, script};
 
 /// The last update of each call.
 fn ended(updates: &[Value]) -> Vec<&Value> {
@@ -52,17 +52,23 @@ async fn calls_are_shown_with_what_they_are_about() {
     lab.project.write("edit.txt", "alpha\nbeta\ngamma\n");
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
+    let command = format!("echo one; {UNTIL_GO}; echo two");
     let steps = json!([
         {"tools": [["read", {"filePath": "hello.txt", "offset": 1}], ["grep", {"pattern": "hello"}]]},
         {"tools": [["edit", {"filePath": "edit.txt", "oldString": "beta", "newString": "BETA"}]]},
         {"tools": [["write", {"filePath": "new/file.txt", "content": "n\n"}]]},
         {"tools": [["write", {"filePath": "hello.txt", "content": "bye\n"}]]},
-        {"tools": [["bash", {"command": "echo one; sleep 0.5; echo two"}]]},
+        {"tools": [["bash", {"command": command}]]},
         {"tools": [["read", {"filePath": "nope.txt"}]]},
         {"tools": [["frobnicate", {}]]},
         {"text": "done"},
     ]);
-    client.prompt(&id, &script(steps)).await.unwrap();
+    let answer = client.start("session/prompt", prompt(&id, &script(steps))).await;
+    // What a command prints is seen while it runs.
+    let live = |update: &Value| update["status"] == "in_progress" && update["content"][0]["content"]["text"] == "one\n";
+    client.until_update(&id, "what the command prints", live).await;
+    lab.project.write("go", "");
+    answer.await.unwrap().unwrap();
     let updates = client.updates(&id);
     let first: Vec<(&str, &str)> = updates
         .iter()
@@ -93,13 +99,10 @@ async fn calls_are_shown_with_what_they_are_about() {
     let whole: Vec<&Value> =
         done.iter().filter(|update| update["title"] == "hello.txt").map(|u| &u["content"][1]).collect();
     assert_eq!((&whole[1]["oldText"], &whole[1]["newText"]), (&json!("hello world\n"), &json!("bye\n")));
-    let bash = find("echo one; sleep 0.5; echo two");
+    let bash = find(&command);
     assert_eq!(bash["content"][0]["content"]["text"], "one\ntwo\n");
     assert_eq!((&bash["rawInput"]["cwd"], &bash["rawOutput"]["metadata"]["exit"]), (&json!(lab.cwd()), &json!(0)));
-    // What a command prints is seen while it runs.
-    let live =
-        |update: &&Value| update["status"] == "in_progress" && update["content"][0]["content"]["text"] == "one\n";
-    assert_eq!(updates.iter().filter(live).count(), 1);
+    assert_eq!(updates.iter().filter(|update| live(update)).count(), 1);
     let failed: Vec<&&Value> = done.iter().filter(|update| update["status"] == "failed").collect();
     assert!(failed[0]["rawOutput"]["error"].as_str().unwrap().starts_with("File not found"));
     assert_eq!(lab.project.read("hello.txt"), "bye\n");
@@ -205,13 +208,14 @@ async fn prompts_wait_for_each_other_and_sessions_do_not() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let (one, two) = (client.session(&lab).await, client.session(&lab).await);
-    let slow = script(json!([{"text": "slow", "tools": [["bash", {"command": "sleep 0.3"}]]}, {"text": " end"}]));
+    let slow = script(json!([{"text": "slow", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": " end"}]));
     let first = client.start("session/prompt", prompt(&one, &slow)).await;
     client.until_update(&one, "the first turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
     let queued =
         client.start("session/prompt", prompt(&one, &script(json!([{"text": "queued"}, {"text": "queued"}])))).await;
     let other = client.prompt(&two, &script(json!([{"text": "other"}]))).await.unwrap();
     assert_eq!(other["stopReason"], "end_turn");
+    lab.project.write("go", "");
     assert_eq!(first.await.unwrap().unwrap()["stopReason"], "end_turn");
     assert_eq!(queued.await.unwrap().unwrap()["stopReason"], "end_turn");
     assert!(client.text(&one).contains("queued") && client.text(&two) == "other");
@@ -224,11 +228,12 @@ async fn a_message_is_put_into_a_running_turn() {
     let id = client.session(&lab).await;
     let steer = |text: &str| json!({"sessionId": id, "prompt": [{"type": "text", "text": text}]});
     assert_eq!(client.ask("_session/steering", steer("x")).await.unwrap_err()["code"], -32600);
-    let slow = script(json!([{"text": "slow ", "tools": [["bash", {"command": "sleep 0.5"}]]}, {"text": "end"}]));
+    let slow = script(json!([{"text": "slow ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "end"}]));
     let answer = client.start("session/prompt", prompt(&id, &slow)).await;
     client.until_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
     let steered = script(json!([{"text": "steered"}, {"text": "steered"}]));
     assert!(client.ask("_session/steering", steer(&steered)).await.unwrap()["messageId"].is_string());
+    lab.project.write("go", "");
     assert_eq!(answer.await.unwrap().unwrap()["stopReason"], "end_turn");
     assert_eq!(client.text(&id), "slow steered");
 }

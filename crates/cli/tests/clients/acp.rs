@@ -303,7 +303,7 @@ fn a_session_survives_kill_9() {
     let session = agent.session(&project.directory());
     agent.prompt(
         &session,
-        &json!([{"text": "Before. ", "tools": [["bash", {"command": "sleep 0.5; echo now; sleep 2"}]]}, {"text": "After."}]),
+        &json!([{"text": "Before. ", "tools": [["bash", {"command": "sleep 0.5; echo now; sleep 300"}]]}, {"text": "After."}]),
     );
     // The last quarter of a second of a text may be lost; this is older.
     agent.until(|update| update["content"][0]["content"]["text"] == "now\n");

@@ -1,15 +1,11 @@
 //! `trefoil acp-client` with the real `opencode acp` and a scripted model.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{ModelServer, Reply, TempProject};
 
-use crate::rig::{finish, opencode, succeeded};
-
-/// OpenCode takes seconds to start, and more for its first session.
-const LONGEST: Duration = Duration::from_secs(120);
+use crate::rig::{OPENCODE_LONGEST, finish, opencode, succeeded};
 
 fn client(project: &TempProject, model: &ModelServer) -> Command {
     let agent = opencode(project);
@@ -27,7 +23,7 @@ fn client(project: &TempProject, model: &ModelServer) -> Command {
 /// Runs the client beside the model.
 async fn lines(mut command: Command, args: &[&str]) -> Vec<Value> {
     command.args(args);
-    let output = tokio::task::spawn_blocking(move || finish(command, LONGEST)).await.unwrap();
+    let output = tokio::task::spawn_blocking(move || finish(command, OPENCODE_LONGEST)).await.unwrap();
     succeeded(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -1,18 +1,13 @@
 //! `opencode run --attach`: the real program, with our server behind it.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
-use crate::rig::{Served, finish, opencode, succeeded};
-
-/// It takes seconds to start.
-const LONGEST: Duration = Duration::from_secs(60);
+use crate::rig::{OPENCODE_LONGEST, Served, finish, opencode, succeeded};
 
 fn run(served: &Served, args: &[&str], prompt: &str) -> String {
     let mut command = opencode(&served.project);
     command.args(["run", "--attach", &served.url]).args(args).arg(prompt);
-    succeeded(&finish(command, LONGEST))
+    succeeded(&finish(command, OPENCODE_LONGEST))
 }
 
 fn lines(output: &str) -> Vec<Value> {

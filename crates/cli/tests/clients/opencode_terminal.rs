@@ -3,14 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
-use crate::rig::{Served, opencode, succeeded};
-
-/// The client takes seconds to start and to draw.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::rig::{OPENCODE_LONGEST, Served, opencode, succeeded};
 
 /// The client on a screen of its own. Ends when dropped.
 struct Screen {
@@ -85,9 +82,9 @@ impl Screen {
             if wanted(&text) {
                 return text;
             }
-            let left = PATIENCE.saturating_sub(start.elapsed());
+            let left = OPENCODE_LONGEST.saturating_sub(start.elapsed());
             let drawn = self.drawn.news.recv_timeout(left);
-            assert!(drawn.is_ok() && !left.is_zero(), "{what} was not shown within {PATIENCE:?}:\n{text}");
+            assert!(drawn.is_ok() && !left.is_zero(), "{what} was not shown within {OPENCODE_LONGEST:?}:\n{text}");
         }
     }
 

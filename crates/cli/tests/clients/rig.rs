@@ -244,6 +244,9 @@ pub fn scripts() -> PathBuf {
     peer::packages(&testkit::target_folder()).unwrap_or_else(|error| panic!("OpenCode's SDK is needed here: {error}"))
 }
 
+/// How long OpenCode may take for anything: it takes seconds to start, and on a busy machine minutes.
+pub const OPENCODE_LONGEST: Duration = Duration::from_secs(300);
+
 /// The real OpenCode, in a project and with its home.
 pub fn opencode(project: &TempProject) -> Command {
     let program = peer::install(&testkit::target_folder());

@@ -1,18 +1,14 @@
 //! The real `opencode acp` as a subagent, with a scripted model.
 
 use serde_json::{Value, json};
-use std::time::Duration;
 use testkit::{ModelServer, Reply, TempProject};
 
-use crate::rig::{finish, opencode, succeeded};
-
-/// OpenCode takes seconds to start, and more for its first session.
-const LONGEST: Duration = Duration::from_secs(120);
+use crate::rig::{OPENCODE_LONGEST, finish, opencode, succeeded};
 
 async fn trefoil(project: &TempProject, args: Vec<String>) -> String {
     let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
     command.args(args);
-    let output = tokio::task::spawn_blocking(move || finish(command, LONGEST)).await.unwrap();
+    let output = tokio::task::spawn_blocking(move || finish(command, OPENCODE_LONGEST)).await.unwrap();
     succeeded(&output)
 }
 
