@@ -21,7 +21,10 @@ use tokio_util::sync::CancellationToken;
 use trefoil_exec::{End, Exec, ExecError, Outcome, Process, SUPERVISE_ARG, Size, Spec, Terminal, supervise};
 
 /// How long an event may take before its test fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// After this time limit a command has begun, on a slow machine as well.
+const BEGUN: Duration = Duration::from_secs(2);
 
 /// The first argument that makes this binary a Trefoil that is about to be killed: `OWN lock-file command`.
 const OWN: &str = "own";
@@ -212,12 +215,7 @@ async fn invalid_utf8_and_long_lines() {
 async fn endless_output_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let spill = dir.path().join("all");
-    let spec = Spec {
-        keep_bytes: 1000,
-        spill: Some(spill.clone()),
-        timeout: Some(Duration::from_millis(100)),
-        ..shell("yes")
-    };
+    let spec = Spec { keep_bytes: 1000, spill: Some(spill.clone()), timeout: Some(BEGUN), ..shell("yes") };
     let outcome = run(spec).await.unwrap();
     assert_eq!((outcome.end, outcome.output.text.len()), (End::TimedOut, 1000));
     assert_eq!(std::fs::metadata(&spill).unwrap().len(), outcome.output.total_bytes);
@@ -237,17 +235,15 @@ async fn daemons_do_not_stay() {
 }
 
 async fn a_timeout_kills_everything() {
-    let spec = Spec { timeout: Some(Duration::from_millis(300)), ..shell(&(family() + " wait; sleep 1000")) };
+    let spec = Spec { timeout: Some(BEGUN), ..shell(&(family() + " wait; sleep 1000")) };
     let outcome = run(spec).await.unwrap();
     assert_eq!(outcome.end, End::TimedOut);
     assert_gone(&outcome, 3);
 }
 
 async fn a_command_may_say_goodbye() {
-    let spec = Spec {
-        timeout: Some(Duration::from_millis(100)),
-        ..shell("trap 'echo bye; exit 3' TERM; while :; do read -t 0.01 < <(:); done")
-    };
+    let spec =
+        Spec { timeout: Some(BEGUN), ..shell("trap 'echo bye; exit 3' TERM; while :; do read -t 0.01 < <(:); done") };
     let outcome = run(spec).await.unwrap();
     assert_eq!((outcome.end, outcome.output.text.as_str()), (End::TimedOut, "bye\n"));
 }
@@ -412,10 +408,7 @@ async fn without_a_supervisor() {
     let outcome = run(shell("sleep 1000 & echo $!; exit 3")).await.unwrap();
     assert_eq!(outcome.end, End::Exited(3));
     pids(&outcome.output.text).into_iter().for_each(wait_dead);
-    let outcome = run(Spec {
-        timeout: Some(Duration::from_millis(100)),
-        ..shell("trap '' TERM; echo $$; while :; do sleep 1000; done")
-    });
+    let outcome = run(Spec { timeout: Some(BEGUN), ..shell("trap '' TERM; echo $$; while :; do sleep 1000; done") });
     let outcome = outcome.await.unwrap();
     assert_eq!(outcome.end, End::TimedOut);
     assert_gone(&outcome, 1);

@@ -31,4 +31,4 @@ pub use recording::{recorded_events, recorded_lines, recordings};
 pub use reply::Reply;
 
 /// The longest that anything in here waits for something to happen.
-pub const WAIT: Duration = Duration::from_secs(20);
+pub const WAIT: Duration = Duration::from_secs(60);

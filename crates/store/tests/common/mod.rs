@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use serde_json::json;
 use trefoil_store::{Acquire, Batch, Lease, Place, Store};
 
-pub const WAIT: Duration = Duration::from_secs(10);
+pub const WAIT: Duration = Duration::from_secs(30);
 
 pub struct Temp {
     pub folder: tempfile::TempDir,
