@@ -1,6 +1,6 @@
 //! Sessions: one, or a page of them.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use api::{Session, SessionId, SessionStatus, Timestamp};
 use rusqlite::types::{ToSql, ToSqlOutput, Value};
@@ -122,6 +122,17 @@ pub(super) fn claims(conn: &Connection) -> Result<Vec<Claim>, StoreError> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// What is true of these claims.
+pub(super) fn living(
+    claims: Vec<Claim>,
+    dead: &HashSet<String>,
+) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
+    let living = claims.into_iter().filter(|claim| !dead.contains(&claim.owner));
+    living
+        .map(|Claim { session, json, .. }| Ok((row::id("status", &session)?, row::json("status", &session, &json)?)))
+        .collect()
+}
+
 /// A bound value by reference.
 struct Bound<'a>(&'a Value);
 
@@ -170,20 +181,19 @@ impl Store {
 
     /// What every session does that is not idle. Only a live owner of its lease makes a session busy.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
-        self.living(self.read(claims)?)
+        let dead = self.dead()?;
+        living(self.read(claims)?, &dead)
     }
 
-    /// What is true of these claims.
-    pub(super) fn living(&self, claims: Vec<Claim>) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
-        let mut owners: HashMap<String, bool> = HashMap::new();
-        let mut living = Vec::new();
-        for Claim { session, json, owner } in claims {
-            // Each is asked once: that takes a look at its lock.
-            if *owners.entry(owner).or_insert_with_key(|owner| self.alive(owner)) {
-                living.push((row::id("status", &session)?, row::json("status", &session, &json)?));
-            }
-        }
-        Ok(living)
+    /// The owners of leases that are dead. To be asked before the rows are read that this is about: then those hold all
+    /// that such a process has written, and it was not cut off only because it ended in between.
+    pub(super) fn dead(&self) -> Result<HashSet<String>, StoreError> {
+        let owners = self.read(|conn| {
+            let mut statement = conn.prepare_cached("SELECT DISTINCT owner FROM lease")?;
+            let rows = statement.query_map([], |row| row.get(0))?;
+            Ok(rows.collect::<Result<HashSet<String>, _>>()?)
+        })?;
+        Ok(owners.into_iter().filter(|owner| !self.alive(owner)).collect())
     }
 
     /// Who runs a session.

@@ -167,6 +167,7 @@ fn cursor(conn: &Connection) -> Result<Option<Cursor>, StoreError> {
 impl Store {
     /// A session and all below it; nothing if it is not there.
     pub fn tree(&self, root: &SessionId) -> Result<Option<TreeRows>, StoreError> {
+        let dead = self.dead()?;
         let read = self.read(|conn| {
             let _moment = one_moment(conn)?;
             let cursor = cursor(conn)?;
@@ -177,7 +178,8 @@ impl Store {
         if sessions.is_empty() {
             return Ok(None);
         }
-        let mut statuses: HashMap<SessionId, SessionStatus> = self.living(claims)?.into_iter().collect();
+        let mut statuses: HashMap<SessionId, SessionStatus> =
+            super::session::living(claims, &dead)?.into_iter().collect();
         for session in &mut sessions {
             session.status = statuses.remove(&session.id);
         }
