@@ -104,15 +104,7 @@ impl Runner {
         let mut env: Vec<(OsString, OsString)> =
             settings.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
         env.push((Self::DEPTH.into(), (self.depth + 1).to_string().into()));
-        let spec = Spec {
-            program: program.into(),
-            args: args.iter().map(OsString::from).collect(),
-            cwd: root.path().to_owned(),
-            env,
-            timeout: None,
-            keep_bytes: 0,
-            spill: None,
-        };
+        let spec = Spec { env, ..Spec::new(program, args, root.path()) };
         let options = Options {
             root,
             exec: self.exec.clone(),

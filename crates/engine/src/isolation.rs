@@ -94,9 +94,9 @@ pub struct CleanedWorktrees {
 }
 
 impl Isolated {
-    fn linked<'a>(&'a self, scratch: &'a Path) -> Linked<'a> {
+    fn linked<'a>(&'a self, inner: &'a Inner) -> Linked<'a> {
         let (directory, main) = (Path::new(&self.directory), Path::new(&self.main));
-        Linked { directory, main, branch: &self.branch, scratch }
+        Linked { directory, main, branch: &self.branch, exec: &inner.exec, scratch: &inner.inputs.dirs.cache }
     }
 
     fn is_there(&self) -> bool {
@@ -104,8 +104,8 @@ impl Isolated {
     }
 
     /// What was changed and is not merged, and the tree of it.
-    async fn changed(&self, scratch: &Path) -> Result<(Vec<FileStatus>, String), GitError> {
-        let linked = self.linked(scratch);
+    async fn changed(&self, inner: &Inner) -> Result<(Vec<FileStatus>, String), GitError> {
+        let linked = self.linked(inner);
         let tree = if self.filled && self.is_there() {
             linked.snapshot().await?
         } else {
@@ -132,10 +132,6 @@ impl Isolated {
 impl Inner {
     fn isolated_folder(&self) -> PathBuf {
         self.inputs.dirs.data.join(FOLDER)
-    }
-
-    fn scratch(&self) -> &Path {
-        &self.inputs.dirs.cache
     }
 
     /// The session whose worktree a directory is in.
@@ -202,7 +198,7 @@ impl Inner {
             filled: false,
         };
         self.record_worktree(&caller.place, &child.id, Some(&isolated)).await?;
-        if let Err(error) = isolated.linked(self.scratch()).add(&isolated.base).await {
+        if let Err(error) = isolated.linked(self).add(&isolated.base).await {
             self.record_worktree(&caller.place, &child.id, None).await?;
             return refused(&error.to_string());
         }
@@ -231,7 +227,7 @@ impl Inner {
             return Ok(if self.isolated_session(directory).is_some() { Err(gone(session)) } else { Ok(None) });
         };
         if !isolated.filled {
-            let filled = isolated.linked(self.scratch()).fill().await.map_err(|error| error.to_string());
+            let filled = isolated.linked(self).fill().await.map_err(|error| error.to_string());
             // The caller's folder may be in no commit.
             let filled = filled.and_then(|()| std::fs::create_dir_all(directory).map_err(|error| error.to_string()));
             if let Err(why) = filled {
@@ -301,13 +297,13 @@ impl Inner {
         session: &SessionId,
         isolated: &Isolated,
     ) -> Result<(Vec<FileStatus>, String), GitError> {
-        let (files, tree) = isolated.changed(self.scratch()).await?;
+        let (files, tree) = isolated.changed(self).await?;
         if !isolated.filled || !isolated.is_there() {
             return Ok((files, tree));
         }
         let title = self.store.session(session).ok().flatten().map(|session| session.title);
         let message = format!("{}\n\nSession: {session}", title.as_deref().unwrap_or("Work of a subagent"));
-        let commit = isolated.linked(self.scratch()).commit(&tree, &message).await?;
+        let commit = isolated.linked(self).commit(&tree, &message).await?;
         Ok((files, commit))
     }
 
@@ -317,7 +313,7 @@ impl Inner {
         if !inside {
             return Err(GitError::Refused(format!("{} is not a folder of Trefoil's", isolated.directory)));
         }
-        let linked = isolated.linked(self.scratch());
+        let linked = isolated.linked(self);
         let unmerged = if Path::new(&isolated.main).is_dir() {
             !self.commit_changes(session, isolated).await?.0.is_empty()
         } else {
@@ -352,8 +348,8 @@ impl Inner {
 
     pub(crate) async fn worktree_diff(&self, id: &SessionId) -> Result<WorktreeDiff, HostError> {
         let (_, isolated) = self.worktree_of(id)?;
-        let (files, tree) = isolated.changed(self.scratch()).await.map_err(failed)?;
-        let patch = isolated.linked(self.scratch()).patch(&isolated.base, &tree).await.map_err(failed)?;
+        let (files, tree) = isolated.changed(self).await.map_err(failed)?;
+        let patch = isolated.linked(self).patch(&isolated.base, &tree).await.map_err(failed)?;
         let patch = String::from_utf8_lossy(&patch).into_owned();
         Ok(WorktreeDiff { worktree: isolated.shown(id, files), patch })
     }
@@ -370,7 +366,7 @@ impl Inner {
         let (files, commit) = self.commit_changes(id, &isolated).await.map_err(failed)?;
         let shown = isolated.shown(id, files);
         if !shown.files.is_empty() {
-            let merged = isolated.linked(self.scratch()).merge(&isolated.base, &commit, target).await;
+            let merged = isolated.linked(self).merge(&isolated.base, &commit, target).await;
             merged.map_err(|error| match error {
                 MergeError::Git(error) => failed(error),
                 conflict => HostError::Conflict(conflict.to_string()),
@@ -386,8 +382,8 @@ impl Inner {
         let (session, isolated) = self.worktree_of(id)?;
         self.not_busy(id)?;
         // Of a broken tree nobody can tell what was in it, and it goes all the same.
-        let files = isolated.changed(self.scratch()).await.map_or_else(|_| Vec::new(), |(files, _)| files);
-        let linked = isolated.linked(self.scratch());
+        let files = isolated.changed(self).await.map_or_else(|_| Vec::new(), |(files, _)| files);
+        let linked = isolated.linked(self);
         linked.remove().await.map_err(failed)?;
         linked.remove_branch().await.map_err(failed)?;
         let place = self.place(&session);
@@ -427,7 +423,7 @@ impl Inner {
                 None if self.runs(&isolated.parent)? => continue,
                 None => self.remove_worktree(id, isolated).await,
                 Some(_) if !unused || self.is_wanted(id)? => continue,
-                Some(_) => match isolated.changed(self.scratch()).await {
+                Some(_) => match isolated.changed(self).await {
                     Ok((files, _)) if files.is_empty() => self.remove_worktree(id, isolated).await,
                     Ok(_) => continue,
                     Err(error) => Err(error),
@@ -506,7 +502,7 @@ impl Engine {
         for (id, isolated) in inner.all_isolated().map_err(stored)? {
             let title = inner.store.session(&id).map_err(stored)?.map(|session| session.title);
             let running = inner.runs(&id).map_err(stored)?;
-            let (files, problem) = match isolated.changed(inner.scratch()).await {
+            let (files, problem) = match isolated.changed(inner).await {
                 Ok((files, _)) => (files, None),
                 Err(error) => (Vec::new(), Some(error.to_string())),
             };

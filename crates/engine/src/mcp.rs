@@ -214,15 +214,7 @@ impl Inner {
 
     async fn open_browser(&self, instance: &Instance, url: &str) -> bool {
         let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-        let spec = Spec {
-            program: program.into(),
-            args: vec![url.into()],
-            cwd: instance.directory.clone(),
-            env: Vec::new(),
-            timeout: Some(BROWSER_WAIT),
-            keep_bytes: 0,
-            spill: None,
-        };
+        let spec = Spec { timeout: Some(BROWSER_WAIT), ..Spec::new(program, [url], &instance.directory) };
         let ran = self.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await;
         matches!(ran.map(|outcome| outcome.end), Ok(exec::End::Exited(0)))
     }

@@ -1,18 +1,23 @@
-//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run. It needs
-//! no supervisor: nothing that it starts goes on without it, and it dies with us.
+//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run.
+//!
+//! A git that reads needs no supervisor: nothing that it starts goes on without it, and it dies with us. One that writes
+//! takes locks, and every later git fails on a lock that is left behind. Git takes its locks away when it is asked to end,
+//! but not in the moment between making one and noting it, which some ends in a hundred meet. So it is not asked: a
+//! supervisor lets it come to its end, also without us.
 
 mod changes;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 
-use crate::GRACE;
+use crate::{End, Exec, ExecError, GRACE, Spec};
 
 pub use changes::{Change, ChangeKind, DIFF, LIST, PATCH, Scratch, changes};
 
@@ -20,13 +25,16 @@ pub use changes::{Change, ChangeKind, DIFF, LIST, PATCH, Scratch, changes};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it may take where nobody waits: a large tree is checked out.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long one that writes may go on when nobody waits for it any more.
+const LINGER: Duration = Duration::from_secs(5);
 /// What it may answer, in bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
 /// What it may complain, in bytes.
 const MAX_ERRORS: u64 = 16 << 10;
 
-/// Settings of a repository that would start programs or ask somebody.
-const QUIET: [&str; 8] = [
+/// Settings against those of a repository that would start programs or ask somebody; and where several gits want the same
+/// lock, each waits for its turn, which the index alone has no setting for.
+const QUIET: [&str; 12] = [
     "-c",
     "core.fsmonitor=false",
     "-c",
@@ -35,6 +43,10 @@ const QUIET: [&str; 8] = [
     "core.quotePath=false",
     "-c",
     "submodule.recurse=false",
+    "-c",
+    "core.filesRefLockTimeout=10000",
+    "-c",
+    "core.packedRefsTimeout=10000",
 ];
 
 /// What would make git look at another repository than that of its directory.
@@ -59,7 +71,7 @@ pub enum GitError {
         /// Where.
         directory: PathBuf,
         /// Why.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// It took too long.
     #[error("git did not end within {} seconds", .0.as_secs())]
@@ -75,12 +87,13 @@ pub struct Git {
     directory: PathBuf,
     index: Option<PathBuf>,
     timeout: Duration,
+    exec: Option<Exec>,
 }
 
 impl Git {
     /// Git in a directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), index: None, timeout: TIMEOUT }
+        Self { directory: directory.into(), index: None, timeout: TIMEOUT, exec: None }
     }
 
     /// The same with another index.
@@ -91,6 +104,11 @@ impl Git {
     /// The same for work that nobody waits for.
     pub fn patient(&self) -> Self {
         Self { timeout: PATIENCE, ..self.clone() }
+    }
+
+    /// The same for what takes locks in the repository.
+    pub fn writing(&self, exec: &Exec) -> Self {
+        Self { exec: Some(exec.lingering(LINGER)), ..self.clone() }
     }
 
     /// Runs it; gives what it wrote.
@@ -140,42 +158,96 @@ impl Git {
 
     async fn attempt(&self, arguments: &[&str], input: &[u8]) -> Result<(bool, Vec<u8>), GitError> {
         let failed = |error| GitError::Start { directory: self.directory.clone(), error };
-        let mut command = Command::new("git");
-        command.args(QUIET).args(arguments).current_dir(&self.directory);
-        for name in FOREIGN {
-            command.env_remove(name);
-        }
-        command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("GIT_NO_LAZY_FETCH", "1");
-        command.env("LC_ALL", "C.UTF-8").envs(self.index.iter().map(|index| ("GIT_INDEX_FILE", index)));
-        command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        die_with_us(&mut command);
-        let mut running = Running(None);
-        let child = running.0.insert(command.spawn().map_err(failed)?);
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let feed = async {
-            if let Some(mut pipe) = stdin {
-                // It may have seen enough; its exit says whether that was well.
-                let _ = pipe.write_all(input).await;
-            }
+        let attempt = match &self.exec {
+            Some(exec) => self.supervised(exec, arguments, input).await,
+            None => self.alone(arguments, input).await,
         };
-        let ((), output, errors) = tokio::join!(feed, read(stdout, MAX_OUTPUT), complaints(stderr));
-        let (output, errors) = (output.map_err(failed)?, errors.map_err(failed)?);
+        let (Said { output, errors }, end) = attempt.map_err(failed)?;
         if output.len() as u64 > MAX_OUTPUT {
             return Err(GitError::Long);
         }
-        let status = child.wait().await.map_err(failed)?;
-        let errors = String::from_utf8_lossy(&errors).trim().to_owned();
-        if status.success() || (errors.is_empty() && status.code() == Some(1)) {
-            return Ok((status.success(), output));
+        match end {
+            End::Exited(0) => return Ok((true, output)),
+            End::Exited(1) if errors.is_empty() => return Ok((false, output)),
+            _ => {}
         }
         let name = arguments.first().copied().unwrap_or_default();
-        Err(GitError::Refused(if errors.is_empty() { format!("git {name}: {status}") } else { errors }))
+        Err(GitError::Refused(match end {
+            _ if !errors.is_empty() => errors,
+            End::Exited(code) => format!("git {name} ended with exit code {code}"),
+            End::Signalled(signal) => format!("git {name} was ended by signal {signal}"),
+            End::TimedOut | End::Cancelled => format!("git {name} was ended"),
+        }))
+    }
+
+    fn spec(&self, arguments: &[&str]) -> Spec {
+        let variables = [
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("LC_ALL", "C.UTF-8"),
+        ];
+        let index = self.index.iter().map(|index| ("GIT_INDEX_FILE".into(), index.into()));
+        Spec {
+            env: variables.into_iter().map(|(name, value)| (name.into(), value.into())).chain(index).collect(),
+            without: FOREIGN.iter().map(Into::into).collect(),
+            ..Spec::new("git", QUIET.iter().chain(arguments), &self.directory)
+        }
+    }
+
+    async fn supervised(&self, exec: &Exec, arguments: &[&str], input: &[u8]) -> io::Result<(Said, End)> {
+        let failed = |error| match error {
+            ExecError::Spawn { source, .. } | ExecError::Io { source, .. } => source,
+            ExecError::Directory(_) => io::ErrorKind::NotADirectory.into(),
+            error => io::Error::other(error),
+        };
+        let (pipes, mut process) = exec.pipes(self.spec(arguments)).await.map_err(failed)?;
+        let said = talk((Some(pipes.stdin), Some(pipes.stdout), Some(pipes.stderr)), input).await?;
+        Ok((said, process.ended().await.map_err(failed)?))
+    }
+
+    async fn alone(&self, arguments: &[&str], input: &[u8]) -> io::Result<(Said, End)> {
+        let spec = self.spec(arguments);
+        let mut command = Command::new(&spec.program);
+        spec.prepare(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        die_with_us(&mut command);
+        let mut running = Running(None);
+        let child = running.0.insert(command.spawn()?);
+        let said = talk((child.stdin.take(), child.stdout.take(), child.stderr.take()), input).await?;
+        let status = child.wait().await?;
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        Ok((said, signal.map_or_else(|| End::Exited(status.code().unwrap_or(-1)), End::Signalled)))
     }
 }
 
+/// What git said.
+struct Said {
+    output: Vec<u8>,
+    /// Its complaints, without the last line's end.
+    errors: String,
+}
+
+/// Has git read all of `input`, and hears it out.
+async fn talk(
+    (stdin, stdout, stderr): (
+        Option<impl AsyncWrite + Unpin>,
+        Option<impl AsyncRead + Unpin>,
+        Option<impl AsyncRead + Unpin>,
+    ),
+    input: &[u8],
+) -> io::Result<Said> {
+    let feed = async {
+        if let Some(mut pipe) = stdin {
+            // It may have seen enough; its exit says whether that was well.
+            let _ = pipe.write_all(input).await;
+        }
+    };
+    let ((), output, errors) = tokio::join!(feed, read(stdout, MAX_OUTPUT), complaints(stderr));
+    Ok(Said { output: output?, errors: String::from_utf8_lossy(&errors?).trim().to_owned() })
+}
+
 /// Has the kernel end it when the thread that starts it ends. Those are the runtime's own, which live as long as we do. It
-/// is asked to end, not killed: it takes its locks away first, on which every later git would fail.
+/// is asked to end, not killed, so that nothing of its own stays behind.
 #[expect(
     unsafe_code,
     reason = "std has no word for it; what is done between fork and exec must be, and is, fit for it"
@@ -188,7 +260,7 @@ fn die_with_us(command: &mut Command) {
 }
 
 /// Reads up to one byte more than a bound.
-async fn read(pipe: Option<ChildStdout>, most: u64) -> std::io::Result<Vec<u8>> {
+async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     if let Some(pipe) = pipe {
         pipe.take(most + 1).read_to_end(&mut content).await?;
@@ -197,7 +269,7 @@ async fn read(pipe: Option<ChildStdout>, most: u64) -> std::io::Result<Vec<u8>> 
 }
 
 /// Reads the beginning and takes in the rest, so that git can go on.
-async fn complaints(pipe: Option<ChildStderr>) -> std::io::Result<Vec<u8>> {
+async fn complaints(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     if let Some(pipe) = pipe {
         let mut limited = pipe.take(MAX_ERRORS);
@@ -207,8 +279,7 @@ async fn complaints(pipe: Option<ChildStderr>) -> std::io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// A git that runs. Dropped, it is asked to end with its children, so that it takes its locks away, and is killed if it does
-/// not.
+/// A git that runs. Dropped, it is asked to end with its children, and is killed if it does not.
 struct Running(Option<Child>);
 
 impl Drop for Running {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::process;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
@@ -71,7 +72,7 @@ impl Job {
     }
 }
 
-/// A command below a supervisor, which kills everything when `control` is dropped.
+/// A command below a supervisor, which kills everything when `control` is dropped, or when its time to linger is over.
 pub(crate) struct Supervised {
     supervisor: Child,
     control: UnixStream,
@@ -85,6 +86,7 @@ impl Supervised {
     pub(crate) fn start(
         program: &Path,
         lock: Option<&OwnedFd>,
+        linger: Duration,
         spec: &Spec,
         output: OwnedFd,
     ) -> Result<Supervised, ExecError> {
@@ -96,12 +98,10 @@ impl Supervised {
                 Some(fd) => process::Stdio::from(fd.try_clone()?),
                 None => process::Stdio::null(),
             };
-            let supervisor = Command::new(program)
-                .arg(SUPERVISE_ARG)
-                .arg(&spec.program)
-                .args(&spec.args)
-                .current_dir(&spec.cwd)
-                .envs(spec.env.iter().map(|(name, value)| (name, value)))
+            let mut supervisor = Command::new(program);
+            supervisor.arg(SUPERVISE_ARG).arg(linger.as_millis().to_string()).arg(&spec.program);
+            let supervisor = spec
+                .prepare(&mut supervisor)
                 .stdin(OwnedFd::from(theirs))
                 .stdout(output)
                 .stderr(lock)
@@ -160,16 +160,17 @@ pub(crate) struct Direct {
     child: Child,
     group: Option<Pid>,
     kill_at: Option<Instant>,
+    /// Left alone when it is dropped.
+    lingers: bool,
     ended: bool,
 }
 
 impl Direct {
-    pub(crate) fn start(spec: &Spec, stdio: Stdio) -> Result<Direct, ExecError> {
+    pub(crate) fn start(linger: Duration, spec: &Spec, stdio: Stdio) -> Result<Direct, ExecError> {
         let start = || -> io::Result<Direct> {
             let on_terminal = matches!(stdio, Stdio::Terminal(_));
             let mut command = Command::new(&spec.program);
-            command.args(&spec.args).current_dir(&spec.cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
-            stdio.give(command.as_std_mut())?;
+            stdio.give(spec.prepare(&mut command).as_std_mut())?;
             if on_terminal {
                 own_session(command.as_std_mut(), on_terminal, None);
             } else {
@@ -177,7 +178,7 @@ impl Direct {
             }
             let child = command.spawn()?;
             let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-            Ok(Direct { child, group, kill_at: None, ended: false })
+            Ok(Direct { child, group, kill_at: None, lingers: !linger.is_zero(), ended: false })
         };
         start().map_err(|source| ExecError::Spawn { program: spec.program.clone(), source })
     }
@@ -214,7 +215,7 @@ impl Direct {
 
 impl Drop for Direct {
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.ended && !self.lingers {
             self.signal(Signal::KILL);
         }
     }

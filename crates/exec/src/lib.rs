@@ -29,7 +29,8 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// The hidden first argument with which our binary is a supervisor: `program SUPERVISE_ARG command args…`.
+/// The hidden first argument with which our binary is a supervisor: `program SUPERVISE_ARG linger command args…`, where
+/// `linger` is the time in milliseconds of [`Exec::lingering`].
 pub const SUPERVISE_ARG: &str = "__supervise";
 
 /// How long a command may go on after it was asked to end (SIGTERM), before it is killed.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt;
@@ -27,6 +28,7 @@ const DRAIN_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Exec {
     mode: Arc<Mode>,
+    linger: Duration,
 }
 
 #[derive(Debug)]
@@ -41,13 +43,19 @@ impl Exec {
     /// `lock`, the file that this process holds an flock on, is inherited by supervisors and never by commands: the
     /// lock can be taken by another process only when this one and everything that it started are gone.
     pub fn supervised(program: PathBuf, lock: Option<OwnedFd>) -> Exec {
-        Exec { mode: Arc::new(Mode::Supervised { program, lock }) }
+        Exec { mode: Arc::new(Mode::Supervised { program, lock }), linger: Duration::ZERO }
     }
 
     /// Without a supervisor, for tests: a process group that is killed at the end and on drop. A daemon can leave it,
     /// and it outlives a SIGKILL of this process.
     pub fn direct() -> Exec {
-        Exec { mode: Arc::new(Mode::Direct) }
+        Exec { mode: Arc::new(Mode::Direct), linger: Duration::ZERO }
+    }
+
+    /// The same for commands that should not be cut off: when nobody waits for one any more, or Trefoil is gone, it may
+    /// end by itself within this time, and is asked to end before it is killed.
+    pub fn lingering(&self, linger: Duration) -> Exec {
+        Exec { linger, ..self.clone() }
     }
 
     /// Runs a command to its end, and hands over its output piece by piece as it comes.
@@ -143,9 +151,9 @@ impl Exec {
             Mode::Supervised { program, lock } => {
                 let output = stdio.into_output();
                 let output = output.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
-                Job::Supervised(Supervised::start(program, lock.as_ref(), spec, output)?)
+                Job::Supervised(Supervised::start(program, lock.as_ref(), self.linger, spec, output)?)
             }
-            Mode::Direct => Job::Direct(Direct::start(spec, stdio)?),
+            Mode::Direct => Job::Direct(Direct::start(self.linger, spec, stdio)?),
         })
     }
 }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::process::Command;
+
 use crate::output::Output;
 
 /// A command to run. Its stdin is empty; stdout and stderr go to one pipe, so their order is kept.
@@ -17,6 +19,8 @@ pub struct Spec {
     pub cwd: PathBuf,
     /// Added to our own environment, or replacing it. Names that start with `TREFOIL_` never reach a supervised command.
     pub env: Vec<(OsString, OsString)>,
+    /// Names of our own environment that it does not get.
+    pub without: Vec<OsString>,
     /// When it is ended.
     pub timeout: Option<Duration>,
     /// How much of its output is kept in memory, in bytes.
@@ -29,17 +33,35 @@ impl Spec {
     /// What [`Spec::shell`] keeps of the output: 1 MiB.
     pub const KEEP_BYTES: usize = 1 << 20;
 
-    /// A command line for a shell, without a timeout.
-    pub fn shell(shell: &Path, command: &str, cwd: &Path) -> Spec {
+    /// A program with our own environment, without a timeout. Nothing of its output is kept.
+    pub fn new(
+        program: impl Into<OsString>,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+        cwd: impl Into<PathBuf>,
+    ) -> Spec {
         Spec {
-            program: shell.into(),
-            args: vec!["-c".into(), command.into()],
+            program: program.into(),
+            args: args.into_iter().map(Into::into).collect(),
             cwd: cwd.into(),
             env: Vec::new(),
+            without: Vec::new(),
             timeout: None,
-            keep_bytes: Self::KEEP_BYTES,
+            keep_bytes: 0,
             spill: None,
         }
+    }
+
+    /// A command line for a shell, without a timeout.
+    pub fn shell(shell: &Path, command: &str, cwd: &Path) -> Spec {
+        Spec { keep_bytes: Self::KEEP_BYTES, ..Spec::new(shell, ["-c", command], cwd) }
+    }
+
+    /// Puts a command where it is to run, with its arguments and its environment.
+    pub(crate) fn prepare<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        for name in &self.without {
+            command.env_remove(name);
+        }
+        command.args(&self.args).current_dir(&self.cwd).envs(self.env.iter().map(|(name, value)| (name, value)))
     }
 }
 

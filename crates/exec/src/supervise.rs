@@ -45,11 +45,13 @@ const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_
 /// Variables of Trefoil itself: a command is not to inherit its trust or its configuration.
 const OWN_VARIABLES: &str = "TREFOIL_";
 
-/// The main function of a supervisor: `args` are the command and its arguments, what follows [`crate::SUPERVISE_ARG`].
+/// The main function of a supervisor: `args` is what follows [`crate::SUPERVISE_ARG`].
 ///
 /// Call it first in `main`, before any thread or runtime is started.
-pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn supervise(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     leave_terminal();
+    let linger = args.next().and_then(|linger| linger.to_str()?.parse().ok());
+    let Some(linger) = linger.map(Duration::from_millis) else { return ExitCode::FAILURE };
     let Ok((mut control, output, _lock)) = take_descriptors() else { return ExitCode::FAILURE };
     match orders(&control, None, Duration::ZERO) {
         Order::Nothing => {}
@@ -68,7 +70,7 @@ pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
             if talks {
                 say(&mut control, Message::Running);
             }
-            Supervisor { control, command, status: None }.run();
+            Supervisor { control, command, linger, status: None }.run();
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -152,13 +154,13 @@ enum Order {
     Nothing,
     /// End the command, with its grace.
     Terminate,
-    /// Trefoil is gone: kill everything.
+    /// Nobody waits for the command any more: kill everything, once its time to linger is over.
     Abandon,
 }
 
 /// Waits for an order, for the end of `command` or for `limit`.
 fn orders(mut control: &UnixStream, command: Option<&OwnedFd>, limit: Duration) -> Order {
-    let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+    let limit = timespec(limit);
     let mut fds = vec![PollFd::new(control, PollFlags::IN)];
     fds.extend(command.map(|fd| PollFd::new(fd, PollFlags::IN)));
     match poll(&mut fds, Some(&limit)) {
@@ -175,6 +177,10 @@ fn orders(mut control: &UnixStream, command: Option<&OwnedFd>, limit: Duration) 
     }
 }
 
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs().cast_signed(), tv_nsec: duration.subsec_nanos().into() }
+}
+
 /// A message that cannot be delivered has no reader any more, and the next order will be to abandon.
 fn say(control: &mut UnixStream, message: Message) {
     let _ = control.write_all(&message.encode());
@@ -183,6 +189,7 @@ fn say(control: &mut UnixStream, message: Message) {
 struct Supervisor {
     control: UnixStream,
     command: Pid,
+    linger: Duration,
     status: Option<WaitStatus>,
 }
 
@@ -204,7 +211,7 @@ impl Supervisor {
             // The end is told at once, so that it does not depend on what the command left behind.
             Order::Nothing => self.tell_end(),
             Order::Terminate => self.terminate(end.as_ref()),
-            Order::Abandon => {}
+            Order::Abandon => self.linger(end.as_ref()),
         }
         if self.kill() {
             if order == Order::Terminate {
@@ -246,6 +253,30 @@ impl Supervisor {
                 return;
             }
         }
+    }
+
+    /// Lets the command end by itself for a while, and then asks it to.
+    fn linger(&mut self, end: Option<&OwnedFd>) {
+        if !self.linger.is_zero() && !self.ends_within(self.linger, end) {
+            signal_below(getpid(), Signal::TERM);
+            self.ends_within(GRACE, end);
+        }
+    }
+
+    /// Waits for the command's end, whatever Trefoil wants.
+    fn ends_within(&mut self, limit: Duration, end: Option<&OwnedFd>) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.collect() && self.status.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            match end {
+                Some(end) => drop(poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&timespec(left)))),
+                None => std::thread::sleep(LOOK),
+            }
+        }
+        true
     }
 
     /// Kills until nothing is left: whatever is forked or orphaned meanwhile is ours by the next round.

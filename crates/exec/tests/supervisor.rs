@@ -68,6 +68,9 @@ const TESTS: &[(&str, Test)] = tests![
     a_program_that_is_missing_has_no_terminal,
     pipes_are_the_commands_own,
     a_killed_owner_leaves_no_pipes,
+    what_lingers_comes_to_its_end,
+    what_lingers_too_long_is_asked_to_end,
+    what_does_not_end_then_is_killed,
 ];
 
 fn main() -> ExitCode {
@@ -543,4 +546,46 @@ fn own_pipes(command: &str) -> ExitCode {
 
 async fn a_killed_owner_leaves_no_pipes() {
     a_killed_owner_leaves_nobody(OWN_PIPES);
+}
+
+/// Starts a command that may linger and waits until it says its pid; then nobody waits for it any more.
+async fn abandoned(exec: &Exec, command: &str) -> Pid {
+    let (mut pipes, process) = bounded(exec.pipes(shell(command))).await.unwrap();
+    let mut told = Vec::new();
+    while !told.ends_with(b"\n") {
+        bounded(pipes.stdout.read_buf(&mut told)).await.unwrap();
+    }
+    drop(process);
+    pids(&String::from_utf8(told).unwrap())[0]
+}
+
+async fn what_lingers_comes_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (go, done) = (dir.path().join("go"), dir.path().join("done"));
+    for exec in [exec(None), Exec::direct()] {
+        assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
+        let command = format!("echo $$; read go < {}; echo \"$go\" > {}", go.display(), done.display());
+        let pid = abandoned(&exec.lingering(PATIENCE * 2), &command).await;
+        std::fs::write(&go, "on\n").unwrap();
+        wait_dead(pid);
+        assert_eq!(std::fs::read_to_string(&done).unwrap(), "on\n");
+        std::fs::remove_file(&go).unwrap();
+        std::fs::remove_file(&done).unwrap();
+    }
+}
+
+async fn what_lingers_too_long_is_asked_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = dir.path().join("done");
+    let command =
+        format!("trap 'echo asked > {}; exit' TERM; echo $$; while :; do read -t 0.01 < <(:); done", done.display());
+    let pid = abandoned(&exec(None).lingering(Duration::from_millis(1)), &command).await;
+    wait_dead(pid);
+    assert_eq!(std::fs::read_to_string(&done).unwrap(), "asked\n");
+}
+
+async fn what_does_not_end_then_is_killed() {
+    let command = "trap '' TERM; echo $$; while :; do sleep 1000; done";
+    let pid = abandoned(&exec(None).lingering(Duration::from_millis(1)), command).await;
+    wait_dead(pid);
 }

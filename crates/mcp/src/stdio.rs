@@ -54,15 +54,8 @@ impl Stdio {
         let [name, args @ ..] = program.command else {
             return Err(Error::Config("A local MCP server needs a `command`".to_owned()));
         };
-        let spec = Spec {
-            program: name.into(),
-            args: args.iter().map(Into::into).collect(),
-            cwd: program.cwd.to_owned(),
-            env: program.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
-            timeout: None,
-            keep_bytes: 0,
-            spill: None,
-        };
+        let env = program.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let spec = Spec { env, ..Spec::new(name, args, program.cwd) };
         let (pipes, process) = exec.pipes(spec).await.map_err(|error| Error::Closed(error.to_string()))?;
         let (queue, messages) = mpsc::channel(QUEUE);
         let (peer, end, replies) = (peer.clone(), end.clone(), queue.downgrade());

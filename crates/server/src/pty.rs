@@ -5,7 +5,6 @@ mod scrollback;
 mod socket;
 mod ticket;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -162,15 +161,8 @@ pub async fn open(state: &Arc<State>, scope: &Scope, wanted: Wanted) -> Result<P
         .chain([("TERM".to_owned(), "xterm-256color".to_owned()), ("OPENCODE_TERMINAL".to_owned(), "1".to_owned())]);
     let env: Vec<(String, String)> = env.collect();
     check(&command, &args, &cwd, &env)?;
-    let spec = Spec {
-        program: OsString::from(&command),
-        args: args.iter().map(OsString::from).collect(),
-        cwd: cwd.clone(),
-        env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        timeout: None,
-        keep_bytes: 0,
-        spill: None,
-    };
+    let env = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let spec = Spec { env, ..Spec::new(&command, &args, &cwd) };
     let (screen, process) = state.engine.exec().terminal(spec, Size::default()).await.map_err(refused)?;
     let info = Pty {
         id: id.clone(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use api::FileDiffStatus;
+use exec::Exec;
 use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, PATCH, Scratch};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -141,8 +142,8 @@ impl Vcs {
     }
 
     /// Applies a patch, whose paths begin at the root of the working tree: all of it or nothing.
-    pub async fn apply(&self, patch: &[u8]) -> Result<(), GitError> {
-        self.root.run_with(&["apply", "--whitespace=nowarn", "-"], patch).await.map(drop)
+    pub async fn apply(&self, exec: &Exec, patch: &[u8]) -> Result<(), GitError> {
+        self.root.writing(exec).run_with(&["apply", "--whitespace=nowarn", "-"], patch).await.map(drop)
     }
 
     async fn base(&self, since: Since) -> Result<String, GitError> {
@@ -289,13 +290,13 @@ mod tests {
         let tree = project.root().join("tree");
         project.git(&["worktree", "add", "--quiet", "--detach", tree.to_str().unwrap()]);
         let other = Vcs::new(&tree, &tree, &project.root().join("scratch"));
-        other.apply(&raw).await.unwrap();
+        other.apply(&Exec::direct(), &raw).await.unwrap();
         assert_eq!(changed(&other.status().await.unwrap()), changed(&vcs(&project, "").status().await.unwrap()));
         assert_eq!(std::fs::read(tree.join("data.bin")).unwrap(), b"\0\x01");
         // A second time it does not fit, and nothing of it is applied.
-        assert!(other.apply(&raw).await.is_err());
+        assert!(other.apply(&Exec::direct(), &raw).await.is_err());
         for refused in ["", "garbage", "--- /dev/null\n+++ b/../out.txt\n@@ -0,0 +1 @@\n+x\n"] {
-            assert!(other.apply(refused.as_bytes()).await.is_err(), "{refused}");
+            assert!(other.apply(&Exec::direct(), refused.as_bytes()).await.is_err(), "{refused}");
         }
         assert!(!project.root().join("out.txt").exists());
     }

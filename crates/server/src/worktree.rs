@@ -98,7 +98,7 @@ impl Trees {
         }
         let root = state.engine.loaded(scope).project.worktree.clone();
         let here = Vcs::new(&root, &root, &state.engine.inputs().dirs.cache);
-        Ok(Self { state: state.clone(), project, here, git: Git::new(root) })
+        Ok(Self { state: state.clone(), project, here, git: Git::new(root).writing(state.engine.exec()) })
     }
 
     /// Makes a tree with a branch of its own, below the data directory. Its files follow, see [`Self::fill`].
@@ -180,8 +180,13 @@ impl Trees {
     }
 
     async fn check_out(&self, directory: &Path) -> Result<(), String> {
-        let git = Git::new(directory).patient();
-        git.run(&["reset", "--hard", "--quiet"]).await.map(drop).map_err(|error| error.to_string())
+        let reset = self.writer(directory).run(&["reset", "--hard", "--quiet"]).await;
+        reset.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Git in another tree of the project.
+    fn writer(&self, tree: impl Into<PathBuf>) -> Git {
+        Git::new(tree).patient().writing(self.state.engine.exec())
     }
 
     /// Runs the start commands in a tree.
@@ -210,7 +215,7 @@ impl Trees {
         let refused = |why: String| WorktreeError::Remove { why, dirty: false };
         let tree = self.linked(directory).map_err(refused)?;
         let branch = Git::new(tree).text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await.ok();
-        let main = Git::new(&self.project.worktree).patient();
+        let main = self.writer(&self.project.worktree);
         let arguments = ["worktree", "remove", "--force", "--", tree];
         let arguments: Vec<&str> = arguments.into_iter().filter(|word| force || *word != "--force").collect();
         if let Err(error) = main.run(&arguments).await {
@@ -228,7 +233,7 @@ impl Trees {
     pub async fn reset(&self, directory: &str) -> Result<(), WorktreeError> {
         let failed = |error: GitError| WorktreeError::Reset(error.to_string());
         let tree = self.linked(directory).map_err(WorktreeError::Reset)?;
-        let git = Git::new(tree).patient();
+        let git = self.writer(tree);
         let default = self.here.default_branch().await.map_err(failed)?;
         let default = default.ok_or_else(|| WorktreeError::Reset("There is no default branch to reset to".into()))?;
         let remote = format!("refs/remotes/origin/{default}");

@@ -132,8 +132,7 @@ impl Terminals {
         let mut spec = if args.is_empty() && command.contains(char::is_whitespace) {
             Spec::shell(Path::new("/bin/sh"), command, &cwd)
         } else {
-            let program = command.into();
-            Spec { program, args, cwd, env: Vec::new(), timeout: None, keep_bytes: 0, spill: None }
+            Spec::new(command, args, cwd)
         };
         spec.keep_bytes = RUNNER_KEEPS;
         for variable in params["env"].as_array().into_iter().flatten() {

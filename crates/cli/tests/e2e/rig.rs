@@ -1,6 +1,7 @@
 //! A project, a script and the program.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -106,6 +107,13 @@ impl Rig {
     /// A session as `export` writes it.
     pub fn export(&self, id: &str) -> Value {
         self.trefoil(&["session", "export", id]).expect(0).json()
+    }
+
+    /// A shell script that is found under that name before any other program; gives the `PATH` that has it.
+    pub fn program(&self, name: &str, script: &str) -> String {
+        let file = self.project.write_home(format!("bin/{name}"), format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        format!("{}:{}", file.parent().unwrap().display(), std::env::var("PATH").unwrap())
     }
 
     /// A named pipe in the project; its far end is opened by a command of the agent.

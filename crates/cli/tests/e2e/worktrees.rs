@@ -1,7 +1,6 @@
 //! `trefoil worktree …`: what subagents changed beside, also after a crash at any moment.
 
-use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{Read as _, Write as _};
 use std::sync::mpsc;
 
 use rustix::process::Signal;
@@ -91,16 +90,41 @@ fn a_crash_leaves_nothing_that_is_not_cleaned() {
     assert!(written > 2, "{written}");
 }
 
+/// A git that writes is not cut off, for the lock that it may leave stops every later one; whoever comes next waits for it.
+#[test]
+fn git_ends_its_work_without_the_program() {
+    let (rig, steps) = forge();
+    let script = rig.script(steps);
+    let (begun, go, ended) = (rig.pipe("begun"), rig.pipe("go"), rig.project.home().join("ended"));
+    let first = format!("echo begun > {}; read go < {}", begun.display(), go.display());
+    let real = "PATH=${PATH#*:} git \"$@\"";
+    let reset = format!("*' reset '*) {first}; {real}; echo $? > {}; exit 0;;", ended.display());
+    let path = rig.program("git", &format!("case \" $* \" in {reset} esac\n{real}"));
+    let mut run = rig.command(&["run", "--script", &script, "go"]);
+    run.env("PATH", path);
+    let mut program = spawn(run);
+    assert_eq!(std::fs::read_to_string(&begun).unwrap(), "begun\n");
+    signal(program.id(), Signal::KILL);
+    program.wait().unwrap();
+    // Opened for both, it blocks nobody if git should be gone.
+    let mut go = std::fs::File::options().read(true).write(true).open(go).unwrap();
+    go.write_all(b"go\n").unwrap();
+    rig.trefoil(&["run", "--script", &script, "--continue"]).expect(0);
+    assert_eq!(std::fs::read_to_string(ended).unwrap(), "0\n");
+    let tree = only(&rig);
+    assert_eq!(tree["worktree"]["files"].as_array().unwrap().len(), 1, "{tree:#}");
+    rig.trefoil(&["worktree", "discard", tree["worktree"]["sessionID"].as_str().unwrap()]).expect(0);
+}
+
 /// A git that hangs holds a pipe open until it dies.
 #[test]
 fn git_dies_with_the_program() {
     let (rig, steps) = forge();
     rig.play(steps, &["go"]).expect(0);
     let pipe = rig.pipe("alive");
-    let git = rig.project.write_home("bin/git", format!("#!/bin/sh\nexec 3>{}\nexec sleep 1000\n", pipe.display()));
-    std::fs::set_permissions(&git, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = rig.program("git", &format!("exec 3>{}\nexec sleep 1000", pipe.display()));
     let mut list = rig.command(&["worktree", "list"]);
-    list.env("PATH", format!("{}:{}", git.parent().unwrap().display(), std::env::var("PATH").unwrap()));
+    list.env("PATH", path);
     let mut program = spawn(list);
     // Opened only when git runs.
     let mut alive = std::fs::File::open(pipe).unwrap();

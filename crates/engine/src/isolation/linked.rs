@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use api::{FileDiffStatus, FileStatus};
+use exec::Exec;
 use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, PATCH, Scratch};
 
 /// Who commits where nobody is configured.
@@ -42,25 +43,38 @@ pub(super) struct Linked<'a> {
     pub(super) main: &'a Path,
     /// Its branch.
     pub(super) branch: &'a str,
+    /// What lets a git that writes come to its end.
+    pub(super) exec: &'a Exec,
     /// Where something may be written for a moment.
     pub(super) scratch: &'a Path,
 }
 
 impl Linked<'_> {
+    /// Git in it.
     fn git(&self) -> Git {
         Git::new(self.directory).patient()
+    }
+
+    /// Git in it, for what takes locks.
+    fn writer(&self) -> Git {
+        self.git().writing(self.exec)
+    }
+
+    /// The same in the repository's main working tree.
+    fn main_writer(&self) -> Git {
+        Git::new(self.main).patient().writing(self.exec)
     }
 
     /// Makes the tree and its branch at a commit, without its files.
     pub(super) async fn add(&self, base: &str) -> Result<(), GitError> {
         let directory = utf8(self.directory)?;
         let arguments = ["worktree", "add", "--no-checkout", "--quiet", "-b", self.branch, "--", directory, base];
-        Git::new(self.main).run(&arguments).await.map(drop)
+        Git::new(self.main).writing(self.exec).run(&arguments).await.map(drop)
     }
 
     /// Fills it with the files of its commit.
     pub(super) async fn fill(&self) -> Result<(), GitError> {
-        self.git().run(&["reset", "--hard", "--quiet"]).await.map(drop)
+        self.writer().run(&["reset", "--hard", "--quiet"]).await.map(drop)
     }
 
     /// Its files as they are now, as a tree of git; what is ignored is left out. Its own index stays as it is, since
@@ -90,11 +104,12 @@ impl Linked<'_> {
         let head = git.text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
         let same = git.text(&["rev-parse", "--verify", "HEAD^{tree}"]).await? == tree;
         let commit = if same { head } else { commit_tree(&git, tree, &head, message).await? };
-        git.run(&["update-ref", &format!("refs/heads/{}", self.branch), &commit]).await?;
+        let writer = self.writer();
+        writer.run(&["update-ref", &format!("refs/heads/{}", self.branch), &commit]).await?;
         let own = git.known(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
         if !same && own.as_deref() == Some(self.branch) {
             // The files are those of the new commit; the index learns it.
-            git.run(&["reset", "--quiet"]).await?;
+            writer.run(&["reset", "--quiet"]).await?;
         }
         Ok(commit)
     }
@@ -128,7 +143,8 @@ impl Linked<'_> {
         if patch.is_empty() {
             return Ok(());
         }
-        git.run_with(&["apply", "--whitespace=nowarn", "-"], &patch).await.map(drop).map_err(|error| match error {
+        let applied = git.writing(self.exec).run_with(&["apply", "--whitespace=nowarn", "-"], &patch).await;
+        applied.map(drop).map_err(|error| match error {
             GitError::Refused(why) => MergeError::Refused(format!("{name} does not take the changes: {why}")),
             error => error.into(),
         })
@@ -136,7 +152,7 @@ impl Linked<'_> {
 
     /// Removes the tree; its branch stays.
     pub(super) async fn remove(&self) -> Result<(), GitError> {
-        let git = Git::new(self.main).patient();
+        let git = self.main_writer();
         if self.directory.exists() && self.main.is_dir() {
             git.run(&["worktree", "remove", "--force", "--force", "--", utf8(self.directory)?]).await?;
         }
@@ -157,7 +173,7 @@ impl Linked<'_> {
     pub(super) async fn remove_branch(&self) -> Result<(), GitError> {
         let git = Git::new(self.main);
         if self.main.is_dir() && git.commit(&format!("refs/heads/{}", self.branch)).await?.is_some() {
-            git.run(&["branch", "--quiet", "-D", "--", self.branch]).await?;
+            self.main_writer().run(&["branch", "--quiet", "-D", "--", self.branch]).await?;
         }
         Ok(())
     }

@@ -64,7 +64,8 @@ async fn init(call: Call) -> Result<Data<Project>, Error> {
     if known.vcs.is_some() {
         return Ok(Data(known));
     }
-    Git::new(&call.scope.directory).run(&["init", "--quiet"]).await?;
+    let git = Git::new(&call.scope.directory).writing(call.state.engine.exec());
+    git.run(&["init", "--quiet"]).await?;
     call.state.dispose(&call.scope);
     let project = call.state.engine.project(&call.scope).await?;
     Ok(Data(call.state.engine.put_project(project).await?))

@@ -142,7 +142,7 @@ async fn apply(call: Call<Nothing, Nothing, JsonBody<ApplyBody>>) -> Result<Data
     let Some(vcs) = vcs(&call.state, &call.scope) else {
         return Err(refused("non-git", "There is no git repository here to apply a patch to".to_owned()));
     };
-    match vcs.apply(call.body.0.patch.as_bytes()).await {
+    match vcs.apply(call.state.engine.exec(), call.body.0.patch.as_bytes()).await {
         Ok(()) => Ok(Data(Applied { applied: true })),
         Err(GitError::Refused(why)) => Err(refused("not-clean", why)),
         Err(error) => Err(error.into()),
