@@ -174,9 +174,8 @@ impl Inner {
         match ran {
             // Whoever accepted a prompt while we were ending found us in the map.
             Some(Ran::Here) if run.joined.load(Ordering::Acquire) => self.start_if_waiting(session),
-            Some(Ran::Here) => {}
             Some(Ran::Elsewhere) => self.look_after(session),
-            None => {}
+            Some(Ran::Here) | None => {}
         }
     }
 

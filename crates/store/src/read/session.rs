@@ -106,30 +106,30 @@ fn page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, String)>
 }
 
 /// What a session says that it does, and who runs it: a process that may be dead.
-pub(super) struct Claim {
+pub(super) struct StatusRow {
     session: String,
     json: String,
     owner: String,
 }
 
-pub(super) fn claims(conn: &Connection) -> Result<Vec<Claim>, StoreError> {
+pub(super) fn status_rows(conn: &Connection) -> Result<Vec<StatusRow>, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT status.session, status.json, lease.owner FROM status JOIN lease ON lease.session = status.session
          ORDER BY status.session",
     )?;
     let rows =
-        statement.query_map([], |row| Ok(Claim { session: row.get(0)?, json: row.get(1)?, owner: row.get(2)? }))?;
+        statement.query_map([], |row| Ok(StatusRow { session: row.get(0)?, json: row.get(1)?, owner: row.get(2)? }))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// What is true of these claims.
+/// What is true of them.
 pub(super) fn living(
-    claims: Vec<Claim>,
+    rows: Vec<StatusRow>,
     dead: &HashSet<String>,
 ) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
-    let living = claims.into_iter().filter(|claim| !dead.contains(&claim.owner));
+    let living = rows.into_iter().filter(|row| !dead.contains(&row.owner));
     living
-        .map(|Claim { session, json, .. }| Ok((row::id("status", &session)?, row::json("status", &session, &json)?)))
+        .map(|StatusRow { session, json, .. }| Ok((row::id("status", &session)?, row::json("status", &session, &json)?)))
         .collect()
 }
 
@@ -182,7 +182,7 @@ impl Store {
     /// What every session does that is not idle. Only a live owner of its lease makes a session busy.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
         let dead = self.dead()?;
-        living(self.read(claims)?, &dead)
+        living(self.read(status_rows)?, &dead)
     }
 
     /// The owners of leases that are dead. To be asked before the rows are read that this is about: then those hold all

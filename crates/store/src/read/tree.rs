@@ -171,15 +171,15 @@ impl Store {
         let read = self.read(|conn| {
             let _moment = one_moment(conn)?;
             let cursor = cursor(conn)?;
-            let (sessions, claims) = (branches(conn, root)?, super::session::claims(conn)?);
-            Ok((sessions, claims, ledger::reservations(conn, None)?, cursor))
+            let (sessions, rows) = (branches(conn, root)?, super::session::status_rows(conn)?);
+            Ok((sessions, rows, ledger::reservations(conn, None)?, cursor))
         });
-        let (mut sessions, claims, reservations, cursor) = read?;
+        let (mut sessions, rows, reservations, cursor) = read?;
         if sessions.is_empty() {
             return Ok(None);
         }
         let mut statuses: HashMap<SessionId, SessionStatus> =
-            super::session::living(claims, &dead)?.into_iter().collect();
+            super::session::living(rows, &dead)?.into_iter().collect();
         for session in &mut sessions {
             session.status = statuses.remove(&session.id);
         }
