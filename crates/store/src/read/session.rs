@@ -129,7 +129,9 @@ pub(super) fn living(
 ) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
     let living = rows.into_iter().filter(|row| !dead.contains(&row.owner));
     living
-        .map(|StatusRow { session, json, .. }| Ok((row::id("status", &session)?, row::json("status", &session, &json)?)))
+        .map(|StatusRow { session, json, .. }| {
+            Ok((row::id("status", &session)?, row::json("status", &session, &json)?))
+        })
         .collect()
 }
 
