@@ -181,7 +181,7 @@ impl Host for Engine {
     }
 
     fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize> {
-        Box::pin(async move { Ok(self.inner.resume(session)?) })
+        Box::pin(async move { Ok(self.inner.recover(session).await?) })
     }
 
     fn tree<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Tree> {

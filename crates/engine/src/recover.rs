@@ -6,10 +6,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{
-    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, StepFinishPart, ToolError, ToolPart,
-    ToolState, ToolTime, UserMessage,
+    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, SessionId, StepFinishPart, ToolError,
+    ToolPart, ToolState, ToolTime, UserMessage,
 };
 use tools::Effect;
 
@@ -26,15 +27,40 @@ const ATTEMPTS_MAX: u32 = 2;
 /// What was cut off is among so many of a session's newest messages: one step runs at a time, prompts join behind it.
 const TAIL: usize = 200;
 
+/// How long the last commands of a process that was killed are waited for. Those that may come to their end have half of it.
+const LEAVING: Duration = Duration::from_secs(10);
+
+/// How often they are looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// What an interrupted call says. Clients and tests look for the word `interrupted`.
 const INTERRUPTED: &str = "interrupted: Trefoil stopped while this call ran, so its outcome is unknown. It may have \
                            taken effect in part or in full; check the state before you repeat it.";
 const NOT_RUN: &str = "interrupted: Trefoil stopped before this call was complete; it did not run.";
 
 impl Inner {
-    /// Starts the turns that nobody runs any more: of one session and what it has in the background, or of all. Returns
+    /// Has the turns go on that nobody runs any more: of one session and what it has in the background, or of all. Returns
     /// how many.
-    pub(crate) fn resume(self: &Arc<Self>, only: Option<&api::SessionId>) -> Result<usize, Error> {
+    pub(crate) async fn recover(self: &Arc<Self>, only: Option<&SessionId>) -> Result<usize, Error> {
+        let mut resumed = self.resume(only)?;
+        resumed.extend(self.follow_all(only)?);
+        if self.store.leaving(only)? {
+            // Killed a moment ago, it has its leases until its last command is gone.
+            let left = async {
+                while self.store.leaving(only)? {
+                    tokio::time::sleep(LOOK).await;
+                }
+                Ok::<_, Error>(())
+            };
+            if let Ok(left) = tokio::time::timeout(LEAVING, left).await {
+                left?;
+            }
+            resumed.extend(self.resume(only)?);
+        }
+        Ok(resumed.len())
+    }
+
+    fn resume(self: &Arc<Self>, only: Option<&SessionId>) -> Result<HashSet<SessionId>, Error> {
         let mut resumed = HashSet::new();
         for session in self.store.unfinished()? {
             let wanted = only.is_none_or(|only| *only == session);
@@ -43,8 +69,7 @@ impl Inner {
                 resumed.insert(session);
             }
         }
-        resumed.extend(self.follow_all(only)?);
-        Ok(resumed.len())
+        Ok(resumed)
     }
 }
 

@@ -83,15 +83,18 @@ pub(crate) struct Owners {
     name: String,
 }
 
-/// This process's lock, held as long as this lives (and as long as a child holds the same file).
+/// This process's lock, held as long as this lives (and as long as a child holds the same file); and a second one that no
+/// child ever has.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
     file: File,
+    _own: File,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        let _ = fs::remove_file(own_path(&self.path));
         // A supervisor that inherited the file may still run: then the name must stay, or the owner would look dead.
         // An explicit unlock would release it for the supervisor too, so only a second handle can tell.
         if let Ok(probe) = File::open(&self.path) {
@@ -120,7 +123,7 @@ impl Owners {
             let name = format!("{}-{:016x}", std::process::id(), fastrand::u64(..));
             let owners = Self { folder: folder.clone(), name };
             let path = owners.path(&owners.name);
-            let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+            let file = match create(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 done => done.map_err(fail)?,
             };
@@ -129,7 +132,10 @@ impl Owners {
             let ours = file.metadata().map_err(fail)?.ino();
             if locked && fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
                 owners.sweep();
-                return Ok((owners, Lock { path, file }));
+                let own = create(&own_path(&path)).map_err(fail)?;
+                // Whoever looks at it does so for a moment.
+                flock(&own, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
+                return Ok((owners, Lock { path, file, _own: own }));
             }
         }
         Err(StoreError::io(&folder, &std::io::Error::other("no lock file could be taken")))
@@ -137,6 +143,11 @@ impl Owners {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether a process that counts as alive is gone itself: only something that it started is left, which will end.
+    pub(crate) fn leaving(&self, owner: &str) -> bool {
+        self.alive(owner) && owner != self.name && !is_locked(&own_path(&self.path(owner)))
     }
 
     fn path(&self, owner: &str) -> PathBuf {
@@ -152,11 +163,7 @@ impl Owners {
         if !owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return false;
         }
-        match File::open(self.path(owner)) {
-            // Shared, so that two processes that look at the same moment do not take each other for the owner.
-            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
-            Err(error) => error.kind() != ErrorKind::NotFound,
-        }
+        is_locked(&self.path(owner))
     }
 
     fn sweep(&self) {
@@ -171,10 +178,29 @@ impl Owners {
             if let Ok(file) = File::open(entry.path())
                 && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
             {
+                let _ = fs::remove_file(own_path(&entry.path()));
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
+}
+
+/// The lock of a process that it has alone, by that which its children have too.
+fn own_path(path: &Path) -> PathBuf {
+    path.with_extension("own")
+}
+
+/// Whether somebody holds a lock.
+fn is_locked(path: &Path) -> bool {
+    match File::open(path) {
+        // Shared, so that two processes that look at the same moment do not take each other for the owner.
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    }
+}
+
+fn create(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Owner and epoch of a session's lease.
@@ -228,11 +254,12 @@ mod tests {
         let database = folder.path().join("t.db");
         let (first, lock) = Owners::enter(&database).unwrap();
         let (second, _other) = Owners::enter(&database).unwrap();
-        assert!(second.alive(first.name()));
+        assert!(second.alive(first.name()) && !second.leaving(first.name()));
         assert!(first.alive(first.name()));
         drop(lock);
         assert!(!second.alive(first.name()));
-        assert!(!second.path(first.name()).exists());
+        let left = fs::read_dir(&second.folder).unwrap().count();
+        assert_eq!(left, 2, "those of the second one");
     }
 
     #[test]
@@ -243,9 +270,10 @@ mod tests {
         let supervisor = lock.file.try_clone().unwrap();
         drop(lock);
         let (second, _other) = Owners::enter(&database).unwrap();
-        assert!(second.alive(first.name()));
+        assert!(second.alive(first.name()) && second.leaving(first.name()));
+        assert!(!first.leaving(second.name()) && !second.leaving(second.name()));
         drop(supervisor);
-        assert!(!second.alive(first.name()));
+        assert!(!second.alive(first.name()) && !second.leaving(first.name()));
     }
 
     #[test]
@@ -255,8 +283,9 @@ mod tests {
         let (first, lock) = Owners::enter(&database).unwrap();
         let dead = first.path("1-dead");
         fs::write(&dead, "").unwrap();
+        fs::write(own_path(&dead), "").unwrap();
         let _second = Owners::enter(&database).unwrap();
-        assert!(!dead.exists());
+        assert!(!dead.exists() && !own_path(&dead).exists());
         assert!(first.path(first.name()).exists());
         drop(lock);
     }

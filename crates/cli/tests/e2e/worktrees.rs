@@ -106,10 +106,22 @@ fn git_ends_its_work_without_the_program() {
     assert_eq!(std::fs::read_to_string(&begun).unwrap(), "begun\n");
     signal(program.id(), Signal::KILL);
     program.wait().unwrap();
+    // It is there before git has ended.
+    let mut again = spawn(rig.command(&["run", "--script", &script, "--continue"]));
+    let locks = rig.project.home().join(".local/share/trefoil/locks");
+    let owners = || {
+        std::fs::read_dir(&locks)
+            .unwrap()
+            .filter(|entry| entry.as_ref().unwrap().path().extension() == Some("own".as_ref()))
+    };
+    while owners().count() < 2 {
+        assert!(again.try_wait().unwrap().is_none(), "it waits");
+        std::thread::yield_now();
+    }
     // Opened for both, it blocks nobody if git should be gone.
     let mut go = std::fs::File::options().read(true).write(true).open(go).unwrap();
     go.write_all(b"go\n").unwrap();
-    rig.trefoil(&["run", "--script", &script, "--continue"]).expect(0);
+    finish(again).expect(0);
     assert_eq!(std::fs::read_to_string(ended).unwrap(), "0\n");
     let tree = only(&rig);
     assert_eq!(tree["worktree"]["files"].as_array().unwrap().len(), 1, "{tree:#}");

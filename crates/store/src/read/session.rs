@@ -190,18 +190,31 @@ impl Store {
     /// The owners of leases that are dead. To be asked before the rows are read that this is about: then those hold all
     /// that such a process has written, and it was not cut off only because it ended in between.
     pub(super) fn dead(&self) -> Result<HashSet<String>, StoreError> {
-        let owners = self.read(|conn| {
+        Ok(self.owners()?.into_iter().filter(|owner| !self.alive(owner)).collect())
+    }
+
+    fn owners(&self) -> Result<HashSet<String>, StoreError> {
+        self.read(|conn| {
             let mut statement = conn.prepare_cached("SELECT DISTINCT owner FROM lease")?;
             let rows = statement.query_map([], |row| row.get(0))?;
-            Ok(rows.collect::<Result<HashSet<String>, _>>()?)
-        })?;
-        Ok(owners.into_iter().filter(|owner| !self.alive(owner)).collect())
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
 
     /// Who runs a session.
     pub fn holder(&self, session: &SessionId) -> Result<Option<Holder>, StoreError> {
         let found = self.read(|conn| lease::row(conn, session))?;
         Ok(found.map(|(owner, _)| Holder { alive: self.alive(&owner), own: owner == self.owner(), owner }))
+    }
+
+    /// Whether a process that is gone still holds leases, because something that it started is not: that of a session, or
+    /// any.
+    pub fn leaving(&self, session: Option<&SessionId>) -> Result<bool, StoreError> {
+        let owners = match session {
+            Some(session) => self.read(|conn| lease::row(conn, session))?.map(|(owner, _)| owner).into_iter().collect(),
+            None => self.owners()?,
+        };
+        Ok(owners.iter().any(|owner| self.inner.owners.leaving(owner)))
     }
 
     /// Sessions with something to do that perhaps nobody does: those with prompts in the inbox, and those whose
