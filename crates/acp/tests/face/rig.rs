@@ -267,6 +267,12 @@ impl Client {
         self.shared.state.lock().unwrap().said.clone()
     }
 
+    /// The last of it but titles, which are made beside a turn.
+    pub fn last_said(&self) -> Value {
+        let titled = |message: &Value| message["params"]["update"]["sessionUpdate"] == "session_info_update";
+        self.said().into_iter().rfind(|message| !titled(message)).unwrap()
+    }
+
     /// The updates of a session, in their order.
     pub fn updates(&self, session: &str) -> Vec<Value> {
         let said = self.said();

@@ -31,9 +31,9 @@ async fn a_plain_turn() {
     assert_ne!(chunks[0]["messageId"], thoughts[0]["messageId"]);
     let usage = client.kind(&id, "usage_update").pop().unwrap();
     assert_eq!((&usage["used"], &usage["size"]), (&json!(100), &json!(200_000)));
-    // The client's own words are not sent back, and everything came before the end.
+    // The client's own words are not sent back, and everything came before the end but the title, which is made beside it.
     assert!(client.kind(&id, "user_message_chunk").is_empty());
-    assert!(client.said().last().unwrap()["result"]["stopReason"].is_string());
+    assert!(client.last_said()["result"]["stopReason"].is_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,7 +177,7 @@ async fn a_cancelled_turn_ends_as_cancelled_after_all_its_updates() {
     client.until_update(&id, "text", |update| update["sessionUpdate"] == "agent_message_chunk").await;
     client.tell("session/cancel", json!({"sessionId": id})).await;
     assert_eq!(answer.await.unwrap().unwrap()["stopReason"], "cancelled");
-    assert_eq!(client.said().last().unwrap()["result"]["stopReason"], "cancelled");
+    assert_eq!(client.last_said()["result"]["stopReason"], "cancelled");
     // While a command runs.
     let sleeps = script(json!([{"tools": [["bash", {"command": "sleep 60"}]]}, {"text": "x"}]));
     let answer = client.start("session/prompt", prompt(&id, &sleeps)).await;

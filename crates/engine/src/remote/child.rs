@@ -175,17 +175,17 @@ impl Desk {
     /// Takes the session of a subagent, an earlier one or a new one, and begins its turn.
     async fn seat(&self, job: &Job, child: &RunnerChild) -> Result<Result<Desk, String>, Error> {
         let (inner, instance) = (&self.turn.inner, &self.turn.instance);
-        let (session, known) = match self.session_of(job, child).await? {
+        let (session, known, held) = match self.session_of(job, child).await? {
             Ok(found) => found,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let busy = || Ok(Err(format!("{} is in use", session.id)));
-        let Some(held) = inner.occupy(&session.id) else { return busy() };
-        let (Acquire::Taken { lease, took_over, .. }, _) = inner.acquire(&session.id).await? else { return busy() };
-        let turn = Arc::new(Turn::new(inner, instance.clone(), &session.id, lease, &held.run));
+        let (Acquire::Taken { lease, took_over, .. }, _) = inner.acquire(&session).await? else {
+            return Ok(Err(in_use(&session)));
+        };
+        let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, &held.run));
         match self.begin(&turn, took_over, known, child).await {
             Ok((user, told, book)) => {
-                let shared = inner.share_environment(&self.turn.session_id, &session.id);
+                let shared = inner.share_environment(&self.turn.session_id, &session);
                 let (id, parent) = (child.id.clone(), self.turn.session_id.clone());
                 let seat = Seat { id, parent, told: Mutex::new(told), held: Mutex::new(Some((held, shared))) };
                 Ok(Ok(self.below(turn, user, book, seat)))
@@ -197,8 +197,12 @@ impl Desk {
         }
     }
 
-    /// The session of a subagent: that of its earlier work, or a new one.
-    async fn session_of(&self, job: &Job, child: &RunnerChild) -> Result<Result<(Session, Known), String>, Error> {
+    /// The session of a subagent, held: that of its earlier work, or a new one, which nobody sees before it can be stopped.
+    async fn session_of(
+        &self,
+        job: &Job,
+        child: &RunnerChild,
+    ) -> Result<Result<(SessionId, Known, Occupied), String>, Error> {
         let (inner, own, store) = (&self.turn.inner, &self.turn.session_id, self.turn.store());
         let mut families = job.known.lock().await;
         if !families.contains_key(own) {
@@ -214,7 +218,8 @@ impl Desk {
         if let Some(earlier) = family.get(&child.id).map(|id| store.session(id)).transpose()?.flatten() {
             let mut known = Known::load(store, &earlier.id)?;
             known.child = Some(Foreign { id: child.id.clone(), stops: child.stops });
-            return Ok(Ok((earlier, known)));
+            let held = inner.occupy(&earlier.id).ok_or_else(|| in_use(&earlier.id));
+            return Ok(held.map(|held| (earlier.id, known, held)));
         }
         let most = self.turn.instance.limits.descendants;
         let _birth = inner.births.lock().await;
@@ -245,10 +250,11 @@ impl Desk {
         batch.session(&session);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
         known.put(&mut batch, &session.id);
+        let Some(held) = inner.occupy(&session.id) else { return Ok(Err(in_use(&session.id))) };
         store.commit(batch).await?;
         job.begun.fetch_add(1, Ordering::Relaxed);
         family.insert(child.id.clone(), session.id.clone());
-        Ok(Ok((session, known)))
+        Ok(Ok((session.id, known, held)))
     }
 
     /// The beginning of a subagent's turn: what it was told, and an answer that is still empty.
@@ -396,6 +402,10 @@ pub(super) async fn settle_lost(turn: &Turn) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn in_use(session: &SessionId) -> String {
+    format!("{session} is in use")
 }
 
 fn shown(stops: bool) -> (String, Json) {
