@@ -11,7 +11,7 @@ use api::{
 use common::{Lab, open, prompt, script, text};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use testkit::{Recorder, TempProject};
+use testkit::{Recorder, TempProject, WAIT};
 use trefoil_engine::Engine;
 
 /// All tokens that the scripted model reports for a step.
@@ -143,7 +143,13 @@ fn doomed<T: Send>(project: &TempProject, life: impl AsyncFnOnce(Engine) -> T + 
         let run = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             let outcome = runtime.block_on(async { life(open(project)).await });
-            runtime.shutdown_timeout(std::time::Duration::from_secs(10));
+            runtime.shutdown_timeout(WAIT);
+            // The thread that writes lives until it has noticed, and so does the lock.
+            let (locks, begin) = (project.home().join(".local/share/trefoil/locks"), std::time::Instant::now());
+            while std::fs::read_dir(&locks).unwrap().count() > 0 {
+                assert!(begin.elapsed() < WAIT, "the store does not close");
+                std::thread::yield_now();
+            }
             outcome
         });
         run.join().unwrap()
