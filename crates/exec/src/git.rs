@@ -214,9 +214,7 @@ impl Git {
         let mut running = Running(None);
         let child = running.0.insert(command.spawn()?);
         let said = talk((child.stdin.take(), child.stdout.take(), child.stderr.take()), input).await?;
-        let status = child.wait().await?;
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        Ok((said, signal.map_or_else(|| End::Exited(status.code().unwrap_or(-1)), End::Signalled)))
+        Ok((said, child.wait().await?.into()))
     }
 }
 

@@ -199,11 +199,7 @@ impl Direct {
         let status = status.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
         self.signal(Signal::KILL);
         self.ended = true;
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        Ok(Event::Ended(match signal {
-            Some(signal) => End::Signalled(signal),
-            None => End::Exited(status.code().unwrap_or(-1)),
-        }))
+        Ok(Event::Ended(status.into()))
     }
 
     fn signal(&self, signal: Signal) {

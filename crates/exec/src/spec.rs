@@ -1,7 +1,9 @@
 //! What to run, and how it ended.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -85,4 +87,10 @@ pub enum End {
     TimedOut,
     /// We ended it: it was cancelled.
     Cancelled,
+}
+
+impl From<ExitStatus> for End {
+    fn from(status: ExitStatus) -> Self {
+        status.signal().map_or_else(|| Self::Exited(status.code().unwrap_or(-1)), Self::Signalled)
+    }
 }
