@@ -25,6 +25,7 @@
 //! | key | effect |
 //! |---|---|
 //! | `delay_ms` | waits before anything else |
+//! | `after` | says nothing before this file exists (an absolute path) |
 //! | `http_error` | fails with this status; with `error_body` (any JSON), `headers` (an object), `retry_after` (seconds), `retry_after_ms` |
 //! | `network_error` | fails without an answer, with this text |
 //! | `fail_times` | fails in these ways only this often per user message, then plays the step without the failure. Counted in memory |
@@ -32,6 +33,7 @@
 //! | `chunks` | says `w0 w1 …`, this many pieces |
 //! | `text` | says this; `size` characters per piece (12) |
 //! | `chunk_delay_ms` | waits before each piece |
+//! | `hold` | with all of that said, waits until this file exists (an absolute path) |
 //! | `malformed` | breaks the stream with a chunk that is no JSON; `retry_after_ms` holds for this and the next two as well |
 //! | `error_chunk` | breaks the stream with this error object |
 //! | `silence_ms` | says nothing for so long, then fails as the watchdog does |
@@ -40,6 +42,8 @@
 //! | `raw_args` | the text of the arguments of all calls, for broken ones |
 //! | `usage` | replaces fields of the `usage` object of a chat completion |
 //! | `finish` | the reason to end: `stop`, `tool_calls`, `length`, `content_filter` … |
+//!
+//! Nothing waits longer than ten minutes: a file that is not there by then fails the step for good.
 //!
 //! A user text that begins with `SCRIPT:` and a JSON array of steps is played before any rule. A prompt without tools
 //! whose system prompt asks for a title or a summary gets one, unless a rule with `system` matches.

@@ -1,5 +1,6 @@
 //! A step as a list of actions, and the stream that performs them.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use api::{Json, JsonMap};
@@ -7,6 +8,7 @@ use futures::stream::{self, Stream};
 use serde_json::json;
 
 use super::Step;
+use super::step::MAX_DELAY;
 use crate::openai::{Decoder, finish_reason, usage};
 use crate::{FinishReason, LlmError, LlmEvent, classify};
 
@@ -14,6 +16,8 @@ use crate::{FinishReason, LlmError, LlmEvent, classify};
 const PIECE: usize = 12;
 /// Into how many pieces arguments are cut.
 const ARGUMENT_PIECES: usize = 3;
+/// How often is looked whether a file is there.
+const LOOK: Duration = Duration::from_millis(10);
 /// A chunk that is no JSON.
 const BROKEN_CHUNK: &str = r#"{"choices":[{"delta":{"content":"cut"#;
 
@@ -21,6 +25,8 @@ const BROKEN_CHUNK: &str = r#"{"choices":[{"delta":{"content":"cut"#;
 #[derive(Debug, PartialEq)]
 pub enum Action {
     Wait(Duration),
+    /// Waits until the file exists.
+    Until(PathBuf),
     Event(LlmEvent),
     Fail(Box<LlmError>),
 }
@@ -31,6 +37,7 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
     if step.delay_ms > 0 {
         plan.actions.push(Action::Wait(Duration::from_millis(step.delay_ms)));
     }
+    plan.until(step.after.as_deref());
     if failing && step.fails_first() {
         plan.fail(first_error(step));
         return plan.actions;
@@ -45,6 +52,7 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
     for piece in pieces(&step.text, size) {
         plan.event(LlmEvent::Text(piece));
     }
+    plan.until(step.hold.as_deref());
     let broken =
         if step.malformed { Some(BROKEN_CHUNK.to_owned()) } else { step.error_chunk.as_ref().map(Json::to_string) };
     if failing && let Some(Err(mut error)) = broken.map(|chunk| Decoder::default().push(&chunk)) {
@@ -127,6 +135,10 @@ impl Plan {
         self.actions.push(Action::Event(event));
     }
 
+    fn until(&mut self, file: Option<&Path>) {
+        self.actions.extend(file.map(|file| Action::Until(file.to_owned())));
+    }
+
     fn fail(&mut self, error: LlmError) {
         self.actions.push(Action::Fail(Box::new(error)));
     }
@@ -144,15 +156,32 @@ fn pieces(text: &str, size: usize) -> Vec<String> {
     pieces
 }
 
-/// Performs the actions.
+/// Performs the actions; dropping the stream ends every wait.
 pub fn play(actions: Vec<Action>) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
     stream::unfold(actions.into_iter(), async |mut actions| {
         loop {
             match actions.next()? {
                 Action::Wait(time) => tokio::time::sleep(time).await,
+                Action::Until(file) => {
+                    if let Err(error) = until(&file, MAX_DELAY).await {
+                        return Some((Err(error), Vec::new().into_iter()));
+                    }
+                }
                 Action::Event(event) => return Some((Ok(event), actions)),
                 Action::Fail(error) => return Some((Err(*error), actions)),
             }
         }
+    })
+}
+
+/// Waits until the file exists. An error of another kind than the watchdog's: asking again would wait once more.
+pub async fn until(file: &Path, longest: Duration) -> Result<(), LlmError> {
+    let there = async {
+        while !file.exists() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(longest, there).await.map_err(|_| {
+        LlmError::invalid(format!("The script waited {longest:?} for {}, which is not there", file.display()))
     })
 }

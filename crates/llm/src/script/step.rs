@@ -1,5 +1,6 @@
 //! One step of a script: what the model does in one answer.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use api::{Json, JsonMap};
@@ -8,7 +9,7 @@ use serde::Deserialize;
 use super::ScriptError;
 
 /// The longest wait of a script, so that a typing error does not hang a test for days.
-const MAX_DELAY: Duration = Duration::from_secs(600);
+pub const MAX_DELAY: Duration = Duration::from_secs(600);
 /// The most pieces that `chunks` may ask for.
 const MAX_CHUNKS: u32 = 1_000_000;
 
@@ -17,6 +18,7 @@ const MAX_CHUNKS: u32 = 1_000_000;
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
     pub delay_ms: u64,
+    pub after: Option<PathBuf>,
     pub http_error: Option<u16>,
     pub error_body: Option<Json>,
     pub headers: JsonMap,
@@ -29,6 +31,7 @@ pub struct Step {
     pub text: String,
     pub size: Option<usize>,
     pub chunk_delay_ms: u64,
+    pub hold: Option<PathBuf>,
     #[serde(deserialize_with = "truthy")]
     pub malformed: bool,
     pub error_chunk: Option<Json>,
@@ -92,7 +95,7 @@ impl Step {
         self.fails_first() || self.malformed || self.error_chunk.is_some() || self.silence_ms.is_some()
     }
 
-    /// Refuses what would run for ever.
+    /// Refuses what would run for ever, and files that depend on where the program was started.
     pub fn check(&self) -> Result<(), ScriptError> {
         let delay = self.delay_ms.max(self.chunk_delay_ms).max(self.silence_ms.unwrap_or(0));
         if Duration::from_millis(delay) > MAX_DELAY {
@@ -100,6 +103,12 @@ impl Step {
         }
         if self.chunks > MAX_CHUNKS {
             return Err(ScriptError::Bound(format!("{} chunks are more than {MAX_CHUNKS}", self.chunks)));
+        }
+        for (key, file) in [("after", &self.after), ("hold", &self.hold)] {
+            if let Some(file) = file.as_deref().filter(|file| !file.is_absolute()) {
+                let file = file.display();
+                return Err(ScriptError::Bound(format!("`{key}` waits for {file:?}, which is no absolute path")));
+            }
         }
         Ok(())
     }

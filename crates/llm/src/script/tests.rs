@@ -93,6 +93,10 @@ fn bad_scripts_say_where() {
     assert!(message(r#"{"default": [{"tools": [["only"]]}]}"#).contains("[name, input]"));
     assert!(message(r#"{"default": [{"delay_ms": 99999999}]}"#).contains("longer"));
     assert!(message(r#"{"rules": [{"steps": [{"chunks": 4000000000}]}]}"#).contains("chunks"));
+    assert!(
+        message(r#"{"default": [{"after": "go"}]}"#).contains("`after` waits for \"go\", which is no absolute path")
+    );
+    assert!(message(r#"{"default": [{"hold": "./go"}]}"#).contains("`hold` waits for \"./go\""));
     assert!(Script::parse("").is_err());
     let bad = prompt("SCRIPT: [{]", &["bash"]);
     assert!(Script::demo().choose(&bad, &Turn::of(&bad)).is_err());
@@ -157,6 +161,19 @@ fn waits_and_chunks() {
     assert_eq!(plan[..5], [wait(7), wait(3), text("w0 "), wait(3), text("w1 ")]);
     assert!(matches!(plan[5], Action::Event(LlmEvent::Usage(Usage { input: 1, .. }))));
     assert_eq!(plan[6], Action::Event(LlmEvent::Finish(FinishReason::Length)));
+}
+
+#[test]
+fn files_are_awaited_before_the_first_and_after_the_last_word() {
+    let plan = inline(&json!([{"delay_ms": 7, "after": "/a", "text": "hi", "hold": "/b", "malformed": true}]));
+    let until = |file: &str| Action::Until(file.into());
+    let text = Action::Event(LlmEvent::Text("hi".into()));
+    assert_eq!(plan[..4], [Action::Wait(Duration::from_millis(7)), until("/a"), text, until("/b")]);
+    assert_eq!(error(&plan).class, ErrorClass::Retryable);
+    let plan = inline(&json!([{"after": "/a", "http_error": 500}]));
+    assert_eq!((&plan[0], error(&plan).status), (&until("/a"), Some(500)));
+    let plan = inline(&json!([{"hold": "/b", "tools": [["bash", {"command": "ls"}]]}]));
+    assert!(matches!(&plan[..2], [Action::Until(_), Action::Event(LlmEvent::ToolStart { .. })]), "{plan:?}");
 }
 
 #[test]
@@ -342,4 +359,49 @@ async fn a_stream_performs_the_plan() {
     let second: Vec<_> = llm.stream(&endpoint, &prompt).collect().await;
     assert_eq!(second[0], Ok(LlmEvent::Text("hi".into())));
     assert_eq!(second.last(), Some(&Ok(LlmEvent::Finish(FinishReason::Stop))));
+}
+
+#[tokio::test]
+async fn a_stream_waits_for_files() {
+    use futures::{FutureExt, StreamExt};
+    let folder = tempfile::tempdir().unwrap();
+    let (after, hold) = (folder.path().join("after"), folder.path().join("hold"));
+    let step = json!([{"after": after, "text": "hi", "hold": hold, "usage": {}}]);
+    let mut stream = Box::pin(Script::demo().stream(&prompt(&format!("SCRIPT: {step}"), &["bash"])));
+    assert_eq!(stream.next().now_or_never(), None, "it waits for the first file");
+    std::fs::write(&after, "").unwrap();
+    assert_eq!(stream.next().await, Some(Ok(LlmEvent::Text("hi".into()))));
+    assert_eq!(stream.next().now_or_never(), None, "it waits for the second file");
+    std::fs::write(&hold, "").unwrap();
+    let rest: Vec<_> = stream.collect().await;
+    assert!(matches!(rest[..], [Ok(LlmEvent::Usage(_)), Ok(LlmEvent::Finish(FinishReason::Stop))]), "{rest:?}");
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_a_file_can_be_dropped() {
+    use futures::StreamExt;
+    let folder = tempfile::tempdir().unwrap();
+    let step = json!([{"text": "hi", "hold": folder.path().join("never")}]);
+    let mut stream = Box::pin(Script::demo().stream(&prompt(&format!("SCRIPT: {step}"), &["bash"])));
+    assert_eq!(stream.next().await, Some(Ok(LlmEvent::Text("hi".into()))));
+    let (told, dropped) = tokio::sync::oneshot::channel::<()>();
+    let waits = tokio::spawn(async move {
+        let _told = told;
+        stream.next().await
+    });
+    tokio::task::yield_now().await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    assert!(dropped.await.is_err(), "what waited is gone");
+}
+
+#[tokio::test]
+async fn a_file_that_never_comes_fails_the_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("never");
+    let error = play::until(&file, Duration::from_millis(20)).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Invalid);
+    assert!(error.message.contains(file.to_str().unwrap()), "{error}");
+    std::fs::write(&file, "").unwrap();
+    play::until(&file, Duration::ZERO).await.unwrap();
 }
