@@ -45,7 +45,7 @@ impl Inner {
         let system = self.enter(&bond.bound.child).await.map_err(HostError::from)?.map_err(HostError::Invalid)?;
         let input = PromptInput { traceparent, system, ..PromptInput::clone(input) };
         let begun = Bound { input: None, ..bond.bound.clone() };
-        self.submit_with(&begun.child, input, |batch| bond.replace(batch, &begun)).await.map(drop)
+        self.submit_with(&begun.child, input, false, |batch| bond.replace(batch, &begun)).await.map(drop)
     }
 
     /// Sees a task in the background through to its report, unless that is done already. Its call must have ended: until
@@ -141,11 +141,7 @@ impl Inner {
                 no_reply: !wake,
                 ..PromptInput::default()
             };
-            match self.submit_with(&caller.id, input, |batch| bond.remove(batch)).await {
-                Ok(_) if wake => {
-                    self.start(session);
-                    return Ok(());
-                }
+            match self.submit_with(&caller.id, input, wake, |batch| bond.remove(batch)).await {
                 // Somebody changed the bond at this moment.
                 Err(HostError::Conflict(_)) => {}
                 done => return done.map(drop),

@@ -68,9 +68,7 @@ impl Inner {
         if !self.is_running(id).map_err(stored)? {
             return Err(HostError::Conflict(format!("No turn runs in {id}; send a prompt instead")));
         }
-        let message = self.submit(id, PromptInput { parts, ..PromptInput::default() }).await?;
-        self.start(id);
-        Ok(message)
+        self.submit(id, PromptInput { parts, ..PromptInput::default() }).await
     }
 
     /// Holds a session and all below it before their next step, or lets them go on. False if that was so already.

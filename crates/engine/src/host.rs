@@ -124,14 +124,7 @@ impl Host for Engine {
     }
 
     fn prompt_async<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageId> {
-        Box::pin(async {
-            let run = !input.no_reply;
-            let message = self.inner.submit(id, input).await?;
-            if run {
-                self.inner.start(id);
-            }
-            Ok(message)
-        })
+        Box::pin(async { self.inner.submit(id, input).await })
     }
 
     fn command<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: CommandInput) -> HostFuture<'a, MessageWithParts> {

@@ -8,10 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use api::{MessageId, MessageWithParts, SessionId};
-use store::{Acquire, StoreError};
 
+use crate::lock;
 use crate::turn::Conversation;
-use crate::{Inner, lock};
 
 /// The most conversations that are kept; the one that was used longest ago goes first.
 const CONVERSATIONS: usize = 4;
@@ -25,16 +24,18 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    fn take(&self, session: &SessionId) -> Option<Conversation> {
+    /// Takes out what is kept of a session.
+    pub(crate) fn take(&self, session: &SessionId) -> Option<Conversation> {
         let mut kept = lock(&self.conversations);
         let place = kept.iter().position(|conversation| conversation.session == *session)?;
         kept.remove(place)
     }
 
-    /// The last answer of the turn that ended with a prompt, if that is kept.
-    pub(crate) fn answer(&self, session: &SessionId, prompt: &MessageId) -> Option<MessageWithParts> {
+    /// A message of a conversation, if that is kept.
+    pub(crate) fn message(&self, session: &SessionId, id: &MessageId) -> Option<MessageWithParts> {
         let kept = lock(&self.conversations);
-        kept.iter().find(|conversation| conversation.session == *session)?.answer(prompt).cloned()
+        let conversation = kept.iter().find(|conversation| conversation.session == *session)?;
+        conversation.messages.iter().rfind(|message| message.info.id() == id).cloned()
     }
 
     /// Keeps what a turn knows at its end.
@@ -45,22 +46,5 @@ impl Kept {
         let mut kept = lock(&self.conversations);
         kept.truncate(CONVERSATIONS - 1);
         kept.push_front(conversation);
-    }
-}
-
-impl Inner {
-    /// Takes the lease of a session, and its conversation if that is still what the rows say, but for prompts that wait.
-    pub(crate) async fn acquire(&self, session: &SessionId) -> Result<(Acquire, Option<Conversation>), StoreError> {
-        let kept = self.kept.take(session);
-        let claimed = lock(&self.claims).remove(session);
-        let acquired = match claimed {
-            Some(claim) => claim.acquired,
-            None => self.store.acquire(session).await?,
-        };
-        let current = match &acquired {
-            Acquire::Taken { took_over: false, revision, .. } => kept.filter(|kept| kept.revision == *revision),
-            _ => None,
-        };
-        Ok((acquired, current))
     }
 }

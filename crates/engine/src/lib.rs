@@ -104,13 +104,6 @@ pub struct Engine {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// A lease that was taken along with a prompt.
-struct Claim {
-    acquired: store::Acquire,
-    /// Where the prompt was accepted.
-    instance: Arc<Instance>,
-}
-
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) llm: Llm,
@@ -129,9 +122,7 @@ pub(crate) struct Inner {
     /// The MCP servers that sessions brought.
     session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
     pub(crate) runs: runs::Runs,
-    kept: kept::Kept,
-    /// Leases that came with a prompt, for the turn that answers it.
-    claims: Mutex<HashMap<SessionId, Claim>>,
+    pub(crate) kept: kept::Kept,
     pub(crate) asks: asks::Waiters,
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
@@ -171,7 +162,6 @@ impl Engine {
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
             kept: kept::Kept::default(),
-            claims: Mutex::default(),
             asks: asks::Waiters::default(),
             traces: trace::Traces::default(),
             births: tokio::sync::Mutex::default(),

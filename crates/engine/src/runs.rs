@@ -1,23 +1,33 @@
 //! Which sessions run a turn in this process, and how to start, join and stop them.
 //!
-//! An idle session costs nothing: it has no task and no entry here.
+//! An idle session costs nothing: it has no task and no entry here. Whoever wants to run one enters it first ([`Occupied`]). That
+//! is the only way to the session's lease in this process, whether the lease is taken by itself or comes along with a prompt:
+//! so two never take it beside each other, and none is used that another one has outdated.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use api::SessionId;
+use api::{MessageId, SessionId};
 use futures::FutureExt;
-use store::{Signal, StoreError};
+use store::{Acquire, Signal, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::turn::Ran;
-use crate::{Error, Inner, lock};
+use crate::instance::Instance;
+use crate::turn::{Conversation, Ran};
+use crate::{Inner, lock};
 
 /// How a run ended: where it ran, or the text of what went wrong.
 pub(crate) type End = Result<Ran, String>;
+
+/// What a turn has done at its end.
+#[derive(Default)]
+struct Settled {
+    prompts: Vec<MessageId>,
+    answer: Option<MessageId>,
+}
 
 /// One running turn.
 pub(crate) struct Run {
@@ -26,6 +36,7 @@ pub(crate) struct Run {
     /// Somebody wanted a turn while this one ran, and relies on it.
     joined: AtomicBool,
     end: watch::Sender<Option<End>>,
+    settled: Mutex<Settled>,
     news: watch::Sender<()>,
 }
 
@@ -36,6 +47,7 @@ impl Run {
             parked: AtomicBool::new(false),
             joined: AtomicBool::new(false),
             end: watch::Sender::new(None),
+            settled: Mutex::default(),
             news: watch::Sender::new(()),
         }
     }
@@ -50,9 +62,25 @@ impl Run {
         self.news.subscribe()
     }
 
+    fn park(&self) {
+        self.parked.store(true, Ordering::Release);
+        self.cancel.cancel();
+    }
+
     /// Whether it was stopped to go on later, rather than for good.
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Acquire)
+    }
+
+    /// Notes which prompts the turn took in, and its last answer, which is the answer to all of them.
+    pub(crate) fn settle(&self, prompts: Vec<MessageId>, answer: Option<MessageId>) {
+        *lock(&self.settled) = Settled { prompts, answer };
+    }
+
+    /// The answer to a prompt that the turn took in. Another turn may have followed since.
+    pub(crate) fn answer_to(&self, prompt: &MessageId) -> Option<MessageId> {
+        let settled = lock(&self.settled);
+        settled.answer.clone().filter(|_| settled.prompts.contains(prompt))
     }
 
     /// Waits for its end.
@@ -94,10 +122,7 @@ impl Runs {
     /// Stops every turn so that it goes on at the next start.
     pub(crate) fn park_all(&self) {
         self.parking.store(true, Ordering::Release);
-        for run in lock(&self.map).values() {
-            run.parked.store(true, Ordering::Release);
-            run.cancel.cancel();
-        }
+        lock(&self.map).values().for_each(|run| run.park());
     }
 
     /// Whether turns are being stopped to go on later: what ends now has not come to its end.
@@ -113,6 +138,9 @@ impl Runs {
             return (run.clone(), false);
         }
         let run = Arc::new(Run::new());
+        if self.is_parking() {
+            run.park();
+        }
         map.insert(session.clone(), run.clone());
         (run, true)
     }
@@ -127,8 +155,8 @@ impl Inner {
     pub(crate) fn start(self: &Arc<Self>, session: &SessionId) -> Arc<Run> {
         let (run, new) = self.runs.enter(session);
         if new {
-            let (inner, session, run) = (self.clone(), session.clone(), run.clone());
-            self.tasks.spawn(async move { inner.drive(&session, &run).await });
+            let held = Occupied::new(self, session, &run);
+            self.tasks.spawn(held.drive());
         } else {
             run.wake();
         }
@@ -146,37 +174,10 @@ impl Inner {
         }
     }
 
-    /// Enters a session for something that is not a turn but must not run beside one; `None` if one runs.
+    /// Enters a session; `None` if somebody is there, who then knows that it was joined.
     pub(crate) fn occupy(self: &Arc<Self>, session: &SessionId) -> Option<Occupied> {
         let (run, new) = self.runs.enter(session);
-        new.then(|| Occupied { inner: self.clone(), session: session.clone(), run })
-    }
-
-    async fn drive(self: &Arc<Self>, session: &SessionId, run: &Arc<Run>) {
-        let turn =
-            async { if self.closing.is_cancelled() { Err(Error::Parked) } else { self.turn(session, run).await } };
-        let end = match AssertUnwindSafe(turn).catch_unwind().await {
-            Ok(Ok(ran)) => Ok(ran),
-            // The lease stays ours; the next turn takes it again and repairs what this one left.
-            Err(_) => Err("the turn broke down; send the message again to go on".to_owned()),
-            Ok(Err(error)) => {
-                tracing::warn!(%session, %error, "the turn stopped");
-                Err(error.to_string())
-            }
-        };
-        self.release(session, run, end);
-    }
-
-    fn release(self: &Arc<Self>, session: &SessionId, run: &Run, end: End) {
-        let ran = end.as_ref().ok().copied();
-        self.runs.leave(session);
-        run.end.send_replace(Some(end));
-        match ran {
-            // Whoever accepted a prompt while we were ending found us in the map.
-            Some(Ran::Here) if run.joined.load(Ordering::Acquire) => self.start_if_waiting(session),
-            Some(Ran::Elsewhere) => self.look_after(session),
-            Some(Ran::Here) | None => {}
-        }
+        new.then(|| Occupied::new(self, session, &run))
     }
 
     fn start_if_waiting(self: &Arc<Self>, session: &SessionId) {
@@ -199,15 +200,79 @@ impl Inner {
     }
 }
 
-/// A session that is held by something other than a turn; free again when this is dropped.
+/// A session that this process has entered: nobody else here takes its lease. Free again when this is dropped.
 pub(crate) struct Occupied {
-    inner: Arc<Inner>,
-    session: SessionId,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) session: SessionId,
     pub(crate) run: Arc<Run>,
+    claim: Option<Claim>,
+    end: End,
+}
+
+/// A lease that was taken along with a prompt.
+struct Claim {
+    acquired: Acquire,
+    /// Where the prompt was accepted.
+    instance: Arc<Instance>,
+}
+
+impl Occupied {
+    fn new(inner: &Arc<Inner>, session: &SessionId, run: &Arc<Run>) -> Self {
+        Self { inner: inner.clone(), session: session.clone(), run: run.clone(), claim: None, end: Ok(Ran::Here) }
+    }
+
+    /// Keeps the lease that came with a prompt until it is [taken](Self::acquire).
+    pub(crate) fn claimed(&mut self, acquired: Acquire, instance: Arc<Instance>) {
+        self.claim = Some(Claim { acquired, instance });
+    }
+
+    /// Where the prompt was accepted that brought the lease along.
+    pub(crate) fn instance(&self) -> Option<Arc<Instance>> {
+        self.claim.as_ref().map(|claim| claim.instance.clone())
+    }
+
+    /// Takes the lease of the session, and its conversation if that is still what the rows say, but for prompts that wait.
+    pub(crate) async fn acquire(&mut self) -> Result<(Acquire, Option<Conversation>), StoreError> {
+        let kept = self.inner.kept.take(&self.session);
+        let acquired = match self.claim.take() {
+            Some(claim) => claim.acquired,
+            None => self.inner.store.acquire(&self.session).await?,
+        };
+        let current = match &acquired {
+            Acquire::Taken { took_over: false, revision, .. } => kept.filter(|kept| kept.revision == *revision),
+            _ => None,
+        };
+        Ok((acquired, current))
+    }
+
+    /// Runs the session's turn to its end.
+    pub(crate) async fn drive(mut self) {
+        let inner = self.inner.clone();
+        self.end = match AssertUnwindSafe(inner.turn(&mut self)).catch_unwind().await {
+            Ok(Ok(ran)) => Ok(ran),
+            // The lease stays ours; the next turn takes it again and repairs what this one left.
+            Err(_) => Err("the turn broke down; send the message again to go on".to_owned()),
+            Ok(Err(error)) => {
+                tracing::warn!(session = %self.session, %error, "the turn stopped");
+                Err(error.to_string())
+            }
+        };
+    }
 }
 
 impl Drop for Occupied {
     fn drop(&mut self) {
-        self.inner.release(&self.session, &self.run, Ok(Ran::Here));
+        let end = std::mem::replace(&mut self.end, Ok(Ran::Here));
+        let ran = end.as_ref().ok().copied();
+        self.inner.runs.leave(&self.session);
+        self.run.end.send_replace(Some(end));
+        match ran {
+            Some(Ran::Elsewhere) => self.inner.look_after(&self.session),
+            // Whoever accepted a prompt while we were here found us in the map, and relies on us.
+            Some(Ran::Here) if self.run.joined.load(Ordering::Acquire) || self.claim.is_some() => {
+                self.inner.start_if_waiting(&self.session);
+            }
+            Some(Ran::Here) | None => {}
+        }
     }
 }

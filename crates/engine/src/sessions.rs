@@ -16,6 +16,7 @@ use crate::error::stored;
 use crate::instance::Instance;
 use crate::ledger::REPORTED;
 use crate::remote::REMOTE;
+use crate::turn::Ran;
 use crate::{Inner, title};
 
 /// How long an abort waits for the turn's end before it names who does not answer.
@@ -172,12 +173,15 @@ impl Inner {
     /// Stops the turn of a session, wherever it runs; false if none ran. When it returns, the turn has ended.
     pub(crate) async fn stop(self: &Arc<Self>, id: &SessionId) -> Result<bool, HostError> {
         if let Some(run) = self.runs.abort(id) {
-            return match tokio::time::timeout(ABORT_WAIT, run.ended()).await {
-                Ok(_) => Ok(true),
+            match tokio::time::timeout(ABORT_WAIT, run.ended()).await {
+                // It was no turn: a prompt of ours has just joined that of another process, which is to be stopped.
+                Ok(Ok(Ran::Elsewhere)) => {}
+                Ok(_) => return Ok(true),
                 Err(_) => {
-                    Err(HostError::Failed(format!("The turn of {id} did not stop within {} s", ABORT_WAIT.as_secs())))
+                    let seconds = ABORT_WAIT.as_secs();
+                    return Err(HostError::Failed(format!("The turn of {id} did not stop within {seconds} s")));
                 }
-            };
+            }
         }
         let Some(holder) = self.store.holder(id).map_err(stored)?.filter(|h| h.alive && !h.own) else {
             return Ok(false);

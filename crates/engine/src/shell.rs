@@ -40,8 +40,8 @@ impl Inner {
             instance.agent(agent)?;
         }
         self.not_busy(id)?;
-        let held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
-        let (Acquire::Taken { lease, took_over, .. }, _) = self.acquire(id).await.map_err(stored)? else {
+        let mut held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
+        let (Acquire::Taken { lease, took_over, .. }, _) = held.acquire().await.map_err(stored)? else {
             return Err(HostError::Busy(id.clone()));
         };
         let turn = Arc::new(Turn::new(self, instance, id, lease, &held.run));

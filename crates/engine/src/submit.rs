@@ -8,34 +8,33 @@ use api::{
 };
 use futures::StreamExt;
 use store::{Batch, Store, StoreError};
+use tokio::sync::oneshot;
 
 use crate::error::stored;
 use crate::input::Accepted;
-use crate::turn::Ran;
-use crate::{Claim, Inner, lock, models, permission, step};
+use crate::instance::Instance;
+use crate::runs::Occupied;
+use crate::turn::{self, Ran};
+use crate::{Inner, models, permission, step};
 
 /// A prompt that another process answers is looked after this often, in case that process dies.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// Accepts a prompt: when this returns, it is durable. The same message id twice is one prompt. Where no turn runs, the
-    /// one that answers it has begun.
+    /// Accepts a prompt: when this returns, it is durable, and the turn that answers it runs.
+    /// The same message id twice is one prompt.
     pub(crate) async fn submit(self: &Arc<Self>, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
-        let no_reply = input.no_reply;
-        let claim = |batch: &mut Batch| {
-            if !no_reply {
-                batch.claim(id);
-            }
-        };
-        self.submit_with(id, input, claim).await
+        let begins = !input.no_reply;
+        self.submit_with(id, input, begins, |_| {}).await
     }
 
-    /// The same, with something else that is written along with a new prompt. It begins a turn only if that claims the
-    /// lease; otherwise the caller does when it is time.
+    /// The same, with something else that is written along with a new prompt. `begins`: a turn is to run; otherwise the caller
+    /// starts one when it is time.
     pub(crate) async fn submit_with(
         self: &Arc<Self>,
         id: &SessionId,
         input: PromptInput,
+        begins: bool,
         along: impl FnOnce(&mut Batch),
     ) -> Result<MessageId, HostError> {
         let session = self.session(id)?;
@@ -69,18 +68,50 @@ impl Inner {
             batch.enqueue(id, &message);
         }
         along(&mut batch);
-        match self.store.commit(batch).await {
-            Ok(committed) => {
-                if let Some(claimed) = committed.claimed {
-                    lock(&self.claims).insert(id.clone(), Claim { acquired: claimed, instance });
+        let accepted = match begins.then(|| self.occupy(id)).flatten() {
+            Some(held) => self.begin(held, batch, instance).await.unwrap_or(Err(StoreError::Closed)),
+            None => self.store.commit(batch).await.map(|_| {
+                if begins {
+                    // It runs already, or did when we looked.
                     self.start(id);
                 }
-                Ok(message)
-            }
+            }),
+        };
+        match accepted {
+            Ok(()) => Ok(message),
             // Somebody else sent the same id in this very moment.
             Err(StoreError::Exists { .. }) => same_prompt(id, &self.message_of(id, &message)?),
             Err(error) => Err(stored(error)),
         }
+    }
+
+    /// Accepts a prompt together with the lease of its session, and runs the turn that answers it; tells when it is accepted.
+    /// On a task of its own, for the lease must be used even if nobody waits for this any more.
+    fn begin(
+        &self,
+        mut held: Occupied,
+        mut batch: Batch,
+        instance: Arc<Instance>,
+    ) -> oneshot::Receiver<Result<(), StoreError>> {
+        let (tell, told) = oneshot::channel();
+        batch.claim(&held.session);
+        self.tasks.spawn(async move {
+            match held.inner.store.commit(batch).await {
+                Ok(committed) => {
+                    if let Some(acquired) = committed.claimed {
+                        held.claimed(acquired, instance);
+                    }
+                    // Nobody may be left who hears it.
+                    let _ = tell.send(Ok(()));
+                    held.drive().await;
+                }
+                Err(error) => {
+                    drop(held);
+                    let _ = tell.send(Err(error));
+                }
+            }
+        });
+        told
     }
 
     /// Waits until a prompt has its answer: the last message of its turn.
@@ -94,8 +125,8 @@ impl Inner {
                 if waits(store, id, message)? {
                     return Ok(None);
                 }
-                let turn = store.messages_from(id, message)?;
-                Ok(Some(turn.into_iter().rfind(|m| m.info.as_assistant().is_some())))
+                let mut messages = store.messages_from(id, message)?;
+                Ok(Some(turn::answer(&messages, message).map(|place| messages.swap_remove(place))))
             })
         };
         // The usual case: a turn runs, and there is nothing to be seen before its end.
@@ -111,9 +142,9 @@ impl Inner {
             };
             match run.ended().await {
                 Ok(Ran::Here) => {
-                    // And its end knows the answer, so that nothing need be read again.
-                    if let Some(answer) = self.kept.answer(id, message) {
-                        return Ok(answer);
+                    // And its end knows the answer, so that nothing need be looked for.
+                    if let Some(answer) = run.answer_to(message) {
+                        return self.kept.message(id, &answer).map_or_else(|| self.message_of(id, &answer), Ok);
                     }
                 }
                 Ok(Ran::Elsewhere) => self.answered_elsewhere(id, message).await?,

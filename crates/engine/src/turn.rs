@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bound::Bond;
 use crate::instance::Instance;
-use crate::runs::Run;
+use crate::runs::{Occupied, Run};
 use crate::step::{self, Next};
 use crate::{Error, Inner, control, recover, remote, subtask, title};
 
@@ -66,17 +66,20 @@ pub(crate) struct Turn {
 
 impl Inner {
     /// Runs the waiting prompts of a session to their end.
-    pub(crate) async fn turn(self: &Arc<Self>, session_id: &SessionId, run: &Arc<Run>) -> Result<Ran, Error> {
-        let claimed = crate::lock(&self.claims).get(session_id).map(|claim| claim.instance.clone());
-        let instance = match claimed {
+    pub(crate) async fn turn(self: &Arc<Self>, held: &mut Occupied) -> Result<Ran, Error> {
+        let session_id = &held.session.clone();
+        let instance = match held.instance() {
             Some(instance) => instance,
             None => {
+                if self.closing.is_cancelled() {
+                    return Err(Error::Parked);
+                }
                 // What is gone must get no lease.
                 let Some(session) = self.store.session(session_id)? else { return Ok(Ran::Here) };
                 self.instance(session.directory.as_ref())
             }
         };
-        let (acquired, kept) = self.acquire(session_id).await?;
+        let (acquired, kept) = held.acquire().await?;
         let (lease, took_over, revision) = match acquired {
             Acquire::Taken { lease, took_over, revision } => (lease, took_over, revision),
             Acquire::Held { .. } => {
@@ -84,7 +87,7 @@ impl Inner {
                 return Ok(Ran::Elsewhere);
             }
         };
-        let turn = Arc::new(Turn::new(self, instance, session_id, lease, run));
+        let turn = Arc::new(Turn::new(self, instance, session_id, lease, &held.run));
         match turn.work(took_over, revision, kept).await {
             Ok(conversation) => {
                 self.kept.put(conversation);
@@ -197,7 +200,7 @@ impl Turn {
             }
         }
         self.finish(&conversation, looked).await?;
-        conversation.pending.clear();
+        self.run.settle(std::mem::take(&mut conversation.pending), conversation.last_answer());
         Ok(conversation)
     }
 
@@ -480,10 +483,10 @@ impl Conversation {
         typed.map(|t| t.text.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// The last answer to a prompt, or to what came after it.
-    pub(crate) fn answer(&self, prompt: &MessageId) -> Option<&MessageWithParts> {
-        let place = self.messages.iter().rposition(|m| m.info.id() == prompt)?;
-        self.messages[place..].iter().rfind(|m| m.info.as_assistant().is_some())
+    /// The newest message of the model.
+    fn last_answer(&self) -> Option<MessageId> {
+        let last = self.messages.iter().rfind(|m| m.info.as_assistant().is_some());
+        last.map(|message| message.info.id().clone())
     }
 
     /// Adds a finished step.
@@ -514,6 +517,27 @@ pub(crate) fn size(value: &impl serde::Serialize) -> usize {
     // What cannot be written as JSON could not be stored either.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
+}
+
+/// The place of the answer to a prompt, as the rows tell it: the message that ended its turn. Prompts that came before that
+/// message was complete have joined the turn, and its answer is the answer to the last of them.
+pub(crate) fn answer(messages: &[MessageWithParts], prompt: &MessageId) -> Option<usize> {
+    let asked = messages.iter().rposition(|m| m.info.id() == prompt)?;
+    let parent = |answer: &AssistantMessage| messages[asked..].iter().find(|m| *m.info.id() == answer.parent_id);
+    let mut found: Option<(usize, i64)> = None;
+    for (place, message) in messages.iter().enumerate().skip(asked) {
+        let Some(answer) = message.info.as_assistant() else { continue };
+        // Answers to earlier prompts are not its own.
+        let Some(parent) = parent(answer) else { continue };
+        match found {
+            Some((_, completed)) if parent.info.created() > completed => break,
+            _ if is_final(answer) => found = Some((place, answer.time.completed.unwrap_or(i64::MAX))),
+            _ => {}
+        }
+    }
+    let own = |m: &MessageWithParts| m.info.as_assistant().is_some_and(|answer| answer.parent_id == *prompt);
+    // A turn that was stopped between two steps has no message that ends it.
+    found.map(|(place, _)| place).or_else(|| messages.iter().rposition(own))
 }
 
 /// Whether an answer ends its turn.

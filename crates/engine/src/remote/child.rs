@@ -175,11 +175,11 @@ impl Desk {
     /// Takes the session of a subagent, an earlier one or a new one, and begins its turn.
     async fn seat(&self, job: &Job, child: &RunnerChild) -> Result<Result<Desk, String>, Error> {
         let (inner, instance) = (&self.turn.inner, &self.turn.instance);
-        let (session, known, held) = match self.session_of(job, child).await? {
+        let (session, known, mut held) = match self.session_of(job, child).await? {
             Ok(found) => found,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (Acquire::Taken { lease, took_over, .. }, _) = inner.acquire(&session).await? else {
+        let (Acquire::Taken { lease, took_over, .. }, _) = held.acquire().await? else {
             return Ok(Err(in_use(&session)));
         };
         let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, &held.run));
