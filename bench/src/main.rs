@@ -1,122 +1,23 @@
-//! `trefoil-bench`: the engine as a process of its own, driven over pipes by `cargo xtask bench`.
+//! `trefoil-bench`: what our program costs, beside others that do the same work in the same run.
 //!
-//! One JSON request per line comes in, one JSON answer per line goes out (`{"error": …}` if it failed). It takes its home
-//! from the environment and its project from the current directory, as the program itself does, and has the program's
-//! allocator and threads, so that its memory and CPU time are what the program's would be.
+//! `cargo xtask bench` builds it together with `trefoil`, which it finds beside itself, and passes its arguments on. It builds
+//! nothing: in the folder of a debug build it measures the debug build. It starts itself once more to measure the engine.
 
-mod measure;
+#![expect(clippy::print_stdout, reason = "the output is what the program is for")]
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+mod engine;
+mod table;
 
-use anyhow::{Context, Result};
-use api::{CreateSession, Host, PromptInput, PromptPart, Scope, SessionId, WatchItem, WatchScope};
-use config::{Dirs, Inputs, Trust};
-use engine::Engine;
-use futures::StreamExt;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use store::Store;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use anyhow::Result;
 
+/// The program's own allocator, for the engine to have the memory and the CPU time that it has there.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// As many as the program itself has.
-const WORKERS: usize = 2;
-
-#[derive(Deserialize)]
-#[serde(tag = "do", rename_all = "lowercase")]
-enum Request {
-    /// Makes a session; answers its `id`.
-    Session,
-    /// Sends a prompt and waits for the end of the turn.
-    Turn { session: SessionId, text: String },
-    /// Writes many sessions into the journal.
-    Fill { sessions: usize },
-    /// Reads the first page of sessions; answers the milliseconds of each time.
-    Page { times: usize },
-    /// Runs the `grep` tool; answers the milliseconds of each time, and how many lines matched.
-    Grep { folder: PathBuf, pattern: String, times: usize },
-}
-
 fn main() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    runtime.block_on(serve())
-}
-
-async fn serve() -> Result<()> {
-    let probe = Probe::open()?;
-    let subscriber = tokio::spawn(drain(probe.engine.watch(WatchScope::All, None).await?));
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    let mut out = tokio::io::stdout();
-    while let Some(line) = lines.next_line().await? {
-        let request = serde_json::from_str(&line).context("not a request");
-        let answer = match request {
-            Ok(request) => probe.answer(request).await,
-            Err(error) => Err(error),
-        };
-        let answer = answer.unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
-        out.write_all(format!("{answer}\n").as_bytes()).await?;
-        out.flush().await?;
-    }
-    probe.engine.shutdown().await;
-    subscriber.abort();
-    Ok(())
-}
-
-/// The one subscriber that every measurement has: it takes each event and does nothing with it.
-async fn drain(mut events: futures::stream::BoxStream<'static, WatchItem>) {
-    while events.next().await.is_some() {}
-}
-
-struct Probe {
-    engine: Engine,
-    store: Store,
-    scope: Scope,
-}
-
-impl Probe {
-    fn open() -> Result<Self> {
-        let env: BTreeMap<String, String> = std::env::vars().collect();
-        let home = std::env::home_dir().context("there is no home")?;
-        let directory = std::env::current_dir()?;
-        let scope = Scope::new(directory.to_string_lossy());
-        let dirs = Dirs::from_env(&env, &home);
-        let store = Store::open(&dirs.data.join("trefoil.db"))?;
-        let engine = Engine::open(engine::Options {
-            store: store.clone(),
-            llm: llm::Llm::new("trefoil/bench"),
-            exec: exec::Exec::direct(),
-            inputs: Inputs { directory, home, dirs, env, trust: Trust::All },
-            scripts: [("demo".to_owned(), Arc::new(llm::Script::demo()))].into_iter().collect(),
-            question_tool: false,
-            careful: false,
-            runners: Default::default(),
-            version: "0".to_owned(),
-        })?;
-        Ok(Self { engine, store, scope })
-    }
-
-    async fn answer(&self, request: Request) -> Result<Value> {
-        match request {
-            Request::Session => {
-                // A title of its own, so that none is asked of the model.
-                let input = CreateSession { title: Some("bench".to_owned()), ..CreateSession::default() };
-                Ok(json!({"id": self.engine.create_session(&self.scope, input).await?.id}))
-            }
-            Request::Turn { session, text } => {
-                let prompt = PromptInput { parts: vec![PromptPart::text(&text)], ..PromptInput::default() };
-                let answer = self.engine.prompt(&self.scope, &session, prompt).await?;
-                let length: usize =
-                    answer.parts.iter().filter_map(api::Part::as_text).map(|part| part.text.len()).sum();
-                anyhow::ensure!(length > 0, "the turn had no answer: {}", serde_json::to_string(&answer)?);
-                Ok(json!({"length": length}))
-            }
-            Request::Fill { sessions } => measure::fill(&self.store, &self.scope, sessions).await,
-            Request::Page { times } => measure::page(&self.store, times),
-            Request::Grep { folder, pattern, times } => measure::grep(folder, &pattern, times).await,
-        }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first() {
+        Some(first) if first == engine::ARGUMENT => engine::run(),
+        _ => table::run(&arguments),
     }
 }

@@ -1,10 +1,14 @@
 //! Programs of others that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP, MCP servers and Codex from npm,
 //! Schemathesis and ACP's SDK from PyPI. Without dependencies, because `xtask` builds it before everything else.
 
+mod port;
+
 use std::fs::File;
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+pub use port::free_port;
 
 /// Where the packages are named, each with its version, beside the scripts that use them.
 pub fn sources() -> PathBuf {

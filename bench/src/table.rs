@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: what our program costs, beside others that do the same work in the same run.
+//! The table: what our program costs, beside others, and what it may cost.
 //!
 //! Each of [`ROWS`] is one measurement. A program is measured from its start to its exit; turns are measured in a process
-//! that lives on (our engine in `trefoil-bench`, OpenCode's server), with the same model server that answers at once.
+//! that lives on (our engine in this program, OpenCode's server), with the same model server that answers at once.
 
 mod acp;
 mod agent;
@@ -21,7 +21,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::cargo;
 use agent::{Agent, Probe};
 use cost::{Budget, Cost, Line, Peer};
 use setup::Setup;
@@ -167,7 +166,7 @@ const ROWS: &[Row] = &[
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<()> {
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
-    let only = cargo::option(arguments, "--only")?;
+    let only = option(arguments, "--only")?;
     // A name that ends in a dash is all that begin with it.
     let wanted = |row: &&Row, name: &str| row.name == name || (name.ends_with('-') && row.name.starts_with(name));
     let rows: Vec<&Row> = ROWS.iter().filter(|row| only.is_none_or(|name| wanted(row, name))).collect();
@@ -175,14 +174,16 @@ pub fn run(arguments: &[String]) -> Result<()> {
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         bail!("no measurement {:?}; there are {}", only.unwrap_or_default(), names.join(", "));
     }
-    let opencode = match cargo::option(arguments, "--opencode")? {
+    let built = Built::find()?;
+    let opencode = match option(arguments, "--opencode")? {
         Some(path) => Some(PathBuf::from(path).canonicalize().with_context(|| format!("no program at {path}"))?),
-        None if flag("--peer") => Some(::peer::install(&cargo::target())?),
+        None if flag("--peer") => Some(::peer::install(&built.target)?),
         None => None,
     };
-    let codex = flag("--peer").then(|| ::peer::codex_acp(&cargo::target())).transpose()?;
+    let codex = flag("--peer").then(|| ::peer::codex_acp(&built.target)).transpose()?;
     let size = if flag("--smoke") { SMOKE } else { FULL };
-    let bench = Bench::new(size, flag("--smoke"), opencode, codex)?;
+    let Built { program, probe, .. } = built;
+    let bench = Bench { size, program, probe, opencode, codex };
     if flag("--json") {
         let lines = rows.into_iter().map(|row| bench.line(row)).collect::<Result<Vec<_>>>()?;
         println!("{}", cost::json(&lines));
@@ -195,9 +196,33 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Does each measurement once, small and with the debug build, to see that it works.
-pub fn smoke() -> Result<()> {
-    run(&["--smoke".to_owned()])
+/// The value of a `--name value` pair.
+fn option<'a>(arguments: &'a [String], name: &str) -> Result<Option<&'a str>> {
+    let Some(place) = arguments.iter().position(|argument| argument == name) else { return Ok(None) };
+    arguments.get(place + 1).map(|value| Some(value.as_str())).with_context(|| format!("{name} needs a value"))
+}
+
+/// What cargo built, and where.
+struct Built {
+    program: PathBuf,
+    /// This program, to be started once more.
+    probe: PathBuf,
+    /// Where peers are installed.
+    target: PathBuf,
+}
+
+impl Built {
+    /// Looks beside this program.
+    fn find() -> Result<Self> {
+        let probe = std::env::current_exe()?.canonicalize()?;
+        let folder = probe.parent().context("a program is in a folder")?;
+        let target = folder.parent().context("a build is below the target folder")?.to_owned();
+        let program = folder.join(format!("trefoil{}", std::env::consts::EXE_SUFFIX));
+        if !program.is_file() {
+            bail!("{} is not there: build it first, or use `cargo xtask bench`", program.display());
+        }
+        Ok(Self { program, probe, target })
+    }
 }
 
 /// What is measured, and how much of it.
@@ -211,18 +236,6 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(size: Size, debug: bool, opencode: Option<PathBuf>, codex: Option<PathBuf>) -> Result<Self> {
-        let (program, probe) = if debug {
-            cargo::everything()?;
-            (cargo::program("debug", "trefoil")?, cargo::program("debug", "trefoil-bench")?)
-        } else {
-            // Together: one by one they would be built with other features each, and so anew each time.
-            cargo::build(&["--release", "--package", "trefoil", "--package", "trefoil-bench"])?;
-            (cargo::program("release", "trefoil")?, cargo::program("release", "trefoil-bench")?)
-        };
-        Ok(Self { size, program, probe, opencode, codex })
-    }
-
     fn line(&self, row: &Row) -> Result<Line> {
         let Measured { what, ours, peers } = (row.measure)(self).with_context(|| row.name)?;
         Ok(Line { name: row.name, what, budget: row.budget, ours, peers })

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Server {
 impl Server {
     /// Starts it, and waits until it answers.
     pub fn start(program: &Path, setup: &Setup) -> Result<Self> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], peer::free_port()?));
         let mut command = setup.command(program);
         command.args(["serve", "--hostname", "127.0.0.1", "--port", &address.port().to_string()]);
         command.stdout(Stdio::null()).stderr(File::create(setup.errors())?);

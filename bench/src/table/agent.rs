@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::setup::Setup;
+use crate::engine;
 
 /// How long an answer may take: the journal of many sessions is the longest.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -25,7 +26,7 @@ pub trait Agent {
     fn process(&self) -> u32;
 }
 
-/// Our engine: the program `trefoil-bench`. Ends when dropped.
+/// Our engine: this program once more. Ends when dropped.
 pub struct Probe {
     child: Child,
     /// Closed first when dropped, which is how the program learns that it may go.
@@ -37,6 +38,7 @@ impl Probe {
     /// Starts it.
     pub fn start(program: &Path, setup: &Setup) -> Result<Self> {
         let mut command = setup.command(program);
+        command.arg(engine::ARGUMENT);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(setup.errors())?);
         let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
         let input = child.stdin.take();
