@@ -4,7 +4,7 @@ import assert from "node:assert/strict"
 import { client, methods } from "@agentclientprotocol/sdk/unstable"
 import { createHttpStream } from "@agentclientprotocol/sdk/experimental/http-client"
 import { Editor } from "./acp-life.mjs"
-import { baseUrl, directory, script } from "./common.mjs"
+import { baseUrl, directory, PATIENCE, script } from "./common.mjs"
 
 const url = `${baseUrl}/acp`
 let connection
@@ -39,9 +39,10 @@ async function unread(sessionId) {
     "acp-session-id": sessionId,
     "last-event-id": "1000000",
   }
+  const end = Date.now() + PATIENCE
   let answer
   do answer = await fetch(url, { headers })
-  while (answer.status === 409)
+  while (answer.status === 409 && Date.now() < end)
   assert.equal(answer.status, 410)
 }
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict"
 import { spawn } from "node:child_process"
 import { readFile, writeFile } from "node:fs/promises"
 import { Readable, Writable } from "node:stream"
-import { script } from "./common.mjs"
+import { gate, script, soon } from "./common.mjs"
 
 const directory = process.env.TREFOIL_DIRECTORY
 
@@ -35,16 +35,14 @@ export class Editor {
   }
 
   /** Waits for an update to come. */
-  until(fits) {
-    return new Promise((resolve) => this.waiting.push({ fits, resolve }))
+  until(what, fits) {
+    const found = new Promise((resolve) => this.waiting.push({ fits, resolve }))
+    return soon(what, found, () => `updates: ${JSON.stringify(this.updates)}`)
   }
 
   /** Waits until what the agent has said ends like this: SDKs hand out updates and answers side by side. */
   async says(sessionId, end) {
-    while (!this.text(sessionId).endsWith(end)) {
-      const more = this.until((params) => params.sessionId === sessionId)
-      if (!this.text(sessionId).endsWith(end)) await more
-    }
+    while (!this.text(sessionId).endsWith(end)) await this.until(`"${end}"`, (params) => params.sessionId === sessionId)
   }
 
   permission(params) {
@@ -95,7 +93,9 @@ export class Editor {
 export const capabilities = { fs: { readTextFile: true, writeTextFile: true }, terminal: true }
 
 /** Lives through it all. `request` asks the agent, `notify` tells it. A remote agent has files and terminals of its own. */
-export async function life(editor, request, notify, { subagents, remote = false }) {
+export async function life(editor, ask, notify, { subagents, remote = false }) {
+  const instead = () => `updates: ${JSON.stringify(editor.updates)}`
+  const request = (method, params) => soon(`answer to ${method}`, ask(method, params), instead)
   const clientCapabilities = { ...(remote ? {} : capabilities), ...(subagents ? { subagents: {} } : {}) }
   const clientInfo = { name: "life", version: "1" }
   const hello = await request("initialize", { protocolVersion: 1, clientCapabilities, clientInfo })
@@ -136,9 +136,8 @@ export async function life(editor, request, notify, { subagents, remote = false 
   assert.ok(editor.of(sessionId, "available_commands_update").length > 0)
 
   // A cancel, in the middle of the text.
-  const speaks = editor.until((params) => params.update.sessionUpdate === "agent_message_chunk")
-  const slow = prompt({ chunks: 1000, chunk_delay_ms: 20 })
-  await speaks
+  const slow = prompt({ text: "Speaking.", hold: gate("never") })
+  await editor.says(sessionId, "Speaking.")
   await notify("session/cancel", { sessionId })
   assert.equal((await slow).stopReason, "cancelled")
 
@@ -178,5 +177,5 @@ export async function life(editor, request, notify, { subagents, remote = false 
 export async function end(child) {
   const ended = new Promise((resolve) => child.on("exit", resolve))
   child.stdin.end()
-  assert.equal(await ended, 0)
+  assert.equal(await soon("end of the agent", ended), 0)
 }

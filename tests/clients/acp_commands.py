@@ -12,7 +12,7 @@ import acp
 from acp import schema
 from acp.http import create_http_stream
 
-from acp_editor import Editor
+from acp_editor import LONGEST, Editor
 
 DIRECTORY = pathlib.Path(os.environ["TREFOIL_DIRECTORY"])
 COMMAND = DIRECTORY / ".opencode" / "command" / "greet.md"
@@ -50,20 +50,20 @@ async def life(way):
             ended = await agent.prompt(session_id=session, prompt=[acp.text_block(command)])
             assert ended.stop_reason == "end_turn", ended
 
-        await editor.until(lambda: "s:greet" in offered())
+        await editor.until("command of the server", lambda: "s:greet" in offered())
         assert "greet" not in offered(), offered()
         COMMAND.parent.mkdir(parents=True)
         COMMAND.write_text(says("Hello."))
-        await editor.until(lambda: "greet" in offered())
+        await editor.until("command of the project", lambda: "greet" in offered())
         await run("/greet")
         await editor.says(session, "Hello.")
         COMMAND.write_text(says("Good morning."))
         await run("/greet")
         await editor.says(session, "Good morning.")
         COMMAND.unlink()
-        await editor.until(lambda: "greet" not in offered())
+        await editor.until("list without the command", lambda: "greet" not in offered())
         assert "s:greet" in offered(), offered()
         await run("/s:greet Bob kindly")
 
 
-asyncio.run(asyncio.wait_for(life(sys.argv[1]), 60))
+asyncio.run(asyncio.wait_for(life(sys.argv[1]), LONGEST))

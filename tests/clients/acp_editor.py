@@ -8,6 +8,16 @@ import acp
 from acp import schema
 
 
+# How long anything may take, and all of a script.
+PATIENCE = 60
+LONGEST = 240
+
+
+def gate(directory, name):
+    """A file beside the project that a step of a script can wait for (`after`, `hold`)."""
+    return str(pathlib.Path(directory).parent / name)
+
+
 def script(*steps):
     return [acp.text_block("SCRIPT: " + json.dumps(steps))]
 
@@ -63,11 +73,18 @@ class Editor(acp.Client):
     def text(self, session):
         return "".join(update.content.text for update in self.of(session, "agent_message_chunk"))
 
-    async def until(self, fits):
+    async def until(self, what, fits):
         """Waits until it is so: updates and answers may come in streams of their own."""
-        while not fits():
-            self.news.clear()
-            await self.news.wait()
+
+        async def come():
+            while not fits():
+                self.news.clear()
+                await self.news.wait()
+
+        try:
+            await asyncio.wait_for(come(), PATIENCE)
+        except asyncio.TimeoutError:
+            raise AssertionError(f"no {what} within {PATIENCE} s; updates: {self.updates}") from None
 
     async def says(self, session, end):
-        await self.until(lambda: self.text(session).endswith(end))
+        await self.until(repr(end), lambda: self.text(session).endswith(end))

@@ -7,7 +7,7 @@ import pathlib
 import acp
 from acp import schema
 
-from acp_editor import Editor, script
+from acp_editor import LONGEST, Editor, gate, script
 
 DIRECTORY = pathlib.Path(os.environ["TREFOIL_DIRECTORY"])
 
@@ -44,12 +44,9 @@ async def life():
         assert editor.terminals[terminal.terminal_id]["released"]
         assert editor.of(session, "plan")[0].entries[0].content == "Look"
 
-        before = len(editor.updates)
-        slow = asyncio.ensure_future(
-            agent.prompt(session_id=session, prompt=script({"chunks": 1000, "chunk_delay_ms": 20}))
-        )
-        chunk = "agent_message_chunk"
-        await editor.until(lambda: any(update.session_update == chunk for _, update in editor.updates[before:]))
+        stays = script({"text": "Speaking.", "hold": gate(DIRECTORY, "never")})
+        slow = asyncio.ensure_future(agent.prompt(session_id=session, prompt=stays))
+        await editor.says(session, "Speaking.")
         await agent.cancel(session_id=session)
         assert (await slow).stop_reason == "cancelled"
 
@@ -79,4 +76,4 @@ async def life():
             raise AssertionError("an unknown session was loaded")
 
 
-asyncio.run(asyncio.wait_for(life(), 60))
+asyncio.run(asyncio.wait_for(life(), LONGEST))

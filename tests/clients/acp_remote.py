@@ -6,7 +6,7 @@ import os
 import acp
 from acp.http import create_http_stream
 
-from acp_editor import Editor, script
+from acp_editor import LONGEST, Editor, gate, script
 
 URL = os.environ["TREFOIL_URL"] + "/acp"
 DIRECTORY = os.environ["TREFOIL_DIRECTORY"]
@@ -30,7 +30,8 @@ async def life():
     assert editor.text(session) == "Working. Done.", editor.text(session)
     assert [call.kind for call in editor.asked] == ["execute"], editor.asked
 
-    slow = asyncio.ensure_future(agent.prompt(session_id=session, prompt=script({"chunks": 1000, "chunk_delay_ms": 20})))
+    stays = script({"chunks": 4, "hold": gate(DIRECTORY, "never")})
+    slow = asyncio.ensure_future(agent.prompt(session_id=session, prompt=stays))
     await editor.says(session, "w3 ")
     await agent.cancel(session_id=session)
     assert (await slow).stop_reason == "cancelled"
@@ -47,4 +48,4 @@ async def life():
     await stream.close()
 
 
-asyncio.run(asyncio.wait_for(life(), 60))
+asyncio.run(asyncio.wait_for(life(), LONGEST))

@@ -1,13 +1,30 @@
 // What the scripts share: the server under test, answers that must be right, and a feed of events.
 
 import assert from "node:assert/strict"
+import { writeFileSync } from "node:fs"
+import { dirname, join } from "node:path"
 
 /** Where the server listens, and the directory that it serves. */
 export const baseUrl = process.env.TREFOIL_URL
 export const directory = process.env.TREFOIL_DIRECTORY
 
 /** How long anything may take. */
-const PATIENCE = 20_000
+export const PATIENCE = 60_000
+
+/** What a promise gives. It fails with what was awaited, and what came instead, if that takes too long. */
+export function soon(what, promise, instead = () => "") {
+  let timer
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no ${what} within ${PATIENCE} ms; ${instead()}`)), PATIENCE)
+  })
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer))
+}
+
+/** A file beside the project that a step of a script can wait for (`after`, `hold`). */
+export const gate = (name) => join(dirname(process.env.TREFOIL_DIRECTORY), name)
+
+/** Lets the step go on. */
+export const open = (name) => writeFileSync(gate(name), "")
 
 /** A prompt that makes the scripted model play these steps. */
 export const script = (...steps) => [{ type: "text", text: `SCRIPT: ${JSON.stringify(steps)}` }]
@@ -63,7 +80,7 @@ export class Feed {
   /** From a subscription; an envelope like that of the global stream is taken off by `open`. */
   static async of(subscribe, open = (event) => event) {
     const feed = new Feed()
-    const { stream } = await subscribe({ signal: feed.#abort.signal })
+    const { stream } = await soon("stream of events", subscribe({ signal: feed.#abort.signal }))
     feed.#pump(stream, open)
     await feed.next("server.connected")
     return feed
@@ -73,31 +90,23 @@ export class Feed {
     for await (const received of stream) {
       const event = open(received)
       this.#events.push(event)
-      for (const look of [...this.#waiting]) look()
+      this.#waiting = this.#waiting.filter((look) => !look())
     }
   }
 
   /** The next event of a type that fits; those before it are dropped. */
   next(type, fits = () => true) {
-    return new Promise((resolve, reject) => {
-      const look = () => {
+    let look
+    const found = new Promise((resolve) => {
+      look = () => {
         const at = this.#events.findIndex((event) => event.type === type && fits(event.properties))
-        if (at < 0) return
-        done()
-        resolve(this.#events.splice(0, at + 1).at(-1).properties)
+        if (at >= 0) resolve(this.#events.splice(0, at + 1).at(-1).properties)
+        return at >= 0
       }
-      const timer = setTimeout(() => {
-        done()
-        const seen = this.#events.map((event) => event.type).join(", ")
-        reject(new Error(`no ${type} within ${PATIENCE} ms; seen: ${seen}`))
-      }, PATIENCE)
-      const done = () => {
-        clearTimeout(timer)
-        this.#waiting = this.#waiting.filter((other) => other !== look)
-      }
-      this.#waiting.push(look)
-      look()
+      if (!look()) this.#waiting.push(look)
     })
+    const seen = () => `seen: ${this.#events.map((event) => event.type).join(", ")}`
+    return soon(type, found, seen).finally(() => (this.#waiting = this.#waiting.filter((other) => other !== look)))
   }
 
   /** How many events of a type are kept. */

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict"
 import { test } from "node:test"
-import { data, directory, refused } from "./common.mjs"
+import { data, directory, refused, soon } from "./common.mjs"
 import { client, subscribe } from "./sdk-client.mjs"
 
 test("a terminal lives from its creation to its removal", async () => {
@@ -57,7 +57,7 @@ test("terminal clients are told what to do", async () => {
 test("those who ask instead of listening get the same requests", async () => {
   data(await client.tui.appendPrompt({ text: "Asked for" }))
   let next
-  do next = data(await client.tui.control.next())
+  do next = data(await soon("request", client.tui.control.next()))
   while (next.body?.text !== "Asked for")
   assert.equal(next.path, "/tui/append-prompt")
   assert.equal(data(await client.tui.control.response({ body: { done: true } })), true)

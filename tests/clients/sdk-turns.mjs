@@ -3,7 +3,7 @@
 import assert from "node:assert/strict"
 import { readFileSync, writeFileSync } from "node:fs"
 import { after, before, test } from "node:test"
-import { data, directory, Feed, refused, script, texts } from "./common.mjs"
+import { data, directory, Feed, gate, refused, script, texts } from "./common.mjs"
 import { client, subscribe } from "./sdk-client.mjs"
 
 let feed
@@ -144,7 +144,7 @@ test("questions are answered or dismissed", async () => {
 
 test("a turn that is stopped says so", async () => {
   const { id } = await session()
-  data(await client.session.promptAsync({ sessionID: id, parts: script({ text: "Slow", delay_ms: 60_000 }) }), 204)
+  data(await client.session.promptAsync({ sessionID: id, parts: script({ text: "Slow", after: gate("never") }) }), 204)
   await feed.next("session.status", (status) => status.sessionID === id && status.status.type === "busy")
   assert.deepEqual(data(await client.session.status())[id], { type: "busy" })
   const busy = await client.session.shell({ sessionID: id, agent: "build", command: "true" })

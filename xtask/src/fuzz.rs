@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::cargo;
+use crate::test::Job;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<()> {
@@ -13,29 +14,37 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let seed =
         cargo::option(arguments, "--seed")?.map(|seed| seed.parse().context("--seed needs a number")).transpose()?;
     let named = arguments.first().filter(|argument| !argument.starts_with("--"));
-    targets(&cargo::release("trefoil-fuzz")?, named.map(String::as_str), seconds, seed)
+    cargo::release(&["trefoil-fuzz"])?;
+    targets(&cargo::program("release", "trefoil-fuzz")?, named.map(String::as_str), seconds, seed)
 }
 
-/// Fuzzes every target a little, in the build that the tests use.
-pub fn smoke() -> Result<()> {
-    cargo::everything()?;
-    targets(&cargo::program("debug", "trefoil-fuzz")?, None, 2, Some(1))
+/// A little of every target, in the build that the tests use.
+pub fn smokes() -> Result<Vec<Job>> {
+    let program = cargo::program("debug", "trefoil-fuzz")?;
+    let job = |name: String| {
+        let save = cargo::target().join("fuzz").display().to_string();
+        let arguments = [&name, "--seconds", "2", "--seed", "1", "--save", &save].map(str::to_owned);
+        Job::smoke(format!("fuzz smoke {name}"), program.clone(), arguments.to_vec())
+    };
+    Ok(names(&program)?.into_iter().map(job).collect())
 }
 
 /// Fuzzes one target, or all of them.
 fn targets(program: &Path, named: Option<&str>, seconds: u64, seed: Option<u64>) -> Result<()> {
     let names = match named {
         Some(name) => vec![name.to_owned()],
-        None => {
-            let list = Command::new(program).arg("--list").output()?;
-            String::from_utf8_lossy(&list.stdout).lines().map(str::to_owned).collect()
-        }
+        None => names(program)?,
     };
     let failed: Vec<String> = names.into_iter().filter(|name| !one(program, name, seconds, seed)).collect();
     if !failed.is_empty() {
         bail!("finds in: {}. Repeat one with `trefoil-fuzz TARGET --replay FILE`", failed.join(", "));
     }
     Ok(())
+}
+
+fn names(program: &Path) -> Result<Vec<String>> {
+    let list = Command::new(program).arg("--list").output()?;
+    Ok(String::from_utf8_lossy(&list.stdout).lines().map(str::to_owned).collect())
 }
 
 /// Whether a target passes.

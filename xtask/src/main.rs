@@ -1,19 +1,23 @@
 //! The project's own commands: `cargo xtask test`, `cargo xtask fuzz`, `cargo xtask bench`.
 
-#![expect(clippy::print_stdout, reason = "the output is what the program is for")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the output is what the program is for")]
 
-mod bench;
 mod cargo;
 mod fuzz;
 mod test;
 mod tools;
 
-use anyhow::{Result, bail};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
 
 const USAGE: &str = "cargo xtask <command>
 
-  test [--fast]                  everything that must pass: format, lints, build, tests, fuzz and benchmark smoke
-                                 (--fast leaves the smokes, the generated requests and OpenCode's own program out)
+  test [--fast] [-p CRATE] [FILTER] [--stress N]
+                                 everything that must pass: format, lints, build, tests, fuzz and benchmark smoke.
+                                 --fast leaves the smokes, the generated requests and OpenCode's own program out;
+                                 -p and FILTER run the tests of one crate, those whose names contain the filter;
+                                 --stress runs all of it N times while other programs keep processor and disk busy
   fuzz [TARGET] [--seconds N] [--seed N]
                                  random input for one parser, or for all of them
   bench [--smoke] [--only NAME] [--json] [--peer | --opencode PATH]
@@ -26,11 +30,22 @@ fn main() -> Result<()> {
     match command {
         "test" => test::run(rest),
         "fuzz" => fuzz::run(rest),
-        "bench" => bench::run(rest),
+        "bench" => bench(rest),
         "" | "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(())
         }
         other => bail!("no command {other:?}\n\n{USAGE}"),
     }
+}
+
+/// Runs the benchmark, which is a program of its own, on a release build.
+fn bench(arguments: &[String]) -> Result<()> {
+    cargo::release(&["trefoil", "trefoil-bench"])?;
+    let program = cargo::program("release", "trefoil-bench")?;
+    let status = Command::new(&program).args(arguments).status().with_context(|| program.display().to_string())?;
+    if !status.success() {
+        bail!("the benchmark failed ({status})");
+    }
+    Ok(())
 }

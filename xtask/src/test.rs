@@ -1,16 +1,91 @@
 //! `cargo xtask test`: everything that must pass.
 
-use std::io::{BufRead, BufReader};
+mod load;
+mod pool;
+
+use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::process::Stdio;
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{bench, cargo, fuzz, tools};
+use crate::cargo::{self, Built, Package};
+use crate::{fuzz, tools};
+use load::Load;
+use pool::Done;
+pub use pool::Job;
 
-/// How many tests of one program run at once.
+/// Overrides how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
+/// What takes longest begins first, so that the end does not wait for it alone.
+const FIRST: [&str; 8] = [
+    "cli::clients::generator",
+    "bench smoke",
+    "cli::clients::opencode_",
+    "cli::crash::",
+    "client::hosts::",
+    "cli::clients::",
+    "server::replay::",
+    "cli::",
+];
+/// What `--fast` leaves out: minutes of requests that Schemathesis makes, and OpenCode's own program, which takes seconds to
+/// start.
+const SLOW: [&str; 7] = [
+    "cli::clients::acp_client::",
+    "cli::clients::generator::",
+    "cli::clients::opencode_run::",
+    "cli::clients::opencode_terminal::",
+    "cli::clients::runner::",
+    "client::hosts::opencode_",
+    "client::hosts::subagents_of_opencode_",
+];
+/// How many of the slowest tests are listed.
+const SLOWEST: usize = 10;
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq)]
+struct Wanted {
+    fast: bool,
+    package: Option<String>,
+    filter: Option<String>,
+    /// How many rounds under load.
+    stress: Option<u32>,
+}
+
+impl Wanted {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut wanted = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--fast" => wanted.fast = true,
+                "-p" | "--package" => wanted.package = Some(arguments.next().context("-p needs a crate")?.clone()),
+                "--stress" => {
+                    let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).filter(|rounds| *rounds > 0);
+                    wanted.stress = Some(rounds.context("--stress needs a number of rounds")?);
+                }
+                filter if !filter.starts_with('-') && wanted.filter.is_none() => {
+                    wanted.filter = Some(filter.to_owned())
+                }
+                other => {
+                    bail!("{other:?} is not understood: cargo xtask test [--fast] [-p CRATE] [FILTER] [--stress N]")
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Whether only some tests are asked for, and nothing else.
+    fn some(&self) -> bool {
+        self.package.is_some() || self.filter.is_some()
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.filter.as_ref().is_none_or(|filter| name.contains(filter.as_str()))
+            && !(self.fast && SLOW.iter().any(|slow| name.starts_with(slow)))
+    }
+}
 
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
@@ -18,22 +93,35 @@ struct Tally {
     failed: usize,
 }
 
-/// Runs the command. Every step runs, whatever became of the ones before it.
+/// Runs the command. Every step runs, whatever became of the ones before it, if it can.
 pub fn run(arguments: &[String]) -> Result<()> {
-    let fast = match arguments {
-        [] => false,
-        [flag] if flag == "--fast" => true,
-        _ => bail!("usage: cargo xtask test [--fast]"),
-    };
+    let wanted = Wanted::parse(arguments)?;
     let mut tally = Tally::default();
-    step(&mut tally, "format", |_| plain(&["fmt", "--all", "--check"]));
-    step(&mut tally, "lints", |_| plain(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    step(&mut tally, "build", |_| cargo::everything());
-    step(&mut tally, "programs that tests need", |_| tools::install());
-    step(&mut tally, "tests", |tally| tests(tally, fast));
-    if !fast {
-        step(&mut tally, "fuzz smoke", |_| fuzz::smoke());
-        step(&mut tally, "benchmark smoke", |_| bench::smoke());
+    let packages = cargo::packages()?;
+    let selection = selection(&packages, &wanted)?;
+    let selection: Vec<&str> = selection.iter().map(String::as_str).collect();
+    if !wanted.some() {
+        step(&mut tally, "format", || plain(&["fmt", "--all", "--check"]));
+    }
+    // Downloads wait for others most of the time.
+    let (built, installed) = std::thread::scope(|scope| {
+        let installed = scope.spawn(tools::install);
+        let built = step(&mut tally, "build and lints", || {
+            let built = cargo::tests(&packages, &selection)?;
+            println!("{} test programs", built.programs.len());
+            Ok(built)
+        });
+        (built, installed.join())
+    });
+    step(&mut tally, "programs that tests need", || installed.unwrap_or_else(|_| bail!("the installation panicked")));
+    if let Some(built) = built {
+        step(&mut tally, "warnings", || match built.warnings {
+            0 => Ok(()),
+            warnings => bail!("{warnings} warnings; see above"),
+        });
+        if let Some(jobs) = step(&mut tally, "list of tests", || jobs(&packages, &built, &wanted)) {
+            rounds(&mut tally, &jobs, wanted.stress)?;
+        }
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
@@ -42,19 +130,29 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// What cargo is to build: everything, or one crate and the program, which tests of several crates start.
+fn selection(packages: &[Package], wanted: &Wanted) -> Result<Vec<String>> {
+    let Some(named) = &wanted.package else { return Ok(vec!["--workspace".to_owned()]) };
+    let Some(package) = packages.iter().find(|package| *named == package.short || *named == package.name) else {
+        let names: Vec<&str> = packages.iter().map(|package| package.short.as_str()).collect();
+        bail!("there is no crate {named:?}; there are {}", names.join(", "));
+    };
+    Ok(vec!["-p".to_owned(), package.name.clone(), "-p".to_owned(), "trefoil".to_owned()])
+}
+
 /// Runs a step; one that fails counts as a failure of its own.
-fn step(tally: &mut Tally, name: &str, run: impl FnOnce(&mut Tally) -> Result<()>) {
+fn step<T>(tally: &mut Tally, name: &str, run: impl FnOnce() -> Result<T>) -> Option<T> {
     println!("== {name}");
     let start = Instant::now();
-    let failed = tally.failed;
-    match run(tally) {
-        Ok(()) => println!("== {name}: ok, {:.1} s", start.elapsed().as_secs_f64()),
+    match run() {
+        Ok(value) => {
+            println!("== {name}: ok, {:.1} s", start.elapsed().as_secs_f64());
+            Some(value)
+        }
         Err(error) => {
             println!("== {name}: FAILED: {error:#}");
-            // Failed tests are counted one by one already.
-            if tally.failed == failed {
-                tally.failed += 1;
-            }
+            tally.failed += 1;
+            None
         }
     }
 }
@@ -66,45 +164,92 @@ fn plain(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn tests(tally: &mut Tally, fast: bool) -> Result<()> {
-    let mut command = cargo::cargo(&["test", "--workspace", "--no-fail-fast"]);
-    if fast {
-        // Minutes of requests that Schemathesis makes, and OpenCode's own program, which takes seconds to start.
-        command.args(["--", "--skip", "generator::", "--skip", "opencode_run::", "--skip", "opencode_terminal::"]);
-        if std::env::var_os(THREADS).is_none() {
-            // Most tests wait for other programs most of the time.
-            let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-            command.env(THREADS, (2 * cores).to_string());
+/// Every test of the programs that were built, and what else is to be run beside them.
+fn jobs(packages: &[Package], built: &Built, wanted: &Wanted) -> Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    for program in &built.programs {
+        let package = &packages[program.package];
+        if wanted.package.as_ref().is_some_and(|named| *named != package.short && *named != package.name) {
+            continue;
+        }
+        let list =
+            Command::new(&program.path).args(["--list", "--format", "terse"]).current_dir(&package.folder).output();
+        let list = list.with_context(|| program.path.display().to_string())?;
+        if !list.status.success() {
+            bail!("{} --list: {}", program.path.display(), list.status);
+        }
+        for line in String::from_utf8_lossy(&list.stdout).lines() {
+            let Some(test) = line.strip_suffix(": test") else { continue };
+            jobs.push(Job {
+                name: format!("{}::{test}", package.short),
+                program: program.path.clone(),
+                arguments: [test, "--exact", "--nocapture"].map(str::to_owned).to_vec(),
+                folder: package.folder.clone(),
+                environment: Vec::new(),
+                libtest: true,
+            });
         }
     }
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    let output = child.stdout.take().context("the output is piped")?;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line?;
-        let line = String::from_utf8_lossy(&line);
-        // The thousands of lines that say ok would hide the one that does not.
-        if !(line.starts_with("test ") && line.ends_with(" ok")) {
-            println!("{line}");
-        }
-        add(tally, &line);
+    if wanted.package.is_none() {
+        jobs.push(examples()?);
     }
-    if !child.wait()?.success() {
-        bail!("tests failed");
+    if !wanted.some() && !wanted.fast {
+        jobs.extend(fuzz::smokes()?);
+        let bench = cargo::program("debug", "trefoil-bench")?;
+        jobs.push(Job::smoke("bench smoke".to_owned(), bench, vec!["--smoke".to_owned()]));
+    }
+    jobs.retain(|job| wanted.wants(&job.name));
+    if jobs.is_empty() {
+        bail!("no test has {:?} in its name", wanted.filter.as_deref().unwrap_or_default());
+    }
+    jobs.sort_by_key(|job| FIRST.iter().position(|first| job.name.starts_with(first)).unwrap_or(FIRST.len()));
+    Ok(jobs)
+}
+
+/// The examples in the documentation, for which cargo itself is needed.
+fn examples() -> Result<Job> {
+    let arguments = ["test", "--quiet", "--workspace", "--doc"].map(str::to_owned).to_vec();
+    let mut job = Job::smoke("examples in the documentation".to_owned(), cargo::binary().into(), arguments);
+    job.environment.push((cargo::WRAPPER, cargo::clippy()?));
+    Ok(job)
+}
+
+/// Runs all of it once, or so many times under load.
+fn rounds(tally: &mut Tally, jobs: &[Job], stress: Option<u32>) -> Result<()> {
+    let at_once = match std::env::var(THREADS).ok().and_then(|threads| threads.parse().ok()) {
+        Some(threads) => threads,
+        // Most tests wait for other programs most of the time.
+        None => 2 * std::thread::available_parallelism().map_or(1, NonZero::get),
+    };
+    let mut failures: BTreeMap<String, u32> = BTreeMap::new();
+    let _load = stress.map(|_| Load::start()).transpose()?;
+    for round in 1..=stress.unwrap_or(1) {
+        println!("== tests");
+        let start = Instant::now();
+        let mut done = pool::run(jobs, at_once)?;
+        let failed = done.iter().filter(|done| !done.passed).count();
+        for done in done.iter().filter(|done| !done.passed) {
+            *failures.entry(done.name.clone()).or_default() += 1;
+        }
+        tally.passed += done.len() - failed;
+        tally.failed += failed;
+        slowest(&mut done);
+        let which = stress.map(|rounds| format!(", round {round} of {rounds}")).unwrap_or_default();
+        let took = start.elapsed().as_secs_f64();
+        println!("== tests{which}: {} passed, {failed} failed, {took:.1} s", done.len() - failed);
+    }
+    for (name, times) in &failures {
+        println!("failed {times} of {} times: {name}", stress.unwrap_or(1));
     }
     Ok(())
 }
 
-/// Adds what a line `test result: ok. 13 passed; 0 failed; …` says.
-fn add(tally: &mut Tally, line: &str) {
-    let Some(result) = line.strip_prefix("test result: ") else { return };
-    let words = result.split([' ', ';', '.']).filter(|word| !word.is_empty());
-    let mut last = 0;
-    for word in words {
-        match word {
-            "passed" => tally.passed += last,
-            "failed" => tally.failed += last,
-            _ => last = word.parse().unwrap_or_default(),
-        }
+fn slowest(done: &mut [Done]) {
+    done.sort_by_key(|done| std::cmp::Reverse(done.took));
+    let all: Duration = done.iter().map(|done| done.took).sum();
+    println!("the slowest of {} ({:.0} s one after the other):", done.len(), all.as_secs_f64());
+    for done in done.iter().take(SLOWEST) {
+        println!("{:7.1} s  {}", done.took.as_secs_f64(), done.name);
     }
 }
 
@@ -112,28 +257,34 @@ fn add(tally: &mut Tally, line: &str) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn results_are_summed() {
-        let mut tally = Tally::default();
-        for line in [
-            "test result: ok. 13 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.10s",
-            "test passed ... ok",
-            "test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.2s",
-        ] {
-            add(&mut tally, line);
-        }
-        assert_eq!(tally, Tally { passed: 17, failed: 2 });
+    fn parse(line: &str) -> Result<Wanted> {
+        Wanted::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
-    fn a_failed_step_counts_once() {
+    fn arguments_are_read() {
+        assert_eq!(parse("").unwrap(), Wanted::default());
+        let wanted = parse("-p engine turns:: --fast --stress 3").unwrap();
+        assert_eq!((wanted.package.as_deref(), wanted.filter.as_deref()), (Some("engine"), Some("turns::")));
+        assert!(wanted.fast && wanted.stress == Some(3) && wanted.some());
+        for wrong in ["-p", "--stress", "--stress 0", "--stress x", "--quick", "one two"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fast_leaves_out_what_is_slow() {
+        let wanted = parse("--fast").unwrap();
+        assert!(wanted.wants("cli::clients::sdk::turns") && !wanted.wants("cli::clients::generator::x"));
+        assert!(parse("").unwrap().wants("cli::clients::generator::x"));
+        assert!(!parse("other").unwrap().wants("cli::clients::generator::x"));
+    }
+
+    #[test]
+    fn a_failed_step_counts() {
         let mut tally = Tally { passed: 3, failed: 0 };
-        step(&mut tally, "good", |_| Ok(()));
-        step(&mut tally, "bad", |_| bail!("no"));
-        step(&mut tally, "tests", |tally| {
-            tally.failed += 2;
-            bail!("tests failed")
-        });
-        assert_eq!(tally, Tally { passed: 3, failed: 3 });
+        step(&mut tally, "good", || Ok(()));
+        assert!(step(&mut tally, "bad", || -> Result<()> { bail!("no") }).is_none());
+        assert_eq!(tally, Tally { passed: 3, failed: 1 });
     }
 }

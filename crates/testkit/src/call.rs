@@ -108,13 +108,14 @@ impl Call {
         self.usage = Some(usage);
     }
 
-    /// Ends the answer: `stop`, `tool_calls`, `length` …
+    /// Ends the answer: `stop`, `tool_calls`, `length` … All that belongs to the end comes at once, so that nothing happens in
+    /// the midst of it.
     pub async fn finish(mut self, reason: &str) {
-        self.chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), None).await;
+        let mut end = self.chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), None);
         if let Some(usage) = self.usage.take() {
-            self.chunk(json!([]), Some(usage)).await;
+            end += &self.chunk(json!([]), Some(usage));
         }
-        self.raw("data: [DONE]\n\n").await;
+        self.raw(end + "data: [DONE]\n\n").await;
     }
 
     /// Answers with an HTTP error instead of a stream.
@@ -157,17 +158,18 @@ impl Call {
     }
 
     async fn delta(&mut self, delta: Value) {
-        self.chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]), None).await;
+        let chunk = self.chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]), None);
+        self.raw(chunk).await;
     }
 
-    async fn chunk(&mut self, choices: Value, usage: Option<Value>) {
+    fn chunk(&self, choices: Value, usage: Option<Value>) -> String {
         let model = self.request.body["model"].clone();
         let mut chunk = json!({"id": "chatcmpl-test", "object": "chat.completion.chunk", "created": 1, "model": model,
             "choices": choices});
         if let Some(usage) = usage {
             chunk["usage"] = usage;
         }
-        self.raw(format!("data: {chunk}\n\n")).await;
+        format!("data: {chunk}\n\n")
     }
 
     /// The stream; its head is sent with the first use.

@@ -12,10 +12,12 @@ mod mcp;
 mod model;
 mod opencode;
 mod outline;
+mod program;
 mod project;
 mod recorder;
 mod recording;
 mod reply;
+mod wait;
 
 use std::time::Duration;
 
@@ -25,10 +27,12 @@ pub use mcp::mcp_server;
 pub use model::ModelServer;
 pub use opencode::OpenCode;
 pub use outline::{by_session, outline};
+pub use program::{autopsy, finish};
 pub use project::TempProject;
 pub use recorder::Recorder;
 pub use recording::{recorded_events, recorded_lines, recordings};
 pub use reply::Reply;
+pub use wait::{aside, eventually, soon, until};
 
 /// The longest that anything in here waits for something to happen.
 pub const WAIT: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! The real OpenCode as a server, for tests that speak to it.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -21,7 +21,7 @@ impl OpenCode {
     pub fn start(project: &TempProject, config: &Value) -> Self {
         let program =
             peer::install(&target_folder()).unwrap_or_else(|error| panic!("OpenCode is needed here: {error}"));
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+        let address = SocketAddr::from(([127, 0, 0, 1], peer::free_port().expect("a port for OpenCode")));
         let log = project.root().join("opencode.log");
         let output = File::create(&log).expect("a log file in the temporary directory");
         let mut command = project.command(program);

@@ -1,9 +1,21 @@
 //! A project that exists for one test.
 
+use std::fs::{File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
+
+use crate::{WAIT, finish};
+
+/// What the program calls its log.
+const LOG: &str = "trefoil.log";
+/// How deep below a temporary directory its home may lie.
+const LOG_DEPTH: usize = 6;
+/// How much of a log is shown when a test fails.
+const LOG_LINES: usize = 100;
 
 /// A temporary git repository beside an empty home of its own; gone when dropped.
 pub struct TempProject {
@@ -59,14 +71,15 @@ impl TempProject {
         self.root.path()
     }
 
-    /// Writes a file of the project, with its folders; gives its absolute path.
+    /// Writes a file of the project, with its folders; gives its absolute path. A script that waits for the file (`after`,
+    /// `hold`) goes on then.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
-        put(self.directory.join(path), content.as_ref())
+        put(self.root.path(), self.directory.join(path), content.as_ref())
     }
 
     /// Writes a file in the home, for example `.config/opencode/opencode.json`.
     pub fn write_home(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
-        put(self.home().join(path), content.as_ref())
+        put(self.root.path(), self.home().join(path), content.as_ref())
     }
 
     /// A file of the project.
@@ -82,8 +95,11 @@ impl TempProject {
     }
 
     /// Runs git in the project; gives its output.
+    #[track_caller]
     pub fn git(&self, arguments: &[&str]) -> String {
-        let output = self.command("git").args(arguments).output().expect("git is installed");
+        let mut git = self.command("git");
+        git.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = finish("git", git.spawn().expect("git is installed"), WAIT);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "git {}: {errors}", arguments.join(" "));
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
@@ -118,14 +134,61 @@ impl TempProject {
     /// A child process in the project, with [`env`](Self::env) and nothing else.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.directory).env_clear().envs(self.env()).stdin(std::process::Stdio::null());
+        command.current_dir(&self.directory).env_clear().envs(self.env()).stdin(Stdio::null());
         command
     }
 }
 
-fn put(path: PathBuf, content: &[u8]) -> PathBuf {
-    let written = std::fs::create_dir_all(path.parent().expect("a file has a folder"))
-        .and_then(|()| std::fs::write(&path, content));
+impl Drop for TempProject {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Stands with the output of the test that failed.
+            logs(self.root.path(), LOG_DEPTH).iter().for_each(|log| print_end(log));
+        }
+    }
+}
+
+/// The logs of the programs that ran with a home below a folder.
+fn logs(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth > 0 => found.extend(logs(&entry.path(), depth - 1)),
+            Ok(kind) if kind.is_file() && entry.file_name() == LOG => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[expect(clippy::print_stderr, reason = "the test's output says why it failed")]
+fn print_end(log: &Path) {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let end = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    eprintln!("the end of {}:\n{}", log.display(), end.join("\n"));
+}
+
+/// Writes a file so that whoever watches it sees all of the new text or nothing of it: a file that grows is written over with
+/// one call, another one is exchanged.
+fn put(root: &Path, path: PathBuf, content: &[u8]) -> PathBuf {
+    let write = || {
+        std::fs::create_dir_all(path.parent().expect("a file has a folder"))?;
+        let before = std::fs::symlink_metadata(&path).ok();
+        if before.as_ref().is_some_and(|file| !file.is_file()) {
+            return std::fs::write(&path, content);
+        }
+        if before.as_ref().is_some_and(|file| file.len() <= content.len() as u64) {
+            return File::options().write(true).open(&path)?.write_all(content);
+        }
+        let mut new = tempfile::NamedTempFile::new_in(root)?;
+        new.write_all(content)?;
+        let permissions = before.map_or_else(|| Permissions::from_mode(0o644), |file| file.permissions());
+        new.as_file().set_permissions(permissions)?;
+        new.persist(&path)?;
+        Ok(())
+    };
+    let written: std::io::Result<()> = write();
     written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     path
 }
@@ -141,6 +204,10 @@ mod tests {
         project.write("src/deep/a.txt", "one\n");
         assert_eq!(project.git(&["status", "--porcelain"]), "?? src/");
         assert_eq!(project.read("src/deep/a.txt"), "one\n");
+        for text in ["longer\n", "short\n", ""] {
+            project.write("src/deep/a.txt", text);
+            assert_eq!(project.read("src/deep/a.txt"), text);
+        }
         let output = project.command("sh").args(["-c", "echo $HOME; pwd"]).output().unwrap();
         let want = format!("{}\n{}\n", project.home().display(), project.path().display());
         assert_eq!(String::from_utf8_lossy(&output.stdout), want);

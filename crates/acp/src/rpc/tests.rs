@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use testkit::{eventually, soon};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +64,7 @@ fn pair() -> (Side, Side) {
     (side(one), side(other))
 }
 
-const SOON: Waits = Waits::For(Duration::from_secs(20));
+const SOON: Waits = Waits::For(testkit::WAIT);
 
 #[tokio::test]
 async fn both_sides_ask_and_tell() {
@@ -73,7 +74,7 @@ async fn both_sides_ask_and_tell() {
         tokio::join!(one.peer.ask::<Value>("echo", &small, SOON), other.peer.ask::<Value>("echo", &large, SOON));
     assert_eq!((a.unwrap(), b.unwrap().as_str().unwrap().len()), (json!({"a": 1}), 100_000));
     one.peer.tell("hello", &json!({})).await;
-    assert_eq!(other.told.recv().await.unwrap(), "hello");
+    assert_eq!(soon("the notification", other.told.recv()).await.unwrap(), "hello");
     let unknown = one.peer.ask::<Value>("nope", &json!({}), SOON).await.unwrap_err();
     assert_eq!(unknown.code, code::METHOD_NOT_FOUND);
     let odd = one.peer.ask::<u32>("echo", &json!("text"), SOON).await.unwrap_err();
@@ -87,7 +88,7 @@ async fn what_breaks_down_is_answered_and_harms_nobody() {
         assert_eq!(one.peer.ask::<Value>(method, &json!({}), SOON).await.unwrap_err().code, code::INTERNAL);
     }
     one.peer.tell("break", &json!({})).await;
-    assert_eq!(other.told.recv().await.unwrap(), "break");
+    assert_eq!(soon("the notification", other.told.recv()).await.unwrap(), "break");
     assert_eq!(one.peer.ask::<Value>("echo", &json!(1), SOON).await.unwrap(), json!(1));
 }
 
@@ -114,15 +115,16 @@ async fn too_many_requests_are_refused_not_queued() {
             tokio::spawn(async move { peer.ask::<Value>("wait", &json!({}), Waits::Forever).await })
         })
         .collect();
-    let refused = loop {
-        match one.peer.ask::<Value>("echo", &json!(1), SOON).await {
-            Ok(_) => tokio::task::yield_now().await,
-            Err(error) => break error,
-        }
-    };
-    assert!(refused.message.contains("at once"), "{refused}");
+    let answer = async || one.peer.ask::<Value>("echo", &json!(1), SOON).await;
+    eventually("a refusal", async || {
+        answer().await.is_err_and(|refused| {
+            assert!(refused.message.contains("at once"), "{refused}");
+            true
+        })
+    })
+    .await;
     waiting.iter().for_each(|task| task.abort());
-    while one.peer.ask::<Value>("echo", &json!(1), SOON).await.is_err() {}
+    eventually("room for another one", async || answer().await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -132,10 +134,10 @@ async fn the_end_of_one_side_is_the_end_of_both() {
         let peer = one.peer.clone();
         async move { peer.ask::<Value>("wait", &json!({}), Waits::Forever).await }
     });
-    while one.peer.ask::<Value>("echo", &json!(1), SOON).await.is_err() {}
+    eventually("an answer", async || one.peer.ask::<Value>("echo", &json!(1), SOON).await.is_ok()).await;
     other.stop.cancel();
-    other.task.await.unwrap();
-    one.task.await.unwrap();
-    assert!(asked.await.unwrap().unwrap_err().message.contains("hung up"));
+    soon("the end of this side", other.task).await.unwrap();
+    soon("the end of the other side", one.task).await.unwrap();
+    assert!(soon("the answer", asked).await.unwrap().unwrap_err().message.contains("hung up"));
     assert!(one.peer.is_closed() && one.peer.ask::<Value>("echo", &json!(1), SOON).await.is_err());
 }

@@ -101,17 +101,17 @@ mod tests {
         let port = server.local_addr().unwrap().port();
         let began = Instant::now();
         assert_eq!(look("X", port), None, "it accepts, and says nothing");
-        assert!(began.elapsed() < Duration::from_secs(5));
-        let thread = std::thread::spawn(move || {
+        assert!(began.elapsed() < 100 * WAIT, "{:?}", began.elapsed());
+        std::thread::spawn(move || {
             let answer = b"HTTP/1.0 200 OK\r\n\r\n{\"data\":[{\"id\":\"m\"}]}";
             // The first connection is the one that was given up above.
-            for mut stream in server.incoming().take(2).flatten() {
+            for mut stream in server.incoming().flatten() {
                 let _ = stream.read(&mut [0; 4096]).and_then(|_| stream.write_all(answer));
             }
         });
-        let found = look("X", port).unwrap();
+        // On a busy machine the first answers may be too late.
+        let found = (0..100).find_map(|_| look("X", port)).unwrap();
         assert!(found.found.contains("1 model: m"), "{}", found.found);
         assert!(found.advice.unwrap().contains("OPENAI_MODEL=m"));
-        thread.join().unwrap();
     }
 }

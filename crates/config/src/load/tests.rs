@@ -453,10 +453,14 @@ fn agents_commands_skills_and_instructions_are_found() {
 fn a_small_repository_loads_quickly() {
     let world = World::new();
     world.write("repo/opencode.json", HOSTILE).write("repo/AGENTS.md", "x");
-    let start = std::time::Instant::now();
-    world.load();
+    let time = |_| {
+        let start = std::time::Instant::now();
+        world.load();
+        start.elapsed()
+    };
+    let quickest = (0..5).map(time).min().unwrap();
     // Far above the budget of a release build: this catches a search that runs away, not a slow machine.
-    assert!(start.elapsed() < std::time::Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(quickest < std::time::Duration::from_secs(2), "{quickest:?}");
 }
 
 proptest! {

@@ -236,11 +236,11 @@ fn bounds() {
     let wrapped = parse(&("nice ".repeat(1_000) + "rm"));
     assert!(!wrapped.opaque.is_empty());
     assert!(!parse(&"a|".repeat(MAX_PIPES + 1)).opaque.is_empty());
-    // These would take the grammar minutes, each of them.
+    // These would take the grammar minutes, each of them; the bound is far below that, and far above the time that they get.
     for slow in ["a<<E ", "a=("] {
         let start = Instant::now();
         assert!(!parse(&slow.repeat(MAX_BYTES / slow.len())).opaque.is_empty());
-        assert!(start.elapsed() < 20 * MAX_TIME, "{slow}");
+        assert!(start.elapsed() < 60 * MAX_TIME, "{slow}: {:?}", start.elapsed());
     }
     for awkward in ["((", "[[ ", "${", "\"$(", "`", "case a in ", "if ", "{a,"] {
         parse(&awkward.repeat(8_000));

@@ -437,10 +437,15 @@ mod tests {
     use serde_json::{Value, json};
 
     const SHORT: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(60);
 
     fn mail() -> Arc<Mail> {
+        with_patience(LONG)
+    }
+
+    fn with_patience(patience: Duration) -> Arc<Mail> {
         let (sender, _) = oneshot::channel();
-        let mail = Mail::patient(sender, SHORT, SHORT);
+        let mail = Mail::patient(sender, patience, patience);
         mail.lock().hello = None;
         mail
     }
@@ -454,7 +459,7 @@ mod tests {
     /// The messages of the next chunk.
     async fn next(body: &mut axum::body::BodyDataStream) -> Vec<Value> {
         loop {
-            let chunk = body.next().await.unwrap().unwrap();
+            let chunk = timeout(LONG, body.next()).await.expect("a chunk comes").unwrap().unwrap();
             let text = std::str::from_utf8(&chunk).unwrap();
             if text != ":\n\n" {
                 let frames = text.split_terminator("\n\n").map(|frame| frame.split_once("\ndata: ").unwrap().1);
@@ -570,7 +575,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_does_not_read_is_given_up() {
-        let mail = mail();
+        let mail = with_patience(SHORT);
         let say = |number| mail.say(update(&"x".repeat(1000), number));
         let mut said = 0;
         let error = loop {
@@ -588,12 +593,12 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_is_gone_is_noticed() {
-        let mail = mail();
+        let mail = with_patience(SHORT);
         let stream = body(&mail, None);
         assert!(timeout(SHORT * 5, mail.abandoned()).await.is_err(), "somebody reads");
         drop(stream);
         let left = Instant::now();
-        mail.abandoned().await;
+        timeout(LONG, mail.abandoned()).await.expect("it is noticed");
         assert!(left.elapsed() >= SHORT);
     }
 }

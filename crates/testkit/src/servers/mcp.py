@@ -62,12 +62,12 @@ def call(request):
         sys.stderr.write("I cannot go on\n")
         sys.exit(3)
     elif name == "pids":
-        child = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, start_new_session=True)
+        child = subprocess.Popen(["sleep", "100"], stdin=subprocess.DEVNULL, start_new_session=True)
         text(request, "%d %d" % (os.getpid(), child.pid))
     elif name == "hold":
         # Whoever reads that pipe sees its end when neither this process nor its child is left.
         pipe = os.open(arguments["path"], os.O_WRONLY)
-        subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, pass_fds=[pipe], start_new_session=True)
+        subprocess.Popen(["sleep", "100"], stdin=subprocess.DEVNULL, pass_fds=[pipe], start_new_session=True)
         os.write(pipe, b"started\n")
     elif name == "structured":
         answer(request, {"content": [], "structuredContent": {"answer": 42}})

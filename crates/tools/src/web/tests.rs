@@ -111,7 +111,8 @@ async fn a_silent_server_is_left_in_time() {
     let never = Input { timeout: Some(0.0), ..input(format!("{server}/never"), "text") };
     let started = Instant::now();
     let error = fetch_with(never, ws.context(), only_server).await.unwrap_err();
-    assert!(error.to_string().contains("did not answer within 1 s") && started.elapsed() < Duration::from_secs(10));
+    assert!(error.to_string().contains("did not answer within 1 s"), "{error}");
+    assert!(started.elapsed() < DEFAULT_TIME, "it was its own time that counted: {:?}", started.elapsed());
     let ctx = ws.context();
     ctx.cancel.cancel();
     let stopped = fetch_with(input(format!("{server}/never"), "text"), ctx, only_server).await;

@@ -1,0 +1,218 @@
+//! Clients that make mistakes, and clients that mean no good.
+
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use testkit::{eventually, soon};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+
+use crate::rig::{Lab, UNTIL_GO, prompt, script};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_gets_the_right_answer() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let code = |answer: &Value| (answer["id"].clone(), answer["error"]["code"].as_i64().unwrap_or_default());
+    for (line, want) in [
+        (b"this is not json".as_slice(), (Value::Null, -32700)),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":900,\"method\":\"initialize\"", (Value::Null, -32700)),
+        (b"\xff\xfe{}", (Value::Null, -32700)),
+        (b"5", (Value::Null, -32600)),
+        (b"null", (Value::Null, -32600)),
+        (b"[]", (Value::Null, -32600)),
+        (b"[{\"jsonrpc\":\"2.0\",\"id\":902,\"method\":\"session/list\",\"params\":{}}]", (Value::Null, -32600)),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"x\"}", (Value::Null, -32600)),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"nope/method\",\"params\":{}}", (json!(2), -32601)),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":\"str\",\"method\":\"_vendor/x\"}", (json!("str"), -32601)),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":-4,\"method\":\"session/prompt\"}", (json!(-4), -32602)),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"nope\"}", (Value::Null, -32601)),
+        (
+            b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"session/set_mode\",\"params\":{\"sessionId\":\"ses_x\"}}",
+            (json!(7), -32002),
+        ),
+    ] {
+        let answer = client.answer_to(line).await;
+        assert_eq!(code(&answer), want, "{}", String::from_utf8_lossy(line));
+    }
+    // These say nothing that could be answered.
+    for line in ["", "   ", "{\"jsonrpc\":\"2.0\",\"id\":903,\"result\":{}}", "{\"method\":\"nope/notification\"}"] {
+        client.raw(line).await;
+    }
+    let listed =
+        client.answer_to("{\"id\":901,\"method\":\"session/list\",\"params\":{\"cwd\":\"/nonexistent\"}}").await;
+    assert_eq!(listed["result"]["sessions"], json!([]));
+    let long = format!("{{\"id\":1,\"method\":\"{}\"}}", "x".repeat(trefoil_acp::rpc::MAX_LINE));
+    assert_eq!(code(&client.answer_to(long).await), (Value::Null, -32700));
+    client.session(&lab).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_up_in_mid_turn_leaves_a_session_that_goes_on() {
+    let lab = Lab::new();
+    let mut client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let steps = script(json!([{"text": "one ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "two"}]));
+    let _answer = client.start("session/prompt", prompt(&id, &steps)).await;
+    client.until_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
+    client.hang_up().await;
+    client.ended().await;
+    let other = lab.client(json!({})).await;
+    other.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    lab.project.write("go", "");
+    other.until_text(&id, "one two").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_costs_no_memory_and_loses_nothing() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.until_update(&id, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
+    let stalled = client.stall().await;
+    let count = 20_000;
+    let answer = client.start("session/prompt", prompt(&id, &script(json!([{"chunks": count}])))).await;
+    // The turn ends whether somebody reads or not. Its events are too many to be followed on a busy machine.
+    let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
+    let ended = async || {
+        let last = api::ListMessages { limit: Some(1), before: None };
+        let last = api::Host::messages(&lab.engine, &scope, &session, last).await.unwrap().messages.pop();
+        last.is_some_and(|last| last.info.as_assistant().is_some_and(|answer| answer.time.completed.is_some()))
+    };
+    eventually("the end of the turn", ended).await;
+    drop(stalled);
+    assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
+    let want: String = (0..count).map(|n| format!("w{n} ")).collect();
+    assert_eq!(client.text(&id), want);
+    // It did not get as many messages as there were pieces.
+    assert!(client.kind(&id, "agent_message_chunk").len() < count / 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_byte_by_byte_is_heard_all_the_same() {
+    let lab = Lab::new();
+    let (read, mut write) = tokio::io::split(lab.pipe());
+    let mut read = BufReader::with_capacity(1, read);
+    let mut say = async |id: u64, method: &str, params: Value| {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        write.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    };
+    let scope = api::Scope::new(lab.cwd());
+    let id = api::Host::create_session(&lab.engine, &scope, api::CreateSession::default()).await.unwrap().id;
+    say(1, "initialize", json!({ "protocolVersion": 1 })).await;
+    say(2, "session/resume", json!({"sessionId": id, "cwd": lab.cwd()})).await;
+    let mut line = String::new();
+    while !line.contains("\"id\":2") {
+        line.clear();
+        soon("the answer to session/resume", read.read_line(&mut line)).await.unwrap();
+    }
+    // From here on it is so slow that most is never read; everything is done nevertheless.
+    let reader = tokio::spawn(async move {
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(20));
+        while read.read_u8().await.is_ok() {
+            pace.tick().await;
+        }
+    });
+    let mut events = api::Host::watch(&lab.engine, api::WatchScope::Session(id.clone()), None).await.unwrap();
+    let mut until = async |what: &str, fits: fn(&api::EventBody) -> bool| {
+        let next = async {
+            loop {
+                let Some(api::WatchItem::Frame(frame)) = events.next().await else { panic!("no more events") };
+                if frame.event().is_some_and(|event| fits(&event.body)) {
+                    return;
+                }
+            }
+        };
+        soon(what, next).await;
+    };
+    // Hours of words: whoever is the faster, there are more of them.
+    let endless = script(json!([{"chunks": 1_000_000, "chunk_delay_ms": 5}]));
+    say(3, "session/prompt", prompt(id.as_str(), &endless)).await;
+    until("the first word", |body| matches!(body, api::EventBody::PartDelta { .. })).await;
+    say(4, "session/close", json!({ "sessionId": id })).await;
+    until("the end of the turn", |body| matches!(body, api::EventBody::SessionIdle { .. })).await;
+    assert!(!reader.is_finished());
+    reader.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_huge_call_stays_within_the_bounds_of_a_message() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    // The rig fails if a line has a megabyte or more.
+    let steps = json!([
+        {"tools": [["write", {"filePath": "big.txt", "content": "\u{1}line\n".repeat(300_000)}]]},
+        {"tools": [["bash", {"command": "head -c 3000000 /dev/zero | tr '\\0' 'x'"}]]},
+        {"text": "y".repeat(2_000_000), "size": 500_000},
+    ]);
+    client.prompt(&id, &script(steps)).await.unwrap();
+    assert_eq!(client.text(&id).len(), 2_000_000);
+    let other = lab.client(json!({})).await;
+    other.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    assert_eq!(other.text(&id).len(), 2_000_000);
+}
+
+/// Valid messages, mutated: cut, doubled, with bytes flipped and fields exchanged.
+fn mutate(random: &mut fastrand::Rng, seeds: &[String]) -> Vec<u8> {
+    let mut line = seeds[random.usize(..seeds.len())].clone().into_bytes();
+    for _ in 0..random.usize(1..6) {
+        if line.is_empty() {
+            break;
+        }
+        let at = random.usize(..line.len());
+        match random.u8(..7) {
+            0 => line[at] = random.u8(..),
+            1 => line.truncate(at),
+            2 => line.insert(at, random.u8(..)),
+            3 => drop(line.drain(at..(at + random.usize(..20)).min(line.len()))),
+            4 => {
+                let other = seeds[random.usize(..seeds.len())].as_bytes();
+                line.extend_from_slice(&other[random.usize(..other.len())..]);
+            }
+            5 => {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                let values = ["null", "-1", "1e400", "[]", "{}", "\"\"", "true", "99999999999999999999"];
+                let value = values[random.usize(..values.len())];
+                line = text.replacen("\"x\"", value, 1).into_bytes();
+            }
+            _ => line[at] = b"{}[]\",:0"[random.usize(..8)],
+        }
+    }
+    line.retain(|byte| *byte != b'\n');
+    line
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_random_lines_do_not_end_or_hang_it() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let request = |method: &str, params: Value| {
+        json!({"jsonrpc": "2.0", "id": "x", "method": method, "params": params}).to_string()
+    };
+    let seeds = [
+        request("session/set_mode", json!({"sessionId": id, "modeId": "plan", "a": "x"})),
+        request("session/set_config_option", json!({"sessionId": id, "configId": "mode", "value": "build", "a": "x"})),
+        request("session/status", json!({"sessionId": id, "a": "x"})),
+        request("session/resume", json!({"sessionId": "x", "cwd": lab.cwd(), "mcpServers": [{"name": "x"}]})),
+        request("session/prompt", json!({"sessionId": "x", "prompt": [{"type": "text", "text": "x"}]})),
+        request("authenticate", json!({"methodId": "x"})),
+        json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "x"}}).to_string(),
+        json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": "x"}}).to_string(),
+        json!({"jsonrpc": "2.0", "id": "x", "result": {"outcome": {"outcome": "selected", "optionId": "x"}}})
+            .to_string(),
+        json!({"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "x"}}).to_string(),
+        request("initialize", json!({"protocolVersion": 1, "clientCapabilities": {"_meta": "x"}})),
+    ];
+    let mut random = fastrand::Rng::with_seed(7);
+    for number in 0..100_000 {
+        client.raw(mutate(&mut random, &seeds)).await;
+        // A hang shows at once, not at the end.
+        if number % 10_000 == 0 {
+            assert!(client.ask("session/list", json!({"cwd": "/nonexistent"})).await.is_ok());
+        }
+    }
+    let made = client.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    let id = made["sessionId"].as_str().unwrap();
+    assert_eq!(client.prompt(id, &script(json!([{"text": "alive"}]))).await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(client.text(id), "alive");
+}

@@ -1,0 +1,263 @@
+//! Permissions and questions.
+
+use std::sync::{Arc, Mutex};
+
+use api::{Host as _, PermissionReply, PermissionReplyKind, Scope};
+use serde_json::{Value, json};
+
+use crate::rig::{Answer, Client, Lab, prompt, script, selected};
+
+/// A project in which edits and commands are asked for, as they are in an editor.
+fn careful() -> Lab {
+    Lab::with(json!({}))
+}
+
+fn bash(command: &str) -> String {
+    script(json!([{"tools": [["bash", {"command": command}]]}, {"text": "after"}]))
+}
+
+/// What the client was asked for.
+fn asked(client: &Client) -> Vec<Value> {
+    let said = client.said();
+    said.into_iter()
+        .filter(|message| message["method"] == "session/request_permission")
+        .map(|m| m["params"].clone())
+        .collect()
+}
+
+fn last_status(client: &Client, id: &str) -> String {
+    let updates = client.kind(id, "tool_call_update");
+    updates.last().unwrap()["status"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_and_commands_are_asked_for_in_an_editor() {
+    let lab = careful();
+    lab.project.write("a.txt", "alpha\nbeta\n");
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.answers(|_, _| selected("once"));
+    client.prompt(&id, &bash("echo perm && ls")).await.unwrap();
+    let steps = json!([
+        {"tools": [["edit", {"filePath": "a.txt", "oldString": "alpha", "newString": "omega"}]]},
+        {"tools": [["write", {"filePath": "b.txt", "content": "b\n"}]]},
+        {"tools": [["read", {"filePath": "/etc/hostname"}]]},
+        {"text": "done"},
+    ]);
+    client.prompt(&id, &script(steps)).await.unwrap();
+    let asked = asked(&client);
+    let calls: Vec<&Value> = asked.iter().map(|request| &request["toolCall"]).collect();
+    assert_eq!((&calls[0]["title"], &calls[0]["kind"]), (&json!("echo perm && ls"), &json!("execute")));
+    let options: Vec<&str> =
+        asked[0]["options"].as_array().unwrap().iter().map(|o| o["kind"].as_str().unwrap()).collect();
+    assert_eq!(options, ["allow_once", "allow_always", "reject_once"]);
+    let path = lab.project.path();
+    let diff =
+        json!([{"type": "diff", "path": path.join("a.txt"), "oldText": "alpha\nbeta\n", "newText": "omega\nbeta\n"}]);
+    assert_eq!((&calls[1]["kind"], &calls[1]["content"]), (&json!("edit"), &diff));
+    assert_eq!(calls[2]["content"][0]["newText"], "b\n");
+    assert_eq!((&calls[3]["title"], &calls[3]["locations"][1]["path"]), (&json!("/etc"), &json!("/etc")));
+    assert_eq!(calls.len(), 4);
+    // Every call was shown before it was asked about.
+    let said = client.said();
+    for call in calls {
+        let at = |kind: &str| {
+            said.iter().position(|m| match kind {
+                "shown" => {
+                    m["params"]["update"]["sessionUpdate"] == "tool_call"
+                        && m["params"]["update"]["toolCallId"] == call["toolCallId"]
+                }
+                _ => m["params"]["toolCall"]["toolCallId"] == call["toolCallId"],
+            })
+        };
+        assert!(at("shown").unwrap() < at("asked").unwrap());
+    }
+    assert_eq!(lab.project.read("a.txt"), "omega\nbeta\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn always_settles_what_comes_and_what_waits() {
+    let lab = careful();
+    let client = lab.client(json!({})).await;
+    let (one, two) = (client.session(&lab).await, client.session(&lab).await);
+    let first = Arc::new(Mutex::new(true));
+    client.answers(
+        move |_, _| if std::mem::take(&mut *first.lock().unwrap()) { Answer::Never } else { selected("always") },
+    );
+    let waits = client.start("session/prompt", prompt(&one, &bash("echo one"))).await;
+    client.until("the first question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
+    client.prompt(&two, &bash("echo two")).await.unwrap();
+    assert_eq!(waits.await.unwrap()["stopReason"], "end_turn");
+    // The question that was settled by the other answer is withdrawn.
+    client.until("the withdrawal", |said| said.iter().any(|m| m["method"] == "$/cancel_request")).await;
+    client.prompt(&one, &bash("echo three")).await.unwrap();
+    assert_eq!(asked(&client).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_a_yes_is_a_no() {
+    let lab = careful();
+    let client = lab.client(json!({})).await;
+    let answers: [fn() -> Answer; 7] = [
+        || selected("reject"),
+        || selected("never offered"),
+        || Answer::Result(json!({"outcome": {"outcome": "cancelled"}})),
+        || Answer::Error(json!({"code": -32000, "message": "client refused"})),
+        || Answer::Result(Value::Null),
+        || Answer::Result(json!({"outcome": "selected", "optionId": "once"})),
+        || Answer::Result(json!([1, 2])),
+    ];
+    for (n, answer) in answers.into_iter().enumerate() {
+        let id = client.session(&lab).await;
+        client.answers(move |_, _| answer());
+        let ended = client.prompt(&id, &bash(&format!("touch harm-{n}"))).await.unwrap();
+        assert_eq!(
+            (ended["stopReason"].as_str(), last_status(&client, &id).as_str()),
+            (Some("end_turn"), "failed"),
+            "{n}"
+        );
+        assert!(!lab.project.path().join(format!("harm-{n}")).exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_given_twice_counts_once() {
+    let lab = careful();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.answers(|_, params| {
+        let _ = params;
+        let line = |option: &str| json!({"jsonrpc": "2.0", "id": 0, "result": {"outcome": {"outcome": "selected", "optionId": option}}});
+        Answer::Raw(format!("{}\n{}", line("reject"), line("once")))
+    });
+    client.prompt(&id, &bash("touch harm")).await.unwrap();
+    assert_eq!(last_status(&client, &id), "failed");
+    assert!(!lab.project.path().join("harm").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_that_is_never_answered_can_be_cancelled() {
+    let lab = careful();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.answers(|_, _| Answer::Never);
+    let answer = client.start("session/prompt", prompt(&id, &bash("echo x"))).await;
+    client.until("the question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
+    client.tell("session/cancel", json!({"sessionId": id})).await;
+    assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
+    client.until("the withdrawal", |said| said.iter().any(|m| m["method"] == "$/cancel_request")).await;
+    client.answers(|_, _| selected("once"));
+    assert_eq!(client.prompt(&id, &bash("echo y")).await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(last_status(&client, &id), "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn somebody_else_may_answer() {
+    let lab = careful();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.answers(|_, _| Answer::Never);
+    let answer = client.start("session/prompt", prompt(&id, &bash("echo x"))).await;
+    client.until("the question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
+    let scope = Scope::new(lab.cwd());
+    let waiting = lab.engine.permissions(&scope).await.unwrap();
+    let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
+    lab.engine.reply_permission(&scope, &waiting[0].id, reply).await.unwrap();
+    assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(last_status(&client, &id), "completed");
+    client.until("the withdrawal", |said| said.iter().any(|m| m["method"] == "$/cancel_request")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_asked_again_by_whoever_opens_the_session() {
+    let lab = careful();
+    let first = lab.client(json!({})).await;
+    let id = first.session(&lab).await;
+    first.answers(|_, _| Answer::Never);
+    let _answer = first.start("session/prompt", prompt(&id, &bash("echo x"))).await;
+    first.until("the question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
+    first.hang_up().await;
+    let second = lab.client(json!({})).await;
+    second.answers(|_, _| selected("once"));
+    second.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    second.until_update(&id, "the end of the call", |update| update["status"] == "completed").await;
+    second.until_text(&id, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_human_may_allow_everything_for_a_while() {
+    let lab = careful();
+    let client = lab.client(json!({"session": {"configOptions": {"boolean": {}}}})).await;
+    let id = client.session(&lab).await;
+    let set = |on: bool| json!({"sessionId": id, "configId": "approve", "type": "boolean", "value": on});
+    let options = client.ask("session/set_config_option", set(true)).await.unwrap()["configOptions"].clone();
+    let approve = options.as_array().unwrap().iter().find(|option| option["id"] == "approve").unwrap();
+    assert_eq!((&approve["type"], &approve["currentValue"]), (&json!("boolean"), &json!(true)));
+    // The client would fail if it was asked.
+    client.prompt(&id, &bash("echo x")).await.unwrap();
+    assert_eq!(last_status(&client, &id), "completed");
+    client.ask("session/set_config_option", set(false)).await.unwrap();
+    client.answers(|_, _| selected("reject"));
+    client.prompt(&id, &bash("echo x")).await.unwrap();
+    assert_eq!(last_status(&client, &id), "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_mode_edits_nothing() {
+    let lab = careful();
+    lab.project.write("a.txt", "alpha\n");
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "plan"})).await.unwrap();
+    let edit =
+        json!([{"tools": [["edit", {"filePath": "a.txt", "oldString": "alpha", "newString": "x"}]]}, {"text": "no"}]);
+    client.prompt(&id, &script(edit)).await.unwrap();
+    assert_eq!(lab.project.read("a.txt"), "alpha\n");
+}
+
+fn questions() -> String {
+    let options = json!([{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}]);
+    let questions = json!([
+        {"question": "Which color?", "header": "Color", "options": options},
+        {"question": "Pick many", "header": "Many", "options": options, "multiple": true},
+    ]);
+    script(json!([{"tools": [["question", {"questions": questions}]]}, {"text": "ok"}]))
+}
+
+fn answers_of(client: &Client, id: &str) -> Value {
+    client.kind(id, "tool_call_update").last().unwrap()["rawOutput"]["metadata"]["answers"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_are_a_form_where_there_are_forms() {
+    let lab = careful();
+    let client = lab.client(json!({"elicitation": {"form": {}}})).await;
+    let id = client.session(&lab).await;
+    client.answers(|method, params| {
+        assert_eq!((method, &params["mode"]), ("elicitation/create", &json!("form")));
+        assert_eq!(params["requestedSchema"]["properties"]["question_00"]["oneOf"][1]["const"], "Blue");
+        let content = json!({"question_00": "Blue", "question_01": ["Red", "Blue"], "question_01_other": "Green"});
+        Answer::Result(json!({"action": "accept", "content": content}))
+    });
+    client.prompt(&id, &questions()).await.unwrap();
+    assert_eq!(answers_of(&client, &id), json!([["Blue"], ["Red", "Blue", "Green"]]));
+    client.answers(|_, _| Answer::Result(json!({"action": "decline"})));
+    client.prompt(&id, &questions()).await.unwrap();
+    assert_eq!(last_status(&client, &id), "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_are_menus_elsewhere() {
+    let lab = careful();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let choices = Arc::new(Mutex::new(vec!["end", "1", "0"]));
+    client.answers(move |method, params| {
+        assert_eq!(method, "session/request_permission");
+        let next = choices.lock().unwrap().pop().unwrap();
+        assert!(params["options"].as_array().unwrap().iter().any(|option| option["optionId"] == next), "{params}");
+        selected(next)
+    });
+    client.prompt(&id, &questions()).await.unwrap();
+    assert_eq!(answers_of(&client, &id), json!([["Red"], ["Blue"]]));
+}

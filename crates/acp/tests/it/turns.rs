@@ -1,0 +1,416 @@
+//! Prompts, and what is told while their turns run.
+
+use serde_json::{Value, json};
+
+use crate::rig::{Lab, UNTIL_GO, prompt, script};
+
+/// The last update of each call.
+fn ended(updates: &[Value]) -> Vec<&Value> {
+    let done = |update: &&Value| matches!(update["status"].as_str(), Some("completed" | "failed"));
+    updates.iter().filter(done).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_turn() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120, "prompt_tokens_details": {"cached_tokens": 10}});
+    let steps = json!([{"reasoning": "Let me think. ", "text": "Hello there", "size": 5, "usage": usage}]);
+    let answer = client.prompt(&id, &script(steps)).await.unwrap();
+    assert_eq!(answer["stopReason"], "end_turn");
+    let want =
+        json!({"totalTokens": 120, "inputTokens": 90, "outputTokens": 15, "thoughtTokens": 5, "cachedReadTokens": 10});
+    assert_eq!(answer["usage"], want);
+    assert_eq!(client.text(&id), "Hello there");
+    let thoughts = client.kind(&id, "agent_thought_chunk");
+    let thought: String = thoughts.iter().map(|chunk| chunk["content"]["text"].as_str().unwrap()).collect();
+    assert_eq!(thought, "Let me think. ");
+    let chunks = client.kind(&id, "agent_message_chunk");
+    assert!(chunks.iter().all(|chunk| chunk["messageId"] == chunks[0]["messageId"]));
+    assert_ne!(chunks[0]["messageId"], thoughts[0]["messageId"]);
+    let usage = client.kind(&id, "usage_update").pop().unwrap();
+    assert_eq!((&usage["used"], &usage["size"]), (&json!(100), &json!(200_000)));
+    // The client's own words are not sent back, and everything came before the end but the title, which is made beside it.
+    assert!(client.kind(&id, "user_message_chunk").is_empty());
+    assert!(client.last_said()["result"]["stopReason"].is_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_gets_a_title() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.prompt(&id, "mend the bridge").await.unwrap();
+    client.until_update(&id, "the title", |update| update["sessionUpdate"] == "session_info_update").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_shown_with_what_they_are_about() {
+    let lab = Lab::new();
+    lab.project.write("hello.txt", "hello world\n");
+    lab.project.write("edit.txt", "alpha\nbeta\ngamma\n");
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let command = format!("echo one; {UNTIL_GO}; echo two");
+    let steps = json!([
+        {"tools": [["read", {"filePath": "hello.txt", "offset": 1}], ["grep", {"pattern": "hello"}]]},
+        {"tools": [["edit", {"filePath": "edit.txt", "oldString": "beta", "newString": "BETA"}]]},
+        {"tools": [["write", {"filePath": "new/file.txt", "content": "n\n"}]]},
+        {"tools": [["write", {"filePath": "hello.txt", "content": "bye\n"}]]},
+        {"tools": [["bash", {"command": command}]]},
+        {"tools": [["read", {"filePath": "nope.txt"}]]},
+        {"tools": [["frobnicate", {}]]},
+        {"text": "done"},
+    ]);
+    let answer = client.start("session/prompt", prompt(&id, &script(steps))).await;
+    // What a command prints is seen while it runs.
+    let live = |update: &Value| update["status"] == "in_progress" && update["content"][0]["content"]["text"] == "one\n";
+    client.until_update(&id, "what the command prints", live).await;
+    lab.project.write("go", "");
+    answer.await.unwrap();
+    let updates = client.updates(&id);
+    let first: Vec<(&str, &str)> = updates
+        .iter()
+        .filter(|update| update["sessionUpdate"] == "tool_call")
+        .map(|call| (call["name"].as_str().unwrap(), call["kind"].as_str().unwrap_or("other")))
+        .collect();
+    let want = [
+        ("read", "read"),
+        ("grep", "search"),
+        ("edit", "edit"),
+        ("write", "edit"),
+        ("write", "edit"),
+        ("bash", "execute"),
+        ("read", "read"),
+        ("frobnicate", "other"),
+    ];
+    assert_eq!(first, want);
+    let done = ended(&updates);
+    let find = |title: &str| done.iter().find(|update| update["title"] == title).unwrap_or_else(|| panic!("{done:#?}"));
+    let path = |name: &str| lab.project.path().join(name);
+    assert_eq!(find("hello.txt")["locations"], json!([{"path": path("hello.txt"), "line": 1}]));
+    assert_eq!(find("hello.txt")["content"][0]["content"]["text"], "hello world");
+    assert_eq!(find("hello.txt")["rawOutput"]["metadata"]["preview"], "hello world");
+    let diff = json!({"type": "diff", "path": path("edit.txt"), "oldText": "alpha\nbeta\ngamma\n", "newText": "alpha\nBETA\ngamma\n"});
+    assert_eq!(find("edit.txt")["content"][1], diff);
+    let new = &find("new/file.txt")["content"][1];
+    assert_eq!((&new["newText"], new["oldText"].is_null()), (&json!("n\n"), true));
+    let whole: Vec<&Value> =
+        done.iter().filter(|update| update["title"] == "hello.txt").map(|u| &u["content"][1]).collect();
+    assert_eq!((&whole[1]["oldText"], &whole[1]["newText"]), (&json!("hello world\n"), &json!("bye\n")));
+    let bash = find(&command);
+    assert_eq!(bash["content"][0]["content"]["text"], "one\ntwo\n");
+    assert_eq!((&bash["rawInput"]["cwd"], &bash["rawOutput"]["metadata"]["exit"]), (&json!(lab.cwd()), &json!(0)));
+    assert_eq!(updates.iter().filter(|update| live(update)).count(), 1);
+    let failed: Vec<&&Value> = done.iter().filter(|update| update["status"] == "failed").collect();
+    assert!(failed[0]["rawOutput"]["error"].as_str().unwrap().starts_with("File not found"));
+    assert_eq!(lab.project.read("hello.txt"), "bye\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_that_a_call_gives_are_shown() {
+    let lab = Lab::new();
+    let data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    use base64::Engine as _;
+    lab.project.write("dot.png", base64::engine::general_purpose::STANDARD.decode(data).unwrap());
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client
+        .prompt(&id, &script(json!([{"tools": [["read", {"filePath": "dot.png"}]]}, {"text": "seen"}])))
+        .await
+        .unwrap();
+    let updates = client.updates(&id);
+    let content = &ended(&updates)[0]["content"];
+    assert_eq!(content[1]["content"], json!({"type": "image", "mimeType": "image/png", "data": data}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn todos_are_the_plan() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let todos = json!([
+        {"content": "First", "status": "in_progress", "priority": "high"},
+        {"content": "Second", "status": "cancelled", "priority": "low"},
+    ]);
+    client.prompt(&id, &script(json!([{"tools": [["todowrite", {"todos": todos}]]}, {"text": "ok"}]))).await.unwrap();
+    let want = json!([
+        {"content": "First", "priority": "high", "status": "in_progress"},
+        {"content": "Second (cancelled)", "priority": "low", "status": "completed"},
+    ]);
+    assert_eq!(client.kind(&id, "plan")[0]["entries"], want);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_turns_end() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    for (finish, want) in [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal")] {
+        let answer = client.prompt(&id, &script(json!([{"text": "cut", "finish": finish}]))).await.unwrap();
+        assert_eq!(answer["stopReason"], want, "{finish}");
+    }
+    let error = |status: u16| json!([{"http_error": status, "error_body": {"error": {"message": "no good"}}}]);
+    let bad = client.prompt(&id, &script(error(400))).await.unwrap_err();
+    assert_eq!((&bad["code"], &bad["data"]["errorName"]), (&json!(-32603), &json!("APIError")));
+    assert!(bad["message"].as_str().unwrap().contains("no good"));
+    assert_eq!(client.prompt(&id, &script(error(401))).await.unwrap_err()["code"], -32000);
+    // The session is as good as before.
+    assert_eq!(client.prompt(&id, &script(json!([{"text": "fine"}]))).await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(client.prompt(&id, &script(json!([{"tools": [["nope"]]}]))).await.unwrap_err()["code"], -32603);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_turn_ends_as_cancelled_after_all_its_updates() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    // Before anything began: the cancel follows the prompt at once.
+    let answer = client.start("session/prompt", prompt(&id, &lab.staying("One. "))).await;
+    client.tell("session/cancel", json!({"sessionId": id})).await;
+    assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
+    // While it speaks.
+    let answer = client.start("session/prompt", prompt(&id, &lab.staying("Two. "))).await;
+    client.until_text(&id, "Two. ").await;
+    client.tell("session/cancel", json!({"sessionId": id})).await;
+    assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
+    assert_eq!(client.last_said()["result"]["stopReason"], "cancelled");
+    // While a command runs.
+    let sleeps = |command: &str| script(json!([{"tools": [["bash", { "command": command }]]}, {"text": "x"}]));
+    let runs =
+        |command: &'static str| move |update: &Value| update["status"] == "in_progress" && update["title"] == command;
+    let answer = client.start("session/prompt", prompt(&id, &sleeps("sleep 301"))).await;
+    client.until_update(&id, "the command", runs("sleep 301")).await;
+    client.tell("session/cancel", json!({"sessionId": id})).await;
+    assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
+    let updates = client.updates(&id);
+    assert_eq!(ended(&updates).len(), 1);
+    // Asked for by the request itself.
+    let answer = client.start_as(json!("mine"), "session/prompt", prompt(&id, &sleeps("sleep 302"))).await;
+    client.until_update(&id, "the command", runs("sleep 302")).await;
+    client.tell("$/cancel_request", json!({"requestId": "mine"})).await;
+    assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
+    // Cancels without a turn do not harm the next one.
+    client.tell("session/cancel", json!({"sessionId": id})).await;
+    client.tell("session/cancel", json!({"sessionId": "ses_unknown"})).await;
+    client.tell("session/cancel", json!({})).await;
+    client.ask("session/status", json!({"sessionId": id})).await.unwrap();
+    assert_eq!(client.prompt(&id, &script(json!([{"text": "after"}]))).await.unwrap()["stopReason"], "end_turn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_wait_for_each_other_and_sessions_do_not() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let (one, two) = (client.session(&lab).await, client.session(&lab).await);
+    let slow = script(json!([{"text": "slow", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": " end"}]));
+    let first = client.start("session/prompt", prompt(&one, &slow)).await;
+    client.until_update(&one, "the first turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
+    let queued =
+        client.start("session/prompt", prompt(&one, &script(json!([{"text": "queued"}, {"text": "queued"}])))).await;
+    let other = client.prompt(&two, &script(json!([{"text": "other"}]))).await.unwrap();
+    assert_eq!(other["stopReason"], "end_turn");
+    lab.project.write("go", "");
+    assert_eq!(first.await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(queued.await.unwrap()["stopReason"], "end_turn");
+    assert!(client.text(&one).contains("queued") && client.text(&two) == "other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_put_into_a_running_turn() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let steer = |text: &str| json!({"sessionId": id, "prompt": [{"type": "text", "text": text}]});
+    assert_eq!(client.ask("_session/steering", steer("x")).await.unwrap_err()["code"], -32600);
+    let slow = script(json!([{"text": "slow ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "end"}]));
+    let answer = client.start("session/prompt", prompt(&id, &slow)).await;
+    client.until_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
+    let steered = script(json!([{"text": "steered"}, {"text": "steered"}]));
+    assert!(client.ask("_session/steering", steer(&steered)).await.unwrap()["messageId"].is_string());
+    lab.project.write("go", "");
+    assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(client.text(&id), "slow steered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_are_run_by_their_names() {
+    let lab = Lab::new();
+    lab.project.write(
+        ".opencode/command/greet.md",
+        "---\ndescription: Greet someone\n---\nSCRIPT: [{\"text\": \"Hello $1\"}]\n",
+    );
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.until_update(&id, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
+    let commands = client.kind(&id, "available_commands_update")[0]["availableCommands"].clone();
+    let greet = commands.as_array().unwrap().iter().find(|command| command["name"] == "greet").unwrap();
+    assert_eq!((&greet["description"], &greet["input"]["hint"]), (&json!("Greet someone"), &json!("$1")));
+    assert_eq!(client.prompt(&id, "/greet Bob").await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(client.text(&id), "Hello Bob");
+    // What is no command is what the human says.
+    assert_eq!(client.prompt(&id, "/etc/hosts is broken").await.unwrap()["stopReason"], "end_turn");
+    assert_eq!(client.prompt(&id, "/compact").await.unwrap_err()["code"], -32601);
+}
+
+/// Whether an update lists a command.
+fn offers(update: &Value, name: &str) -> bool {
+    let commands = update["availableCommands"].as_array();
+    commands.is_some_and(|commands| commands.iter().any(|command| command["name"] == name))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_are_edited_are_told_and_run() {
+    let lab = Lab::new();
+    let client = lab.client(json!({"session": {"notices": {}}})).await;
+    let id = client.session(&lab).await;
+    let says = |text: &str| script(json!([{ "text": text }]));
+    // Nobody says anything: the client hears of it by itself.
+    lab.project.write(".opencode/command/greet.md", says("Hello. "));
+    client.until_update(&id, "the new command", |update| offers(update, "greet")).await;
+    client.prompt(&id, "/greet").await.unwrap();
+    // What was written a moment ago counts, whether the client has heard of it or not.
+    lab.project.write(".opencode/command/greet.md", says("Good morning. "));
+    client.prompt(&id, "/greet").await.unwrap();
+    lab.project.write(".opencode/command/part.md", says("Bye. "));
+    client.prompt(&id, "/part").await.unwrap();
+    assert_eq!(client.text(&id), "Hello. Good morning. Bye. ");
+    // A broken edit is told, and leaves what was.
+    lab.project.write(".opencode/command/greet.md", "---\nagent: [\n---\n");
+    let notice = |update: &Value| update["sessionUpdate"] == "notice";
+    client.until_update(&id, "what is wrong", notice).await;
+    let notices = client.kind(&id, "notice");
+    assert!(notices[0]["title"].as_str().unwrap().contains("greet.md"), "{notices:?}");
+    client.prompt(&id, "/greet").await.unwrap();
+    assert!(client.text(&id).ends_with("Bye. Good morning. "), "{}", client.text(&id));
+    std::fs::remove_file(lab.project.path().join(".opencode/command/greet.md")).unwrap();
+    let gone = |said: &[Value]| {
+        let updates = said.iter().rev().map(|message| &message["params"]["update"]);
+        updates.filter(|update| update["availableCommands"].is_array()).take(1).all(|last| !offers(last, "greet"))
+    };
+    client.until("the list without it", gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_that_make_no_sense_are_refused() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    for blocks in [
+        json!([{"type": "bogus"}]),
+        json!([{"type": "audio", "mimeType": "audio/wav", "data": "aGk="}]),
+        json!("text"),
+        Value::Null,
+    ] {
+        let error = client.ask("session/prompt", json!({"sessionId": id, "prompt": blocks})).await.unwrap_err();
+        assert_eq!(error["code"], -32602, "{blocks}");
+    }
+    let error = client.ask("session/prompt", json!({"prompt": []})).await.unwrap_err();
+    assert_eq!(error["code"], -32602);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_sessions_at_once_and_one_that_fails() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let mut running = Vec::new();
+    for n in 0..20 {
+        let id = client.session(&lab).await;
+        let steps = match n {
+            7 => json!([{"http_error": 400, "error_body": {}}]),
+            _ => json!([{"text": format!("one {n} "), "size": 3}, {"text": "never"}]),
+        };
+        running.push((n, id.clone(), client.start("session/prompt", prompt(&id, &script(steps))).await));
+    }
+    for (n, id, answer) in running {
+        let answer = answer.await;
+        match n {
+            7 => assert_eq!(answer.unwrap_err()["code"], -32603),
+            _ => {
+                assert_eq!(answer.unwrap()["stopReason"], "end_turn");
+                assert_eq!(client.text(&id), format!("one {n} "));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_do_in_a_session_is_shown() {
+    use api::Host as _;
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let session = api::SessionId::parse(&id).unwrap();
+    let parts = vec![api::PromptPart::text(script(json!([{"text": "from elsewhere"}])))];
+    let input = api::PromptInput { parts, ..api::PromptInput::default() };
+    lab.engine.prompt(&api::Scope::new(lab.cwd()), &session, input).await.unwrap();
+    client.until_text(&id, "from elsewhere").await;
+    assert_eq!(client.text(&id), "from elsewhere");
+    let asked = client.kind(&id, "user_message_chunk");
+    assert!(asked[0]["content"]["text"].as_str().unwrap().starts_with("SCRIPT:"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_has_used_its_steps_says_so() {
+    use api::Host as _;
+    let agents = json!({"short": {"description": "Gives up early", "mode": "primary", "steps": 2}});
+    let lab = Lab::with(json!({"agent": agents, "subagents": {"wait": 0}, "permission": {"bash": "allow"}}));
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let call = json!({"tools": [["bash", {"command": "true"}]]});
+    let stops = async |steps: &Value| client.prompt(&id, &script(steps.clone())).await.unwrap()["stopReason"].clone();
+    let three = json!([call, call, {"text": "done"}]);
+    assert_eq!(stops(&three).await, "end_turn");
+    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "short"})).await.unwrap();
+    // One step is left when it ends by itself; the second is its last, whether it wants more or not.
+    assert_eq!(stops(&json!([{"text": "At once."}])).await, "end_turn");
+    assert_eq!(stops(&json!([call, {"text": "What is left."}])).await, "max_turn_requests");
+    assert_eq!(stops(&three).await, "max_turn_requests");
+    // So is a budget of steps that nobody raises.
+    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "build"})).await.unwrap();
+    let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
+    let used = lab.engine.tree(&scope, &session).await.unwrap().sessions[0].total.steps;
+    let budget = api::Budget { steps: Some(used + 1), ..api::Budget::default() };
+    lab.engine.budget(&scope, &session, budget).await.unwrap();
+    assert_eq!(stops(&three).await, "max_turn_requests");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_without_a_key_asks_for_a_login() {
+    let lab = Lab::with(json!({"model": "anthropic/claude-sonnet-4-5"}));
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    let refused = client.prompt(&id, "hello").await.unwrap_err();
+    assert_eq!(refused["code"], -32000, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_are_for_clients_that_show_them() {
+    let lab = Lab::new();
+    let fails = script(json!([{"http_error": 400, "error_body": {"error": {"message": "no good"}}}]));
+    for (capabilities, count) in [(json!({"session": {"notices": {}}}), 1), (json!({}), 0)] {
+        let client = lab.client(capabilities).await;
+        let id = client.session(&lab).await;
+        client.prompt(&id, &fails).await.unwrap_err();
+        let notices = client.kind(&id, "notice");
+        assert_eq!(notices.len(), count);
+        assert!(
+            notices.iter().all(|notice| notice["severity"] == "error" && notice["title"].is_string()),
+            "{notices:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_a_sessions_own_servers_are_its_own() {
+    let lab = Lab::new();
+    let client = lab.client(json!({})).await;
+    let id = &*client.session_with_server(&lab).await;
+    let has = |update: &Value| offers(update, "s:greet");
+    client.until_update(id, "the server's command", has).await;
+    let other = client.session(&lab).await;
+    client.until_update(&other, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
+    assert!(!client.updates(&other).iter().any(has));
+    assert_eq!(client.prompt(id, "/s:greet Bob kindly").await.unwrap()["stopReason"], "end_turn");
+}

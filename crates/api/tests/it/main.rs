@@ -1,0 +1,6 @@
+//! The data model against what OpenCode sends.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
+mod recordings;
+mod schema;

@@ -1,0 +1,86 @@
+//! Clients that open connections and abandon them: nothing of them may stay behind.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+
+use testkit::{WAIT, until};
+
+use super::rig::Served;
+
+const CONNECTIONS: usize = 1000;
+/// How many connections are open at a time.
+const AT_A_TIME: usize = 100;
+/// How much memory may stay in use after everything is over: the allocator keeps pages that it has.
+const MEMORY_MARGIN: u64 = 24 << 20;
+
+/// What a client sends before it goes away.
+fn cut(served: &Served, at: usize) -> (&'static str, String) {
+    let host = served.address();
+    match at % 5 {
+        0 => ("nothing", String::new()),
+        1 => ("half a head", format!("POST /session HTTP/1.1\r\nhost: {host}\r\nx-rest: ")),
+        2 => (
+            "half a body",
+            format!("POST /session HTTP/1.1\r\nhost: {host}\r\ncontent-length: 1000\r\n\r\n{{\"title\":"),
+        ),
+        3 => ("a stream", format!("GET /event HTTP/1.1\r\nhost: {host}\r\n\r\n")),
+        _ => ("a global stream", format!("GET /global/event HTTP/1.1\r\nhost: {host}\r\n\r\n")),
+    }
+}
+
+fn abandon(served: &Served) {
+    for first in (0..CONNECTIONS).step_by(AT_A_TIME) {
+        let open: Vec<TcpStream> = (first..first + AT_A_TIME)
+            .map(|at| {
+                let mut stream = TcpStream::connect(served.address()).unwrap();
+                let (what, bytes) = cut(served, at);
+                stream.write_all(bytes.as_bytes()).unwrap();
+                if what.ends_with("stream") {
+                    // In the middle: the first event has come.
+                    stream.set_read_timeout(Some(WAIT)).unwrap();
+                    let read = stream.read(&mut [0; 1024]).unwrap();
+                    assert!(read > 0, "{what} was closed");
+                }
+                stream
+            })
+            .collect();
+        for (at, stream) in open.iter().enumerate() {
+            // Half of them say goodbye, the others are gone.
+            if at % 2 == 0 {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+/// The memory of a process, in bytes.
+fn memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn open_files(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+#[test]
+fn abandoned_connections_leave_nothing_behind() {
+    let served = Served::start();
+    // Once before, so that what is made only once is not taken for a leak.
+    abandon(&served);
+    until("no connection is open", || idle(&served));
+    let (files, before) = (open_files(served.pid()), memory(served.pid()));
+    abandon(&served);
+    until("no connection is open", || idle(&served));
+    until("no more files are open than before", || open_files(served.pid()) <= files);
+    let after = memory(served.pid());
+    assert!(after <= before + MEMORY_MARGIN, "{before} bytes before, {after} after");
+    let (status, _) = served.send("POST", "/session", None);
+    assert_eq!(status, 200);
+}
+
+/// Whether there is no connection but the one that asks.
+fn idle(served: &Served) -> bool {
+    served.gauge("trefoil_connections") == 1 && served.gauge("trefoil_subscribers") == 0
+}

@@ -1,0 +1,62 @@
+//! Requests that Schemathesis makes from our own description of the API: right ones, wrong ones and nonsense. None of them
+//! may break the server, and no answer may be one that the description does not have.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::rig::{Served, finish, succeeded};
+
+/// It takes about two minutes, and on a busy machine many more.
+const LONGEST: Duration = Duration::from_secs(1200);
+/// How many requests there must be.
+const ENOUGH: u64 = 10_000;
+#[test]
+fn ten_thousand_generated_requests_break_nothing() {
+    let served = Served::start();
+    let program = peer::schemathesis(&testkit::target_folder());
+    let program = program.unwrap_or_else(|error| panic!("Schemathesis is needed here: {error}"));
+    let mut generator = served.project.command(program);
+    generator.current_dir(served.project.root()).env("SCHEMATHESIS_HOOKS", peer::sources().join("hooks.py"));
+    generator.env("TREFOIL_KNOWN", known(&served).to_string()).env("TREFOIL_DIRECTORY", served.project.directory());
+    generator.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUTF8", "1");
+    generator.arg("--config-file").arg(peer::sources().join("schemathesis.toml"));
+    generator.args(["run", &format!("{}/doc", served.url)]);
+    succeeded(&finish(generator, LONGEST));
+
+    let answered = requests(&served);
+    assert!(answered >= ENOUGH, "only {answered} requests were made");
+    assert_eq!(served.send("GET", "/global/health", None).0, 200);
+}
+
+/// Something of each kind that a path can name.
+fn known(served: &Served) -> Value {
+    let session = created(served, "/session", json!({"title": "Known"}));
+    let prompt = json!({"parts": [{"type": "text", "text": "Hello"}]});
+    let (status, answer) = served.send("POST", &format!("/session/{session}/message"), Some(&prompt));
+    assert_eq!(status, 200, "{answer}");
+    let (_, project) = served.send("GET", "/project/current", None);
+    json!({
+        "sessionID": session,
+        "messageID": answer["info"]["id"],
+        "partID": answer["parts"][0]["id"],
+        "ptyID": created(served, "/pty", json!({"command": "/bin/sh"})),
+        "projectID": project["id"],
+        "providerID": "script",
+        "integrationID": "script",
+    })
+}
+
+fn created(served: &Served, path: &str, body: Value) -> String {
+    let (status, answer) = served.send("POST", path, Some(&body));
+    assert_eq!(status, 200, "{answer}");
+    answer["id"].as_str().unwrap().to_owned()
+}
+
+/// How many requests the server has answered.
+fn requests(served: &Served) -> u64 {
+    let (status, metrics) = served.raw("GET", "/metrics", &[], None);
+    assert_eq!(status, 200, "{metrics}");
+    let counters = metrics.lines().filter(|line| line.starts_with("trefoil_requests_total{"));
+    counters.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}

@@ -1,0 +1,13 @@
+//! The server with clients that others wrote: OpenCode's SDK, its terminal client, its `run`; with a generator of requests
+//! made from our own description; and with clients that mean no good. And the agent with the SDKs of ACP.
+
+mod abuse;
+mod acp;
+mod acp_client;
+mod generator;
+mod opencode_run;
+mod opencode_terminal;
+mod refused;
+mod rig;
+mod runner;
+mod sdk;

@@ -1,0 +1,153 @@
+//! `opencode attach`: the real terminal client in tmux, with our server behind it.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
+
+use serde_json::json;
+use testkit::WAIT;
+
+use super::rig::{OPENCODE_LONGEST, Served, finish, opencode, succeeded};
+
+/// The client on a screen of its own, which is tmux's (`apt-get install tmux`). Ends when dropped.
+struct Screen {
+    socket: String,
+    drawn: Drawn,
+}
+
+/// Hears from tmux whenever something was drawn.
+struct Drawn {
+    control: Child,
+    news: Receiver<()>,
+}
+
+impl Drawn {
+    /// Listens to the screen behind a socket, through tmux's control mode.
+    fn listen(socket: &str) -> Self {
+        let mut control = tmux(socket, &["-C", "attach"]);
+        let mut control = control.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(control.stdout.take().unwrap()).split(b'\n');
+        // One word is enough for all that was drawn since the last look.
+        let (sender, news) = sync_channel(1);
+        std::thread::spawn(move || lines.flatten().for_each(|_| _ = sender.try_send(())));
+        Self { control, news }
+    }
+}
+
+impl Drop for Drawn {
+    fn drop(&mut self) {
+        let _ = self.control.kill();
+        let _ = self.control.wait();
+    }
+}
+
+fn tmux(socket: &str, args: &[&str]) -> Command {
+    let mut tmux = Command::new("tmux");
+    tmux.args(["-S", socket]).args(args);
+    tmux
+}
+
+impl Screen {
+    fn attach(served: &Served) -> Self {
+        let client = opencode(&served.project);
+        let socket = served.project.root().join("tmux").to_str().unwrap().to_owned();
+        let mut tmux =
+            tmux(&socket, &["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "--", "env", "-i"]);
+        tmux.args(
+            client.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?))),
+        );
+        tmux.args(["TERM=xterm-256color", "COLORTERM=truecolor"]).arg(client.get_program());
+        tmux.args(["attach", &served.url, "--dir", &served.project.directory()]);
+        tmux.current_dir(served.project.path());
+        succeeded(&finish(tmux, WAIT));
+        Self { drawn: Drawn::listen(&socket), socket }
+    }
+
+    fn tmux(&self, args: &[&str]) -> Command {
+        tmux(&self.socket, args)
+    }
+
+    fn text(&self) -> String {
+        succeeded(&finish(self.tmux(&["capture-pane", "-p"]), WAIT))
+    }
+
+    /// Waits until the screen is as wanted; gives it.
+    #[track_caller]
+    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let text = self.text();
+            if wanted(&text) {
+                return text;
+            }
+            let left = OPENCODE_LONGEST.saturating_sub(start.elapsed());
+            let drawn = self.drawn.news.recv_timeout(left);
+            assert!(drawn.is_ok() && !left.is_zero(), "{what} was not shown within {OPENCODE_LONGEST:?}:\n{text}");
+        }
+    }
+
+    #[track_caller]
+    fn shows(&self, text: &str) -> String {
+        self.until(&format!("{text:?}"), |screen| screen.contains(text))
+    }
+
+    fn key(&self, key: &str) {
+        succeeded(&finish(self.tmux(&["send-keys", key]), WAIT));
+    }
+
+    /// Types a prompt; sends it once it stands there.
+    #[track_caller]
+    fn prompt(&self, text: &str) {
+        succeeded(&finish(self.tmux(&["send-keys", "-l", text]), WAIT));
+        self.shows(text);
+        self.key("Enter");
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.tmux(&["kill-server"]).output();
+    }
+}
+
+#[test]
+fn the_terminal_client_prompts_answers_a_permission_and_switches_agents() {
+    let project = testkit::TempProject::new();
+    let config = json!({"permission": {"bash": "ask"}});
+    project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    let served = Served::with(project, |_| {});
+    let (_, known) = served.send("POST", "/session", Some(&json!({"title": "Known to the terminal"})));
+    let screen = Screen::attach(&served);
+    screen.shows("Ask anything");
+    screen.shows("Build ·");
+    screen.prompt("greet me");
+    screen.shows("Good morning from Trefoil.");
+
+    screen.prompt("multiply");
+    screen.shows("Permission required");
+    screen.shows("Allow once");
+    screen.key("Enter");
+    screen.shows("6*7=42");
+    screen.shows("That was easy.");
+
+    screen.key("Tab");
+    screen.shows("Plan ·");
+    screen.prompt("think");
+    screen.shows("Here is what to do.");
+
+    // The list of sessions.
+    screen.key("C-x");
+    screen.key("l");
+    screen.shows("Known to the terminal");
+    screen.key("Escape");
+
+    let (_, sessions) = served.send("GET", "/session", None);
+    let sessions = sessions.as_array().unwrap();
+    let own = sessions.iter().find(|session| session["id"] != known["id"]).unwrap();
+    let id = own["id"].as_str().unwrap();
+    let (_, messages) = served.send("GET", &format!("/session/{id}/message"), None);
+    let users = messages.as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user");
+    let agents: Vec<_> = users.map(|message| message["info"]["agent"].as_str().unwrap()).collect();
+    assert_eq!(agents, ["build", "build", "plan"]);
+}

@@ -1,0 +1,181 @@
+//! A project, the program in it, and what is left when the program was killed.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use api::{Cursor, EventBody};
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
+use store::{Batch, Place, Store};
+use testkit::{TempProject, WAIT};
+
+/// How often dying processes are looked for: nobody tells a stranger of their end.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A project whose journal and whose command's traces lie in one folder, so that a moment can be kept and gone back to.
+pub struct Lab {
+    pub project: TempProject,
+    /// The log's first event.
+    pub origin: Cursor,
+    /// What every `run` gets.
+    flags: &'static [&'static str],
+}
+
+/// How a run of the program ended.
+pub struct Ran {
+    /// Nothing if it was killed.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn killed(&self) -> bool {
+        self.code.is_none()
+    }
+
+    /// Fails with everything that was printed, unless it ended with that code.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+impl Lab {
+    /// A project with a model that plays `steps`; a journal with one event.
+    pub fn new(steps: Value, config: Value, flags: &'static [&'static str]) -> Self {
+        let project = TempProject::without_git();
+        project.write("notes.txt", "a line to read\n");
+        project.write_home("script.json", json!({ "default": steps }).to_string());
+        project.write_home(".config/trefoil/trefoil.json", config.to_string());
+        let store = Store::open(&project.path().join("state/trefoil.db")).unwrap();
+        let mut batch = Batch::new(&Place::new("", ""));
+        batch.event(EventBody::LspUpdated {});
+        let origin = block_on(store.commit(batch)).unwrap().last.unwrap();
+        Self { project, origin, flags }
+    }
+
+    fn command(&self, args: &[&str], crash_after: Option<u64>) -> Command {
+        let mut command = self.project.command(env!("CARGO_BIN_EXE_trefoil"));
+        command.arg("run").args(self.flags).args(args);
+        command.env("TREFOIL_DB", self.state().join("trefoil.db"));
+        command.env("TREFOIL_SCRIPT", self.project.home().join("script.json"));
+        command.envs(crash_after.map(|number| ("TREFOIL_CRASH_AFTER", number.to_string())));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Sends the prompt. The session has a title, so that no title is made beside the turn.
+    pub fn send(&self, crash_after: Option<u64>) -> Ran {
+        finish(self.command(&["--title", "crash", "--format", "json", "go"], crash_after).spawn().unwrap())
+    }
+
+    /// The same, and leaves it running.
+    pub fn start(&self) -> Child {
+        self.command(&["--title", "crash", "--format", "json", "go"], None).spawn().unwrap()
+    }
+
+    /// Goes on with what was cut off.
+    pub fn resume(&self, crash_after: Option<u64>) -> Ran {
+        finish(self.command(&["--continue", "--format", "json"], crash_after).spawn().unwrap())
+    }
+
+    /// The same, for a session by its id.
+    pub fn resume_session(&self, id: &api::SessionId) -> Ran {
+        finish(self.command(&["--session", id.as_str(), "--format", "json"], None).spawn().unwrap())
+    }
+
+    /// Sends another prompt to the same session.
+    pub fn again(&self) -> Ran {
+        finish(self.command(&["--continue", "--format", "json", "again"], None).spawn().unwrap())
+    }
+
+    fn state(&self) -> PathBuf {
+        self.project.path().join("state")
+    }
+
+    /// How often the command's side effect happened.
+    pub fn effects(&self) -> usize {
+        fs::read_to_string(self.state().join("effects")).map_or(0, |text| text.lines().count())
+    }
+
+    /// Keeps this moment.
+    pub fn keep(&self) {
+        copy(&self.state(), &self.project.root().join("kept"));
+    }
+
+    /// Goes back to the moment that was kept.
+    pub fn go_back(&self) {
+        copy(&self.project.root().join("kept"), &self.state());
+    }
+
+    /// The journal as it lies there, to look at: a copy, as opening the real one would tidy up what a crash left.
+    pub fn journal(&self) -> Store {
+        let view = self.project.root().join("view");
+        copy(&self.state(), &view);
+        Store::open(&view.join("trefoil.db")).unwrap()
+    }
+
+    /// The processes that are at work in the project. One without a command line is dead, but not buried yet.
+    pub fn living(&self) -> Vec<String> {
+        let mut living = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let here = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(self.project.path()));
+            let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            if here && !line.is_empty() {
+                living.push(format!("{} {}", entry.file_name().display(), line.replace('\0', " ")));
+            }
+        }
+        living
+    }
+
+    /// The supervisor of the command that runs.
+    pub fn supervisor(&self) -> Option<Pid> {
+        let living = self.living();
+        let line = living.iter().find(|line| line.contains(exec::SUPERVISE_ARG))?;
+        Pid::from_raw(line.split(' ').next()?.parse().ok()?)
+    }
+
+    /// Waits until no process is at work in the project.
+    pub fn wait_for_silence(&self) {
+        let began = Instant::now();
+        while !self.living().is_empty() {
+            assert!(began.elapsed() < WAIT, "still alive after {WAIT:?}: {:#?}", self.living());
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Waits for the program's end, but not for ever.
+#[track_caller]
+pub fn finish(child: Child) -> Ran {
+    let output = testkit::finish("the program", child, WAIT);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (status, stdout, stderr) = (output.status, text(output.stdout), text(output.stderr));
+    let killed = status.signal() == Some(Signal::KILL.as_raw());
+    assert!(killed || status.code().is_some(), "{status}\n{stderr}");
+    Ran { code: status.code(), stdout, stderr }
+}
+
+/// Makes `to` a folder with the same files as `from`.
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}

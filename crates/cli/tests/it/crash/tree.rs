@@ -1,0 +1,225 @@
+//! A parent and its twenty subagents, and what a journal says of them.
+
+use std::collections::HashMap;
+use std::fs;
+
+use api::{EventBody, MessageWithParts, Part, Session, SessionId, ToolPart, ToolState, Usage, WatchItem, WatchScope};
+use futures::{FutureExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use store::{SessionQuery, Store};
+
+use super::facts::{assert_counted, interrupted};
+use super::lab::Lab;
+
+/// The subagents of the parent.
+const CHILDREN: usize = 20;
+
+/// A parent that calls all of them in one step. Some run a command, some edit a file, some only talk; every fourth works in
+/// the background.
+pub fn lab() -> Lab {
+    let steps = json!([{ "tools": (0..CHILDREN).map(call).collect::<Vec<_>>() }, { "text": "Begun." }]);
+    let rules = json!({ "rules": [{ "when": { "glob": "go" }, "steps": steps }], "default": [{ "text": "Noted." }] });
+    let lab = Lab::new(json!([]), json!({}), &[]);
+    lab.project.write_home("script.json", rules.to_string());
+    for number in 0..CHILDREN {
+        lab.project.write(trace(number), "did:");
+    }
+    lab
+}
+
+fn in_background(number: usize) -> bool {
+    number % 4 == 3
+}
+
+/// The file that the work of a child leaves a word in.
+fn trace(number: usize) -> String {
+    format!("state/trace-{number}")
+}
+
+/// The call of the task tool for a child.
+fn call(number: usize) -> Value {
+    let file = trace(number);
+    let last = json!({ "text": format!("Result {number}.") });
+    let steps = match number % 3 {
+        0 => json!([{ "tools": [["bash", { "command": format!("printf ' work' >> {file}") }]] }, last]),
+        1 => {
+            json!([{ "tools": [["edit", { "filePath": file, "oldString": "did:", "newString": "did: work" }]] }, last])
+        }
+        _ => json!([last]),
+    };
+    let input = json!({
+        "description": title(number), "prompt": format!("SCRIPT: {steps}"), "subagent_type": "general",
+        "background": in_background(number),
+    });
+    json!(["task", input])
+}
+
+fn title(number: usize) -> String {
+    format!("Task {number}")
+}
+
+/// What a journal says of the tree.
+pub struct Tree {
+    store: Store,
+    parent: Option<Session>,
+    /// By their numbers.
+    children: HashMap<usize, Session>,
+    messages: HashMap<SessionId, Vec<MessageWithParts>>,
+}
+
+impl Tree {
+    /// Reads it, and checks what holds at every moment: each child is made once and has one prompt at most, what it does is
+    /// done once, and the ledger has every call of a model.
+    pub fn read(lab: &Lab) -> Self {
+        let store = lab.journal();
+        let sessions = store.sessions(&SessionQuery::default()).unwrap();
+        let messages: HashMap<_, _> = sessions
+            .iter()
+            .map(|session| (session.id.clone(), store.messages(&session.id, None, None).unwrap().messages))
+            .collect();
+        let (made, mut roots): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|s| s.parent_id.is_some());
+        assert!(roots.len() <= 1, "{roots:#?}");
+        let count = made.len();
+        let number = |session: &Session| {
+            (0..CHILDREN).find(|number| session.title == format!("{} (@general subagent)", title(*number))).unwrap()
+        };
+        let children: HashMap<_, _> = made.into_iter().map(|session| (number(&session), session)).collect();
+        assert_eq!(children.len(), count, "a child was made twice");
+        let tree = Self { store, parent: roots.pop(), children, messages };
+        for (number, child) in &tree.children {
+            let prompts = tree.messages[&child.id].iter().filter(|m| m.info.as_user().is_some());
+            assert!(prompts.count() <= 1, "{child:#?}");
+            assert!(traces(lab, *number) <= 1, "P3: child {number} did its work twice");
+        }
+        tree.check_ledger();
+        tree
+    }
+
+    /// The ledger has what was reported and what was estimated, once each, and the parent's total has all of it.
+    fn check_ledger(&self) {
+        let mut all = Usage::default();
+        for (session, messages) in &self.messages {
+            assert_counted(&self.store, session, messages);
+            let (own, total) = self.store.usage(session).unwrap();
+            if self.parent.as_ref().is_none_or(|parent| parent.id != *session) {
+                assert_eq!(total, own);
+            }
+            all += &own;
+        }
+        if let Some(parent) = &self.parent {
+            assert_eq!(self.store.usage(&parent.id).unwrap().1, all, "a parent's total has what its children used");
+        }
+    }
+
+    /// How many children had begun to work, and had not ended.
+    pub fn at_work(&self) -> usize {
+        self.children.values().filter(|child| !self.store.inbox(&child.id).unwrap().is_empty()).count()
+    }
+
+    /// What holds once nothing is left to do, however often it was killed: nobody waits, nobody runs, no call is bound to a
+    /// child, and no result came twice.
+    pub fn check_quiet(&self, lab: &Lab) {
+        for session in self.parent.iter().chain(self.children.values()) {
+            assert_eq!(self.store.inbox(&session.id).unwrap(), [], "P2: {session:#?}");
+            assert_eq!(self.store.holder(&session.id).unwrap(), None, "P2: {session:#?}");
+        }
+        for records in ["task", "background", "started", "blocked", "reported"] {
+            assert_eq!(self.store.records(records).unwrap(), [], "{records}");
+        }
+        let mut ends = HashMap::new();
+        let events = self.events(lab);
+        for tool in events.iter().filter_map(ended) {
+            *ends.entry(tool).or_insert(0) += 1;
+        }
+        for tool in self.messages.values().flatten().flat_map(tools) {
+            assert_eq!(ends.get(tool.head.id.as_str()), Some(&1), "P4: {tool:#?}");
+        }
+        for child in self.children.values() {
+            assert!(self.reports(child).len() <= 1, "P4: {child:#?}");
+        }
+    }
+
+    /// What holds after one kill at most: the parent has the result of every child, and every child did its work, or says
+    /// that it was interrupted at it.
+    pub fn check_settled(&self, lab: &Lab) {
+        self.check_quiet(lab);
+        let Some(parent) = &self.parent else { return };
+        let calls: HashMap<_, _> = self.messages[&parent.id]
+            .iter()
+            .flat_map(tools)
+            .map(|call| (call.state.input()["description"].as_str().unwrap_or_default().to_owned(), call))
+            .collect();
+        for number in 0..CHILDREN {
+            let (call, child) = (calls.get(&title(number)), self.children.get(&number));
+            let Some(child) = child else {
+                // Only a call that the model had not finished writing has no child.
+                assert!(call.is_none_or(|call| interrupted(call)), "child {number} is not there: {call:#?}");
+                continue;
+            };
+            let Some(ToolState::Completed(done)) = call.map(|call| &call.state) else {
+                panic!("the call of child {number} got no result: {call:#?}")
+            };
+            self.check_result(child, in_background(number), &done.output);
+            self.check_work(lab, number, child);
+        }
+    }
+
+    /// The caller has what the child said last: in the result of its call, or in one message of its own.
+    fn check_result(&self, child: &Session, background: bool, output: &str) {
+        let last = self.messages[&child.id].last().unwrap();
+        let text = last.parts.iter().filter_map(Part::as_text).next_back().unwrap();
+        let result = format!("<task_result>\n{}\n</task_result>", text.text);
+        let reports = self.reports(child);
+        if !background {
+            assert!(output.contains(&result) && reports.is_empty(), "{output}\n{reports:#?}");
+            return;
+        }
+        assert!(output.contains("state=\"running\""), "{output}");
+        let [report] = &reports[..] else { panic!("P4: the caller is told once: {reports:#?}") };
+        assert!(report.contains(&result), "{report}");
+    }
+
+    fn check_work(&self, lab: &Lab, number: usize, child: &Session) {
+        let mut calls = self.messages[&child.id].iter().flat_map(tools);
+        match calls.next() {
+            Some(call) if interrupted(call) => {}
+            Some(_) => assert_eq!(traces(lab, number), 1, "P3: child {number} did not do its work"),
+            // It died before it had called a tool, and its next step was the last one.
+            None => assert_eq!(traces(lab, number), 0),
+        }
+        assert_eq!(calls.next(), None, "P3: child {number} called twice");
+    }
+
+    /// The messages that tell the parent of a child's end.
+    fn reports(&self, child: &Session) -> Vec<&str> {
+        let begin = format!("<task id=\"{}\"", child.id);
+        let parent = self.parent.iter().flat_map(|parent| &self.messages[&parent.id]);
+        let texts =
+            parent.filter(|m| m.info.as_user().is_some()).flat_map(|m| m.parts.iter().filter_map(Part::as_text));
+        texts.map(|text| text.text.as_str()).filter(|text| text.starts_with(&begin)).collect()
+    }
+
+    fn events(&self, lab: &Lab) -> Vec<EventBody> {
+        let mut watch = self.store.watch(WatchScope::All, Some(lab.origin.clone())).unwrap();
+        let mut events = Vec::new();
+        while let Some(Some(WatchItem::Frame(frame))) = watch.next().now_or_never() {
+            events.extend(frame.event().map(|event| event.body.clone()));
+        }
+        events
+    }
+}
+
+fn tools(message: &MessageWithParts) -> impl Iterator<Item = &ToolPart> {
+    message.parts.iter().filter_map(Part::as_tool)
+}
+
+/// The call that ends with an event.
+fn ended(body: &EventBody) -> Option<&str> {
+    let EventBody::PartUpdated { part, .. } = body else { return None };
+    part.as_tool().filter(|tool| tool.state.is_done()).map(|tool| tool.head.id.as_str())
+}
+
+/// How often a child did its work.
+fn traces(lab: &Lab, number: usize) -> usize {
+    fs::read_to_string(lab.project.path().join(trace(number))).unwrap().matches("work").count()
+}

@@ -1,0 +1,12 @@
+//! The program `trefoil`, alone and with clients of others.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
+#[path = "../../../acp/tests/it/schema.rs"]
+mod schema;
+
+mod clients;
+mod crash;
+mod demo;
+mod e2e;
+mod runner;

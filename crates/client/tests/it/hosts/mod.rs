@@ -1,0 +1,165 @@
+//! The client against the real servers: OpenCode and Trefoil do the same.
+
+mod proxy;
+mod scenario;
+mod subagents;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Budget, CreateSession, Cursor, EventBody, Features, Host, HostError, Scope, SessionId, SteerInput, TreeState,
+    WatchItem, WatchScope,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use testkit::{ModelServer, OpenCode, TempProject, trefoil_bin};
+use trefoil_client::{Client, Options};
+
+use proxy::{Proxy, Upstream};
+
+/// How long a server may take to answer for the first time.
+const START: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn opencode_does_what_every_host_does() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    let server = OpenCode::start(&project, &scenario::config(&model));
+    let client = Client::new(&server.url(), Options::default()).unwrap();
+    client.ready(START).await.unwrap();
+    scenario::scenario(Arc::new(client.clone()), &project, model).await;
+    assert_eq!(client.features(), Features::default());
+}
+
+#[tokio::test]
+async fn trefoil_does_what_every_host_does() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
+    let (_server, client) = trefoil(&project).await;
+    scenario::scenario(Arc::new(client.clone()), &project, model).await;
+    assert_eq!(client.features(), Features { cursor: true, steer: true, tree: true, budget: true });
+    // Not for OpenCode, which would fetch ripgrep where there is none.
+    let found = client.find_text(&Scope::new(project.directory()), "need.e", 5).await.unwrap();
+    assert_eq!(found.iter().map(|line| (line.path.as_str(), line.line_number)).collect::<Vec<_>>(), [("notes.txt", 2)]);
+}
+
+#[tokio::test]
+async fn subagents_of_opencode_are_followed_through_a_cut() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    let server = OpenCode::start(&project, &scenario::config(&model));
+    let client = Client::new(&server.url(), Options::default()).unwrap();
+    client.ready(START).await.unwrap();
+    let proxy = Proxy::start(Upstream::Tcp(server.url().trim_start_matches("http://").to_owned())).await;
+    subagents::subagents(Arc::new(client), proxy, &project, model).await;
+}
+
+#[tokio::test]
+async fn subagents_of_trefoil_are_followed_through_a_cut() {
+    let project = TempProject::new();
+    let model = ModelServer::start().await;
+    project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
+    let (_server, client) = trefoil(&project).await;
+    let proxy = Proxy::start(Upstream::Unix(socket(&project))).await;
+    subagents::subagents(Arc::new(client), proxy, &project, model).await;
+}
+
+/// What only Trefoil does, with a session that does nothing; trees at work are the business of the server's own tests.
+#[tokio::test]
+async fn trefoil_leads_trees() {
+    let project = TempProject::new();
+    let scope = Scope::new(project.directory());
+    let (_server, client) = trefoil(&project).await;
+    let root = client.create_session(&scope, CreateSession::default()).await.unwrap().id;
+    let input = CreateSession { parent_id: Some(root.clone()), ..CreateSession::default() };
+    let child = client.create_session(&scope, input).await.unwrap().id;
+    let tree = client.tree(&scope, &root).await.unwrap();
+    let nodes: Vec<_> = tree.sessions.iter().map(|node| (&node.session_id, node.depth, node.state)).collect();
+    assert_eq!(nodes, [(&root, 0, TreeState::Idle), (&child, 1, TreeState::Idle)]);
+    assert!(tree.cursor.unwrap().parse::<Cursor>().is_ok());
+    let budget = Budget { steps: Some(3), ..Budget::default() };
+    assert_eq!(client.budget(&scope, &root, budget).await.unwrap().limit, budget);
+    let zero = Budget { steps: Some(0), ..Budget::default() };
+    assert!(matches!(client.budget(&scope, &root, zero).await, Err(HostError::Invalid(_))));
+    for (paused, changed) in [(true, true), (true, false), (false, true), (false, false)] {
+        assert_eq!(client.pause(&scope, &root, paused).await.unwrap(), changed);
+    }
+    let message = SteerInput { text: Some("Hello?".to_owned()), ..SteerInput::default() };
+    assert!(matches!(client.steer(&scope, &child, message).await, Err(HostError::Conflict(_))));
+    assert!(client.cancel(&scope, &root).await.unwrap().sessions.is_empty());
+    for background in [true, false] {
+        assert!(!client.background(&scope, &root, background).await.unwrap());
+    }
+    let missing = client.worktree_diff(&scope, &child).await.unwrap_err();
+    assert!(matches!(&missing, HostError::NotFound { what: "worktree", .. }), "{missing:?}");
+    let nobody = client.tree(&scope, &SessionId::new()).await.unwrap_err();
+    assert!(matches!(&nobody, HostError::NotFound { what: "session", .. }), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn trefoil_is_followed_through_a_restart() {
+    let project = TempProject::new();
+    let scope = Scope::new(project.directory());
+    let (server, client) = trefoil(&project).await;
+    let mut items = client.watch(WatchScope::All, None).await.unwrap();
+    let before = client.create_session(&scope, CreateSession::default()).await.unwrap();
+    assert_eq!(created(&mut items).await, before.id);
+    drop(server);
+    let (_server, client) = trefoil(&project).await;
+    // Made while nobody listened: the watch connects again when it is asked for its next item.
+    let missed = client.create_session(&scope, CreateSession::default()).await.unwrap();
+    assert_eq!(created(&mut items).await, missed.id);
+}
+
+/// The session that the next `session.created` is of. A gap before it fails the test.
+async fn created(items: &mut BoxStream<'static, WatchItem>) -> SessionId {
+    let search = async {
+        loop {
+            let item = items.next().await;
+            let Some(WatchItem::Frame(frame)) = &item else { panic!("no event but {item:?}") };
+            if let EventBody::SessionCreated { session_id, .. } = &frame.event().unwrap().body {
+                return session_id.clone();
+            }
+        }
+    };
+    testkit::soon("a session is made", search).await
+}
+
+/// Trefoil's server on a socket in the project's temporary folder.
+async fn trefoil(project: &TempProject) -> (Server, Client) {
+    let socket = socket(project);
+    let mut command = project.command(trefoil_bin());
+    let log = project.root().join("serve.log");
+    command.args(["serve", "--print-logs", "--log-level", "warn", "--socket"]).arg(&socket).stdout(Stdio::null());
+    command.stderr(File::options().create(true).append(true).open(&log).unwrap());
+    let server = Server { child: command.spawn().unwrap(), log };
+    let client = Client::new(&format!("unix:{}", socket.display()), Options::default()).unwrap();
+    client.ready(START).await.unwrap();
+    (server, client)
+}
+
+fn socket(project: &TempProject) -> PathBuf {
+    project.root().join("trefoil.sock")
+}
+
+/// Ends when dropped.
+struct Server {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Drop for Server {
+    #[expect(clippy::print_stderr, reason = "the test's output says why it failed")]
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let found = testkit::autopsy(&mut self.child);
+        if std::thread::panicking() {
+            eprintln!("the server: {found}\nits log:\n{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}

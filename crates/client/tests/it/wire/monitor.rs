@@ -1,0 +1,142 @@
+//! A monitor of subagents on a server that breaks.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+
+use api::{Scope, SessionId};
+use serde_json::{Value, json};
+use trefoil_client::{MonitorEvent, Outcome, SubagentMonitor};
+
+use super::fake::{Asked, Fake, Kind, Writer};
+
+/// A server with a session and a child that works.
+struct Lab {
+    fake: Fake,
+    /// The event stream.
+    writer: Option<Writer>,
+    busy: bool,
+    /// The child's one answer.
+    answer: Value,
+    /// The root is answered with an error this often.
+    failures: usize,
+    /// How often the root was read.
+    reads: usize,
+}
+
+fn session(id: &str, parent: Option<&str>) -> Value {
+    let mut session = json!({"id": id, "slug": "a", "projectID": "p", "directory": "/p", "title": id, "version": "1",
+        "time": {"created": 1, "updated": 1}});
+    if let Some(parent) = parent {
+        session["parentID"] = parent.into();
+    }
+    session
+}
+
+fn answer(completed: Option<u64>) -> Value {
+    let mut info = json!({"id": "msg_2", "sessionID": "ses_child", "role": "assistant", "parentID": "msg_1",
+        "mode": "general", "agent": "general", "path": {"cwd": "/p", "root": "/p"}, "cost": 0,
+        "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}},
+        "modelID": "m", "providerID": "p", "time": {"created": 2}});
+    if let Some(completed) = completed {
+        info["time"]["completed"] = completed.into();
+        info["finish"] = "stop".into();
+    }
+    info
+}
+
+impl Lab {
+    async fn open() -> (Self, SubagentMonitor) {
+        let fake = Fake::start(Kind::OpenCode).await;
+        let client = Arc::new(fake.client());
+        let mut lab = Self { fake, writer: None, busy: true, answer: answer(None), failures: 0, reads: 0 };
+        let root = SessionId::parse("ses_root").unwrap();
+        let monitor = lab.serve(SubagentMonitor::open(client, Scope::new("/p"), root)).await.unwrap();
+        (lab, monitor)
+    }
+
+    /// Answers requests until something is there.
+    async fn serve<T>(&mut self, wanted: impl Future<Output = T>) -> T {
+        let mut wanted = pin!(wanted);
+        loop {
+            let asked = tokio::select! {
+                done = &mut wanted => return done,
+                asked = self.fake.next() => asked,
+            };
+            self.handle(asked).await;
+        }
+    }
+
+    async fn handle(&mut self, asked: Asked) {
+        let path = asked.uri.path().to_owned();
+        let body = match path.trim_start_matches('/') {
+            "global/event" => return self.writer = Some(asked.events().await),
+            "session/ses_root" => {
+                self.reads += 1;
+                if self.failures > 0 {
+                    self.failures -= 1;
+                    return asked.json(500, &json!({}));
+                }
+                session("ses_root", None)
+            }
+            "session/ses_root/children" => json!([session("ses_child", Some("ses_root"))]),
+            "session/ses_child/message" => json!([{"info": self.answer, "parts": []}]),
+            "session/status" if self.busy => json!({"ses_child": {"type": "busy"}}),
+            "session/status" => json!({}),
+            _ => json!([]),
+        };
+        asked.json(200, &body);
+    }
+}
+
+fn outcome(event: Option<MonitorEvent>) -> Outcome {
+    match event {
+        Some(MonitorEvent::ChildCompleted { outcome, .. }) => outcome,
+        other => panic!("no end but {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_ended_during_a_gap_is_read_until_that_works() {
+    let (mut lab, mut monitor) = Lab::open().await;
+    assert_eq!(monitor.tree().sessions.len(), 2);
+    (lab.busy, lab.answer, lab.failures) = (false, answer(Some(3)), 2);
+    lab.writer.take().unwrap().cut().await;
+    assert_eq!(outcome(lab.serve(monitor.next()).await), Outcome::Succeeded);
+    assert_eq!(lab.reads, 4, "when it was opened, twice in vain, and once more");
+    // The end of the turn as the new stream has it is old news.
+    for event in [
+        json!({"id": "evt_1", "type": "session.idle", "properties": {"sessionID": "ses_child"}}),
+        json!({"id": "evt_2", "type": "session.created",
+            "properties": {"sessionID": "ses_new", "info": session("ses_new", Some("ses_child"))}}),
+    ] {
+        lab.writer.as_ref().unwrap().event(None, &event).await;
+    }
+    let event = lab.serve(monitor.next()).await.unwrap();
+    assert!(matches!(&event, MonitorEvent::ChildCreated { session } if session.id.as_str() == "ses_new"), "{event:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_a_turn_is_looked_at_twice() {
+    let (mut lab, mut monitor) = Lab::open().await;
+    lab.busy = false;
+    lab.writer.take().unwrap().cut().await;
+    // First it is seen that the child does nothing.
+    let event = lab.serve(monitor.next()).await;
+    assert!(matches!(&event, Some(MonitorEvent::ChildProgress { .. })), "{event:?}");
+    assert_eq!(outcome(lab.serve(monitor.next()).await), Outcome::Interrupted);
+    assert_eq!(lab.reads, 3);
+}
+
+#[tokio::test]
+async fn a_directory_that_was_dropped_is_read_anew() {
+    let (mut lab, mut monitor) = Lab::open().await;
+    (lab.busy, lab.answer) = (false, answer(Some(3)));
+    for directory in ["/elsewhere", "/p"] {
+        let properties = json!({"directory": directory});
+        let event = json!({"id": "evt_1", "type": "server.instance.disposed", "properties": properties});
+        lab.writer.as_ref().unwrap().event(None, &event).await;
+    }
+    assert_eq!(outcome(lab.serve(monitor.next()).await), Outcome::Succeeded);
+    assert_eq!(lab.reads, 2);
+}

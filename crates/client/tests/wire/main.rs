@@ -1,8 +1,0 @@
-//! The client against a server that answers as the test says: requests, answers and event streams as they stand on the wire.
-
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-mod calls;
-mod fake;
-mod monitor;
-mod watch;

@@ -1,0 +1,107 @@
+//! What an agent's configuration says holds for its turns, as a subagent and by itself.
+
+use crate::common::{Lab, open, prompt};
+use api::{AgentMode, Host, PromptInput, ToolState};
+use serde_json::{Value, json};
+use testkit::{ModelServer, Reply, TempProject};
+
+const EXPERT: &str = "---
+description: Knows it all
+mode: all
+model: test/other
+temperature: 0.15
+top_p: 0.4
+steps: 2
+seed: 7
+tools:
+  bash: false
+permission:
+  read:
+    \"*secret*\": deny
+---
+
+You are the EXPERT.
+";
+
+/// Where an agent in markdown has settings of every kind, with a model of its own.
+async fn lab() -> (ModelServer, Lab) {
+    let model = ModelServer::start().await;
+    let mut config = model.config();
+    config["provider"]["test"]["models"]["other"] =
+        json!({"temperature": true, "limit": {"context": 9000, "output": 900}});
+    let project = TempProject::new();
+    project.write_home(".config/opencode/opencode.json", config.to_string());
+    project.write_home(".config/trefoil/agent/expert.md", EXPERT);
+    let engine = open(&project);
+    let scope = api::Scope::new(project.directory());
+    (model, Lab { project, engine, scope })
+}
+
+fn system(request: &testkit::Request) -> String {
+    request.messages().iter().filter(|m| m["role"] == "system").map(|m| m["content"].to_string()).collect()
+}
+
+/// Checks the two steps of a turn of the expert's.
+fn is_the_experts(first: &testkit::Request, second: &testkit::Request) {
+    for request in [first, second] {
+        let body = &request.body;
+        let sampling = json!([body["model"], body["temperature"], body["top_p"], body["seed"]]);
+        assert_eq!(sampling, json!(["other", 0.15, 0.4, 7]), "{body:#}");
+        assert!(system(request).contains("You are the EXPERT."), "{body:#}");
+    }
+    assert!(first.tools().contains(&"read") && !first.tools().contains(&"bash"), "{:?}", first.tools());
+    // The last step has to answer.
+    assert_eq!(second.tools(), Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn a_subagent_has_its_own_model_sampling_steps_tools_and_rules() {
+    let (model, lab) = lab().await;
+    lab.project.write("secret.txt", "hush\n");
+    let session = lab.session().await;
+    let call = json!({"description": "Ask", "prompt": "What is in it?", "subagent_type": "expert"});
+    model.enqueue(Reply::default().tool("c1", "task", call));
+    model.enqueue(Reply::default().tool("c2", "read", json!({"filePath": "secret.txt"})));
+    model.enqueue(Reply::text("I may not say"));
+    model.enqueue(Reply::text("end"));
+    lab.say(&session, "go").await;
+    let requests = model.requests();
+    assert_eq!(requests.len(), 4);
+    is_the_experts(&requests[1], &requests[2]);
+    for request in [&requests[0], &requests[3]] {
+        assert_eq!(request.body["model"], "test-model", "the caller has its own");
+        assert!(!system(request).contains("EXPERT") && request.tools().contains(&"bash"));
+    }
+    let child = &lab.engine.children(&lab.scope, &session).await.unwrap()[0];
+    let tools = lab.tools(&child.id).await;
+    let ToolState::Error(error) = &tools[0].state else { panic!("{tools:#?}") };
+    assert!(error.error.contains("secret"), "{}", error.error);
+    assert!(!Value::from(requests[2].messages().to_vec()).to_string().contains("hush"));
+}
+
+#[tokio::test]
+async fn the_same_holds_when_a_human_uses_it() {
+    let (model, lab) = lab().await;
+    lab.project.write("a.txt", "alpha\n");
+    let session = lab.session().await;
+    model.enqueue(Reply::default().tool("c1", "read", json!({"filePath": "a.txt"})));
+    model.enqueue(Reply::text("alpha"));
+    let input = PromptInput { agent: Some("expert".to_owned()), ..prompt("look") };
+    lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+    let requests = model.requests();
+    assert_eq!(requests.len(), 2);
+    is_the_experts(&requests[0], &requests[1]);
+}
+
+#[tokio::test]
+async fn agents_are_listed_as_they_are_configured() {
+    let (_model, lab) = lab().await;
+    let agents = lab.engine.agents(&lab.scope).await.unwrap();
+    let names: Vec<_> = agents.iter().map(|agent| agent.name.as_str()).collect();
+    assert_eq!(names, ["build", "compaction", "expert", "explore", "general", "plan", "summary", "title"]);
+    let expert = agents.iter().find(|agent| agent.name == "expert").unwrap();
+    assert_eq!((expert.mode, expert.steps, expert.temperature), (AgentMode::All, Some(2), Some(0.15)));
+    assert_eq!(expert.model.as_ref().unwrap().to_string(), "test/other");
+    // What bounds it in ways that OpenCode does not know is no option of its provider.
+    assert_eq!(json!(expert.options), json!({"seed": 7}));
+}

@@ -1,0 +1,113 @@
+//! An engine on a temporary project, driven by the scripted model.
+
+pub mod family;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::{CreateSession, Host, MessageWithParts, Part, PromptInput, PromptPart, Scope, SessionId, ToolPart};
+use config::{Dirs, Inputs, Trust};
+use testkit::{Recorder, TempProject, WAIT, soon};
+use trefoil_engine::{Engine, Options};
+
+pub struct Lab {
+    pub project: TempProject,
+    pub engine: Engine,
+    pub scope: Scope,
+}
+
+impl Lab {
+    /// A lab without configuration.
+    pub fn new() -> Self {
+        Self::with(serde_json::json!({}))
+    }
+
+    /// A lab with a global configuration.
+    pub fn with(config: serde_json::Value) -> Self {
+        let project = TempProject::new();
+        project.write_home(".config/opencode/opencode.json", config.to_string());
+        let engine = open(&project);
+        let scope = Scope::new(project.directory());
+        Self { project, engine, scope }
+    }
+
+    /// Another engine on the same database, as if in another process.
+    pub fn second(&self) -> Engine {
+        open(&self.project)
+    }
+
+    /// Stops the engine and starts it again.
+    pub async fn restart(&mut self) {
+        soon("the engine's end", self.engine.shutdown()).await;
+        self.engine = open(&self.project);
+    }
+
+    pub async fn session(&self) -> SessionId {
+        let input = CreateSession { title: Some("test".to_owned()), ..CreateSession::default() };
+        self.engine.create_session(&self.scope, input).await.unwrap().id
+    }
+
+    pub async fn say(&self, session: &SessionId, text: &str) -> MessageWithParts {
+        match tokio::time::timeout(WAIT, self.engine.prompt(&self.scope, session, prompt(text))).await {
+            Ok(answer) => answer.unwrap(),
+            Err(_) => panic!("no answer within {WAIT:?} to {text}; there is {:#?}", self.messages(session).await),
+        }
+    }
+
+    /// A file that a script can wait for (`after`, `hold`); it goes on when the test writes it.
+    pub fn gate(&self, name: &str) -> PathBuf {
+        self.project.path().join(name)
+    }
+
+    pub async fn recorder(&self) -> Recorder {
+        Recorder::new(self.host()).await
+    }
+
+    pub fn host(&self) -> Arc<dyn Host> {
+        Arc::new(self.engine.clone())
+    }
+
+    pub async fn messages(&self, session: &SessionId) -> Vec<MessageWithParts> {
+        self.engine.messages(&self.scope, session, api::ListMessages::default()).await.unwrap().messages
+    }
+
+    /// All tool parts of a session, in order.
+    pub async fn tools(&self, session: &SessionId) -> Vec<ToolPart> {
+        let parts = self.messages(session).await.into_iter().flat_map(|m| m.parts);
+        parts.filter_map(|p| if let Part::Tool(tool) = p { Some(tool) } else { None }).collect()
+    }
+}
+
+pub fn open(project: &TempProject) -> Engine {
+    open_with(project, HashMap::new())
+}
+
+/// An engine with others who do the work of some agents.
+pub fn open_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
+    let env: BTreeMap<String, String> = project.env().into_iter().collect();
+    let dirs = Dirs::from_env(&env, &project.home());
+    let store = store::Store::open(&dirs.data.join("trefoil.db")).unwrap();
+    let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };
+    // What is no script, such as the report of a task, gets a short answer.
+    let script = llm::Script::parse(r#"{"default": [{"text": "noted"}]}"#).unwrap();
+    let scripts = [("demo".to_owned(), Arc::new(script))].into_iter().collect();
+    let llm = llm::Llm::new("trefoil/test");
+    let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
+    let (question_tool, careful) = (true, false);
+    Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version }).unwrap()
+}
+
+pub fn prompt(text: &str) -> PromptInput {
+    PromptInput { parts: vec![PromptPart::text(text)], ..PromptInput::default() }
+}
+
+/// A prompt that makes the scripted model play these steps.
+pub fn script(steps: serde_json::Value) -> String {
+    format!("SCRIPT: {steps}")
+}
+
+/// The text of an answer.
+pub fn text(message: &MessageWithParts) -> String {
+    message.parts.iter().filter_map(Part::as_text).map(|t| t.text.as_str()).collect()
+}

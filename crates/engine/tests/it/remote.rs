@@ -1,0 +1,423 @@
+//! Agents whose work somebody else does, as the engine sees them: through the seam alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::common::family::{answer, asked, error, last, only_child, output};
+use crate::common::{Lab, open_with, prompt, script, text};
+use api::{
+    AgentMode, Desk, EventBody, Host, MessageError, Part, PermissionReplyKind, Runner, RunnerAnswer, RunnerCall,
+    RunnerCallState, RunnerChild, RunnerEnd, RunnerError, RunnerJob, RunnerNews, SessionId, ToolState, TreeState,
+    Usage, Usd,
+};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use testkit::TempProject;
+
+type Work = fn(RunnerJob, Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>>;
+
+/// Does the same for every job, and remembers the jobs.
+struct Fake {
+    jobs: Arc<Mutex<Vec<RunnerJob>>>,
+    work: Work,
+}
+
+impl Runner for Fake {
+    fn run(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+        self.jobs.lock().unwrap().push(job.clone());
+        (self.work)(job, desk)
+    }
+}
+
+/// A lab whose agent `other` is somebody who works like that.
+fn lab(mut config: Value, work: Work) -> (Lab, Arc<Mutex<Vec<RunnerJob>>>) {
+    let project = TempProject::new();
+    config["agent"]["other"]["acp"] = json!({"command": ["it"], "environment": {"KEY": "sk-secret"}});
+    config["agent"]["other"]["prompt"] = json!("Be brief.");
+    project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    let jobs = Arc::default();
+    let runner: Arc<dyn Runner> = Arc::new(Fake { jobs: Arc::clone(&jobs), work });
+    let engine = open_with(&project, HashMap::from([("acp".to_owned(), runner)]));
+    let scope = api::Scope::new(project.directory());
+    (Lab { project, engine, scope }, jobs)
+}
+
+fn handing(more: Value) -> String {
+    let mut call = json!({"description": "Do it", "prompt": "go", "subagent_type": "other"});
+    call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    script(json!([{"tools": [["task", call]]}, {"text": "told"}]))
+}
+
+async fn said(desk: &Arc<dyn Desk>, text: &str) {
+    desk.tell(RunnerNews::Text(text.to_owned())).await.unwrap();
+}
+
+fn words(job: &RunnerJob) -> Vec<String> {
+    let text = |part: &api::PromptPart| match part {
+        api::PromptPart::Text { text, .. } => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    job.prompt.iter().map(text).collect()
+}
+
+fn costs(dollars: f64) -> RunnerNews {
+    RunnerNews::Used { used: Usage { cost: Usd(dollars), ..Usage::default() }, kept: json!({"n": 1, "cost": dollars}) }
+}
+
+#[tokio::test]
+async fn what_it_reports_is_a_session_like_any_other() {
+    let (lab, jobs) = lab(json!({}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
+            desk.tell(RunnerNews::Reasoning("hm".to_owned())).await?;
+            said(&desk, "Loo").await;
+            said(&desk, "king. ").await;
+            let mut call = RunnerCall { id: "1".to_owned(), tool: "grep".to_owned(), ..RunnerCall::default() };
+            desk.tell(RunnerNews::Call(call.clone())).await?;
+            call.state = RunnerCallState::Failed;
+            call.output = "nothing found".to_owned();
+            desk.tell(RunnerNews::Call(call.clone())).await?;
+            call.state = RunnerCallState::Completed;
+            desk.tell(RunnerNews::Call(call)).await?;
+            desk.tell(costs(0.25)).await?;
+            desk.tell(costs(0.5)).await?;
+            said(&desk, "Done.").await;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({}))).await;
+    assert!(output(&lab.tools(&session).await[0]).contains("Done."));
+    let child = only_child(&lab, &session).await;
+    let message = lab.messages(&child.id).await.pop().unwrap();
+    let kinds: Vec<&str> = message
+        .parts
+        .iter()
+        .map(|part| match part {
+            Part::StepStart(_) => "start",
+            Part::Reasoning(_) => "reasoning",
+            Part::Text(_) => "text",
+            Part::Tool(_) => "tool",
+            Part::StepFinish(_) => "finish",
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(kinds, ["start", "reasoning", "text", "tool", "text", "finish"]);
+    assert_eq!(text(&message), "Looking. Done.");
+    assert_eq!(error(&lab.tools(&child.id).await[0]), "nothing found", "the first end of a call is its end");
+    let info = message.info.as_assistant().unwrap();
+    assert_eq!((info.provider_id.as_str(), info.model_id.as_str(), info.cost), ("acp", "other", Usd(0.5)));
+    let tree = lab.engine.tree(&lab.scope, &session).await.unwrap();
+    let (root, node) = (&tree.sessions[0], &tree.sessions[1]);
+    assert_eq!((node.own.cost, node.own.steps, node.own.tool_calls), (Usd(0.5), 1, 1));
+    assert_eq!((node.own.estimated_cost, node.own.estimated_steps), (Usd(0.0), 1), "tokens were not reported");
+    assert!(node.own.estimated_tokens > 0 && root.total.cost == Usd(0.5));
+    let jobs = jobs.lock().unwrap();
+    assert_eq!(words(&jobs[0]), ["Be brief.", "go"]);
+    assert_eq!(jobs[0].settings["command"], json!(["it"]));
+}
+
+#[tokio::test]
+async fn it_is_an_agent_among_the_others_and_tells_no_secret() {
+    let (lab, _) =
+        lab(json!({"agent": {"plain": {"acp": {"command": ["x"]}, "mode": "all", "description": "d"}}}), |_, _| {
+            Box::pin(async { Ok(RunnerEnd::Done) })
+        });
+    let agents = lab.engine.agents(&lab.scope).await.unwrap();
+    let other = agents.iter().find(|agent| agent.name == "other").unwrap();
+    assert_eq!((other.mode, &other.options["acp"]), (AgentMode::Subagent, &json!({"command": ["it"]})));
+    assert!(other.description.as_deref().unwrap().contains("the program it"));
+    let plain = agents.iter().find(|agent| agent.name == "plain").unwrap();
+    assert_eq!((plain.mode, plain.description.as_deref()), (AgentMode::All, Some("d")));
+    assert!(!serde_json::to_string(&agents).unwrap().contains("sk-secret"));
+}
+
+#[tokio::test]
+async fn a_budget_of_money_stops_it() {
+    let (lab, _) = lab(json!({}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            desk.tell(costs(0.4)).await?;
+            desk.tell(costs(1.1)).await?;
+            desk.stopped().await;
+            Ok(RunnerEnd::Stopped)
+        })
+    });
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({"budget": {"cost": 1.0}}))).await;
+    let failed = lab.tools(&session).await.remove(0);
+    assert!(error(&failed).contains("($1.0000) is used up"), "{}", error(&failed));
+    let child = only_child(&lab, &session).await;
+    let tree = lab.engine.tree(&lab.scope, &child.id).await.unwrap();
+    assert_eq!((tree.sessions[0].state, tree.sessions[0].own.cost), (TreeState::Failed, Usd(1.1)));
+}
+
+#[tokio::test]
+async fn what_it_cannot_take_in_is_its_next_job() {
+    let (lab, jobs) = lab(json!({}), |job, desk| {
+        Box::pin(async move {
+            let first = job.kept.is_none();
+            desk.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
+            said(&desk, if first { "One." } else { "Two." }).await;
+            if first {
+                // It knows that there is a message, and leaves it.
+                desk.steered().await;
+            }
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "One.")).await;
+    let child = only_child(&lab, &session).await;
+    let steer = api::SteerInput { text: Some("and this".to_owned()), ..api::SteerInput::default() };
+    lab.engine.steer(&lab.scope, &child.id, steer).await.unwrap();
+    events.wait_idle(&session).await;
+    let jobs: Vec<_> = jobs.lock().unwrap().iter().map(|job| (words(job), job.kept.clone())).collect();
+    let first = vec!["Be brief.".to_owned(), "go".to_owned()];
+    assert_eq!(jobs, [(first, None), (vec!["and this".to_owned()], Some(json!({"n": 1})))]);
+    let answers: Vec<_> =
+        lab.messages(&child.id).await.iter().filter(|m| m.info.as_assistant().is_some()).map(text).collect();
+    assert_eq!(answers, ["One.", "Two."]);
+}
+
+#[tokio::test]
+async fn a_pause_holds_what_it_wants_to_do() {
+    let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |job, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            if job.kept.is_some() {
+                return Ok(RunnerEnd::Done);
+            }
+            said(&desk, "Begun.").await;
+            desk.steered().await;
+            let input = json!({"command": "true"}).as_object().unwrap().clone();
+            let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
+            let text = match desk.ask(call).await {
+                RunnerAnswer::Allowed => "Allowed.",
+                RunnerAnswer::Rejected(_) => "Rejected.",
+                RunnerAnswer::Stopped => "Stopped.",
+            };
+            said(&desk, text).await;
+            desk.execute("true", std::path::Path::new(".")).await.map_err(RunnerError)?;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
+    let child = only_child(&lab, &session).await;
+    lab.engine.pause(&lab.scope, &child.id, true).await.unwrap();
+    let steer = api::SteerInput { text: Some("go on".to_owned()), ..api::SteerInput::default() };
+    lab.engine.steer(&lab.scope, &child.id, steer).await.unwrap();
+    let tree = lab.engine.tree(&lab.scope, &child.id).await.unwrap();
+    assert_eq!((tree.sessions[0].state, tree.sessions[0].asks.len()), (TreeState::Paused, 0));
+    lab.engine.pause(&lab.scope, &child.id, false).await.unwrap();
+    let ask = asked(&mut events).await;
+    answer(&lab, &ask, PermissionReplyKind::Once).await;
+    events.wait_idle(&session).await;
+    let asks = events.events().iter().filter(|event| matches!(event.body, EventBody::PermissionAsked(_))).count();
+    assert_eq!(asks, 1, "what was allowed once for the call is not asked again by its command");
+    let calls = lab.tools(&child.id).await;
+    assert!(calls.iter().all(|call| call.state.is_done()), "{calls:#?}");
+}
+
+#[tokio::test]
+async fn its_failure_is_that_of_the_task_and_open_calls_end() {
+    let (lab, _) = lab(json!({}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let state = RunnerCallState::Running;
+            let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), state, ..RunnerCall::default() };
+            desk.tell(RunnerNews::Call(call)).await?;
+            Err(RunnerError("it fell over".to_owned()))
+        })
+    });
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({}))).await;
+    assert!(error(&lab.tools(&session).await[0]).ends_with("it fell over"));
+    let child = only_child(&lab, &session).await;
+    assert!(matches!(last(&lab, &child.id).await.error, Some(MessageError::UnknownError(_))));
+    let ToolState::Error(left) = &lab.tools(&child.id).await[0].state else { panic!() };
+    assert!(left.error.contains("interrupted"), "{left:?}");
+}
+
+#[tokio::test]
+async fn files_and_commands_pass_our_rules() {
+    let rules =
+        json!({"read": {"*": "allow", "secret*": "deny"}, "edit": {"*": "allow", "locked*": "deny"}, "bash": "deny"});
+    let (lab, _) = lab(json!({ "permission": rules }), |job, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let at = |name: &str| job.directory.join(name);
+            desk.write(&at("new.txt"), b"new\n").await.map_err(RunnerError)?;
+            let read = desk.read(&at("new.txt")).await.map_err(RunnerError)?;
+            said(&desk, &String::from_utf8(read).unwrap()).await;
+            for refused in [
+                desk.read(&at("secret.txt")).await.map(drop),
+                desk.write(&at("locked.txt"), b"x").await,
+                desk.execute("true", &job.directory).await,
+            ] {
+                said(&desk, if refused.unwrap_err().contains("A rule denies") { "no " } else { "? " }).await;
+            }
+            Ok(RunnerEnd::Done)
+        })
+    });
+    lab.project.write("secret.txt", "s");
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({}))).await;
+    let child: SessionId = only_child(&lab, &session).await.id;
+    let said: String =
+        lab.messages(&child).await.iter().filter(|m| m.info.as_assistant().is_some()).map(text).collect();
+    assert_eq!(said, "new\nno no no ");
+    assert!(!lab.project.path().join("locked.txt").exists());
+    let tree = lab.engine.tree(&lab.scope, &child).await.unwrap();
+    assert_eq!(tree.sessions[0].own.files, 1);
+}
+
+fn child(id: &str) -> RunnerChild {
+    RunnerChild { id: id.to_owned(), title: format!("Look at {id}"), ..RunnerChild::default() }
+}
+
+async fn rests(desk: &Arc<dyn Desk>, end: Result<RunnerEnd, RunnerError>) {
+    desk.tell(RunnerNews::Rests(end)).await.unwrap();
+}
+
+/// The sessions below one, in their order.
+async fn below(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
+    lab.engine.tree(&lab.scope, session).await.unwrap().sessions.split_off(1)
+}
+
+#[tokio::test]
+async fn its_subagents_are_sessions_below_it() {
+    let (lab, _) = lab(json!({}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let state = RunnerCallState::Running;
+            let call = RunnerCall { id: "1".to_owned(), tool: "task".to_owned(), state, ..RunnerCall::default() };
+            desk.tell(RunnerNews::Call(call)).await?;
+            let told = RunnerChild {
+                prompt: Some("Look there.".to_owned()),
+                call: Some("1".to_owned()),
+                stops: true,
+                ..child("a")
+            };
+            let first = desk.child(told).await?;
+            assert!(first.kept.is_none());
+            said(&first.desk, "I see.").await;
+            first.desk.tell(RunnerNews::Used { used: costs_of(0.25), kept: json!(0.25) }).await?;
+            let deeper = first.desk.child(child("b")).await?.desk;
+            deeper.tell(RunnerNews::Used { used: costs_of(0.5), kept: json!(0.5) }).await?;
+            rests(&deeper, Ok(RunnerEnd::Stopped)).await;
+            rests(&first.desk, Ok(RunnerEnd::Done)).await;
+            assert!(first.desk.tell(RunnerNews::Text("late".to_owned())).await.is_err(), "it rests");
+            // It works once more, in the same session.
+            let again = desk.child(child("a")).await?;
+            assert_eq!(again.kept, Some(json!(0.25)));
+            said(&again.desk, "More.").await;
+            rests(&again.desk, Err(RunnerError("fell over".to_owned()))).await;
+            // This one is left at work.
+            said(&desk.child(child("c")).await?.desk, "On my way").await;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({}))).await;
+    let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
+    let shape: Vec<_> = tree.iter().map(|node| (node.depth, node.state, node.own.cost.0, node.total.cost.0)).collect();
+    use TreeState::{Cancelled, Failed, Idle};
+    let wanted = [
+        (0, Idle, 0.0, 0.75),
+        (1, Idle, 0.0, 0.75),
+        (2, Failed, 0.25, 0.75),
+        (3, Cancelled, 0.5, 0.5),
+        (2, Failed, 0.0, 0.0),
+    ];
+    assert_eq!(shape, wanted, "{tree:#?}");
+    assert_eq!(tree[2].title, "Look at a (@other subagent)");
+    assert!(tree[4].error.as_ref().unwrap().message().contains("interrupted"), "{:?}", tree[4].error);
+    let first = lab.messages(&tree[2].session_id).await;
+    let words: Vec<String> = first.iter().map(text).collect();
+    assert_eq!(words, ["Look there.", "I see.", "Look at a", "More."]);
+    let call = lab.tools(&tree[1].session_id).await.remove(0);
+    let ToolState::Error(ended) = &call.state else { panic!("{call:#?}") };
+    let linked = ended.metadata.as_ref().and_then(|metadata| metadata["sessionId"].as_str());
+    assert_eq!(linked, Some(tree[2].session_id.as_str()), "{ended:?}");
+}
+
+fn costs_of(dollars: f64) -> Usage {
+    Usage { cost: Usd(dollars), ..Usage::default() }
+}
+
+#[tokio::test]
+async fn its_subagents_are_asked_about_and_stopped_one_by_one() {
+    let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let (fixed, free) = (desk.child(child("fixed")).await?.desk, child("free"));
+            let free = desk.child(RunnerChild { stops: true, ..free }).await?.desk;
+            let input = json!({"command": "true"}).as_object().unwrap().clone();
+            let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
+            assert_eq!(free.ask(call).await, RunnerAnswer::Allowed);
+            assert_eq!(desk.execute("true", std::path::Path::new(".")).await, Ok(()), "it was allowed already");
+            said(&free, "Begun.").await;
+            free.stopped().await;
+            rests(&free, Ok(RunnerEnd::Done)).await;
+            rests(&fixed, Ok(RunnerEnd::Done)).await;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    let ask = asked(&mut events).await;
+    let nodes = below(&lab, &session).await;
+    let (fixed, free) = (&nodes[1].session_id, &nodes[2].session_id);
+    assert_eq!((&ask.session_id, nodes[2].state), (free, TreeState::Asking));
+    let path = ask.metadata["subagent"]["path"].as_array().unwrap();
+    assert_eq!((path.len(), &path[2]["sessionID"]), (3, &json!(free)));
+    answer(&lab, &ask, PermissionReplyKind::Once).await;
+    events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
+    let refused = lab.engine.cancel(&lab.scope, fixed).await.unwrap_err().to_string();
+    assert!(refused.contains("cannot stop it alone") && refused.contains(nodes[0].session_id.as_str()), "{refused}");
+    let refused = lab.engine.prompt(&lab.scope, free, prompt("hi")).await.unwrap_err().to_string();
+    assert!(refused.contains("which alone talks to it"), "{refused}");
+    let stopped = lab.engine.cancel(&lab.scope, free).await.unwrap();
+    assert_eq!(stopped.sessions, std::slice::from_ref(free));
+    events.wait_idle(&session).await;
+    let states: Vec<_> = below(&lab, &session).await.iter().map(|node| node.state).collect();
+    assert_eq!(states, [TreeState::Idle, TreeState::Idle, TreeState::Cancelled]);
+    assert!(output(&lab.tools(&session).await[0]).contains("ended without an answer"));
+}
+
+#[tokio::test]
+async fn its_subagents_are_bounded() {
+    let (lab, _) = lab(json!({"subagents": {"descendants": 1000}}), |_, desk| {
+        Box::pin(async move {
+            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            let mut deepest = desk.clone();
+            let mut depth = 0;
+            while let Ok(seat) = deepest.child(child(&format!("deep {depth}"))).await {
+                (deepest, depth) = (seat.desk, depth + 1);
+            }
+            let mut beside = 0;
+            while desk.child(child(&format!("beside {beside}"))).await.is_ok() {
+                beside += 1;
+            }
+            assert!(desk.child(child("deep 0")).await.is_ok(), "those that are known stay");
+            assert!(desk.child(child("deep 1")).await.is_err(), "that one works for another");
+            for name in [String::new(), "x".repeat(2000)] {
+                assert!(desk.child(RunnerChild { id: name, ..RunnerChild::default() }).await.is_err());
+            }
+            said(&desk, &format!("{depth} deep, {beside} beside")).await;
+            Ok(RunnerEnd::Done)
+        })
+    });
+    let session = lab.session().await;
+    lab.say(&session, &handing(json!({}))).await;
+    let task = lab.tools(&session).await.remove(0);
+    assert!(output(&task).contains("15 deep, 49 beside"), "{}", output(&task));
+    assert!(below(&lab, &session).await.iter().all(|node| !node.state.is_live()));
+}

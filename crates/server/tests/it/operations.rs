@@ -1,0 +1,66 @@
+//! `docs/opencode-operations.md` says what the router says.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use trefoil_server::{Offer, Operation, operations};
+
+const HEAD: &str = "# Operations\n\n\
+    Every operation of OpenCode's v1 API, and those of v2 that its terminal client reads, as `trefoil serve` answers them. \
+    Made from the router: `BLESS=1 cargo xtask test -p server operations` writes this file anew.\n\n\
+    *done*: works as OpenCode's clients expect. *partial*: works, with what is missing named. *not offered*: answers an error \
+    that says why.\n\n";
+
+const OWN: &str = "\n## Trefoil's own\n\nNo client of OpenCode calls them. What they do with subagents stands in \
+    [subagents.md](subagents.md).\n\n| operation | method | path | what it does |\n|---|---|---|---|\n";
+
+/// Whether OpenCode has no such operation.
+fn is_own(operation: &Operation) -> bool {
+    operation.id.starts_with("trefoil.") || ["doc.get", "metrics.get"].contains(&operation.id)
+}
+
+#[test]
+fn the_table_in_the_documentation_is_the_router() {
+    let mut operations = operations();
+    operations.sort_by_key(|operation| (operation.path, operation.method.to_string()));
+    let (own, operations): (Vec<_>, Vec<_>) = operations.into_iter().partition(is_own);
+    let count = |wanted: fn(&Offer) -> bool| operations.iter().filter(|operation| wanted(&operation.offer)).count();
+    let mut table = HEAD.to_owned();
+    writeln!(
+        table,
+        "{} done, {} partial, {} not offered.\n\n| operation | method | path | state |\n|---|---|---|---|",
+        count(|offer| *offer == Offer::Done),
+        count(|offer| matches!(offer, Offer::Partial(_))),
+        count(|offer| matches!(offer, Offer::NotOffered(_))),
+    )
+    .unwrap();
+    for operation in &operations {
+        let state = match operation.offer {
+            Offer::Done => "done".to_owned(),
+            Offer::Partial(missing) => format!("partial: {missing}"),
+            Offer::NotOffered(why) => format!("not offered: {why}"),
+        };
+        writeln!(table, "| {} | {} | `{}` | {state} |", operation.id, operation.method, operation.path).unwrap();
+    }
+    table.push_str(OWN);
+    for Operation { id, method, path, summary, .. } in &own {
+        writeln!(table, "| {id} | {method} | `{path}` | {summary} |").unwrap();
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/opencode-operations.md");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &table).unwrap();
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(written == table, "docs/opencode-operations.md is not what the router says; write it anew with BLESS=1");
+}
+
+#[test]
+fn names_and_places_are_unique() {
+    let operations = operations();
+    for (index, one) in operations.iter().enumerate() {
+        for other in &operations[..index] {
+            assert_ne!(one.id, other.id, "two operations have one name");
+            assert!(one.path != other.path || one.method != other.method, "{} and {} collide", one.id, other.id);
+        }
+    }
+}

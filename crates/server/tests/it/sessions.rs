@@ -1,0 +1,229 @@
+//! Sessions, messages and turns where OpenCode's own answers are not obvious from its document.
+
+use crate::common::{Events, Rig};
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::TempProject;
+
+async fn rig() -> Rig {
+    Rig::new(json!({"model": "script/demo", "permission": {"bash": {"*": "allow", "echo *": "ask"}}})).await
+}
+
+async fn session(rig: &Rig, body: Value) -> String {
+    let (status, session) = rig.send(Method::POST, "/session", Some(body)).await;
+    assert_eq!(status, 200, "{session}");
+    format!("/session/{}", session["id"].as_str().unwrap())
+}
+
+async fn post(rig: &Rig, path: &str, body: Value) -> Value {
+    let (status, answer) = rig.send(Method::POST, path, Some(body)).await;
+    assert_eq!(status, 200, "POST {path}: {answer}");
+    answer
+}
+
+fn script(steps: &Value) -> Value {
+    json!([{"type": "text", "text": format!("SCRIPT: {steps}")}])
+}
+
+/// Begins a turn and waits for what it asks.
+async fn asked(rig: &Rig, session: &str, events: &mut Events, call: Value, kind: &str) -> Value {
+    let parts = script(&json!([{"tools": [call]}, {"text": "The end."}]));
+    let (status, error) =
+        rig.send(Method::POST, &format!("{session}/prompt_async"), Some(json!({"parts": parts}))).await;
+    assert_eq!(status, 204, "{error}");
+    events.wait_for(kind).await["properties"].clone()
+}
+
+/// The state of the last call of a session.
+async fn outcome(rig: &Rig, session: &str) -> Value {
+    let messages = rig.get(&format!("{session}/message")).await;
+    let mut parts = messages.as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap());
+    parts.rfind(|part| part["type"] == "tool").unwrap()["state"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_a_session_are_added_to_those_it_has() {
+    let rig = rig().await;
+    let rule = |permission: &str| json!({"permission": permission, "pattern": "*", "action": "deny"});
+    let session = session(&rig, json!({"title": "T", "permission": [rule("edit")]})).await;
+    let mut events = rig.events("/event").await;
+    let (_, same) = rig.send(Method::PATCH, &session, Some(json!({}))).await;
+    let (_, changed) = rig.send(Method::PATCH, &session, Some(json!({"permission": [rule("bash")]}))).await;
+    assert_eq!(changed["permission"], json!([rule("edit"), rule("bash")]));
+    assert_eq!(same["title"], "T");
+    let first = events.wait_for("session.updated").await;
+    assert_eq!(first["properties"]["info"], changed, "what changes nothing is told to nobody");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_keeps_what_the_client_noted() {
+    let rig = rig().await;
+    let session = session(&rig, json!({"metadata": {"tab": 3}})).await;
+    assert_eq!(post(&rig, &format!("{session}/fork"), json!({})).await["metadata"], json!({"tab": 3}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_take_whole_numbers_and_an_empty_cursor_is_none() {
+    let rig = rig().await;
+    let session = session(&rig, json!({})).await;
+    for word in ["one", "two"] {
+        let text = json!([{"type": "text", "text": word}]);
+        post(&rig, &format!("{session}/message"), json!({"parts": text, "noReply": true})).await;
+    }
+    let page = rig.get(&format!("{session}/message?limit=1&before=")).await;
+    assert_eq!(page[0]["parts"][0]["text"], "two");
+    let (status, error) = rig.send(Method::GET, &format!("{session}/message?limit=1.5"), None).await;
+    assert_eq!((status, &error["data"]["kind"]), (400, &json!("Query")));
+    assert_eq!(rig.get("/experimental/session?limit=0").await, json!([]));
+    assert_eq!(rig.get(&format!("{session}/message/")).await.as_array().unwrap().len(), 2, "a slash at the end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_gone_is_deleted_and_nothing_is_while_a_turn_runs() {
+    let rig = rig().await;
+    let session = session(&rig, json!({})).await;
+    let part = format!("{session}/message/msg_gone/part/prt_gone");
+    assert_eq!(rig.send(Method::DELETE, &part, None).await, (200, json!(true)));
+    let mut events = rig.events("/event").await;
+    let call = json!(["bash", {"command": "echo hi"}]);
+    asked(&rig, &session, &mut events, call, "permission.asked").await;
+    let (status, error) = rig.send(Method::DELETE, &format!("{session}/message/msg_gone"), None).await;
+    assert_eq!((status, &error["_tag"]), (409, &json!("SessionBusyError")));
+    assert_eq!(rig.send(Method::POST, &format!("{session}/abort"), None).await.0, 200);
+    let state = outcome(&rig, &session).await;
+    assert_eq!((&state["status"], &state["metadata"]), (&json!("error"), &json!({"interrupted": true})));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_at_the_end_may_stay_unanswered() {
+    let rig = rig().await;
+    let session = session(&rig, json!({})).await;
+    let mut events = rig.events("/event").await;
+    let option = json!([{"label": "A", "description": "a"}]);
+    let questions: Vec<Value> =
+        ["One?", "Two?"].iter().map(|text| json!({"question": text, "header": "H", "options": option})).collect();
+    let call = json!(["question", {"questions": questions}]);
+    let ask = asked(&rig, &session, &mut events, call, "question.asked").await;
+    let path = format!("/question/{}/reply", ask["id"].as_str().unwrap());
+    let (status, _) = rig.send(Method::POST, &path, Some(json!({"answers": [[], [], []]}))).await;
+    assert_eq!(status, 400, "there are two questions");
+    assert_eq!(post(&rig, &path, json!({"answers": [["A"]]})).await, json!(true));
+    events.wait_for("session.idle").await;
+    assert_eq!(outcome(&rig, &session).await["metadata"]["answers"], json!([["A"], []]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_are_kept_as_they_were_sent() {
+    let rig = rig().await;
+    // The smallest picture that there is.
+    let picture =
+        b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff!\xf9\x04\x01\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;";
+    let file = rig.project.path().join("dot.gif");
+    std::fs::write(&file, picture).unwrap();
+    let session = session(&rig, json!({})).await;
+    let parts = json!([
+        {"type": "text", "text": "look", "time": {"start": 1, "end": 2}},
+        {"type": "file", "mime": "text/plain", "url": "data:text/plain,inline"},
+        {"type": "file", "mime": "image/gif", "url": format!("file://{}", file.display())},
+    ]);
+    let sent = post(&rig, &format!("{session}/message"), json!({"parts": parts, "noReply": true})).await;
+    assert_eq!(sent["parts"][0]["time"], json!({"start": 1, "end": 2}));
+    let texts: Vec<&str> = sent["parts"].as_array().unwrap().iter().filter_map(|part| part["text"].as_str()).collect();
+    let called = |input: Value| format!("Called the Read tool with the following input: {input}");
+    let (nameless, named) = (called(json!({})), called(json!({"filePath": file})));
+    assert_eq!(texts, ["look", nameless.as_str(), "inline", named.as_str()]);
+    assert_eq!(sent["parts"][5]["mime"], "image/gif");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_misses_its_shape_has_an_end() {
+    let rig = rig().await;
+    let session = session(&rig, json!({})).await;
+    let format = json!({"type": "json_schema", "schema": {"type": "object", "required": ["a"]}});
+    let body = json!({"parts": script(&json!([{"text": "no"}])), "format": format});
+    let answer = post(&rig, &format!("{session}/message"), body).await;
+    assert_eq!(
+        (&answer["info"]["error"]["name"], &answer["info"]["finish"]),
+        (&json!("StructuredOutputError"), &json!("stop"))
+    );
+    assert_eq!(answer["parts"].as_array().unwrap().last().unwrap()["type"], "step-finish");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shell_line_needs_an_agent_that_is_there() {
+    let rig = rig().await;
+    let session = session(&rig, json!({})).await;
+    let body = json!({"agent": "nobody", "command": "true"});
+    let (status, error) = rig.send(Method::POST, &format!("{session}/shell"), Some(body)).await;
+    assert_eq!(status, 400, "{error}");
+    assert_eq!(rig.get(&format!("{session}/message")).await, json!([]));
+    let done = post(
+        &rig,
+        &format!("{session}/message"),
+        json!({
+            "parts": script(&json!([{"tools": [["bash", {"command": "true"}]]}, {"text": "ok"}]))
+        }),
+    )
+    .await;
+    assert_eq!(done["info"]["finish"], "stop");
+    assert_eq!(outcome(&rig, &session).await["metadata"]["output"], "(no output)");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shell_line_shows_what_it_prints() {
+    let rig = rig().await;
+    let gate = rig.project.path().join("gate");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &gate, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let session = session(&rig, json!({})).await;
+    let mut events = rig.events("/event").await;
+    let opened = async {
+        loop {
+            let event = events.wait_for("message.part.updated").await;
+            let state = &event["properties"]["part"]["state"];
+            if state["metadata"]["output"] == "one\n" {
+                assert_eq!(state["status"], "running");
+                break;
+            }
+        }
+        tokio::task::spawn_blocking(move || std::fs::write(gate, "two\n").unwrap()).await.unwrap();
+    };
+    let path = format!("{session}/shell");
+    let shell = post(&rig, &path, json!({"agent": "build", "command": "echo one; cat gate"}));
+    let (done, ()) = tokio::join!(shell, opened);
+    assert_eq!(done["parts"][0]["state"]["output"], "one\ntwo\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_says_where_its_skill_lies_and_who_does_its_task() {
+    let project = TempProject::new();
+    project.write_home(".config/opencode/opencode.json", json!({"model": "script/demo"}).to_string());
+    let skill = "---\nname: demo\ndescription: D\n---\nDo it.\n";
+    let folder = project.write_home(".config/opencode/skill/demo/SKILL.md", skill).parent().unwrap().to_owned();
+    project.write_home(".config/opencode/skill/demo/more.txt", "more\n");
+    project.write_home(".config/opencode/command/sub.md", "---\nsubtask: true\n---\nDo $ARGUMENTS\n");
+    let rig = Rig::on(project).await;
+    // The first part that a command sends.
+    let run = async |command: &str| {
+        let session = session(&rig, json!({})).await;
+        post(&rig, &format!("{session}/command"), json!({"command": command, "arguments": "now"})).await;
+        rig.get(&format!("{session}/message")).await[0]["parts"][0].clone()
+    };
+    let text = run("demo").await["text"].as_str().unwrap().to_owned();
+    assert!(text.starts_with("Do it.") && text.contains(folder.to_str().unwrap()) && text.ends_with("now"), "{text}");
+    assert_eq!(run("sub").await["model"], json!({"providerID": "script", "modelID": "demo"}));
+    let session = session(&rig, json!({})).await;
+    // Nobody is asked, though it lies outside of the project.
+    let parts = script(&json!([{"tools": [["read", {"filePath": folder.join("more.txt")}]]}, {"text": "ok"}]));
+    post(&rig, &format!("{session}/message"), json!({"parts": parts})).await;
+    assert_eq!(outcome(&rig, &session).await["status"], "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writing_agents_md_makes_a_project_known() {
+    let rig = rig().await;
+    assert!(rig.get("/project/current").await["time"].get("initialized").is_none());
+    let session = session(&rig, json!({})).await;
+    let body = json!({"modelID": "demo", "providerID": "script", "messageID": "msg_init"});
+    assert_eq!(post(&rig, &format!("{session}/init"), body).await, json!(true));
+    assert!(rig.get("/project/current").await["time"]["initialized"].is_number());
+}

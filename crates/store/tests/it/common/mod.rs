@@ -1,0 +1,183 @@
+//! What all tests of the store share.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use api::*;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use serde_json::json;
+use trefoil_store::{Acquire, Batch, Lease, Place, Store};
+
+/// The longest that anything here waits for something to happen.
+pub const WAIT: Duration = Duration::from_secs(60);
+
+pub struct Temp {
+    pub folder: tempfile::TempDir,
+}
+
+impl Temp {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("data/trefoil.db")
+    }
+
+    pub fn open(&self) -> Store {
+        Store::open(&self.path()).unwrap()
+    }
+}
+
+pub fn place() -> Place {
+    Place::new("/repo", "project")
+}
+
+pub fn batch() -> Batch {
+    Batch::new(&place())
+}
+
+pub fn session(title: &str, updated: i64) -> Session {
+    serde_json::from_value(json!({
+        "id": SessionId::new(), "slug": "calm-fox", "projectID": "project", "directory": "/repo", "title": title,
+        "version": "1", "time": {"created": 1, "updated": updated}, "unknown": {"kept": true},
+    }))
+    .unwrap()
+}
+
+pub fn user(session: &SessionId, created: i64) -> Message {
+    serde_json::from_value(json!({
+        "role": "user", "id": MessageId::new(), "sessionID": session, "time": {"created": created}, "agent": "build",
+        "model": {"providerID": "script", "modelID": "demo"},
+    }))
+    .unwrap()
+}
+
+pub fn text(message: &Message, text: &str, open: bool) -> Part {
+    let mut value = json!({
+        "type": "text", "id": PartId::new(), "sessionID": message.session_id(), "messageID": message.id(), "text": text,
+        "time": {"start": 1},
+    });
+    if !open {
+        value["time"]["end"] = json!(2);
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+/// The part with another text.
+pub fn with_text(part: &Part, text: &str, end: Option<i64>) -> Part {
+    let mut part = part.clone();
+    if let Part::Text(inner) = &mut part {
+        inner.text = text.to_owned();
+        inner.time.as_mut().unwrap().end = end;
+    }
+    part
+}
+
+pub fn part_text(part: &Part) -> String {
+    part.as_text().unwrap().text.clone()
+}
+
+pub fn toast(message: impl Into<String>) -> EventBody {
+    EventBody::TuiToastShow { title: None, message: message.into(), variant: "info".into(), duration: None }
+}
+
+pub fn toast_batch(message: impl Into<String>) -> Batch {
+    let mut batch = batch();
+    batch.event(toast(message));
+    batch
+}
+
+pub fn toast_text(frame: &Frame) -> Option<String> {
+    match &frame.event()?.body {
+        EventBody::TuiToastShow { message, .. } => Some(message.clone()),
+        _ => None,
+    }
+}
+
+pub async fn next(stream: &mut BoxStream<'static, WatchItem>) -> WatchItem {
+    tokio::time::timeout(WAIT, stream.next()).await.expect("an item in time").expect("the stream goes on")
+}
+
+pub async fn next_frame(stream: &mut BoxStream<'static, WatchItem>) -> Frame {
+    match next(stream).await {
+        WatchItem::Frame(frame) => frame,
+        other => panic!("expected a frame, got {other:?}"),
+    }
+}
+
+pub async fn lease(store: &Store, session: &SessionId) -> Lease {
+    match store.acquire(session).await.unwrap() {
+        Acquire::Taken { lease, .. } => lease,
+        held => panic!("expected to take the lease, got {held:?}"),
+    }
+}
+
+/// This test binary again, running only that test of `processes` with the database in `TREFOIL_TEST_DB`.
+pub fn child(name: &str, temp: &Temp) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([&format!("processes::{name}"), "--exact", "--nocapture", "--test-threads=1"])
+        .env("TREFOIL_TEST_DB", temp.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The database that a parent test wants this process to work on; nothing in a normal test run.
+pub fn as_child() -> Option<Store> {
+    std::env::var_os("TREFOIL_TEST_DB").map(|path| Store::open(path.as_ref()).unwrap())
+}
+
+/// Says something to the parent test.
+pub fn say(word: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    writeln!(out, "\n@{word}").unwrap();
+    out.flush().unwrap();
+}
+
+/// What a child says, line by line.
+pub struct Ears {
+    lines: mpsc::Receiver<String>,
+    heard: Vec<String>,
+}
+
+impl Ears {
+    pub fn of(child: &mut Child) -> Self {
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || out.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
+        Self { lines, heard: Vec::new() }
+    }
+
+    /// The next word that the child says to us.
+    pub fn hear(&mut self) -> String {
+        loop {
+            let line = self.lines.recv_timeout(WAIT);
+            let line =
+                line.unwrap_or_else(|error| panic!("the child says nothing ({error}); heard: {:#?}", self.heard));
+            self.heard.push(line.clone());
+            if let Some(word) = line.trim().strip_prefix('@') {
+                return word.to_owned();
+            }
+        }
+    }
+
+    /// Waits until the child has ended.
+    pub fn ends(self) {
+        let began = Instant::now();
+        while self.lines.recv_timeout(WAIT.saturating_sub(began.elapsed())) != Err(RecvTimeoutError::Disconnected) {
+            assert!(began.elapsed() < WAIT, "the child does not end; heard: {:#?}", self.heard);
+        }
+    }
+}
+
+/// Waits until the parent closes our input or is gone.
+pub fn wait_for_parent() {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+}

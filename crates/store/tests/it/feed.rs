@@ -1,0 +1,373 @@
+//! Watching: replay, live, growing text, lag and resync.
+
+use std::collections::HashMap;
+
+use crate::common::*;
+use api::*;
+use futures::StreamExt;
+use trefoil_store::*;
+
+#[tokio::test]
+async fn a_watcher_sees_commits_from_now_on_and_within_its_scope() {
+    let temp = Temp::new();
+    let store = temp.open();
+    store.commit(toast_batch("before")).await.unwrap();
+    let session = SessionId::new();
+    let mut all = store.watch(WatchScope::All, None).unwrap();
+    let mut here = store.watch(WatchScope::Directory("/repo".into()), None).unwrap();
+    let mut one = store.watch(WatchScope::Session(session.clone()), None).unwrap();
+    let mut elsewhere = Batch::new(&Place::new("/else", "other"));
+    elsewhere.event(toast("elsewhere"));
+    store.commit(elsewhere).await.unwrap();
+    let mut idle = batch();
+    idle.event(EventBody::SessionIdle { session_id: session.clone() });
+    let committed = store.commit(idle).await.unwrap();
+
+    assert_eq!(toast_text(&next_frame(&mut all).await).as_deref(), Some("elsewhere"));
+    let frames = [next_frame(&mut all).await, next_frame(&mut here).await, next_frame(&mut one).await];
+    for frame in &frames {
+        assert_eq!(frame.cursor, committed.last);
+        assert_eq!((&*frame.directory, &*frame.project), ("/repo", "project"));
+        assert_eq!(frame.json().as_ptr(), frames[0].json().as_ptr(), "serialised once and shared");
+    }
+    let event: Event = serde_json::from_slice(frames[0].json()).unwrap();
+    assert_eq!((event.id, event.body), (committed.last.unwrap().id, EventBody::SessionIdle { session_id: session }));
+}
+
+#[tokio::test]
+async fn a_cursor_replays_what_came_after_it_then_follows() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let first = store.commit(toast_batch("0")).await.unwrap().last;
+    for i in 1..1000 {
+        store.commit(toast_batch(i.to_string())).await.unwrap();
+    }
+    drop(store);
+    let store = temp.open();
+    let mut watch = store.watch(WatchScope::All, first).unwrap();
+    store.commit(toast_batch("1000")).await.unwrap();
+    for i in 1..=1000 {
+        let frame = next_frame(&mut watch).await;
+        assert_eq!((toast_text(&frame), frame.cursor.unwrap().seq), (Some(i.to_string()), i + 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_gap_and_no_repetition_whenever_one_attaches() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let start = store.commit(toast_batch("start")).await.unwrap().last.unwrap();
+    const WRITERS: usize = 4;
+    const EACH: usize = 300;
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            // Half of the writers are another store, which follows as another process does.
+            let store = if writer % 2 == 0 { store.clone() } else { temp.open() };
+            tokio::spawn(async move {
+                for i in 0..EACH {
+                    let mut batch = toast_batch(format!("{writer}:{i}"));
+                    batch.event(toast(format!("{writer}:{i}b")));
+                    store.commit(batch).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let last = start.seq + (WRITERS * EACH * 2) as u64;
+    let watchers: Vec<_> = (0..6)
+        .map(|i| {
+            let (store, start) = (store.clone(), start.clone());
+            tokio::spawn(async move {
+                let mut from = Some(start.clone());
+                let mut seen = start.seq;
+                // Watches in pieces, so that it attaches at many moments.
+                while seen < last {
+                    let mut watch = store.watch(WatchScope::All, from.clone()).unwrap();
+                    for _ in 0..(17 + 50 * i) {
+                        if seen == last {
+                            break;
+                        }
+                        let cursor = next_frame(&mut watch).await.cursor.unwrap();
+                        assert_eq!(cursor.seq, seen + 1);
+                        seen = cursor.seq;
+                        from = Some(cursor);
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in writers.into_iter().chain(watchers) {
+        tokio::time::timeout(WAIT * 3, task).await.expect("writers and watchers end").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_slow_watcher_is_told_and_cut_and_can_go_on_from_its_cursor() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let mut slow = store.watch(WatchScope::All, None).unwrap();
+    let mut big = batch();
+    for i in 0..WATCH_QUEUE + 10 {
+        big.event(toast(i.to_string()));
+    }
+    store.commit(big).await.unwrap();
+    let mut last = None;
+    for _ in 0..WATCH_QUEUE {
+        last = next_frame(&mut slow).await.cursor;
+    }
+    assert!(matches!(next(&mut slow).await, WatchItem::Lagged));
+    assert!(slow.next().await.is_none());
+    let mut again = store.watch(WatchScope::All, last).unwrap();
+    assert_eq!(toast_text(&next_frame(&mut again).await), Some(WATCH_QUEUE.to_string()));
+}
+
+async fn resync(store: &Store, cursor: Cursor) -> String {
+    let mut watch = store.watch(WatchScope::All, Some(cursor)).unwrap();
+    let WatchItem::Resync(why) = next(&mut watch).await else { panic!("expected a resync") };
+    let live = store.commit(toast_batch("live")).await.unwrap().last;
+    assert_eq!(next_frame(&mut watch).await.cursor, live, "then it is live");
+    why
+}
+
+#[tokio::test]
+async fn a_cursor_that_is_not_of_this_log_means_resync() {
+    let temp = Temp::new();
+    let store = Store::open_with(&temp.path(), Options { keep_events: 100, ..Options::default() }).unwrap();
+    let first = store.commit(toast_batch("first")).await.unwrap().last.unwrap();
+    let other = Cursor { seq: first.seq, id: EventId::new() };
+    assert!(resync(&store, other).await.contains("another log"));
+    let future = Cursor { seq: u64::MAX, id: EventId::new() };
+    assert!(resync(&store, future).await.contains("unknown"));
+    for i in 0..1000 {
+        store.commit(toast_batch(i.to_string())).await.unwrap();
+    }
+    let stats = store.stats().unwrap();
+    assert!(stats.events >= 100 && stats.events < 100 + 256, "{stats:?}");
+    assert_eq!(stats.last_seq, 1003, "pruning reuses no number");
+    assert_eq!(stats.first_seq + stats.events, stats.last_seq + 1);
+    assert!(resync(&store, first).await.contains("no longer"));
+}
+
+#[tokio::test]
+async fn sequence_numbers_are_not_reused_after_everything_was_pruned_and_reopened() {
+    let temp = Temp::new();
+    let options = || Options { keep_events: 1, ..Options::default() };
+    let store = Store::open_with(&temp.path(), options()).unwrap();
+    let mut many = batch();
+    (0..300).for_each(|i| many.event(toast(i.to_string())));
+    store.commit(many).await.unwrap();
+    assert_eq!(store.stats().unwrap().events, 1);
+    drop(store);
+    let store = Store::open_with(&temp.path(), options()).unwrap();
+    assert_eq!(store.commit(toast_batch("x")).await.unwrap().last.unwrap().seq, 301);
+}
+
+/// A session with a user message and an empty part that is about to grow.
+async fn growing(store: &Store) -> (Message, Part) {
+    let session = session("s", 1);
+    let message = user(&session.id, 1);
+    let part = text(&message, "", true);
+    let mut batch = batch();
+    batch.session(&session);
+    batch.message(&message);
+    batch.part(&part);
+    batch.event(EventBody::part(part.clone()).unwrap());
+    store.commit(batch).await.unwrap();
+    (message, part)
+}
+
+fn delta(frame: &Frame) -> Option<String> {
+    match &frame.event()?.body {
+        EventBody::PartDelta { delta, field, .. } => {
+            assert_eq!((field.as_str(), frame.cursor.as_ref()), ("text", None));
+            Some(delta.clone())
+        }
+        _ => None,
+    }
+}
+
+fn updated(frame: &Frame) -> Option<String> {
+    match &frame.event()?.body {
+        EventBody::PartUpdated { part, .. } => Some(part_text(part)),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn attaching_to_growing_text_is_atomic() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let mut early = store.watch(WatchScope::All, None).unwrap();
+    let (message, part) = growing(&store).await;
+    let id = part.head().unwrap().id.clone();
+    let opened = next_frame(&mut early).await;
+    assert_eq!(updated(&opened).as_deref(), Some(""));
+    store.live(&place(), &with_text(&part, "Grüß", None), "Grüß");
+    store.live(&place(), &with_text(&part, "Grüß dich", None), " dich");
+    let mut late = store.watch(WatchScope::All, None).unwrap();
+    let mut replayed = store.watch(WatchScope::All, opened.cursor.clone()).unwrap();
+    store.live(&place(), &with_text(&part, "Grüß dich!", None), "!");
+
+    for want in ["Grüß", " dich", "!"] {
+        assert_eq!(delta(&next_frame(&mut early).await).as_deref(), Some(want));
+    }
+    for watch in [&mut late, &mut replayed] {
+        let frame = next_frame(watch).await;
+        assert_eq!((updated(&frame).as_deref(), frame.cursor), (Some("Grüß dich"), None));
+        assert_eq!(delta(&next_frame(watch).await).as_deref(), Some("!"));
+    }
+    // A reader in this process never sees less than a watcher.
+    assert_eq!(part_text(&store.part(&id).unwrap().unwrap()), "Grüß dich!");
+    assert_eq!(part_text(&store.message(message.id()).unwrap().unwrap().parts[0]), "Grüß dich!");
+    assert_eq!(
+        part_text(&store.messages(message.session_id(), None, None).unwrap().messages[0].parts[0]),
+        "Grüß dich!"
+    );
+
+    let events = store.stats().unwrap().events;
+    let mut progress = batch();
+    progress.progress(&with_text(&part, "Grüß dich!", None));
+    assert_eq!(store.commit(progress).await.unwrap().last, None, "the log gets no event with the text");
+    assert_eq!(store.stats().unwrap().events, events + 1);
+    let done = with_text(&part, "Grüß dich", Some(9));
+    let mut end = batch();
+    end.part(&done);
+    end.event(EventBody::part(done.clone()).unwrap());
+    store.commit(end).await.unwrap();
+    for watch in [&mut early, &mut late, &mut replayed] {
+        assert_eq!(updated(&next_frame(watch).await).as_deref(), Some("Grüß dich"));
+    }
+    assert_eq!(store.part(&id).unwrap(), Some(done), "the ended row wins over the live text");
+    let mut after = store.watch(WatchScope::All, None).unwrap();
+    store.commit(toast_batch("next")).await.unwrap();
+    assert_eq!(toast_text(&next_frame(&mut after).await).as_deref(), Some("next"), "what ended is not sent again");
+}
+
+#[tokio::test]
+async fn text_that_begins_in_a_batch_grows_in_it() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let mut watch = store.watch(WatchScope::All, None).unwrap();
+    let message = user(&SessionId::new(), 1);
+    let begun = text(&message, "", true);
+    let mut together = batch();
+    together.message(&message);
+    together.part(&begun);
+    together.event(EventBody::part(begun.clone()).unwrap());
+    together.live(&with_text(&begun, "Grüß", None), "Grüß");
+    together.live(&with_text(&begun, "Grüß dich", None), " dich");
+    let mut whole = batch();
+    let done = with_text(&begun, "Grüß dich", Some(9));
+    whole.part(&done);
+    whole.event(EventBody::part(done.clone()).unwrap());
+    let mut open = batch();
+    let second = text(&message, "", true);
+    open.part(&second);
+    open.event(EventBody::part(second.clone()).unwrap());
+    open.live(&with_text(&second, "so", None), "so");
+    together.append(whole);
+    together.append(open);
+    let last = store.commit(together).await.unwrap().last.unwrap();
+    assert_eq!((last.seq, store.stats().unwrap().events), (3, 3), "pieces of text are not stored");
+
+    assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some(""));
+    assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some("Grüß"));
+    assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some(" dich"));
+    assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some("Grüß dich"));
+    assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some(""));
+    assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some("so"));
+    assert_eq!(store.part(&done.head().unwrap().id).unwrap(), Some(done));
+    // What is still open is known to those who come late, and goes on.
+    let mut late = store.watch(WatchScope::All, None).unwrap();
+    store.live(&place(), &with_text(&second, "so what", None), " what");
+    assert_eq!(updated(&next_frame(&mut late).await).as_deref(), Some("so"));
+    for watch in [&mut watch, &mut late] {
+        assert_eq!(delta(&next_frame(watch).await).as_deref(), Some(" what"));
+    }
+}
+
+#[tokio::test]
+async fn an_idle_session_has_no_growing_text() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let (message, part) = growing(&store).await;
+    store.live(&place(), &with_text(&part, "x", None), "x");
+    let mut idle = batch();
+    idle.event(EventBody::SessionStatus { session_id: message.session_id().clone(), status: SessionStatus::Idle });
+    store.commit(idle).await.unwrap();
+    let mut watch = store.watch(WatchScope::All, None).unwrap();
+    store.commit(toast_batch("next")).await.unwrap();
+    assert_eq!(toast_text(&next_frame(&mut watch).await).as_deref(), Some("next"));
+}
+
+/// What a client makes of the frames: the text of each part.
+fn show(shown: &mut HashMap<PartId, String>, frame: &Frame) {
+    match &frame.event().unwrap().body {
+        EventBody::PartUpdated { part, .. } => {
+            shown.insert(part.head().unwrap().id.clone(), part_text(part));
+        }
+        EventBody::PartDelta { part_id, delta, .. } => {
+            shown.get_mut(part_id).expect("a delta comes after its part").push_str(delta);
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_ends_with_the_same_text_wherever_it_is_written() {
+    const STEPS: usize = 20;
+    let temp = Temp::new();
+    let (store, other) = (temp.open(), temp.open());
+    let (message, part) = growing(&store).await;
+    let id = part.head().unwrap().id.clone();
+    let lease = lease(&store, message.session_id()).await;
+    let (step, steps) = tokio::sync::watch::channel(0);
+    let watchers: Vec<_> = (0..STEPS)
+        .map(|i| {
+            let store = if i % 2 == 0 { store.clone() } else { other.clone() };
+            let (id, mut steps) = (id.clone(), steps.clone());
+            tokio::spawn(async move {
+                steps.wait_for(|step| *step >= i).await.unwrap();
+                let mut watch = store.watch(WatchScope::All, None).unwrap();
+                let mut shown = HashMap::new();
+                loop {
+                    let frame = next_frame(&mut watch).await;
+                    if toast_text(&frame).is_some() {
+                        return shown.remove(&id).unwrap();
+                    }
+                    show(&mut shown, &frame);
+                }
+            })
+        })
+        .collect();
+    let mut pace = other.watch(WatchScope::All, None).unwrap();
+    let mut paced = HashMap::new();
+    show(&mut paced, &next_frame(&mut pace).await);
+    let mut text = String::new();
+    for i in 0..STEPS {
+        for j in 0..20 {
+            let piece = format!("ä{i}.{j} ");
+            text.push_str(&piece);
+            store.live(&place(), &with_text(&part, &text, None), &piece);
+        }
+        let mut progress = batch().fence(&lease);
+        progress.progress(&with_text(&part, &text, None));
+        store.commit(progress).await.unwrap();
+        step.send(i).unwrap();
+        // Waits for the other store to catch up now and then, so that it follows in pieces of different size.
+        while i % 3 != 0 && paced[&id].len() < text.len() {
+            show(&mut paced, &next_frame(&mut pace).await);
+        }
+    }
+    // The last piece reaches the others by the row alone, then a mark: the closing event would hide a wrong text.
+    let mut end = batch().fence(&lease);
+    end.progress(&with_text(&part, &text, None));
+    store.commit(end).await.unwrap();
+    while paced[&id].len() < text.len() {
+        show(&mut paced, &next_frame(&mut pace).await);
+    }
+    store.commit(toast_batch("end")).await.unwrap();
+    for watcher in watchers {
+        let shown = tokio::time::timeout(WAIT, watcher).await.expect("the watcher sees the end").unwrap();
+        assert_eq!(shown, text);
+    }
+}
