@@ -19,8 +19,10 @@ pub use pool::Job;
 /// Overrides how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// What takes longest begins first, so that the end does not wait for it alone.
-const FIRST: [&str; 8] = [
+const FIRST: [&str; 10] = [
     "cli::clients::generator",
+    "examples in the documentation",
+    "tools::web::html",
     "bench smoke",
     "cli::clients::opencode_",
     "cli::crash::",
@@ -226,7 +228,7 @@ fn rounds(tally: &mut Tally, jobs: &[Job], stress: Option<u32>) -> Result<()> {
     for round in 1..=stress.unwrap_or(1) {
         println!("== tests");
         let start = Instant::now();
-        let mut done = pool::run(jobs, at_once)?;
+        let mut done = pool::run(jobs, at_once, &cargo::target().join("test-output"))?;
         let failed = done.iter().filter(|done| !done.passed).count();
         for done in done.iter().filter(|done| !done.passed) {
             *failures.entry(done.name.clone()).or_default() += 1;

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use crate::cargo;
 
 /// The longest that one test may take. Tests give up by themselves long before; this ends those that cannot.
-const LONGEST: Duration = Duration::from_secs(900);
+const LONGEST: Duration = Duration::from_secs(1500);
 /// How much of a failed test's output is shown: its end.
 const SHOWN: usize = 200_000;
 /// How often progress is told where there is no terminal.
@@ -57,15 +57,14 @@ enum News {
     Ended(usize, Done, Option<String>),
 }
 
-/// Runs all jobs in their order, so many at once. Tells what fails when it fails.
-pub fn run(jobs: &[Job], at_once: usize) -> Result<Vec<Done>> {
-    let outputs = cargo::target().join("test-output");
-    std::fs::create_dir_all(&outputs).with_context(|| outputs.display().to_string())?;
+/// Runs all jobs in their order, so many at once, and keeps what failed ones print in a folder. Tells what fails when it fails.
+pub fn run(jobs: &[Job], at_once: usize, outputs: &Path) -> Result<Vec<Done>> {
+    std::fs::create_dir_all(outputs).with_context(|| outputs.display().to_string())?;
     let waiting: Mutex<VecDeque<usize>> = Mutex::new((0..jobs.len()).collect());
     let (sender, news) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..at_once {
-            let (sender, waiting, outputs) = (sender.clone(), &waiting, &outputs);
+            let (sender, waiting) = (sender.clone(), &waiting);
             scope.spawn(move || {
                 while let Some(index) = next(waiting) {
                     let _ = sender.send(News::Began(index));
@@ -185,7 +184,10 @@ mod tests {
             shell("bad", "echo why; exit 3", false),
             shell("killed", "kill -9 $$", false),
         ];
-        let mut done = run(&jobs, 3).unwrap();
+        let outputs = std::env::temp_dir().join(format!("trefoil-pool-{}", std::process::id()));
+        let mut done = run(&jobs, 3, &outputs).unwrap();
+        assert!(std::fs::read_to_string(outputs.join("4.log")).unwrap().contains("why"));
+        std::fs::remove_dir_all(&outputs).unwrap();
         done.sort_by(|a, b| a.name.cmp(&b.name));
         let passed: Vec<&str> = done.iter().filter(|done| done.passed).map(|done| done.name.as_str()).collect();
         assert_eq!((done.len(), passed), (6, vec!["good", "smoke"]));
