@@ -9,7 +9,7 @@ use api::{
     SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending,
     ToolState, ToolTime, UserMessage,
 };
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
 use store::{Batch, Reservation, StoreError};
 use tokio::sync::oneshot;
@@ -275,18 +275,22 @@ impl<'a> Step<'a> {
         let mut together = 0;
         loop {
             // What came at once is written at once, if that is not much.
-            let ready = if together < TOGETHER_MAX { stream.next().now_or_never() } else { None };
+            let at_once = together < TOGETHER_MAX && !self.turn.cancel().is_cancelled();
+            let ready = if at_once { stream.next().now_or_never() } else { None };
             together += 1;
             let next = match ready {
-                Some(next) if !self.turn.cancel().is_cancelled() => Some(next),
-                _ => {
+                Some(next) => Some(next),
+                None => {
                     together = 0;
                     self.turn.flush().await?;
                     self.turn.cancel().run_until_cancelled(stream.next()).await
                 }
             };
             let event = match next {
-                None => return Ok(Outcome::Cancelled),
+                None => {
+                    self.hear_out(stream);
+                    return Ok(Outcome::Cancelled);
+                }
                 Some(None) => return Ok(Outcome::Finished),
                 Some(Some(Err(error))) => return Ok(Outcome::Failed(error)),
                 Some(Some(Ok(event))) => event,
@@ -303,6 +307,17 @@ impl<'a> Step<'a> {
                 LlmEvent::ToolInput { .. } | LlmEvent::Usage(_) => {}
                 LlmEvent::ToolEnd { index, input } => self.call(index, input).await,
                 LlmEvent::Finish(reason) => self.finish = Some(reason),
+            }
+        }
+    }
+
+    /// Of a call that is cancelled only what it used counts, if the model has told that already.
+    fn hear_out(&mut self, mut stream: impl Stream<Item = Result<LlmEvent, LlmError>> + Unpin) {
+        for _ in 0..TOGETHER_MAX {
+            match stream.next().now_or_never() {
+                Some(Some(Ok(event @ LlmEvent::Usage(_)))) => self.heard.take(&event),
+                Some(Some(Ok(_))) => {}
+                _ => break,
             }
         }
     }

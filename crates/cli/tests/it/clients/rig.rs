@@ -13,6 +13,8 @@ use testkit::{TempProject, WAIT, until};
 
 /// How often is looked whether somebody listens, of which nobody is told.
 const LOOK: Duration = Duration::from_millis(10);
+/// A program that did nothing at so many looks waits for something to come.
+const RESTS: usize = 20;
 
 /// `trefoil serve` in a project of its own, with the scripted model. Ends when dropped.
 pub struct Served {
@@ -53,15 +55,20 @@ impl Served {
         self.child.id()
     }
 
-    /// Runs a program that sends a prompt and subscribes to events, and that would not hear of an answer that is faster than
-    /// its subscription: the model thinks until it listens.
+    /// Runs a program that sends a prompt, subscribes to events, and leaves when the prompt is answered. It would not hear of an
+    /// answer that is faster than it is, so the model says nothing until the program listens and does nothing else.
     #[track_caller]
-    pub fn heard_by(&self, command: Command, longest: Duration) -> Output {
+    pub fn heard_by(&self, mut command: Command, longest: Duration) -> Output {
         until("those who listened are gone", || self.gauge("trefoil_subscribers") == 0);
         allow(&self.project, false);
-        let run = std::thread::spawn(move || finish(command, longest));
-        let began = Instant::now();
-        while self.gauge("trefoil_subscribers") == 0 && !run.is_finished() && began.elapsed() < longest {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{name} cannot be run: {error}"));
+        let pid = child.id();
+        let run = std::thread::spawn(move || testkit::finish(&name, child, longest));
+        let (began, mut looks) = (Instant::now(), 0);
+        while looks < RESTS && !run.is_finished() && began.elapsed() < longest {
+            looks = if self.gauge("trefoil_subscribers") > 0 && rests(pid) { looks + 1 } else { 0 };
             std::thread::sleep(LOOK);
         }
         allow(&self.project, true);
@@ -208,6 +215,13 @@ impl Way {
         }
         state.streams.extend([client, server]);
     }
+}
+
+/// Whether every thread of a process sleeps. One that would run if there were room for it does not.
+fn rests(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default());
+    states.all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S')))
 }
 
 /// The file without which the model says nothing to some.

@@ -109,6 +109,9 @@ pub async fn play(scenario: &str) -> BTreeSet<String> {
             player.subscribe(exchange).await;
             continue;
         }
+        if exchange.request.path.ends_with("/abort") {
+            player.spoken(exchange).await;
+        }
         if sends_to_background(exchange) {
             // From its first word on: it must not be faster than whoever sent it.
             player.go_on.send_replace(false);
@@ -261,6 +264,27 @@ impl Player {
                 return self.differ(format!("events: waited in vain for {line:?}"));
             }
         }
+    }
+
+    /// Waits until the model has ended its answer, if a call of it runs: what it used is known then, whatever happens next.
+    async fn spoken(&mut self, exchange: &Exchange) {
+        let Ok(path) = self.ours(&exchange.request.path, exchange) else { return };
+        let session = path.trim_end_matches("/abort");
+        let of = |event: &Value| session.ends_with(event["properties"]["sessionID"].as_str().unwrap_or("-"));
+        let events: Vec<Value> = self.events.borrow().iter().filter(|event| of(event)).cloned().collect();
+        let part = events.iter().rfind(|event| event["type"] == "message.part.updated");
+        if part.is_none_or(|event| event["properties"]["part"]["state"]["status"] != "running") {
+            return;
+        }
+        let answers = events.iter().filter(|event| event["properties"]["info"]["role"] == "assistant");
+        let answers = answers.map(|event| event["properties"]["info"]["id"].to_string()).collect::<BTreeSet<_>>().len();
+        let counted = async {
+            let path = format!("{session}/tree");
+            while self.rig.get(&path).await["sessions"][0]["own"]["steps"].as_u64() < Some(answers as u64) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        testkit::soon("the end of the model's answer", counted).await;
     }
 
     /// Subscribes again where our stream ended, and the recorded one did not.
