@@ -61,6 +61,13 @@ pub enum HostError {
     /// This host cannot do that.
     #[error("{0} is not supported here")]
     Unsupported(&'static str),
+    /// It cannot be done at the moment: the database is locked by another program, or the server is stopping. The same call
+    /// may succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// No space is left to store it.
+    #[error("{0}")]
+    Full(String),
     /// The database, the disk or the network failed.
     #[error("{0}")]
     Failed(String),

@@ -78,6 +78,10 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
         StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
             HostError::Invalid(text(&format!("{asked} was refused as malformed")))
         }
+        StatusCode::SERVICE_UNAVAILABLE => {
+            HostError::Unavailable(text(&format!("{asked} cannot be done at the moment; try again later")))
+        }
+        StatusCode::INSUFFICIENT_STORAGE => HostError::Full(text(&format!("{server} has no space left"))),
         StatusCode::CONFLICT => HostError::Conflict(text(&format!("{asked} contradicts what is there"))),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => HostError::Failed(format!(
             "{server} does not let us in ({status}). Give the user and password that it was started with"

@@ -1,7 +1,7 @@
 //! What can go wrong inside the engine.
 
 use api::HostError;
-use store::StoreError;
+use store::{StoreError, Trouble};
 
 /// What can go wrong inside the engine.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ impl From<Error> for HostError {
         match error {
             Error::Host(error) => error,
             Error::Store(error) => stored(error),
-            Error::Parked => HostError::Failed(error.to_string()),
+            Error::Parked => HostError::Unavailable(error.to_string()),
         }
     }
 }
@@ -36,6 +36,10 @@ pub(crate) fn stored(error: StoreError) -> HostError {
             HostError::Conflict(error.to_string())
         }
         StoreError::Invalid(_) => HostError::Invalid(error.to_string()),
+        StoreError::Database { trouble: Trouble::Busy, .. } | StoreError::Overloaded(_) => {
+            HostError::Unavailable(error.to_string())
+        }
+        StoreError::Database { trouble: Trouble::Full, .. } => HostError::Full(error.to_string()),
         _ => HostError::Failed(error.to_string()),
     }
 }

@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use api::{MessageId, SessionId};
+use api::{HostError, MessageId, SessionId};
 use futures::FutureExt;
 use store::{Acquire, Signal, StoreError};
 use tokio::sync::watch;
@@ -19,8 +19,8 @@ use crate::instance::Instance;
 use crate::turn::{Conversation, Ran};
 use crate::{Inner, lock};
 
-/// How a run ended: where it ran, or the text of what went wrong.
-pub(crate) type End = Result<Ran, String>;
+/// How a run ended: where it ran, or what went wrong.
+pub(crate) type End = Result<Ran, HostError>;
 
 /// What a turn has done at its end.
 #[derive(Default)]
@@ -251,10 +251,10 @@ impl Occupied {
         self.end = match AssertUnwindSafe(inner.turn(&mut self)).catch_unwind().await {
             Ok(Ok(ran)) => Ok(ran),
             // The lease stays ours; the next turn takes it again and repairs what this one left.
-            Err(_) => Err("the turn broke down; send the message again to go on".to_owned()),
+            Err(_) => Err(HostError::Failed("the turn broke down; send the message again to go on".to_owned())),
             Ok(Err(error)) => {
                 tracing::warn!(session = %self.session, %error, "the turn stopped");
-                Err(error.to_string())
+                Err(error.into())
             }
         };
     }

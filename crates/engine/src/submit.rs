@@ -148,7 +148,7 @@ impl Inner {
                     }
                 }
                 Ok(Ran::Elsewhere) => self.answered_elsewhere(id, message).await?,
-                Err(error) => return Err(HostError::Failed(error)),
+                Err(error) => return Err(error),
             }
         }
     }

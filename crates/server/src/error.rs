@@ -118,6 +118,10 @@ impl From<HostError> for Error {
                 Self::tagged(StatusCode::CONFLICT, "SessionBusyError", &fields, message)
             }
             HostError::Conflict(_) => Self::tagged(StatusCode::CONFLICT, "ConflictError", &[], message),
+            HostError::Unavailable(_) => {
+                Self::tagged(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", &[], message)
+            }
+            HostError::Full(_) => Self::tagged(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorageError", &[], message),
             HostError::Failed(_) => Self::internal(message),
         }
     }

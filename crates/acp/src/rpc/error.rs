@@ -92,7 +92,7 @@ impl From<HostError> for Error {
             HostError::Invalid(_) | HostError::Conflict(_) => code::INVALID_PARAMS,
             HostError::Busy(_) => code::INVALID_REQUEST,
             HostError::Unsupported(_) => code::METHOD_NOT_FOUND,
-            HostError::Failed(_) => code::INTERNAL,
+            HostError::Unavailable(_) | HostError::Full(_) | HostError::Failed(_) => code::INTERNAL,
         };
         Self::new(code, error.to_string())
     }
