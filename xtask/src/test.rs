@@ -187,7 +187,8 @@ fn jobs(packages: &[Package], built: &Built, wanted: &Wanted) -> Result<Vec<Job>
                 program: program.path.clone(),
                 arguments: [test, "--exact", "--nocapture"].map(str::to_owned).to_vec(),
                 folder: package.folder.clone(),
-                environment: Vec::new(),
+                // As cargo gives it to tests. Cargo itself must not get it: build scripts that watch it would run again.
+                environment: vec![("CARGO_MANIFEST_DIR", package.folder.clone().into())],
                 libtest: true,
             });
         }

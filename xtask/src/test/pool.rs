@@ -126,7 +126,7 @@ fn one(job: &Job, log: &Path) -> Result<()> {
     let output = File::create(log).with_context(|| log.display().to_string())?;
     let mut command = Command::new(&job.program);
     cargo::forget(&mut command);
-    command.args(&job.arguments).current_dir(&job.folder).env("CARGO_MANIFEST_DIR", &job.folder);
+    command.args(&job.arguments).current_dir(&job.folder);
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let mut child = command.spawn().with_context(|| format!("cannot run {}", job.program.display()))?;
