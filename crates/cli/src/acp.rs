@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::acp::rpc::{ByteSink, ByteSource};
 use ::acp::{Brought, Local, Login, Options};
 use api::{Environment, Host, SessionId};
-use engine::Engine;
+use engine::{Engine, Tended};
 
 use crate::args::Acp;
 use crate::interrupt::Interrupt;
@@ -20,6 +20,7 @@ pub async fn acp(args: &Acp, world: &World) -> anyhow::Result<()> {
         Some((host, _)) => (host, None),
         None => {
             let engine = wire::open_careful(world, script.as_deref())?.engine;
+            world.watch_over(&engine, Tended::Opened);
             (Arc::new(engine.clone()), Some(engine))
         }
     };

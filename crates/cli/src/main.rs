@@ -241,6 +241,7 @@ async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {
         drop(local);
         local = wire::open(world, args.script.as_deref(), interactive)?;
     }
+    world.watch_over(&local.engine, Tended::Opened);
     let host: Arc<dyn Host> = Arc::new(local.engine.clone());
     let result = run::run(args, task, scope, host, typed, world.no_color(), interrupt).await;
     local.engine.shutdown().await;

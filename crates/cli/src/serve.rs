@@ -1,6 +1,7 @@
 //! `trefoil serve`: the OpenCode server.
 
 use api::{Host as _, JsonMap, Scope};
+use engine::Tended;
 use server::{Listen, Options, Password, Server, StartError};
 
 use crate::args::Serve;
@@ -41,6 +42,7 @@ pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
             Err(error) => tracing::error!(%error, "turns that were cut off cannot go on"),
         }
     });
+    world.watch_over(&local.engine, Tended::All);
     let parked = async {
         stop.token.cancelled().await;
         local.engine.shutdown().await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use api::{Host, Scope};
 use config::{Dirs, Inputs, Trust, TrustStore};
-use engine::Engine;
+use engine::{Engine, Tended};
 use llm::{Llm, Script};
 use store::Store;
 
@@ -82,6 +82,13 @@ impl World {
         let number = text.parse().ok().filter(|number| *number > 0);
         let refused = || Failure::new(Exit::Usage, format!("TREFOIL_CRASH_AFTER is no number above 0: {text:?}"));
         Ok(Some(number.ok_or_else(refused)?))
+    }
+
+    /// Has an engine look after sessions, unless a test has switched that off to show that nothing relies on it.
+    pub fn watch_over(&self, engine: &Engine, whose: Tended) {
+        if self.env.get("TREFOIL_WATCHDOG").is_none_or(|value| value != "off") {
+            engine.watch_over(whose);
+        }
     }
 
     /// How many agents have started each other above this one.

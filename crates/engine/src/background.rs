@@ -64,16 +64,15 @@ impl Inner {
         });
     }
 
-    /// Follows the tasks in the background of a session and all below it, or all that there are. Gives their sessions.
-    pub(crate) fn follow_all(self: &Arc<Self>, only: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
+    /// Follows the tasks in the background that nobody follows: of a session and all below it, or all. Gives their sessions.
+    pub(crate) async fn follow_all(self: &Arc<Self>, only: Option<&SessionId>) -> Result<Vec<SessionId>, Error> {
         let mut followed = Vec::new();
         for bond in Bond::background(&self.store)? {
             let wanted = match only {
                 Some(only) => self.is_within(&bond.bound.session, only)?,
                 None => true,
             };
-            if wanted && self.was_left(&bond)? {
-                self.follow(&bond.part, Held::default());
+            if wanted && self.is_unfollowed(&bond)? && self.take_up(&bond).await? {
                 followed.push(bond.bound.child);
             }
         }
@@ -81,7 +80,7 @@ impl Inner {
     }
 
     /// Whether the call of a task has ended. One that was cut off is run again, and follows its child itself.
-    fn was_left(&self, bond: &Bond) -> Result<bool, StoreError> {
+    pub(crate) fn was_left(&self, bond: &Bond) -> Result<bool, StoreError> {
         let part = self.store.part(&bond.part)?;
         Ok(part.as_ref().and_then(Part::as_tool).is_none_or(|call| call.state.is_done()))
     }
@@ -183,7 +182,11 @@ impl Inner {
         let mut moved = false;
         for bond in bonds {
             let report = bond.bound.background.as_ref().map(|task| task.report.clone());
-            let background = Background { report: report.unwrap_or_else(MessageId::new), awaited: !away };
+            // Whoever runs the caller follows it once the call has ended.
+            let runs = self.store.holder(&bond.bound.session).map_err(stored)?.map(|holder| holder.owner);
+            let follower = bond.bound.background.as_ref().and_then(|task| task.follower.clone()).or(runs);
+            let report = report.unwrap_or_else(MessageId::new);
+            let background = Background { report, awaited: !away, follower };
             let mut batch = Batch::new(&place).durable();
             bond.replace(&mut batch, &Bound { background: Some(background), ..bond.bound.clone() });
             match self.store.commit(batch).await {
@@ -224,8 +227,8 @@ impl Turn {
                 self.status(SessionStatus::Busy).await?;
             }
             for bond in &bonds {
-                if self.inner.was_left(bond)? {
-                    self.inner.follow(&bond.part, Held::default());
+                if self.inner.is_unfollowed(bond)? {
+                    self.inner.take_up(bond).await?;
                 }
             }
             tokio::select! {

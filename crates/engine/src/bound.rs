@@ -40,6 +40,9 @@ pub(crate) struct Background {
     pub(crate) report: MessageId,
     /// Whether the caller's turn does not end before.
     pub(crate) awaited: bool,
+    /// The process that reports its end. If it is dead, somebody else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) follower: Option<String>,
 }
 
 /// A bond as it is stored at this moment.

@@ -278,7 +278,11 @@ impl Call {
             title: task.description.clone(),
             input: Some(Box::new(first)),
             cancelled: false,
-            background: background.then(|| Background { report: MessageId::new(), awaited: false }),
+            background: background.then(|| Background {
+                report: MessageId::new(),
+                awaited: false,
+                follower: Some(inner.store.owner().to_owned()),
+            }),
         });
         let mut batch = self.turn.batch().durable();
         if new {

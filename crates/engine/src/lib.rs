@@ -47,6 +47,7 @@ mod title;
 mod trace;
 mod turn;
 mod view;
+mod watchdog;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -64,6 +65,7 @@ use tokio_util::task::TaskTracker;
 pub use error::Error;
 pub use isolation::{CleanedWorktrees, ListedWorktree};
 pub use projects::UpdateProject;
+pub use watchdog::Tended;
 
 use instance::Instance;
 
@@ -122,6 +124,8 @@ pub(crate) struct Inner {
     /// The MCP servers that sessions brought.
     session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
     pub(crate) runs: runs::Runs,
+    /// The sessions that this process has to do with, if it looks after those alone.
+    pub(crate) opened: Mutex<Option<HashSet<SessionId>>>,
     pub(crate) kept: kept::Kept,
     pub(crate) asks: asks::Waiters,
     pub(crate) traces: trace::Traces,
@@ -161,6 +165,7 @@ impl Engine {
             environments: Mutex::default(),
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
+            opened: Mutex::default(),
             kept: kept::Kept::default(),
             asks: asks::Waiters::default(),
             traces: trace::Traces::default(),

@@ -42,8 +42,11 @@ impl Inner {
     /// Has the turns go on that nobody runs any more: of one session and what it has in the background, or of all. Returns
     /// how many.
     pub(crate) async fn recover(self: &Arc<Self>, only: Option<&SessionId>) -> Result<usize, Error> {
+        if let Some(only) = only {
+            self.opened(only);
+        }
         let mut resumed = self.resume(only)?;
-        resumed.extend(self.follow_all(only)?);
+        resumed.extend(self.follow_all(only).await?);
         if self.store.leaving(only)? {
             // Killed a moment ago, it has its leases until its last command is gone.
             let left = async {

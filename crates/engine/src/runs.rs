@@ -33,8 +33,6 @@ struct Settled {
 pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     parked: AtomicBool,
-    /// Somebody wanted a turn while this one ran, and relies on it.
-    joined: AtomicBool,
     end: watch::Sender<Option<End>>,
     settled: Mutex<Settled>,
     news: watch::Sender<()>,
@@ -45,7 +43,6 @@ impl Run {
         Self {
             cancel: CancellationToken::new(),
             parked: AtomicBool::new(false),
-            joined: AtomicBool::new(false),
             end: watch::Sender::new(None),
             settled: Mutex::default(),
             news: watch::Sender::new(()),
@@ -93,10 +90,17 @@ impl Run {
     }
 }
 
+/// What is in a session at the moment.
+struct Entry {
+    run: Arc<Run>,
+    /// Somebody wanted a turn while this one ran, and relies on it.
+    joined: bool,
+}
+
 /// The running turns of this process.
 #[derive(Default)]
 pub(crate) struct Runs {
-    map: Mutex<HashMap<SessionId, Arc<Run>>>,
+    map: Mutex<HashMap<SessionId, Entry>>,
     /// Sessions that another process runs and that we look after.
     followed: Mutex<HashSet<SessionId>>,
     parking: AtomicBool,
@@ -104,7 +108,7 @@ pub(crate) struct Runs {
 
 impl Runs {
     pub(crate) fn get(&self, session: &SessionId) -> Option<Arc<Run>> {
-        lock(&self.map).get(session).cloned()
+        lock(&self.map).get(session).map(|entry| entry.run.clone())
     }
 
     /// How many there are.
@@ -122,7 +126,7 @@ impl Runs {
     /// Stops every turn so that it goes on at the next start.
     pub(crate) fn park_all(&self) {
         self.parking.store(true, Ordering::Release);
-        lock(&self.map).values().for_each(|run| run.park());
+        lock(&self.map).values().for_each(|entry| entry.run.park());
     }
 
     /// Whether turns are being stopped to go on later: what ends now has not come to its end.
@@ -133,20 +137,26 @@ impl Runs {
     /// The run of a session, and whether it is new; else it knows that it was joined.
     fn enter(&self, session: &SessionId) -> (Arc<Run>, bool) {
         let mut map = lock(&self.map);
-        if let Some(run) = map.get(session) {
-            run.joined.store(true, Ordering::Release);
-            return (run.clone(), false);
+        if let Some(entry) = map.get_mut(session) {
+            entry.joined = true;
+            return (entry.run.clone(), false);
         }
         let run = Arc::new(Run::new());
         if self.is_parking() {
             run.park();
         }
-        map.insert(session.clone(), run.clone());
+        map.insert(session.clone(), Entry { run: run.clone(), joined: false });
         (run, true)
     }
 
-    fn leave(&self, session: &SessionId) {
-        lock(&self.map).remove(session);
+    /// Frees a session for the next one; true if somebody joined who was there. Both at once: whoever comes later enters anew.
+    fn leave(&self, session: &SessionId) -> bool {
+        lock(&self.map).remove(session).is_some_and(|entry| entry.joined)
+    }
+
+    /// Whether another process runs a session and we wait for its end.
+    pub(crate) fn is_followed(&self, session: &SessionId) -> bool {
+        lock(&self.followed).contains(session)
     }
 }
 
@@ -251,7 +261,7 @@ impl Occupied {
         self.end = match AssertUnwindSafe(inner.turn(&mut self)).catch_unwind().await {
             Ok(Ok(ran)) => Ok(ran),
             // The lease stays ours; the next turn takes it again and repairs what this one left.
-            Err(_) => Err(HostError::Failed("the turn broke down; send the message again to go on".to_owned())),
+            Err(_) => Err(HostError::Failed("the turn broke down; it is tried again, or send another message".to_owned())),
             Ok(Err(error)) => {
                 tracing::warn!(session = %self.session, %error, "the turn stopped");
                 Err(error.into())
@@ -264,15 +274,17 @@ impl Drop for Occupied {
     fn drop(&mut self) {
         let end = std::mem::replace(&mut self.end, Ok(Ran::Here));
         let ran = end.as_ref().ok().copied();
-        self.inner.runs.leave(&self.session);
+        let joined = self.inner.runs.leave(&self.session);
         self.run.end.send_replace(Some(end));
         match ran {
             Some(Ran::Elsewhere) => self.inner.look_after(&self.session),
             // Whoever accepted a prompt while we were here found us in the map, and relies on us.
-            Some(Ran::Here) if self.run.joined.load(Ordering::Acquire) || self.claim.is_some() => {
+            Some(Ran::Here) if joined || self.claim.is_some() => {
                 self.inner.start_if_waiting(&self.session);
             }
-            Some(Ran::Here) | None => {}
+            Some(Ran::Here) => {}
+            // What broke once may break again at once, so the watchdog tries it after a while.
+            None => {}
         }
     }
 }

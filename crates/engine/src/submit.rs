@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 use crate::error::stored;
 use crate::input::Accepted;
 use crate::instance::Instance;
-use crate::runs::Occupied;
 use crate::turn::{self, Ran};
 use crate::{Inner, models, permission, step};
 
@@ -38,6 +37,7 @@ impl Inner {
         along: impl FnOnce(&mut Batch),
     ) -> Result<MessageId, HostError> {
         let session = self.session(id)?;
+        self.opened(id);
         if let Some(message) = &input.message_id
             && let Some(known) = self.store.message(message).map_err(stored)?
         {
@@ -68,14 +68,9 @@ impl Inner {
             batch.enqueue(id, &message);
         }
         along(&mut batch);
-        let accepted = match begins.then(|| self.occupy(id)).flatten() {
-            Some(held) => self.begin(held, batch, instance).await.unwrap_or(Err(StoreError::Closed)),
-            None => self.store.commit(batch).await.map(|_| {
-                if begins {
-                    // It runs already, or did when we looked.
-                    self.start(id);
-                }
-            }),
+        let accepted = match begins {
+            true => self.begin(id, batch, instance).await.unwrap_or(Err(StoreError::Closed)),
+            false => self.store.commit(batch).await.map(drop),
         };
         match accepted {
             Ok(()) => Ok(message),
@@ -85,31 +80,41 @@ impl Inner {
         }
     }
 
-    /// Accepts a prompt together with the lease of its session, and runs the turn that answers it; tells when it is accepted.
-    /// On a task of its own, for the lease must be used even if nobody waits for this any more.
+    /// Accepts a prompt and sees to it that a turn answers it: the one that runs, or a new one, whose lease comes along with the
+    /// prompt. Tells when it is accepted. On a task of its own: once the prompt is on its way to the disk, its turn must begin even
+    /// if nobody waits for this any more.
     fn begin(
-        &self,
-        mut held: Occupied,
+        self: &Arc<Self>,
+        id: &SessionId,
         mut batch: Batch,
         instance: Arc<Instance>,
     ) -> oneshot::Receiver<Result<(), StoreError>> {
         let (tell, told) = oneshot::channel();
-        batch.claim(&held.session);
+        let held = self.occupy(id);
+        if held.is_some() {
+            batch.claim(id);
+        }
+        let (inner, id) = (self.clone(), id.clone());
         self.tasks.spawn(async move {
-            match held.inner.store.commit(batch).await {
-                Ok(committed) => {
-                    if let Some(acquired) = committed.claimed {
-                        held.claimed(acquired, instance);
-                    }
-                    // Nobody may be left who hears it.
-                    let _ = tell.send(Ok(()));
-                    held.drive().await;
-                }
+            let committed = match inner.store.commit(batch).await {
+                Ok(committed) => committed,
                 Err(error) => {
                     drop(held);
                     let _ = tell.send(Err(error));
+                    return;
                 }
+            };
+            let Some(mut held) = held else {
+                // It runs already, or did when we looked.
+                inner.start(&id);
+                let _ = tell.send(Ok(()));
+                return;
+            };
+            if let Some(acquired) = committed.claimed {
+                held.claimed(acquired, instance);
             }
+            let _ = tell.send(Ok(()));
+            held.drive().await;
         });
         told
     }

@@ -354,6 +354,10 @@ impl Turn {
             // The turn has not ended, so nobody is told that it has.
             batch.release(&self.lease);
         } else {
+            // A turn that fails whatever is tried must not be tried for ever.
+            for row in self.store().inbox(&self.session_id).unwrap_or_default() {
+                batch.attempt(&row.message_id);
+            }
             let error = Some(MessageError::unknown(error.to_string()));
             batch.event(EventBody::SessionError { session_id: Some(self.session_id.clone()), error });
             self.idle(&mut batch);

@@ -64,11 +64,32 @@ pub struct Options {
     pub max_pages: Option<u32>,
     /// This process kills itself with SIGKILL right after so many commits, before anybody hears of the last one.
     pub crash_after: Option<u64>,
+    /// Writes are made by whoever asks for them, in an order that a test chooses.
+    pub schedule: Option<Schedule>,
+}
+
+/// Chooses the order of writes in tests: each is made on its caller's thread, which lets others go first as often as this says,
+/// before the write and again after it. So a runtime of one thread plays the same order again for the same numbers.
+#[derive(Clone)]
+pub struct Schedule(pub Arc<dyn Fn() -> u32 + Send + Sync>);
+
+impl std::fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Schedule")
+    }
+}
+
+impl Schedule {
+    async fn let_others_go(&self) {
+        for _ in 0..(self.0)() {
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keep_events: KEEP_EVENTS, busy_timeout: BUSY_TIMEOUT, max_pages: None, crash_after: None }
+        Self { keep_events: KEEP_EVENTS, busy_timeout: BUSY_TIMEOUT, max_pages: None, crash_after: None, schedule: None }
     }
 }
 
@@ -91,6 +112,7 @@ struct Inner {
     observer: Arc<Observer>,
     readers: Arc<Readers>,
     owners: Owners,
+    schedule: Option<Schedule>,
     signals: Mutex<Option<mpsc::Receiver<(SessionId, Signal)>>>,
     /// Dropped last: until then this process counts as alive.
     lock: Lock,
@@ -156,6 +178,7 @@ impl Store {
                 observer,
                 readers: Arc::new(Readers::new(path, options.busy_timeout)),
                 owners,
+                schedule: options.schedule,
                 signals: Mutex::new(Some(received)),
                 lock,
             }),
@@ -239,6 +262,12 @@ impl Store {
     }
 
     async fn ask_writer(&self, work: Work) -> Result<Done, StoreError> {
+        if let Some(schedule) = &self.inner.schedule {
+            schedule.let_others_go().await;
+            let done = writer::here(&self.inner.writer, work);
+            schedule.let_others_go().await;
+            return done;
+        }
         // Nobody is overtaken.
         let work = if self.queued() == 0 {
             match writer::at_once(&self.inner.writer, work) {
@@ -276,7 +305,8 @@ impl Store {
         self.inner.feed.texts(wanted)
     }
 
-    fn alive(&self, owner: &str) -> bool {
+    /// Whether a process lives, by its name in leases.
+    pub fn is_alive(&self, owner: &str) -> bool {
         self.inner.owners.alive(owner)
     }
 }

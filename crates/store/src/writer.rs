@@ -211,6 +211,11 @@ pub(crate) fn at_once(writer: &Mutex<Writer>, work: Work) -> ControlFlow<Result<
     }
 }
 
+/// Does something on the caller's thread, whatever it takes.
+pub(crate) fn here(writer: &Mutex<Writer>, work: Work) -> Result<Done, StoreError> {
+    lock(writer).perform(vec![work]).pop().unwrap_or(Err(StoreError::Closed))
+}
+
 impl Writer {
     /// Has the connection tell how long the WAL is.
     pub(crate) fn watch_wal(&mut self) -> Result<(), StoreError> {

@@ -1,13 +1,13 @@
 //! What sessions use, and what they may use: sums that survive whatever happens, and budgets that nobody overshoots.
 
-use crate::common::{Lab, open, prompt, script, text};
+use crate::common::{Lab, doomed, prompt, script, text};
 use api::{
     Bound, Budget, CreateSession, EventBody, Host, HostError, MessageError, MessageWithParts, PermissionReply,
     PermissionReplyKind, SessionId, SessionStatus, TreeNode, TreeState, Usage, Usd, WatchItem, WatchScope,
 };
 use futures::StreamExt;
 use serde_json::{Value, json};
-use testkit::{Recorder, TempProject, WAIT, eventually, soon};
+use testkit::{Recorder, TempProject, eventually, soon};
 use trefoil_engine::Engine;
 
 /// All tokens that the scripted model reports for a step.
@@ -131,19 +131,6 @@ async fn a_call_that_was_aborted_is_estimated() {
     assert_eq!(node.own.estimated_tokens, node.own.all_tokens());
     assert_eq!(node.state, TreeState::Cancelled);
     assert!(matches!(node.error, Some(MessageError::MessageAbortedError(_))));
-}
-
-/// An engine that dies as a process does: nothing of it runs on, and nothing is tidied up.
-fn doomed<T: Send>(project: &TempProject, life: impl AsyncFnOnce(Engine) -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let run = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-            let outcome = runtime.block_on(async { life(open(project)).await });
-            runtime.shutdown_timeout(WAIT);
-            outcome
-        });
-        run.join().unwrap()
-    })
 }
 
 /// The session once its last engine is dead: the thread that writes lives until it has noticed, and so does the lock.

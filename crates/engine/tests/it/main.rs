@@ -14,6 +14,8 @@ mod mcp;
 mod races;
 mod recorded;
 mod remote;
+mod schedules;
 mod tasks;
 mod turns;
+mod watchdog;
 mod worktrees;

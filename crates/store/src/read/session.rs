@@ -190,7 +190,7 @@ impl Store {
     /// The owners of leases that are dead. To be asked before the rows are read that this is about: then those hold all
     /// that such a process has written, and it was not cut off only because it ended in between.
     pub(super) fn dead(&self) -> Result<HashSet<String>, StoreError> {
-        Ok(self.owners()?.into_iter().filter(|owner| !self.alive(owner)).collect())
+        Ok(self.owners()?.into_iter().filter(|owner| !self.is_alive(owner)).collect())
     }
 
     fn owners(&self) -> Result<HashSet<String>, StoreError> {
@@ -204,7 +204,7 @@ impl Store {
     /// Who runs a session.
     pub fn holder(&self, session: &SessionId) -> Result<Option<Holder>, StoreError> {
         let found = self.read(|conn| lease::row(conn, session))?;
-        Ok(found.map(|(owner, _)| Holder { alive: self.alive(&owner), own: owner == self.owner(), owner }))
+        Ok(found.map(|(owner, _)| Holder { alive: self.is_alive(&owner), own: owner == self.owner(), owner }))
     }
 
     /// Whether a process that is gone still holds leases, because something that it started is not: that of a session, or
@@ -228,7 +228,7 @@ impl Store {
             let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(rows.collect::<Result<Vec<(String, Option<String>)>, _>>()?)
         })?;
-        let open = rows.into_iter().filter(|(_, owner)| owner.as_ref().is_none_or(|owner| !self.alive(owner)));
+        let open = rows.into_iter().filter(|(_, owner)| owner.as_ref().is_none_or(|owner| !self.is_alive(owner)));
         open.map(|(id, _)| row::id("lease", &id)).collect()
     }
 }

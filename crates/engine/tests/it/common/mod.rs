@@ -85,9 +85,18 @@ pub fn open(project: &TempProject) -> Engine {
 
 /// An engine with others who do the work of some agents.
 pub fn open_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
+    let dirs = Dirs::from_env(&project.env().into_iter().collect(), &project.home());
+    open_on(project, store::Store::open(&dirs.data.join("trefoil.db")).unwrap(), runners)
+}
+
+/// An engine on a store that a test has opened.
+pub fn open_on(
+    project: &TempProject,
+    store: store::Store,
+    runners: HashMap<String, Arc<dyn api::Runner>>,
+) -> Engine {
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
-    let store = store::Store::open(&dirs.data.join("trefoil.db")).unwrap();
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };
     // What is no script, such as the report of a task, gets a short answer.
     let script = llm::Script::parse(r#"{"default": [{"text": "noted"}]}"#).unwrap();
@@ -96,6 +105,19 @@ pub fn open_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Ru
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
     let (question_tool, careful) = (true, false);
     Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version }).unwrap()
+}
+
+/// An engine that dies as a process does: nothing of it runs on, and nothing is tidied up.
+pub fn doomed<T: Send>(project: &TempProject, life: impl AsyncFnOnce(Engine) -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            let outcome = runtime.block_on(async { life(open(project)).await });
+            runtime.shutdown_timeout(WAIT);
+            outcome
+        });
+        run.join().unwrap()
+    })
 }
 
 pub fn prompt(text: &str) -> PromptInput {

@@ -1,0 +1,248 @@
+//! Random orders of what happens to a session, over the real engine: it runs on one thread, and every write to the journal lets
+//! others go first as often as a seeded generator says. So each seed is another interleaving of prompts, steps, aborts, reports
+//! and callers that hang up, and plays the same way again. No watchdog runs: nothing may need one.
+//!
+//! `TREFOIL_SEED=n` plays one seed alone, `TREFOIL_SEEDS=n` so many.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::{Host, HostError, MessageId, MessageWithParts, PromptInput, Scope, SessionId, SteerInput};
+use fastrand::Rng;
+use futures::future::{LocalBoxFuture, join_all};
+use serde_json::json;
+use store::{Options, Schedule, Store};
+use testkit::TempProject;
+
+use crate::common::family::{background, task};
+use crate::common::{Lab, open_on, prompt, script};
+
+/// How many seeds are played.
+const SEEDS: u64 = 150;
+/// The most often that somebody is let go first at one place.
+const STEPS: u32 = 12;
+/// Nothing here waits for a clock, so whoever waits this long waits for ever.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// The generator of the seed that is played; the journal's schedule draws from it as well.
+type Dice = Arc<Mutex<Rng>>;
+
+fn roll(dice: &Dice, below: u32) -> u32 {
+    dice.lock().unwrap().u32(0..below)
+}
+
+async fn wait_a_little(dice: &Dice) {
+    for _ in 0..roll(dice, 6 * STEPS) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What somebody does to a session.
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    /// Prompts, and waits for the answer.
+    Ask,
+    /// The same, but hangs up at some moment.
+    AskAndLeave,
+    /// Prompts, and does not wait.
+    Send,
+    /// The same, but hangs up before it is told that the prompt was accepted.
+    SendAndLeave,
+    /// A message that wants no answer.
+    Note,
+    /// Has a subagent work in the background, whose report comes later.
+    Delegate,
+    /// Has a subagent work, and waits for it.
+    Employ,
+    Steer,
+    Abort,
+    Cancel,
+    PauseAndResume,
+}
+
+const DEEDS: [Deed; 11] = [
+    Deed::Ask,
+    Deed::AskAndLeave,
+    Deed::Send,
+    Deed::SendAndLeave,
+    Deed::Note,
+    Deed::Delegate,
+    Deed::Employ,
+    Deed::Steer,
+    Deed::Abort,
+    Deed::Cancel,
+    Deed::PauseAndResume,
+];
+
+/// What was seen of one seed.
+#[derive(Default)]
+struct Seen {
+    /// Prompts that were accepted for certain.
+    accepted: Vec<MessageId>,
+    answers: Vec<(MessageId, MessageWithParts)>,
+}
+
+struct Play<'a> {
+    lab: &'a Lab,
+    dice: Dice,
+    session: SessionId,
+    seen: RefCell<Seen>,
+}
+
+impl Play<'_> {
+    fn engine(&self) -> (&dyn Host, &Scope) {
+        (&self.lab.engine, &self.lab.scope)
+    }
+
+    fn input(&self, deed: Deed) -> PromptInput {
+        let say = json!([{"text": "said"}]);
+        let text = match deed {
+            Deed::Delegate => script(json!([{"tools": [background("b", say)]}, {"text": "delegated"}])),
+            Deed::Employ => script(json!([{"tools": [task("t", "general", say)]}, {"text": "employed"}])),
+            _ if roll(&self.dice, 3) == 0 => script(json!([{"tools": [["todowrite", {"todos": []}]]}, {"text": "done"}])),
+            _ => "Hello".to_owned(),
+        };
+        PromptInput { message_id: Some(MessageId::new()), no_reply: matches!(deed, Deed::Note), ..prompt(&text) }
+    }
+
+    /// Does it for a while only.
+    async fn or_leave<T>(&self, doing: impl Future<Output = T>) {
+        tokio::select! {
+            biased;
+            () = wait_a_little(&self.dice) => {}
+            _ = doing => {}
+        }
+    }
+
+    async fn act(&self, deed: Deed) {
+        wait_a_little(&self.dice).await;
+        let (host, scope) = self.engine();
+        let id = &self.session;
+        let input = self.input(deed);
+        let prompt = input.message_id.clone().unwrap();
+        match deed {
+            Deed::Ask | Deed::Delegate | Deed::Employ => {
+                let answer = host.prompt(scope, id, input).await.unwrap();
+                self.seen.borrow_mut().answers.push((prompt.clone(), answer));
+                self.seen.borrow_mut().accepted.push(prompt);
+            }
+            Deed::AskAndLeave => self.or_leave(host.prompt(scope, id, input)).await,
+            Deed::Send => {
+                host.prompt_async(scope, id, input).await.unwrap();
+                self.seen.borrow_mut().accepted.push(prompt);
+            }
+            Deed::SendAndLeave => self.or_leave(host.prompt_async(scope, id, input)).await,
+            Deed::Note => drop(host.prompt_async(scope, id, input).await.unwrap()),
+            Deed::Steer => {
+                let message = SteerInput { text: Some("steer".to_owned()), ..SteerInput::default() };
+                match host.steer(scope, id, message).await {
+                    Ok(message) => self.seen.borrow_mut().accepted.push(message),
+                    Err(HostError::Conflict(_)) => {}
+                    Err(error) => panic!("steer: {error}"),
+                }
+            }
+            Deed::Abort => drop(host.abort(scope, id).await.unwrap()),
+            Deed::Cancel => drop(host.cancel(scope, id).await.unwrap()),
+            Deed::PauseAndResume => {
+                host.pause(scope, id, true).await.unwrap();
+                wait_a_little(&self.dice).await;
+                host.pause(scope, id, false).await.unwrap();
+            }
+        }
+    }
+
+    /// Waits until nothing is left to do.
+    async fn settle(&self, store: &Store) {
+        while self.lab.engine.running() > 0 || !store.unfinished().unwrap().is_empty() || tasks_left(store) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn check(&self, store: &Store) {
+        let messages = self.lab.messages(&self.session).await;
+        let place = |id: &MessageId| messages.iter().position(|message| message.info.id() == id);
+        for message in messages.iter().filter_map(|message| message.info.as_assistant()) {
+            assert!(message.time.completed.is_some(), "an answer was never completed: {message:#?}");
+        }
+        let seen = self.seen.borrow();
+        for prompt in &seen.accepted {
+            assert!(place(prompt).is_some(), "the accepted prompt {prompt} is gone");
+        }
+        for (prompt, answer) in &seen.answers {
+            let info = answer.info.as_assistant().unwrap_or_else(|| panic!("{prompt} got no answer: {answer:#?}"));
+            assert!(info.time.completed.is_some(), "{prompt} got an unfinished answer: {answer:#?}");
+            assert!(info.finish.is_some() || info.error.is_some(), "{prompt} got half an answer: {answer:#?}");
+            assert!(place(&info.id) > place(prompt), "{prompt} got an answer that was there before: {answer:#?}");
+        }
+        assert_eq!(store.statuses().unwrap(), Vec::new(), "somebody is busy with nothing");
+    }
+}
+
+fn tasks_left(store: &Store) -> bool {
+    ["task", "background"].iter().any(|kind| !store.records(kind).unwrap().is_empty())
+}
+
+async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Deed> {
+    let session = lab.session().await;
+    let play = Play { lab, dice: dice.clone(), session, seen: RefCell::default() };
+    let deeds: Vec<Deed> =
+        (0..2 + roll(dice, 4)).map(|_| DEEDS[roll(dice, DEEDS.len() as u32) as usize]).collect();
+    let acting: Vec<LocalBoxFuture<'_, ()>> =
+        deeds.iter().map(|deed| Box::pin(play.act(*deed)) as LocalBoxFuture<'_, ()>).collect();
+    let whole = async {
+        join_all(acting).await;
+        play.settle(store).await;
+    };
+    if tokio::time::timeout(STUCK, whole).await.is_err() {
+        let waiting = store.inbox(&play.session).unwrap();
+        let messages = lab.messages(&play.session).await;
+        panic!(
+            "stuck after {deeds:?}: {} turns run, {waiting:?} wait, {:?} have to go on, status {:?}; there is {messages:#?}",
+            lab.engine.running(),
+            store.unfinished().unwrap(),
+            store.statuses().unwrap(),
+        );
+    }
+    play.check(store).await;
+    deeds
+}
+
+/// A folder in memory, where there is one: the orders count here, and not the disk.
+fn fast_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn whatever_meets_whatever_every_accepted_prompt_comes_to_its_end() {
+    let seeds = match number("TREFOIL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TREFOIL_SEEDS").unwrap_or(SEEDS),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let folder = fast_folder();
+    runtime.block_on(async {
+        let dice: Dice = Arc::new(Mutex::new(Rng::with_seed(0)));
+        let drawn = dice.clone();
+        let schedule = Schedule(Arc::new(move || roll(&drawn, STEPS)));
+        let options = Options { schedule: Some(schedule), ..Options::default() };
+        let store = Store::open_with(&folder.path().join("t.db"), options).unwrap();
+        let project = TempProject::new();
+        let engine = open_on(&project, store.clone(), HashMap::new());
+        let scope = Scope::new(project.directory());
+        let lab = Lab { project, engine, scope };
+        for seed in seeds {
+            *dice.lock().unwrap() = Rng::with_seed(seed);
+            eprintln!("TREFOIL_SEED={seed}");
+            let deeds = play(&lab, &store, &dice).await;
+            eprintln!("{deeds:?}");
+        }
+        lab.engine.shutdown().await;
+    });
+}

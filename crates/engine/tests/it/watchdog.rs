@@ -1,0 +1,145 @@
+//! Work that nobody does is found and done: prompts without a turn, turns of the dead, reports that nobody would give.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use api::{
+    Desk, EventBody, Host, MessageError, MessageId, PromptInput, Runner, RunnerEnd, RunnerError, RunnerJob, Scope,
+    SessionId,
+};
+use futures::future::BoxFuture;
+use serde_json::json;
+use store::{Batch, Place, Store};
+use testkit::{Recorder, TempProject, eventually};
+use trefoil_engine::Tended;
+
+use crate::common::family::{background, children, is_idle, reports};
+use crate::common::{Lab, doomed, open, open_on, open_with, prompt, script, text};
+
+fn lab() -> (Lab, Store) {
+    let project = TempProject::new();
+    let store = Store::open(&project.root().join("t.db")).unwrap();
+    let engine = open_on(&project, store.clone(), HashMap::new());
+    let scope = Scope::new(project.directory());
+    (Lab { project, engine, scope }, store)
+}
+
+/// A prompt that was accepted, and that everybody has forgotten.
+async fn forgotten(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
+    let session = lab.session().await;
+    let note = PromptInput { no_reply: true, ..prompt("Hello") };
+    let message = lab.engine.prompt_async(&lab.scope, &session, note).await.unwrap();
+    let mut batch = Batch::new(&Place::new("", "")).durable();
+    batch.enqueue(&session, &message);
+    store.commit(batch).await.unwrap();
+    (session, message)
+}
+
+#[tokio::test]
+async fn a_prompt_that_nobody_runs_is_answered() {
+    let (lab, store) = lab();
+    let mut events = lab.recorder().await;
+    let (session, prompt) = forgotten(&lab, &store).await;
+    lab.engine.watch_over(Tended::All);
+    events.wait_idle(&session).await;
+    let messages = lab.messages(&session).await;
+    assert_eq!(messages.last().unwrap().info.as_assistant().unwrap().parent_id, prompt);
+    assert!(store.inbox(&session).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn whoever_is_there_for_its_own_sessions_leaves_others_alone() {
+    let (lab, store) = lab();
+    let mut events = lab.recorder().await;
+    let (other, _) = forgotten(&lab, &store).await;
+    lab.engine.watch_over(Tended::Opened);
+    let (own, _) = forgotten(&lab, &store).await;
+    // Both are looked at in the same moment.
+    events.wait_idle(&own).await;
+    assert_eq!(store.inbox(&other).unwrap().len(), 1);
+    assert!(!events.events().iter().any(|event| is_idle(&other)(&event.body)));
+}
+
+#[tokio::test]
+async fn the_turn_of_a_process_that_died_goes_on_in_one_that_lives() {
+    let project = TempProject::new();
+    let scope = Scope::new(project.directory());
+    let living = open(&project);
+    living.watch_over(Tended::All);
+    let mut events = Recorder::new(Arc::new(living.clone())).await;
+    let gate = project.path().join("gate");
+    let turn = json!([{ "text": "working", "hold": gate }, { "text": "done" }]);
+    let session = doomed(&project, async |engine| {
+        let session = engine.create_session(&scope, Default::default()).await.unwrap().id;
+        let mut own = Recorder::new(Arc::new(engine.clone())).await;
+        engine.prompt_async(&scope, &session, prompt(&script(turn))).await.unwrap();
+        own.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
+        session
+    });
+    std::fs::write(&gate, "").unwrap();
+    // Nobody has asked for it.
+    events.wait_idle(&session).await;
+    let lab = Lab { project, engine: living, scope };
+    let messages = lab.messages(&session).await;
+    assert!(messages.iter().all(|m| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some())), "{messages:#?}");
+    assert_eq!(text(messages.last().unwrap()), "working", "the step that was cut off is played again");
+}
+
+#[tokio::test]
+async fn the_report_of_a_task_in_the_background_comes_although_its_process_died() {
+    let project = TempProject::new();
+    let scope = Scope::new(project.directory());
+    let living = open(&project);
+    living.watch_over(Tended::All);
+    let mut events = Recorder::new(Arc::new(living.clone())).await;
+    let gate = project.path().join("gate");
+    let child = json!([{ "text": "found", "hold": gate }]);
+    let turn = json!([{ "tools": [background("look", child)] }, { "text": "meanwhile" }]);
+    let session = doomed(&project, async |engine| {
+        let session = engine.create_session(&scope, Default::default()).await.unwrap().id;
+        let mut own = Recorder::new(Arc::new(engine.clone())).await;
+        engine.prompt(&scope, &session, prompt(&script(turn))).await.unwrap();
+        own.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains("found"))).await;
+        session
+    });
+    std::fs::write(&gate, "").unwrap();
+    let lab = Lab { project, engine: living, scope };
+    eventually("the report", async || !reports(&lab, &session).await.is_empty()).await;
+    events.wait_for(is_idle(&session)).await;
+    assert_eq!(reports(&lab, &session).await.len(), 1);
+    assert_eq!(children(&lab, &session).await.len(), 1);
+}
+
+/// Breaks down whatever it is given.
+struct Broken(Arc<AtomicUsize>);
+
+impl Runner for Broken {
+    fn run(&self, _: RunnerJob, _: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { panic!("it breaks down") })
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_breaks_down_again_and_again_is_given_up() {
+    let project = TempProject::new();
+    let config = json!({ "agent": { "other": { "mode": "primary", "acp": { "command": ["it"] } } } });
+    project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    let runs = Arc::new(AtomicUsize::new(0));
+    let runner: Arc<dyn Runner> = Arc::new(Broken(runs.clone()));
+    let engine = open_with(&project, HashMap::from([("acp".to_owned(), runner)]));
+    let scope = Scope::new(project.directory());
+    let lab = Lab { project, engine, scope };
+    lab.engine.watch_over(Tended::Opened);
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    let input = PromptInput { agent: Some("other".to_owned()), ..prompt("go") };
+    let error = lab.engine.prompt(&lab.scope, &session, input).await.unwrap_err();
+    assert!(error.to_string().contains("broke down"), "{error}");
+    events.wait_idle(&session).await;
+    let last = lab.messages(&session).await.pop().unwrap();
+    let given_up = last.info.as_assistant().unwrap().error.clone();
+    assert!(matches!(&given_up, Some(MessageError::UnknownError(why)) if why.message.contains("given up")), "{given_up:?}");
+    assert!(runs.load(Ordering::SeqCst) <= 2, "it is not tried for ever");
+}
