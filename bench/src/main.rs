@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "the output is what the program is for")]
 
 mod engine;
+mod soak;
 mod table;
 
 use anyhow::Result;
@@ -18,6 +19,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first() {
         Some(first) if first == engine::ARGUMENT => engine::run(),
+        Some(first) if first == "soak" => soak::run(&arguments[1..]),
         _ => table::run(&arguments),
     }
 }

@@ -4,15 +4,15 @@
 //! that lives on (our engine in this program, OpenCode's server), with the same model server that answers at once.
 
 mod acp;
-mod agent;
+pub mod agent;
 mod cost;
 mod history;
 mod model;
-mod process;
+pub mod process;
 mod search;
 mod serve;
-mod server;
-mod setup;
+pub mod server;
+pub mod setup;
 mod tree;
 
 use std::path::{Path, PathBuf};

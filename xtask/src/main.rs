@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask fuzz`, `cargo xtask bench`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask fuzz`, `cargo xtask soak`, `cargo xtask bench`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the output is what the program is for")]
 
@@ -20,6 +20,8 @@ const USAGE: &str = "cargo xtask <command>
                                  --stress runs all of it N times while other programs keep processor and disk busy
   fuzz [TARGET] [--seconds N] [--seed N]
                                  random input for one parser, or for all of them
+  soak [--minutes N] [--sessions N] [--seed N]
+                                 many clients at once on one server, with faults; nothing may be lost, stuck or half-answered
   bench [--smoke] [--only NAME] [--json] [--peer | --opencode PATH]
                                  the benchmark table; --peer installs OpenCode from npm to compare with, --smoke only
                                  sees that everything works";
@@ -31,6 +33,7 @@ fn main() -> Result<()> {
         "test" => test::run(rest),
         "fuzz" => fuzz::run(rest),
         "bench" => bench(rest),
+        "soak" => bench(&[&["soak".to_owned()], rest].concat()),
         "" | "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(())
@@ -39,13 +42,13 @@ fn main() -> Result<()> {
     }
 }
 
-/// Runs the benchmark, which is a program of its own, on a release build.
+/// Runs the benchmark or the soak, a program of their own, on a release build.
 fn bench(arguments: &[String]) -> Result<()> {
     cargo::release(&["trefoil", "trefoil-bench"])?;
     let program = cargo::program("release", "trefoil-bench")?;
     let status = Command::new(&program).args(arguments).status().with_context(|| program.display().to_string())?;
     if !status.success() {
-        bail!("the benchmark failed ({status})");
+        bail!("{} failed ({status})", program.display());
     }
     Ok(())
 }

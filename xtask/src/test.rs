@@ -19,11 +19,12 @@ pub use pool::Job;
 /// Overrides how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// What takes longest begins first, so that the end does not wait for it alone.
-const FIRST: [&str; 10] = [
+const FIRST: [&str; 11] = [
     "cli::clients::generator",
     "examples in the documentation",
     "tools::web::html",
     "bench smoke",
+    "soak smoke",
     "cli::clients::opencode_",
     "cli::crash::",
     "client::hosts::",
@@ -199,6 +200,8 @@ fn jobs(packages: &[Package], built: &Built, wanted: &Wanted) -> Result<Vec<Job>
     if !wanted.some() && !wanted.fast {
         jobs.extend(fuzz::smokes()?);
         let bench = cargo::program("debug", "trefoil-bench")?;
+        let soak = ["soak", "--seconds", "10", "--sessions", "30"].map(str::to_owned).to_vec();
+        jobs.push(Job::smoke("soak smoke".to_owned(), bench.clone(), soak));
         jobs.push(Job::smoke("bench smoke".to_owned(), bench, vec!["--smoke".to_owned()]));
     }
     jobs.retain(|job| wanted.wants(&job.name));

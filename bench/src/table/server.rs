@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,10 +37,16 @@ pub struct Server {
 impl Server {
     /// Starts it, and waits until it answers.
     pub fn start(program: &Path, setup: &Setup) -> Result<Self> {
+        Self::start_with(program, setup, |_| {})
+    }
+
+    /// The same, with something changed of the command.
+    pub fn start_with(program: &Path, setup: &Setup, change: impl FnOnce(&mut Command)) -> Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], peer::free_port()?));
         let mut command = setup.command(program);
         command.args(["serve", "--hostname", "127.0.0.1", "--port", &address.port().to_string()]);
         command.stdout(Stdio::null()).stderr(File::create(setup.errors())?);
+        change(&mut command);
         let begin = Instant::now();
         let mut server = Self { child: command.spawn()?, address, connection: None, start: 0.0 };
         while let Err(error) = Connection::open(address, FIRST_REQUEST).and_then(|mut c| c.get("/global/health")) {
@@ -177,12 +183,22 @@ impl Connection {
         Ok(())
     }
 
-    fn send(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Vec<u8>> {
+    /// Sends a request, and gives whatever the answer is.
+    pub fn request(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Vec<u8>)> {
+        self.write(method, path, body)?;
+        answer(&mut self.stream)
+    }
+
+    /// Sends a request, and does not wait for the answer.
+    pub fn write(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<()> {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address);
         let content = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        self.stream.get_mut().write_all((head + &content).as_bytes())?;
-        let (status, body) = answer(&mut self.stream)?;
+        Ok(self.stream.get_mut().write_all((head + &content).as_bytes())?)
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Vec<u8>> {
+        let (status, body) = self.request(method, path, body)?;
         if !(200..300).contains(&status) {
             bail!("{method} {path}: {status} {}", String::from_utf8_lossy(&body));
         }

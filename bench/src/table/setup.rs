@@ -79,6 +79,11 @@ impl Setup {
         self.root.path().join("project")
     }
 
+    /// Where our program keeps its sessions.
+    pub fn database(&self) -> PathBuf {
+        self.root.path().join("home/.local/share/trefoil/trefoil.db")
+    }
+
     /// Where a program's error output goes.
     pub fn errors(&self) -> PathBuf {
         self.root.path().join("errors.txt")

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use api::{Host, Scope};
 use clap::{CommandFactory as _, Parser as _};
+use engine::Tended;
 
 use args::{Agent, Cli, Command, Format, Session, Worktree};
 use exit::{Exit, Failure};

@@ -261,7 +261,9 @@ impl Occupied {
         self.end = match AssertUnwindSafe(inner.turn(&mut self)).catch_unwind().await {
             Ok(Ok(ran)) => Ok(ran),
             // The lease stays ours; the next turn takes it again and repairs what this one left.
-            Err(_) => Err(HostError::Failed("the turn broke down; it is tried again, or send another message".to_owned())),
+            Err(_) => {
+                Err(HostError::Failed("the turn broke down; it is tried again, or send another message".to_owned()))
+            }
             Ok(Err(error)) => {
                 tracing::warn!(session = %self.session, %error, "the turn stopped");
                 Err(error.into())

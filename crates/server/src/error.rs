@@ -121,7 +121,9 @@ impl From<HostError> for Error {
             HostError::Unavailable(_) => {
                 Self::tagged(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", &[], message)
             }
-            HostError::Full(_) => Self::tagged(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorageError", &[], message),
+            HostError::Full(_) => {
+                Self::tagged(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorageError", &[], message)
+            }
             HostError::Failed(_) => Self::internal(message),
         }
     }

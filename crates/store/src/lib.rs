@@ -89,7 +89,13 @@ impl Schedule {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keep_events: KEEP_EVENTS, busy_timeout: BUSY_TIMEOUT, max_pages: None, crash_after: None, schedule: None }
+        Self {
+            keep_events: KEEP_EVENTS,
+            busy_timeout: BUSY_TIMEOUT,
+            max_pages: None,
+            crash_after: None,
+            schedule: None,
+        }
     }
 }
 

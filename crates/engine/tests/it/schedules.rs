@@ -102,7 +102,9 @@ impl Play<'_> {
         let text = match deed {
             Deed::Delegate => script(json!([{"tools": [background("b", say)]}, {"text": "delegated"}])),
             Deed::Employ => script(json!([{"tools": [task("t", "general", say)]}, {"text": "employed"}])),
-            _ if roll(&self.dice, 3) == 0 => script(json!([{"tools": [["todowrite", {"todos": []}]]}, {"text": "done"}])),
+            _ if roll(&self.dice, 3) == 0 => {
+                script(json!([{"tools": [["todowrite", {"todos": []}]]}, {"text": "done"}]))
+            }
             _ => "Hello".to_owned(),
         };
         PromptInput { message_id: Some(MessageId::new()), no_reply: matches!(deed, Deed::Note), ..prompt(&text) }
@@ -188,8 +190,7 @@ fn tasks_left(store: &Store) -> bool {
 async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Deed> {
     let session = lab.session().await;
     let play = Play { lab, dice: dice.clone(), session, seen: RefCell::default() };
-    let deeds: Vec<Deed> =
-        (0..2 + roll(dice, 4)).map(|_| DEEDS[roll(dice, DEEDS.len() as u32) as usize]).collect();
+    let deeds: Vec<Deed> = (0..2 + roll(dice, 4)).map(|_| DEEDS[roll(dice, DEEDS.len() as u32) as usize]).collect();
     let acting: Vec<LocalBoxFuture<'_, ()>> =
         deeds.iter().map(|deed| Box::pin(play.act(*deed)) as LocalBoxFuture<'_, ()>).collect();
     let whole = async {

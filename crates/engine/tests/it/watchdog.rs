@@ -140,6 +140,9 @@ async fn a_turn_that_breaks_down_again_and_again_is_given_up() {
     events.wait_idle(&session).await;
     let last = lab.messages(&session).await.pop().unwrap();
     let given_up = last.info.as_assistant().unwrap().error.clone();
-    assert!(matches!(&given_up, Some(MessageError::UnknownError(why)) if why.message.contains("given up")), "{given_up:?}");
+    assert!(
+        matches!(&given_up, Some(MessageError::UnknownError(why)) if why.message.contains("given up")),
+        "{given_up:?}"
+    );
     assert!(runs.load(Ordering::SeqCst) <= 2, "it is not tried for ever");
 }

@@ -90,11 +90,7 @@ pub fn open_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Ru
 }
 
 /// An engine on a store that a test has opened.
-pub fn open_on(
-    project: &TempProject,
-    store: store::Store,
-    runners: HashMap<String, Arc<dyn api::Runner>>,
-) -> Engine {
+pub fn open_on(project: &TempProject, store: store::Store, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };
