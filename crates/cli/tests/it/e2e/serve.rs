@@ -206,3 +206,37 @@ fn a_socket_is_served_to_its_owner_and_taken_away() {
     serving.end(Signal::TERM).expect(0);
     assert!(!std::path::Path::new(path).exists());
 }
+
+/// The events of a server, as they come.
+fn events(url: &str) -> Reader {
+    let address = url.strip_prefix("http://").unwrap().to_owned();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    write!(stream, "GET /global/event HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
+    let mut events = Reader::new(move || stream);
+    events.wait_for("server.connected");
+    events
+}
+
+#[test]
+fn the_turn_of_a_server_that_is_killed_goes_on_in_the_other_one() {
+    let rig = Rig::new();
+    let script = rig.script(json!([{"tools": [["bash", {"command": "exec sleep 300"}]]}, {"text": "Done."}]));
+    let (doomed, living) = (Serving::start(&rig, &["--script", &script]), Serving::start(&rig, &["--script", &script]));
+    let mut events = events(&living.url);
+    let client = spawn(rig.command(&["run", "--attach", &doomed.url, "--model", "script/file", "go"]));
+    events.wait_for("\"status\":\"running\"");
+    doomed.end(Signal::KILL);
+    // Nobody tells the other server.
+    events.wait_for("interrupted");
+    events.wait_for("session.idle");
+    drop(client);
+    let session = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
+    let export = rig.export(&session);
+    assert_eq!(texts(&export), ["go", "Done."]);
+    let messages = export["messages"].as_array().unwrap();
+    assert!(
+        messages
+            .iter()
+            .all(|message| message["info"]["role"] == "user" || !message["info"]["time"]["completed"].is_null())
+    );
+}
