@@ -245,6 +245,10 @@ impl Handler for Agent {
         })
     }
 
+    fn stopping(&self) -> Error {
+        Error::internal("Trefoil is stopping. A prompt that it has accepted goes on when its session is opened again")
+    }
+
     fn notification(self: &Arc<Self>, method: &str, params: Value) {
         if canonical(method) == "session/cancel" && lock(&self.client).is_some() {
             self.cancel(&params);

@@ -10,7 +10,7 @@ use agent_client_protocol_schema::v1::{
     ReadTextFileResponse, ReleaseTerminalRequest, TerminalId, TerminalOutputRequest, TerminalOutputResponse,
     WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
 };
-use api::{Environment, EnvironmentError, SessionId, Terminal, TerminalCommand, TerminalExit, TerminalOutput};
+use api::{Content, Environment, EnvironmentError, SessionId, Terminal, TerminalCommand, TerminalExit, TerminalOutput};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -60,22 +60,38 @@ impl Editor {
     }
 
     async fn read(&self, path: &Path) -> Result<Vec<u8>, EnvironmentError> {
-        let stored = self.disk.read(path).await;
+        match self.content(path).await? {
+            Content::Whole(content) => Ok(content),
+            // The error is the disk's.
+            Content::Large { .. } => self.disk.read(path).await,
+        }
+    }
+
+    /// A file as the editor has it. One that is too large to be held is always the disk's: an editor would have to load all
+    /// of it to give a part.
+    async fn content(&self, path: &Path) -> Result<Content, EnvironmentError> {
+        let stored = self.disk.open(path).await;
         let missing = |error: &EnvironmentError| matches!(error, EnvironmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
         let may_be_text = match &stored {
-            Ok(content) => std::str::from_utf8(content).is_ok_and(|text| !text.contains('\0')),
+            Ok(Content::Whole(content)) => std::str::from_utf8(content).is_ok_and(|text| !text.contains('\0')),
+            Ok(Content::Large { .. }) => false,
             Err(error) => missing(error),
         };
         if !(self.abilities.read && may_be_text && self.has(path)) {
             return stored;
         }
-        self.buffer(path).await.map(String::into_bytes).map_or(stored, Ok)
+        self.buffer(path).await.map(|text| Content::Whole(text.into_bytes())).map_or(stored, Ok)
     }
 
     async fn write(&self, path: &Path, content: &[u8]) -> Result<(), EnvironmentError> {
         let text = std::str::from_utf8(content).ok();
         let old = match text {
-            Some(_) => self.read(path).await.ok().map(String::from_utf8),
+            Some(_) => match self.content(path).await {
+                Ok(Content::Whole(old)) => Some(String::from_utf8(old)),
+                // It is shown by its diff.
+                Ok(Content::Large { .. }) => return self.disk.write(path, content).await,
+                Err(_) => None,
+            },
             None => None,
         };
         match text.filter(|text| self.abilities.write && self.has(path) && size::json_len(text) <= MAX_TEXT) {
@@ -92,7 +108,7 @@ impl Editor {
         Ok(())
     }
 
-    async fn open(&self, command: TerminalCommand) -> Result<Option<Box<dyn Terminal>>, EnvironmentError> {
+    async fn start(&self, command: TerminalCommand) -> Result<Option<Box<dyn Terminal>>, EnvironmentError> {
         if !self.abilities.terminal {
             return Ok(None);
         }
@@ -121,12 +137,16 @@ impl Environment for Editor {
         Box::pin(self.read(path))
     }
 
+    fn open<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Content, EnvironmentError>> {
+        Box::pin(self.content(path))
+    }
+
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>> {
         Box::pin(self.write(path, content))
     }
 
     fn terminal(&self, command: TerminalCommand) -> BoxFuture<'_, Result<Option<Box<dyn Terminal>>, EnvironmentError>> {
-        Box::pin(self.open(command))
+        Box::pin(self.start(command))
     }
 }
 

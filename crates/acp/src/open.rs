@@ -1,6 +1,6 @@
 //! A session that the client has open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,8 +51,8 @@ pub struct Open {
     pub refresh_waits: AtomicBool,
     /// What is asked at the moment, and how it is withdrawn.
     pub asks: Mutex<HashMap<String, CancellationToken>>,
-    /// The newest answer that was told to its end.
-    ended: watch::Sender<Option<MessageId>>,
+    /// The newest answers that were told to their end.
+    ended: watch::Sender<VecDeque<MessageId>>,
     /// Cancelled when the session is closed.
     pub closed: CancellationToken,
     follower: Mutex<Option<AbortOnDropHandle<()>>>,
@@ -78,7 +78,7 @@ impl Open {
             refreshing: tokio::sync::Mutex::default(),
             refresh_waits: AtomicBool::new(false),
             asks: Mutex::default(),
-            ended: watch::Sender::new(None),
+            ended: watch::Sender::default(),
             closed: CancellationToken::new(),
             follower: Mutex::default(),
         }
@@ -194,11 +194,10 @@ impl Open {
                 other => left.push(other),
             }
         }
-        let ended = view.ended().cloned();
-        self.ended.send_if_modified(|last| {
-            let newer = *last < ended;
+        self.ended.send_if_modified(|known| {
+            let newer = known.front() != view.ended().front();
             if newer {
-                *last = ended;
+                known.clone_from(view.ended());
             }
             newer
         });
@@ -225,6 +224,11 @@ impl Open {
         let query = api::ListMessages { limit: Some(REREAD), before: None };
         let page = host.messages(&self.scope, &self.id, query).await?;
         let mut left = Vec::new();
+        self.show(|view| {
+            view.list(page.messages.iter().map(|message| message.info.id()), page.older.is_none());
+            Vec::new()
+        })
+        .await;
         for message in page.messages {
             left.extend(self.show(|view| view.stored(message, false)).await);
         }
@@ -233,7 +237,7 @@ impl Open {
 
     /// Shows a whole conversation, or only notes that it was shown up to these messages.
     pub async fn replay(&self, messages: Vec<MessageWithParts>, shown: bool) {
-        let settled = Settled::of(&messages);
+        let settled = Settled::of(&messages, shown);
         if shown {
             for message in messages {
                 self.show(|view| view.stored(message, true)).await;
@@ -249,7 +253,7 @@ impl Open {
     /// Waits until an answer was told to its end, if it ever is.
     pub async fn until_told(&self, answer: &MessageId) {
         let mut ended = self.ended.subscribe();
-        let _ = ended.wait_for(|ended| ended.as_ref() >= Some(answer)).await;
+        let _ = ended.wait_for(|ended| ended.contains(answer)).await;
     }
 
     /// Whether something is being told at the moment.

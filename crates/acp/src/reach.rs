@@ -22,7 +22,7 @@ impl Agent {
         let tries = if self.is_local() || !self.host().features().cursor { 1 } else { TRIES };
         for _ in 1..tries {
             match ask().await {
-                Err(HostError::Failed(why)) => {
+                Err(HostError::Failed(why) | HostError::Unavailable(why)) => {
                     tracing::info!(why, "the server is asked again");
                     tokio::time::sleep(PAUSE).await;
                 }

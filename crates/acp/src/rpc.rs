@@ -42,6 +42,10 @@ pub trait Handler: Send + Sync + 'static {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()>;
     /// Takes a notification.
     fn notification(self: &Arc<Self>, method: &str, params: Value);
+    /// What is answered to requests that are on their way when this side stops.
+    fn stopping(&self) -> Error {
+        Error::internal("This side is stopping")
+    }
 }
 
 /// A request of the other side. It is answered exactly once: one that is dropped is answered with an error.
@@ -77,8 +81,9 @@ impl Answer {
 
     fn send(&mut self, result: Result<Value, Error>) {
         self.given = true;
-        lock(&self.running.tokens).remove(&key(&self.id));
-        self.peer.answer(&self.id, result);
+        if self.running.remove(&self.id) {
+            self.peer.answer(&self.id, result);
+        }
     }
 }
 
@@ -91,20 +96,35 @@ impl Drop for Answer {
 }
 
 /// The requests that are being answered.
-#[derive(Default)]
 struct Running {
-    tokens: Mutex<HashMap<String, CancellationToken>>,
+    /// Nothing once all of them were answered, because this side stops.
+    tokens: Mutex<Option<HashMap<String, CancellationToken>>>,
 }
 
 impl Running {
     /// Notes a request; false if there are too many.
     fn add(&self, id: &Value, cancel: &CancellationToken) -> bool {
         let mut tokens = lock(&self.tokens);
-        let room = tokens.len() < MAX_REQUESTS;
-        if room {
-            tokens.insert(key(id), cancel.clone());
-        }
-        room
+        let Some(tokens) = tokens.as_mut().filter(|tokens| tokens.len() < MAX_REQUESTS) else { return false };
+        tokens.insert(key(id), cancel.clone());
+        true
+    }
+
+    /// How one that is being answered is told that the answer is no longer wanted.
+    fn token(&self, id: &Value) -> Option<CancellationToken> {
+        lock(&self.tokens).as_ref()?.get(&key(id)).cloned()
+    }
+
+    /// Forgets one that is answered now; false if it was answered when this side stopped.
+    fn remove(&self, id: &Value) -> bool {
+        let mut tokens = lock(&self.tokens);
+        tokens.as_mut().map(|tokens| tokens.remove(&key(id))).is_some()
+    }
+
+    /// Forgets all; gives their ids.
+    fn end(&self) -> Vec<Value> {
+        let left = lock(&self.tokens).take().unwrap_or_default();
+        left.keys().filter_map(|id| serde_json::from_str(id).ok()).collect()
     }
 }
 
@@ -123,12 +143,16 @@ pub async fn run<H: Handler>(
     stop: CancellationToken,
 ) {
     let mut writer = tokio::spawn(outbox::write(peer.outbox().clone(), sink));
-    let running = Arc::new(Running::default());
+    let running = Arc::new(Running { tokens: Mutex::new(Some(HashMap::new())) });
     let tasks = TaskTracker::new();
     loop {
         let received = tokio::select! {
             biased;
-            () = stop.cancelled() => break,
+            () = stop.cancelled() => {
+                // Their tasks may not come to an answer any more.
+                running.end().iter().for_each(|id| peer.answer(id, Err(handler.stopping())));
+                break;
+            }
             _ = &mut writer => break,
             received = source.next() => received,
         };
@@ -150,7 +174,7 @@ async fn take<H: Handler>(line: &[u8], peer: &Peer, handler: &Arc<H>, running: &
         Incoming::Broken(id, error) => peer.refuse(&id, error).await,
         Incoming::Answer(id, result) => peer.resolve(&id, result),
         Incoming::Notification(method, params) if method == "$/cancel_request" => {
-            if let Some(token) = params.get("requestId").and_then(|id| lock(&running.tokens).get(&key(id)).cloned()) {
+            if let Some(token) = params.get("requestId").and_then(|id| running.token(id)) {
                 token.cancel();
             }
         }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{PromptResponse, StopReason, Usage};
-use api::{
-    Bound, CommandInput, Message, MessageError, MessageId, MessageWithParts, PromptInput, PromptTarget, SummarizeInput,
-};
+use api::{Bound, CommandInput, Message, MessageError, MessageWithParts, PromptInput, PromptTarget, SummarizeInput};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +52,7 @@ impl Agent {
             // The configuration names a model, and there is no key for it.
             return Err(Error::new(code::AUTH_REQUIRED, error.to_string()));
         }
-        let message = MessageId::new();
+        let message = self.reach(|| self.host().message_id(&open.scope, &open.id)).await?;
         open.show(|view| {
             view.prompted(&message, choices.context(&chosen));
             Vec::new()
@@ -186,7 +184,7 @@ impl Agent {
         }
         let blocks = params.get("prompt").or_else(|| params.get("content")).unwrap_or(&Value::Null);
         let Wanted::Prompt(parts) = blocks::read(blocks, &[], &[])? else { return Ok(json!({})) };
-        let message = MessageId::new();
+        let message = self.host().message_id(&open.scope, &open.id).await?;
         open.show(|view| {
             view.steered(&message);
             Vec::new()

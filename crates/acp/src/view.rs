@@ -6,7 +6,7 @@
 mod child;
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 
 use agent_client_protocol_schema::v1::{
@@ -23,6 +23,9 @@ use crate::changes::Changes;
 use crate::time;
 use child::Child;
 use stream::Stream;
+
+/// So many answers are known to have been shown to their end: more than are read again after a gap.
+const ENDED: usize = 256;
 
 /// Whose words a chunk holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,18 +103,21 @@ impl Used {
 
 /// How much of a conversation will not change any more.
 pub struct Settled {
-    /// Everything up to this message.
-    last: Option<MessageId>,
-    /// That is the whole of it.
+    /// The newest messages of which nothing will.
+    messages: Vec<MessageId>,
+    /// Those are the newest of all.
     all: bool,
+    /// There are none before the first that was looked at.
+    whole: bool,
 }
 
 impl Settled {
-    /// Of the newest messages of a session, or of all.
-    pub fn of(messages: &[MessageWithParts]) -> Self {
+    /// Of the newest messages of a session, or of all: the `whole`.
+    pub fn of(messages: &[MessageWithParts], whole: bool) -> Self {
         let count = messages.iter().take_while(|message| stream::is_settled(message)).count();
-        let last = messages[..count].last().map(|message| message.info.id().clone());
-        Self { last, all: count == messages.len() }
+        let newest = messages[..count].iter().skip(count.saturating_sub(stream::MESSAGES));
+        let newest = newest.map(|message| message.info.id().clone()).collect();
+        Self { messages: newest, all: count == messages.len(), whole }
     }
 }
 
@@ -129,8 +135,8 @@ pub struct View {
     used: u64,
     cost: f64,
     turn: Used,
-    /// The newest answer that was shown to its end.
-    ended: Option<MessageId>,
+    /// The newest answers that were shown to their end.
+    ended: VecDeque<MessageId>,
 }
 
 impl View {
@@ -147,7 +153,7 @@ impl View {
             used: 0,
             cost: session.cost.unwrap_or_default().0,
             turn: Used::default(),
-            ended: None,
+            ended: VecDeque::new(),
         }
     }
 
@@ -168,19 +174,25 @@ impl View {
         self.turn
     }
 
-    /// The newest answer that was shown to its end.
-    pub fn ended(&self) -> Option<&MessageId> {
-        self.ended.as_ref()
+    /// The newest answers that were shown to their end.
+    pub fn ended(&self) -> &VecDeque<MessageId> {
+        &self.ended
     }
 
     /// What is settled of a conversation counts as shown.
     pub fn skip(&mut self, settled: Settled) {
-        if let Some(last) = &settled.last {
+        if let Some(last) = settled.messages.last() {
+            self.root.list(settled.messages.iter(), settled.whole);
             self.root.settle(last);
         }
         if settled.all {
             self.root.rest();
         }
+    }
+
+    /// These are the newest messages of the session, oldest first; `whole` if there are no others.
+    pub fn list<'a>(&mut self, messages: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
+        self.root.list(messages, whole);
     }
 
     /// Shows what is stored: the whole conversation, or what may be missing of it. Text that is still being written is left to
@@ -268,9 +280,10 @@ impl View {
         self.root.message(info);
         if let Message::Assistant(answer) = info
             && answer.time.completed.is_some()
-            && self.ended.as_ref() < Some(&answer.id)
+            && !self.ended.contains(&answer.id)
         {
-            self.ended = Some(answer.id.clone());
+            self.ended.truncate(ENDED - 1);
+            self.ended.push_front(answer.id.clone());
         }
     }
 

@@ -26,11 +26,28 @@ pub enum EnvironmentError {
     },
 }
 
+/// What a file holds.
+pub enum Content {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// A file that is too large to be held in memory, to be read as far as it is wanted. Reading blocks.
+    Large {
+        /// Its size in bytes.
+        size: u64,
+        /// Its bytes from the beginning.
+        reader: Box<dyn std::io::Read + Send>,
+    },
+}
+
 /// Files as the session sees them, and terminals that its human sees. A face binds one to a session (an editor's); without
 /// one it is the disk, and commands run in our own processes.
 pub trait Environment: Send + Sync {
-    /// The whole content of a file.
+    /// The whole content of a file; one that is too large to be held in memory is an error.
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>>;
+    /// The content of a file of any size.
+    fn open<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Content, EnvironmentError>> {
+        Box::pin(async move { self.read(path).await.map(Content::Whole) })
+    }
     /// Replaces the whole content of a file, making its directories.
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>>;
     /// Starts a command in a terminal of its own; nothing if there are no terminals here.

@@ -50,6 +50,12 @@ impl MessageError {
         Self::UnknownError(TextData { limit: Some(bound), ..TextData::new(message) })
     }
 
+    /// A `MessageOutputLengthError` that says what was too long.
+    pub fn output_length(message: impl Into<String>) -> Self {
+        let message = crate::Json::String(message.into());
+        Self::MessageOutputLengthError(NoData { data: JsonMap::from_iter([("message".to_owned(), message)]) })
+    }
+
     /// A `MessageAbortedError`.
     pub fn aborted() -> Self {
         Self::MessageAbortedError(TextData::new("Aborted"))
@@ -79,7 +85,10 @@ impl MessageError {
             | Self::MessageAbortedError(d)
             | Self::UnknownError(d) => &d.message,
             Self::StructuredOutputError(d) => &d.message,
-            Self::MessageOutputLengthError(_) => "The answer reached the output limit of the model",
+            Self::MessageOutputLengthError(d) => {
+                let message = d.data.get("message").and_then(crate::Json::as_str);
+                message.unwrap_or("The answer reached the output limit of the model")
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Event, EventId, SessionId};
+use crate::{Event, EventBody, EventId, SessionId, json_size};
 
 /// A place in the log: the sequence number of an event and its id, so that a cursor of another database is noticed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +67,12 @@ struct Shared {
     rendered: [OnceLock<Bytes>; RENDERINGS],
 }
 
+/// What a frame takes beside its event, about.
+const FRAME_BYTES: usize = 512;
+
+/// A frame with more JSON than that is not written once more for each face: they send the JSON from where it is.
+pub const SHARED_BYTES: usize = 16 << 10;
+
 /// In how many ways faces write a frame.
 pub const RENDERINGS: usize = 2;
 
@@ -118,6 +124,20 @@ impl Frame {
             Some(slot) => slot.get_or_init(|| write(self)).clone(),
             None => write(self),
         }
+    }
+
+    /// The memory that it takes, about, once everybody has looked at it: the event, its JSON, and that as faces write it.
+    pub fn weight(&self) -> usize {
+        let json = self.shared.json.get().map(Bytes::len).or_else(|| {
+            let event = self.shared.event.get()?.as_deref()?;
+            // Text that grows is by far the most frequent event, and is not written for this.
+            Some(match &event.body {
+                EventBody::PartDelta { delta, .. } => delta.len(),
+                _ => json_size(event),
+            })
+        });
+        let json = json.unwrap_or_default();
+        FRAME_BYTES + if json > SHARED_BYTES { 2 * json } else { 5 * json }
     }
 
     /// Whether a watcher of that scope wants it.

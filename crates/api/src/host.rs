@@ -12,7 +12,7 @@ use crate::{
     Agent, Budget, BudgetState, Cancelled, Command, Cursor, FileDiff, FileSource, Json, JsonMap, McpAuthorization,
     McpConfig, McpResource, McpStatus, MessageId, MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId,
     PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId,
-    SessionModel, SessionStatus, Skill, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope, Worktree,
+    SessionModel, SessionStatus, Skill, Stamp, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope, Worktree,
     WorktreeDiff,
     part::{AgentSource, PartTime},
 };
@@ -501,6 +501,15 @@ pub trait Host: Send + Sync {
         id: &'a SessionId,
         input: PromptInput,
     ) -> HostFuture<'a, MessageWithParts>;
+    /// A new id for a message of a session, for callers that must know it before they send the message. It sorts after the
+    /// newest message, also when this machine's clock is behind the ids that are there.
+    fn message_id<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, MessageId> {
+        Box::pin(async move {
+            let newest = self.messages(scope, id, ListMessages { limit: Some(1), before: None }).await?;
+            let newest = newest.messages.last().and_then(|message| Stamp::of(message.info.id().as_str()));
+            Ok(MessageId::after(newest.unwrap_or_default()))
+        })
+    }
     /// Sends a prompt; returns once it is durable.
     fn prompt_async<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: PromptInput)
     -> HostFuture<'a, MessageId>;

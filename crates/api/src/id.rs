@@ -1,11 +1,14 @@
 //! Identifiers in OpenCode's format: `<prefix>_<12 hex digits><14 base62 characters>`.
 //!
-//! The hex digits are the low 48 bits of `unix_ms * 4096 + counter`, so ids made later sort later. Session ids hold the
-//! complement, so the newest session sorts first.
+//! The hex digits are the low 48 bits of `unix_ms * 4096 + counter` ([`Stamp`]), so ids that a process makes later sort
+//! later, even when the clock steps back. Session ids hold the complement, so the newest session sorts first.
+//!
+//! Nothing of ours takes its order from ids or times, but official clients sort messages and parts by id. So an id for a
+//! session that has some already is made with [`MessageId::after`], whatever the clock says.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -14,10 +17,20 @@ use serde::{Deserialize, Serialize};
 /// Milliseconds since the Unix epoch: the only time format on the wire.
 pub type Timestamp = i64;
 
-/// The current time.
+/// How far the clock of this process is off, in milliseconds.
+static SHIFT: AtomicI64 = AtomicI64::new(0);
+
+/// The current time. It is for people: it may step back, so nothing is ordered by it.
 pub fn now() -> Timestamp {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX).saturating_add(SHIFT.load(Ordering::Relaxed))
+}
+
+/// Moves the clock of this process, by so many milliseconds from the real one, and forgets which ids it made, as a process
+/// that starts anew does. A hook for tests.
+pub fn shift_clock(by: i64) {
+    SHIFT.store(by, Ordering::Relaxed);
+    LAST.store(0, Ordering::Relaxed);
 }
 
 /// In milliseconds.
@@ -50,6 +63,37 @@ fn render(prefix: &str, bits: u64) -> String {
 
 fn ascending(prefix: &str) -> String {
     render(prefix, stamp())
+}
+
+/// The time and counter in an id: what ids of our format are sorted by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    const MAX: u64 = (1 << 48) - 1;
+
+    /// That of an id that does not count down. An id that a client chose in a format of its own has none.
+    pub fn of(id: &str) -> Option<Self> {
+        Self::parse(id.split_once('_')?.1.get(..12)?)
+    }
+
+    /// Twelve hexadecimal digits.
+    pub fn parse(digits: &str) -> Option<Self> {
+        let known = digits.len() == 12 && digits.bytes().all(|byte| BASE16.contains(&byte));
+        known.then(|| u64::from_str_radix(digits, 16).ok().map(Self))?
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:012x}", self.0)
+    }
+}
+
+/// The stamp of a new id that sorts after all with that stamp. There is none after the greatest.
+fn after(newest: Stamp) -> u64 {
+    let fresh = stamp() & Stamp::MAX;
+    if fresh > newest.0 || newest.0 >= Stamp::MAX { fresh } else { newest.0 + 1 }
 }
 
 fn descending(prefix: &str) -> String {
@@ -161,6 +205,20 @@ macro_rules! id {
     };
 }
 
+impl MessageId {
+    /// A new id that sorts after those with that stamp, also when the clock is behind them.
+    pub fn after(newest: Stamp) -> Self {
+        Self(render(Self::PREFIX, after(newest)).into())
+    }
+}
+
+impl PartId {
+    /// A new id that sorts after those with that stamp, also when the clock is behind them.
+    pub fn after(newest: Stamp) -> Self {
+        Self(render(Self::PREFIX, after(newest)).into())
+    }
+}
+
 fn clip(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -233,6 +291,36 @@ mod tests {
         }
         assert_eq!(made_at("per_nope"), None);
         assert_eq!(made_at("per_äöüäöüäöü"), None);
+    }
+
+    #[test]
+    fn a_stamp_is_what_orders_an_id() {
+        let (one, two) = (MessageId::new(), MessageId::new());
+        let (first, second) = (Stamp::of(one.as_str()).unwrap(), Stamp::of(two.as_str()).unwrap());
+        assert!(first < second);
+        assert_eq!(Stamp::parse(&first.to_string()), Some(first));
+        assert_eq!(first.to_string(), one.as_str()[4..16]);
+        for odd in ["msg_", "msg_0123456789a", "msg_0123456789aX", "msg_0123456789AB", "msg-0123456789ab", "msg_äöüäöü"]
+        {
+            assert_eq!(Stamp::of(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn an_id_sorts_after_those_of_a_clock_that_is_ahead() {
+        let ahead = render("msg", (now() as u64 + 300_000) * 4096);
+        let mut newest = Stamp::of(&ahead).unwrap();
+        let mut last = ahead;
+        for _ in 0..1000 {
+            let next = MessageId::after(newest);
+            assert!(next.as_str() > last.as_str(), "{next} {last}");
+            newest = Stamp::of(next.as_str()).unwrap();
+            last = next.to_string();
+        }
+        let usual = MessageId::after(Stamp::default());
+        assert!(made_at(usual.as_str()).unwrap().abs_diff(now()) < 10_000, "the clock counts if it is ahead itself");
+        let end = Stamp::parse("ffffffffffff").unwrap();
+        assert!(made_at(PartId::after(end).as_str()).unwrap().abs_diff(now()) < 10_000, "nothing sorts after the last");
     }
 
     #[test]

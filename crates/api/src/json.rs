@@ -51,6 +51,25 @@ impl Serialize for Written {
     }
 }
 
+/// The bytes of a value as JSON, which is not written for it.
+pub fn json_size(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // What cannot be written as JSON could not be stored either.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
 /// Fields that we do not know, kept so that nothing is lost on the way through. Costs one pointer while empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extra(Option<Box<JsonMap>>);

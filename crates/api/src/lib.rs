@@ -16,6 +16,7 @@ mod host;
 mod id;
 mod json;
 mod message;
+mod order;
 mod part;
 mod pty;
 mod rule;
@@ -36,23 +37,27 @@ pub use catalog::{
     ProjectIcon, ProjectTime, Provider, ProviderSource,
 };
 pub use credential::{ApiCredential, Credential, OAuthCredential, WellKnownCredential};
-pub use environment::{Environment, EnvironmentError, Terminal, TerminalCommand, TerminalExit, TerminalOutput};
+pub use environment::{
+    Content, Environment, EnvironmentError, Terminal, TerminalCommand, TerminalExit, TerminalOutput,
+};
 pub use error::{ApiErrorData, MessageError, NoData, ProviderAuthData, StructuredOutputData, TextData};
 pub use event::{Event, EventBody, OtherEvent, SessionStatus};
-pub use feed::{Cursor, Frame, WatchItem, WatchScope};
+pub use feed::{Cursor, Frame, SHARED_BYTES, WatchItem, WatchScope};
 pub use host::{
     CommandInput, ContentKind, CreateSession, Features, FileContent, FileNode, FileStatus, FindTextMatch, Host,
     HostError, HostFuture, ListMessages, ListSessions, MessagePage, PromptInput, PromptPart, PromptTarget, RevertInput,
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{
-    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at, now, slug, tool_call_id,
+    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Stamp, Timestamp, made_at, now,
+    shift_clock, slug, tool_call_id,
 };
-pub use json::{Extra, Json, JsonMap, Usd, Written};
+pub use json::{Extra, Json, JsonMap, Usd, Written, json_size};
 pub use message::{
     AssistantMessage, AssistantPath, AssistantTime, FileDiff, FileDiffStatus, Message, MessageWithParts, ModelRef,
     OutputFormat, Tokens, TokensCache, UserMessage, UserSummary, UserTime,
 };
+pub use order::MessageOrder;
 pub use part::{
     AgentPart, AgentSource, CompactionPart, FilePart, FileSource, Part, PartHead, PartTime, PatchPart, ReasoningPart,
     RetryPart, RetryTime, SnapshotPart, StepFinishPart, StepStartPart, SubtaskPart, TextPart, ToolCompleted, ToolError,

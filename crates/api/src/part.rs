@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema::{api_error, shape, tagged};
-use crate::{ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Timestamp, Tokens, Usd};
+use crate::{
+    ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Stamp, Timestamp, Tokens, Usd,
+};
 
 /// One part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +61,13 @@ impl PartHead {
     /// The head of a new part.
     pub fn new(session_id: &SessionId, message_id: &MessageId) -> Self {
         Self { id: PartId::new(), session_id: session_id.clone(), message_id: message_id.clone() }
+    }
+
+    /// The head of a new part whose id sorts after those of the parts that the message has.
+    pub fn after(session_id: &SessionId, message_id: &MessageId, parts: &[Part]) -> Self {
+        let ids = parts.iter().filter_map(|part| Stamp::of(part.head()?.id.as_str()));
+        let id = PartId::after(ids.max().unwrap_or_default());
+        Self { id, session_id: session_id.clone(), message_id: message_id.clone() }
     }
 }
 

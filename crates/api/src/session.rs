@@ -68,6 +68,22 @@ pub struct Session {
     pub extra: Extra,
 }
 
+impl Session {
+    /// What is told of a session that is deleted: which one it was and where, and nothing of what was said in it.
+    pub fn tombstone(&self) -> Self {
+        Self {
+            title: String::new(),
+            summary: None,
+            share: None,
+            metadata: None,
+            permission: None,
+            revert: None,
+            extra: Extra::default(),
+            ..self.clone()
+        }
+    }
+}
+
 /// When things happened to a session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]

@@ -257,8 +257,11 @@ pub struct Worktree {
     pub base: String,
     /// The working tree that gets its changes when they are merged.
     pub target: String,
-    /// What was changed in it and is not merged.
+    /// What was changed in it and is not merged. Of very many files only the first, without their lines.
     pub files: Vec<FileStatus>,
+    /// Whether more files were changed than `files` has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 /// What was changed in a worktree and is not merged.
@@ -270,6 +273,9 @@ pub struct WorktreeDiff {
     pub worktree: Worktree,
     /// The changes as a patch that `git apply` takes.
     pub patch: String,
+    /// Whether the patch would be longer and has the first files only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 /// What a cancel has stopped.

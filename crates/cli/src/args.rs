@@ -166,6 +166,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Give back space: what deleted sessions left, old outputs of tools, sessions over `session.max_age_days`, free pages.
+    Gc {
+        /// Only say what would be freed.
+        #[arg(long)]
+        dry_run: bool,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a completion script for a shell.
     Completion {
         /// The shell.

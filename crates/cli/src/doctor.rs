@@ -1,6 +1,7 @@
 //! `trefoil doctor`: what was found, and what to do about each.
 
 mod local;
+mod space;
 
 use std::path::Path;
 use std::process::Command;
@@ -59,6 +60,8 @@ pub fn command(world: &World, json: bool) -> anyhow::Result<Exit> {
     findings.push(git());
     findings.push(shell(world, &loaded));
     findings.push(database(&world.database()));
+    findings.extend(losses(&world.database()));
+    findings.extend(space::look(world));
     findings.extend(configuration(world, &loaded));
     let exit = if findings.iter().any(|f| f.level == Level::Error) { Exit::Failed } else { Exit::Success };
     if json {
@@ -150,6 +153,10 @@ fn database(path: &Path) -> Finding {
     let shown = path.display();
     let Ok(metadata) = std::fs::metadata(path) else {
         return match writable(path) {
+            true if Store::is_full(path) => {
+                Finding::new("database", Level::Warning, format!("{shown} cannot be made: its disk is full"))
+                    .advice("free some space, or name a directory on another disk with TREFOIL_DATA_DIR")
+            }
             true => Finding::new("database", Level::Ok, format!("{shown} will be made by the first `trefoil run`")),
             false => Finding::new("database", Level::Error, format!("{shown} cannot be made"))
                 .advice("make its directory writable, or name another one with TREFOIL_DATA_DIR"),
@@ -157,14 +164,29 @@ fn database(path: &Path) -> Finding {
     };
     let size = format!("{shown}, {:.1} MB", metadata.len() as f64 / 1e6);
     match Store::check(path) {
+        Ok(()) if Store::is_full(path) => Finding::new("database", Level::Warning, format!("{size}, sound, but its disk is full"))
+            .advice("free some space, or name a directory on another disk with TREFOIL_DATA_DIR; until then it can only be read"),
         Ok(()) if writable(path) => Finding::new("database", Level::Ok, format!("{size}, sound")),
-        Ok(()) => Finding::new("database", Level::Error, format!("{size}, sound, but not writable"))
-            .advice("make it and its directory writable, or name another one with TREFOIL_DATA_DIR"),
+        Ok(()) => Finding::new("database", Level::Warning, format!("{size}, sound, but not writable"))
+            .advice("make it and its directory writable, or name another one with TREFOIL_DATA_DIR; until then it can only be read"),
         Err(error @ StoreError::Newer { .. }) => Finding::new("database", Level::Error, error.to_string())
             .advice("a newer Trefoil wrote it: upgrade this one, or name another file with TREFOIL_DB"),
         Err(error) => Finding::new("database", Level::Error, error.to_string())
             .advice("restore a copy, or move the file away to start afresh"),
     }
+}
+
+/// What the database has lost: since it was last open, and before.
+fn losses(path: &Path) -> Vec<Finding> {
+    let now = Store::lost(path).ok().flatten().map(|loss| {
+        Finding::new("lost", Level::Error, loss.to_string())
+            .advice("put a copy of the -wal file back before anything else opens the database, or go on without it")
+    });
+    let before = Store::past_losses(path).into_iter().map(|text| {
+        Finding::new("lost before", Level::Warning, text.trim().to_owned())
+            .advice("remove the files with `torn` in their names once you do not need them")
+    });
+    now.into_iter().chain(before).collect()
 }
 
 /// Whether the nearest directory above that exists can be written.

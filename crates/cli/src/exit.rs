@@ -19,8 +19,12 @@ pub enum Exit {
     Denied = 4,
     /// A budget is used up, and nobody is there to raise it.
     Budget = 5,
+    /// SIGHUP: the terminal is gone. What ran can be resumed.
+    Hangup = 129,
     /// Ctrl-C.
     Cancelled = 130,
+    /// SIGTERM. What ran can be resumed.
+    Terminated = 143,
 }
 
 impl From<Exit> for std::process::ExitCode {
@@ -30,7 +34,7 @@ impl From<Exit> for std::process::ExitCode {
 }
 
 /// What the user reads about the codes in `run --help`.
-pub const HELP: &str = "Exit codes: 0 the turn succeeded, 1 other error, 2 usage, 3 model error, 4 denied, 5 budget used up, 130 cancelled";
+pub const HELP: &str = "Exit codes: 0 the turn succeeded, 1 other error, 2 usage, 3 model error, 4 denied, 5 budget used up, 129 or 143 ended by SIGHUP or SIGTERM: the turn is parked and goes on with `trefoil run -c`, 130 cancelled";
 
 /// How many of the things that exist an error names.
 const MAX_KNOWN: usize = 12;

@@ -4,24 +4,28 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use api::{EventBody, Host, Scope};
-use store::{Batch, Place, Store};
+use api::{Host, MessageWithParts, Scope, Session};
+use store::{Batch, Draft, Place, Store, StoreError};
 
 use crate::exit::{Exit, Failure};
 use crate::session::Export;
 use crate::term;
+use crate::wire::Local;
 
+/// Messages that are written at once.
+const PIECE: usize = 128;
 /// The largest export that is read.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// Reads a session from a file; it becomes one of this directory.
 pub async fn import(
     host: &dyn Host,
-    store: &Store,
+    local: &Local,
     scope: &Scope,
     directory: &Path,
     file: &Path,
 ) -> anyhow::Result<()> {
+    let store = &local.store;
     let mut export = read(directory, file).with_context(|| format!("cannot import {}", file.display()))?;
     let exists = |what: String| {
         Failure::new(Exit::Failed, format!("cannot import {}: {what} exists already", file.display()))
@@ -29,6 +33,10 @@ pub async fn import(
     };
     if store.session(&export.info.id)?.is_some() {
         return Err(exists(format!("session {}", export.info.id)).into());
+    }
+    if store.removed()?.contains(&export.info.id) {
+        // What is left of the session of this id must not become part of the new one.
+        local.engine.sweep().await?;
     }
     for message in &export.messages {
         if store.message(message.info.id())?.is_some() {
@@ -42,18 +50,34 @@ pub async fn import(
     }
     settle(&mut export, host, store, scope).await?;
     let info = export.info;
-    let mut batch = Batch::new(&Place::new(scope.directory.as_str(), info.project_id.as_str())).durable();
-    batch.session(&info);
-    for message in &export.messages {
-        batch.insert_message(&message.info);
-        for part in &message.parts {
-            batch.part(part);
-        }
+    let place = Place::new(scope.directory.as_str(), info.project_id.as_str());
+    let mut draft = Draft::new(store, &place, &info.id);
+    if let Err(error) = write(&mut draft, &info, &export.messages).await {
+        draft.discard().await;
+        return Err(error).with_context(|| format!("cannot import {}", file.display()));
     }
-    batch.event(EventBody::SessionCreated { session_id: info.id.clone(), info: Box::new(info.clone()) });
-    store.commit(batch).await.with_context(|| format!("cannot import {}", file.display()))?;
     term::eprint(&format!("imported {}\n", term::plural(export.messages.len(), "message")));
     Ok(term::print(&format!("{}\n", info.id))?)
+}
+
+/// Writes a session in pieces, between which others write; it is there once all of it is.
+async fn write(draft: &mut Draft, info: &Session, messages: &[MessageWithParts]) -> Result<(), StoreError> {
+    let put = |batch: &mut Batch, messages: &[MessageWithParts]| {
+        for message in messages {
+            batch.insert_message(&message.info);
+            message.parts.iter().for_each(|part| batch.insert_part(part));
+        }
+    };
+    let mut pieces = messages.chunks(PIECE);
+    let last = pieces.next_back().unwrap_or_default();
+    for piece in pieces {
+        let mut batch = draft.piece();
+        put(&mut batch, piece);
+        draft.add(batch).await?;
+    }
+    let mut batch = draft.last_piece(info);
+    put(&mut batch, last);
+    draft.publish(batch).await
 }
 
 /// Makes the session one of this directory; what it pointed to elsewhere is dropped.

@@ -91,7 +91,8 @@ impl Open {
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(api::strip_control(&text).as_bytes())?;
+        // Whoever logs could do nothing about a log that cannot be written, and would complain on the terminal.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).write(api::strip_control(&text).as_bytes());
         Ok(bytes.len())
     }
 

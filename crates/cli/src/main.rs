@@ -9,6 +9,7 @@ mod config_cmd;
 mod demo;
 mod doctor;
 mod exit;
+mod gc;
 mod import;
 mod interrupt;
 mod log;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     if given.next_if(|first| first == exec::SUPERVISE_ARG).is_some() {
         return exec::supervise(given);
     }
+    exec::raise_descriptor_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -83,6 +85,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let world = World::read()?;
+    world.set_clock()?;
     log::start(cli.log_level.as_deref(), cli.print_logs, &world.dirs.state)?;
     match &cli.command {
         Command::Config(args) => return config_cmd::command(args, &world),
@@ -116,14 +119,31 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
     {
         return query(command, host.as_ref(), None, &scope, world).await;
     }
-    let local = wire::open(world, world.script().as_deref(), false)?;
+    let local = match only_looks(command) {
+        true => wire::open_to_read(world)?,
+        false => wire::open(world, world.script().as_deref(), false)?,
+    };
     let scope = Scope::new(world.directory.to_string_lossy());
     let result = match command {
         Command::Mcp { command, .. } => mcp::command(command, &local.engine, Some(&local.engine), &scope).await,
+        Command::Gc { dry_run, json } => gc::gc(&local, world, *dry_run, *json).await,
         _ => query(command, &local.engine, Some(&local), &scope, world).await,
     };
     local.engine.shutdown().await;
     result
+}
+
+/// Whether a command writes nothing, so that it works where nothing can be written.
+fn only_looks(command: &Command) -> bool {
+    match command {
+        Command::Session { command, .. } => {
+            matches!(command, Session::List { .. } | Session::Show { .. } | Session::Export { .. })
+        }
+        Command::Agent { command, .. } => matches!(command, Agent::List { .. } | Agent::Show { .. }),
+        Command::Tree { watch, .. } => !watch,
+        Command::Models { .. } | Command::Agents { .. } => true,
+        _ => false,
+    }
 }
 
 /// Where a command works, if it can be elsewhere.
@@ -158,7 +178,7 @@ async fn query(
             Session::List { all, limit, json } => session::list(host, scope, *all, *limit, *json).await,
             Session::Show { id, json } => session::show(host, scope, id, *json, Style::stdout(world.no_color())).await,
             Session::Export { id } => session::export(host, scope, id).await,
-            Session::Import { file } => import::import(host, &here(local)?.store, scope, &world.directory, file).await,
+            Session::Import { file } => import::import(host, here(local)?, scope, &world.directory, file).await,
             Session::Delete { ids } => session::delete(host, scope, ids).await,
         },
         Command::Tree { id, watch, json, .. } => {
@@ -205,6 +225,7 @@ async fn query(
         | Command::Trust(_)
         | Command::Config(_)
         | Command::Doctor { .. }
+        | Command::Gc { .. }
         | Command::Completion { .. } => Ok(()),
     }
 }
@@ -220,7 +241,7 @@ fn here(local: Option<&wire::Local>) -> Result<&wire::Local, Failure> {
 async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let task = interrupt.token.run_until_cancelled(run::Task::read(args, &world.directory)).await;
-    let task = task.ok_or_else(run::cancelled)??;
+    let task = task.ok_or_else(|| run::unsent(interrupt.signal().unwrap_or(interrupt::Signal::Interrupt)))??;
     let interactive = run::interactive();
     if let Some((host, scope)) = wire::attach(world, &args.remote)? {
         return run::run(args, task, scope, host, run::Typed::default(), world.no_color(), interrupt).await;

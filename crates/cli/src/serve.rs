@@ -1,7 +1,9 @@
 //! `trefoil serve`: the OpenCode server.
 
+use std::time::Duration;
+
 use api::{Host as _, JsonMap, Scope};
-use engine::Tended;
+use engine::{Tended, Tidied, Tidy};
 use server::{Listen, Options, Password, Server, StartError};
 
 use crate::args::Serve;
@@ -10,11 +12,18 @@ use crate::interrupt::Interrupt;
 use crate::term;
 use crate::wire::{self, World};
 
+/// How often what nobody needs any more is removed, beginning with the start.
+const TIDY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Serves until a signal comes; turns that run are parked then, and go on at the next start.
 pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
     let stop = Interrupt::listen()?;
     let script = args.script.clone().or_else(|| world.script());
     let local = wire::open(world, script.as_deref(), true)?;
+    // Better now than at the first prompt: a full disk lets itself be opened.
+    let mut batch = store::Batch::new(&store::Place::new("", "")).durable();
+    batch.remember("server", "started", &serde_json::json!({ "time": api::now() }));
+    local.store.commit(batch).await.map_err(|error| wire::cannot_write(&error, "cannot serve"))?;
     let loaded = local.engine.loaded(&Scope::new(world.directory.to_string_lossy()));
     let options = Options {
         engine: local.engine.clone(),
@@ -40,6 +49,14 @@ pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
             Ok(0) => {}
             Ok(turns) => tracing::info!(turns, "turns that were cut off go on"),
             Err(error) => tracing::error!(%error, "turns that were cut off cannot go on"),
+        }
+        loop {
+            match engine.tidy(Tidy::default()).await {
+                Ok(tidied) if tidied == Tidied::default() => {}
+                Ok(tidied) => tracing::info!(?tidied, "what nobody needs any more is removed"),
+                Err(error) => tracing::error!(%error, "what nobody needs any more cannot be removed"),
+            }
+            tokio::time::sleep(TIDY).await;
         }
     });
     world.watch_over(&local.engine, Tended::All);

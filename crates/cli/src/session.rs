@@ -78,14 +78,15 @@ pub async fn delete(host: &dyn Host, scope: &Scope, ids: &[String]) -> anyhow::R
 
 async fn read(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<Export> {
     let info = find_session(host, scope, id).await?;
-    let mut messages = Vec::new();
+    let mut pages = Vec::new();
     let mut before = None;
     loop {
         let page = host.messages(scope, &info.id, ListMessages { limit: Some(PAGE), before }).await?;
-        messages.splice(0..0, page.messages);
+        pages.push(page.messages);
         match page.older {
             Some(older) => before = Some(older),
-            None => return Ok(Export { info, messages }),
+            // The newest page came first.
+            None => return Ok(Export { info, messages: pages.into_iter().rev().flatten().collect() }),
         }
     }
 }
@@ -106,6 +107,7 @@ fn transcript(export: &Export, style: Style) -> String {
         for part in &message.parts {
             renderer.part(part, &mut pieces);
         }
+        renderer.close_line(&mut pieces);
         for piece in pieces {
             match piece {
                 Piece::Text(piece) | Piece::Note(piece) => text += &piece,

@@ -10,10 +10,11 @@ use api::{Host, Scope};
 use config::{Dirs, Inputs, Trust, TrustStore};
 use engine::{Engine, Tended};
 use llm::{Llm, Script};
-use store::Store;
+use store::{Store, StoreError, Trouble};
 
 use crate::args::Remote;
 use crate::exit::{Exit, Failure};
+use crate::term;
 
 /// The largest script that is read.
 const MAX_SCRIPT: u64 = 16 << 20;
@@ -91,6 +92,15 @@ impl World {
         }
     }
 
+    /// Moves the clock of this process by `TREFOIL_CLOCK` milliseconds: the hook of tests with clocks that are wrong.
+    pub fn set_clock(&self) -> anyhow::Result<()> {
+        if let Some(text) = self.env.get("TREFOIL_CLOCK") {
+            let refused = || Failure::new(Exit::Usage, format!("TREFOIL_CLOCK is no number of milliseconds: {text:?}"));
+            api::shift_clock(text.parse().map_err(|_| refused())?);
+        }
+        Ok(())
+    }
+
     /// How many agents have started each other above this one.
     fn depth(&self) -> u32 {
         self.env.get(acp::Runner::DEPTH).and_then(|depth| depth.parse().ok()).unwrap_or(0)
@@ -132,15 +142,30 @@ pub struct Local {
 
 /// Opens the journal and starts the engine; needs a runtime. `script` plays instead of a model.
 pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow::Result<Local> {
-    open_with(world, script, question_tool, false)
+    open_with(world, script, question_tool, false, Store::open_with)
+}
+
+/// The same for commands that only look: a journal that cannot be written will do.
+pub fn open_to_read(world: &World) -> anyhow::Result<Local> {
+    let local = open_with(world, world.script().as_deref(), false, false, Store::open_or_read)?;
+    if let Some(why) = local.store.refused() {
+        term::eprint(&format!("the database is only read: {}\n", term::one_line(&why.to_string(), 500)));
+    }
+    Ok(local)
 }
 
 /// The same for an editor: edits and commands are asked for, unless the configuration says otherwise.
 pub fn open_careful(world: &World, script: Option<&Path>) -> anyhow::Result<Local> {
-    open_with(world, script, true, true)
+    open_with(world, script, true, true, Store::open_with)
 }
 
-fn open_with(world: &World, script: Option<&Path>, question_tool: bool, careful: bool) -> anyhow::Result<Local> {
+fn open_with(
+    world: &World,
+    script: Option<&Path>,
+    question_tool: bool,
+    careful: bool,
+    open: fn(&Path, store::Options) -> Result<Store, StoreError>,
+) -> anyhow::Result<Local> {
     let mut scripts = indexmap::IndexMap::new();
     if let Some(path) = script {
         scripts.insert("file".to_string(), Arc::new(read_script(&world.directory.join(path))?));
@@ -148,13 +173,13 @@ fn open_with(world: &World, script: Option<&Path>, question_tool: bool, careful:
     scripts.insert("demo".to_string(), Arc::new(Script::demo()));
     let path = world.database();
     let options = store::Options { crash_after: world.crash_after()?, ..store::Options::default() };
-    let store = Store::open_with(&path, options).map_err(|error| {
-        Failure::new(Exit::Failed, format!("cannot open the database: {error}"))
-            .hint("TREFOIL_DATA_DIR names another directory for it; `trefoil doctor` looks at it closely")
-    })?;
+    let store = open(&path, options).map_err(|error| cannot_write(&error, "cannot open the database"))?;
+    if let Some(loss) = store.loss() {
+        term::eprint(&format!("warning: {loss}\n"));
+    }
     let program = std::env::current_exe().context("the path of this program cannot be read")?;
-    let lock = store.lock_fd().try_clone_to_owned().context("cannot share the lock of this process")?;
-    let exec = exec::Exec::supervised(program, Some(lock));
+    let lock = store.lock_fd().map(|lock| lock.try_clone_to_owned()).transpose();
+    let exec = exec::Exec::supervised(program, lock.context("cannot share the lock of this process")?);
     let version = env!("CARGO_PKG_VERSION");
     let acp: Arc<dyn api::Runner> = Arc::new(acp::Runner::new(exec.clone(), version, world.depth()));
     let engine = Engine::open(engine::Options {
@@ -169,6 +194,18 @@ fn open_with(world: &World, script: Option<&Path>, question_tool: bool, careful:
         version: version.to_owned(),
     })?;
     Ok(Local { engine, store })
+}
+
+/// What a database that cannot be opened or written means for a command.
+pub fn cannot_write(error: &StoreError, what: &str) -> Failure {
+    let hint = match error {
+        StoreError::Database { trouble: Trouble::Full, .. } => {
+            "free some space. Until then sessions can be listed, shown and exported, and TREFOIL_DATA_DIR can name a \
+             directory on another disk"
+        }
+        _ => "TREFOIL_DATA_DIR names another directory for it; `trefoil doctor` looks at it closely",
+    };
+    Failure::new(Exit::Failed, format!("{what}: {error}")).hint(hint)
 }
 
 /// The server that a command line names, and the directory there.

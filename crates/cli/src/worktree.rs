@@ -4,6 +4,7 @@ use api::{FileStatus, Host, Scope, Worktree};
 use engine::{Engine, ListedWorktree};
 use serde_json::json;
 
+use crate::exit::{Exit, Failure};
 use crate::run::find_session;
 use crate::session::print_json;
 use crate::term::{self, one_line, plural};
@@ -30,7 +31,7 @@ pub async fn list(engine: &Engine, json: bool) -> anyhow::Result<()> {
         };
         let files = match &listed.problem {
             Some(problem) => one_line(problem, 60),
-            None => plural(listed.worktree.files.len(), "changed file"),
+            None => counted(&listed.worktree, "changed file"),
         };
         let title = listed.title.as_deref().unwrap_or_default();
         let directory = one_line(&listed.worktree.directory, 200);
@@ -47,9 +48,20 @@ pub async fn diff(host: &dyn Host, scope: &Scope, id: &str, stat: bool, json: bo
         return print_json(&diff);
     }
     if stat {
-        return Ok(term::print(&files(&diff.worktree.files))?);
+        term::print(&files(&diff.worktree.files))?;
+        if diff.worktree.more {
+            term::eprint("there are more changed files than are listed here\n");
+        }
+        return Ok(());
     }
-    Ok(term::print(&diff.patch)?)
+    term::print(&diff.patch)?;
+    if diff.cut {
+        let Worktree { base, branch, target, .. } = &diff.worktree;
+        return Err(Failure::new(Exit::Failed, "the patch is too long: only its first files are printed")
+            .hint(format!("git -C {target} diff --binary {base} {branch} prints all that is committed on its branch"))
+            .into());
+    }
+    Ok(())
 }
 
 /// Merges.
@@ -64,7 +76,7 @@ pub async fn merge(host: &dyn Host, scope: &Scope, id: &str, json: bool) -> anyh
         return Ok(());
     }
     term::print(&files(&merged.files))?;
-    let count = plural(merged.files.len(), "file");
+    let count = counted(&merged, "file");
     term::eprint(&format!("merged {count} into {}, not committed\n", one_line(&merged.target, 200)));
     Ok(())
 }
@@ -76,8 +88,8 @@ pub async fn discard(host: &dyn Host, scope: &Scope, id: &str, json: bool) -> an
     if json {
         return print_json(&thrown);
     }
-    let Worktree { branch, files, .. } = thrown;
-    term::eprint(&format!("threw {} with {} away\n", one_line(&branch, 100), plural(files.len(), "changed file")));
+    let count = counted(&thrown, "changed file");
+    term::eprint(&format!("threw {} with {count} away\n", one_line(&thrown.branch, 100)));
     Ok(())
 }
 
@@ -100,6 +112,12 @@ pub async fn clean(engine: &Engine, json: bool) -> anyhow::Result<()> {
         term::eprint("there is nothing to clean\n");
     }
     Ok(())
+}
+
+/// How many files changed, as far as that is known.
+fn counted(worktree: &Worktree, what: &str) -> String {
+    let count = plural(worktree.files.len(), what);
+    if worktree.more { format!("more than {count}") } else { count }
 }
 
 fn files(files: &[FileStatus]) -> String {

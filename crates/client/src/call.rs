@@ -14,7 +14,7 @@ use tokio::time::{error::Elapsed, sleep, timeout};
 use url::Url;
 
 use crate::Client;
-use crate::error::{Failure, network, refused};
+use crate::error::{Failure, failed_late, network, refused};
 
 /// The largest answer: a long session with all that its tools said.
 const MAX_ANSWER: usize = 256 << 20;
@@ -218,10 +218,12 @@ impl Call<'_> {
 }
 
 impl Answer {
-    /// The answer as a value.
+    /// The answer as a value. One that began before its turn failed ends with what a refusal says.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, HostError> {
-        serde_json::from_slice(&self.body)
-            .map_err(|error| HostError::Failed(format!("The answer to {} is not understood: {error}", self.asked)))
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let text = || HostError::Failed(format!("The answer to {} is not understood: {error}", self.asked));
+            failed_late(&self.body, &self.asked).unwrap_or_else(text)
+        })
     }
 }
 

@@ -45,6 +45,8 @@ struct Refusal {
     tag: Option<String>,
     name: Option<String>,
     data: Option<Data>,
+    /// An unhealthy server calls it `reason`.
+    #[serde(alias = "reason")]
     message: Option<String>,
     /// What is wrong with signing in at an MCP server has nothing else.
     error: Option<String>,
@@ -91,6 +93,22 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
         )),
         _ => HostError::Failed(format!("{asked} failed: {}{reference}", text(status.as_str()))),
     }
+}
+
+/// What a refusal means that came too late for a status; nothing if this is none.
+pub(crate) fn failed_late(body: &[u8], asked: &str) -> Option<HostError> {
+    let Refusal { tag, name, data, message, .. } = serde_json::from_slice(body).ok()?;
+    let kind = tag.or(name)?;
+    data.and_then(|data| data.message).or(message)?;
+    let status = match kind.as_str() {
+        "ServiceUnavailableError" => StatusCode::SERVICE_UNAVAILABLE,
+        "InsufficientStorageError" => StatusCode::INSUFFICIENT_STORAGE,
+        "NotFoundError" => StatusCode::NOT_FOUND,
+        "BadRequest" => StatusCode::BAD_REQUEST,
+        "ConflictError" | "SessionBusyError" => StatusCode::CONFLICT,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Some(refused(status, body, asked, ""))
 }
 
 /// The things that can be missing, as hosts name them.
@@ -153,6 +171,8 @@ mod tests {
         assert!(matches!(&error, HostError::Conflict(text) if text == "per_x was answered already"));
         let error = read(500, r#"{"name":"UnknownError","data":{"message":"Unexpected.","ref":"err_1"}}"#);
         assert_eq!(error.to_string(), "GET http://host/x failed: Unexpected. (err_1)");
+        let error = read(503, r#"{"healthy":false,"version":"1","reason":"the database was moved"}"#);
+        assert!(matches!(&error, HostError::Unavailable(text) if text == "the database was moved"));
         let error = read(401, "").to_string();
         assert!(error.contains("user and password"), "{error}");
     }

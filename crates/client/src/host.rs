@@ -92,11 +92,24 @@ impl Client {
         Ok(MessagePage { older: older.map(|message| message.info.id().clone()), messages })
     }
 
+    /// The id of a prompt. With one it can be sent again after the connection broke.
+    async fn named(&self, scope: &Scope, id: &SessionId, input: &mut PromptInput) -> Result<MessageId, HostError> {
+        let chosen = match input.message_id.take() {
+            Some(chosen) => chosen,
+            None => self.message_id(scope, id).await?,
+        };
+        Ok(input.message_id.insert(chosen).clone())
+    }
+
     /// Refuses what only Trefoil does. Whoever does not know an operation may answer it with anything, or pass it on to
     /// somewhere else, so it is not even sent; who the server is, it is asked.
     async fn needs_trefoil(&self, what: &'static str) -> Result<(), HostError> {
-        if !self.is_trefoil() {
-            self.health().await?;
+        // An unhealthy server tells who it is, too.
+        if !self.is_trefoil()
+            && let Err(error) = self.health().await
+            && !self.is_trefoil()
+        {
+            return Err(error);
         }
         if self.is_trefoil() { Ok(()) } else { Err(HostError::Unsupported(what)) }
     }
@@ -222,8 +235,7 @@ impl Host for Client {
         mut input: PromptInput,
     ) -> HostFuture<'a, MessageWithParts> {
         Box::pin(async move {
-            // With an id it can be sent again after the connection broke.
-            input.message_id.get_or_insert_with(MessageId::new);
+            self.named(scope, id, &mut input).await?;
             self.post(scope, &["session", id.as_str(), "message"], &wire::prompt(input)?).run_again().await
         })
     }
@@ -235,7 +247,7 @@ impl Host for Client {
         mut input: PromptInput,
     ) -> HostFuture<'a, MessageId> {
         Box::pin(async move {
-            let message = input.message_id.get_or_insert_with(MessageId::new).clone();
+            let message = self.named(scope, id, &mut input).await?;
             self.post(scope, &["session", id.as_str(), "prompt_async"], &wire::prompt(input)?).tell_again().await?;
             Ok(message)
         })

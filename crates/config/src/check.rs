@@ -428,18 +428,18 @@ mod tests {
     fn bounds_are_checked_and_named_in_foreign_files() {
         let (value, findings) = checked(json!({
             "subagents": {"at_once": 0, "descendants": 0, "budget": {"cost": -1, "tokens": 5, "minutes": 1}},
-            "ask": {"timeout": 60, "then": "maybe"},
+            "ask": {"timeout": 60, "then": "maybe"}, "session": {"max_age_days": 0},
             "agent": {"a": {"isolation": "container", "budget": {"seconds": 1.5}}, "b": {"isolation": "worktree"},
                 "c": {"acp": {"command": ["x"], "silence": 0}}},
         }));
         let left = json!({
-            "subagents": {"descendants": 0, "budget": {"tokens": 5}}, "ask": {"timeout": 60},
+            "subagents": {"descendants": 0, "budget": {"tokens": 5}}, "ask": {"timeout": 60}, "session": {},
             "agent": {"a": {"budget": {}}, "b": {"isolation": "worktree"}, "c": {"acp": {"command": ["x"]}}},
         });
-        assert_eq!((value.clone(), findings.len()), (left, 7), "{findings:?}");
+        assert_eq!((value.clone(), findings.len()), (left, 8), "{findings:?}");
         assert!(findings[1].contains("subagents.budget.cost must be a number above 0"), "{findings:?}");
         let keys: Vec<_> = foreign(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
-        assert_eq!(keys, ["ask", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp"]);
+        assert_eq!(keys, ["ask", "session", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp"]);
     }
 
     #[test]

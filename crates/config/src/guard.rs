@@ -77,6 +77,7 @@ impl Guard {
             "default_agent" => self.refuse(key, "replaces the agent that you use, with its rules"),
             "subagent_depth" | "subagents" => self.refuse(key, "lifts a bound"),
             "ask" => self.refuse(key, "decides what you are asked"),
+            "session" => self.refuse(key, "deletes sessions"),
             "reference" | "references" => self.refuse(key, "reads from outside of the repository"),
             _ => self.refuse(key, "is not among the keys that need no trust"),
         }

@@ -57,7 +57,7 @@ pub(crate) const INERT: &[&str] = &[
 ];
 
 /// Keys of the whole file that only Trefoil has. OpenCode refuses a file with one of them.
-pub(crate) const OWN_KEYS: &[&str] = &["ask", "subagents"];
+pub(crate) const OWN_KEYS: &[&str] = &["ask", "session", "subagents"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
 pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation"];
@@ -120,6 +120,7 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("reference", Map(&REFERENCE)),
     ("references", Map(&REFERENCE)),
     ("server", SERVER),
+    ("session", Object(&[("max_age_days", Count(1))])),
     ("share", Word(&["manual", "auto", "disabled"])),
     ("shell", Text),
     ("skills", Object(&[("paths", List(&Text)), ("urls", List(&Text))])),

@@ -12,6 +12,7 @@ use api::{
 use config::AskThen;
 use store::{AskFilter, AskKind, AskRow, Batch, Place, Signal, StoreError};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::call::OPAQUE;
 use crate::error::stored;
@@ -43,8 +44,10 @@ impl Inner {
     /// Waits until an ask has its answer: somebody's, or that of the policy. The time runs from when it was asked, so that a
     /// restart does not prolong it.
     pub(crate) async fn answer(&self, ask: &str, policy: (Duration, AskThen)) -> Result<Json, StoreError> {
-        let asked = api::made_at(ask).unwrap_or_else(api::now);
-        let end = asked.saturating_add(i64::try_from(policy.0.as_millis()).unwrap_or(i64::MAX));
+        // The clock says how long ago that was, but not more: it may be moved, while we wait as well.
+        let ago = api::made_at(ask).map_or(0, |asked| api::now().saturating_sub(asked));
+        let left = policy.0.saturating_sub(Duration::from_millis(u64::try_from(ago).unwrap_or(0)));
+        let waits = Instant::now();
         let notify = Arc::new(Notify::new());
         lock(&self.asks.map).insert(ask.to_owned(), notify.clone());
         let _forget = Forget { waiters: &self.asks, ask };
@@ -54,7 +57,7 @@ impl Inner {
                 Some(row) => row,
                 None => return Ok(Json::Null),
             };
-            let left = Duration::from_millis(u64::try_from(end.saturating_sub(api::now())).unwrap_or(0));
+            let left = left.saturating_sub(waits.elapsed());
             if left.is_zero() {
                 self.expire(&row, policy).await?;
                 continue;
@@ -85,7 +88,7 @@ impl Inner {
         let answer = serde_json::json!({ "reply": reply, "message": message, "answers": null, EXPIRED: true });
         batch.settle(&row.id, &answer, event);
         tracing::info!(ask = row.id, session = %session.id, "nobody answered in time");
-        self.store.commit(batch).await.map(drop)
+        self.persist(Some((&self.place(&session), &session.id)), batch).await.map(drop)
     }
 
     /// Answers a permission request, and with it what else that answer settles.
@@ -117,9 +120,9 @@ impl Inner {
             settle(&mut batch, other, &reply);
         }
         self.commit_answer(batch, id.as_str(), missing).await?;
-        self.tell(&asked.session_id, id.as_str()).await?;
+        self.tell(&asked.session_id, id.as_str()).await;
         for other in &others {
-            self.tell(&other.session_id, other.id.as_str()).await?;
+            self.tell(&other.session_id, other.id.as_str()).await;
         }
         Ok(())
     }
@@ -153,7 +156,8 @@ impl Inner {
             None => EventBody::QuestionRejected { session_id, request_id },
         });
         self.commit_answer(batch, id.as_str(), missing).await?;
-        self.tell(&asked.session_id, id.as_str()).await
+        self.tell(&asked.session_id, id.as_str()).await;
+        Ok(())
     }
 
     async fn commit_answer(&self, batch: Batch, id: &str, missing: impl Fn() -> HostError) -> Result<(), HostError> {
@@ -167,14 +171,13 @@ impl Inner {
         }
     }
 
-    /// Tells the turn that waits, in this process or another.
-    async fn tell(&self, session: &SessionId, ask: &str) -> Result<(), HostError> {
+    /// Wakes the turn that waits, in this process or another. A failure only delays it: the turn polls for the stored answer.
+    async fn tell(&self, session: &SessionId, ask: &str) {
         if self.runs.get(session).is_some() {
             self.asks.wake(ask);
-        } else {
-            self.store.signal(session, Signal::Reply { ask: ask.to_owned() }).await.map_err(stored)?;
+        } else if let Err(error) = self.store.signal(session, Signal::Reply { ask: ask.to_owned() }).await {
+            tracing::warn!(%session, ask, %error, "the turn that asked was not told of its answer");
         }
-        Ok(())
     }
 
     /// The waiting requests of the project that an answer `always` to this one allows as well.

@@ -1,8 +1,8 @@
 //! Tasks in the background: the caller goes on, and the end of the task comes to it as a message.
 //!
 //! Whoever runs the caller follows the child. The report is one durable commit that inserts the message, puts it into the
-//! caller's inbox and removes the bond; its id stands in the bond, so it comes once, whatever crashes. An idle caller is
-//! woken by it, one at work takes it in at its next step.
+//! caller's inbox and removes the bond, so it comes once, whatever crashes. An idle caller is woken by it, one at work takes
+//! it in at its next step.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -102,7 +102,14 @@ impl Inner {
         }
         // It may have been cancelled while it waited.
         let Some(waiting) = bond()? else { return Ok(()) };
-        if let Err(error) = self.send(&waiting, None).await
+        let mut patience = self.patience(None);
+        let sent = loop {
+            let sent = self.send(&waiting, None).await;
+            if !patience.lasts(&sent).await {
+                break sent;
+            }
+        };
+        if let Err(error) = sent
             && bond()?.is_some_and(|bond| bond.bound.input.is_some())
         {
             return self.deliver(part, &Ending::Failed(error.to_string()), true).await;
@@ -117,14 +124,22 @@ impl Inner {
             self.call_off(child).await?;
         }
         let (ending, _) = self.with_worktree(child, Ending::of(answer)).await;
-        self.deliver(part, &ending, true).await
+        let mut patience = self.patience(None);
+        loop {
+            let done = self.deliver(part, &ending, true).await;
+            if !patience.lasts(&done).await {
+                return done;
+            }
+        }
     }
 
     /// Tells the caller how a task in the background has ended; `wake`: the caller shall do something about it now.
     pub(crate) async fn deliver(self: &Arc<Self>, part: &PartId, ending: &Ending, wake: bool) -> Result<(), HostError> {
         for _ in 0..TRIES {
             let Some(bond) = Bond::of_call(&self.store, part).map_err(stored)? else { return Ok(()) };
-            let Some(background) = &bond.bound.background else { return Ok(()) };
+            if bond.bound.background.is_none() {
+                return Ok(());
+            }
             let session = &bond.bound.session;
             let Some(caller) = self.store.session(session).map_err(stored)? else {
                 let mut batch = Batch::new(&store::Place::new("", "")).durable();
@@ -134,12 +149,7 @@ impl Inner {
             let text = tell(&bond.bound, ending);
             let part =
                 PromptPart::Text { id: None, text, synthetic: Some(true), ignored: None, time: None, metadata: None };
-            let input = PromptInput {
-                parts: vec![part],
-                message_id: Some(background.report.clone()),
-                no_reply: !wake,
-                ..PromptInput::default()
-            };
+            let input = PromptInput { parts: vec![part], no_reply: !wake, ..PromptInput::default() };
             match self.submit_with(&caller.id, input, wake, |batch| bond.remove(batch)).await {
                 // Somebody changed the bond at this moment.
                 Err(HostError::Conflict(_)) => {}
@@ -181,12 +191,10 @@ impl Inner {
         bonds.retain(|bond| if own { bond.bound.session == *id } else { bond.bound.child == *id });
         let mut moved = false;
         for bond in bonds {
-            let report = bond.bound.background.as_ref().map(|task| task.report.clone());
             // Whoever runs the caller follows it once the call has ended.
             let runs = self.store.holder(&bond.bound.session).map_err(stored)?.map(|holder| holder.owner);
             let follower = bond.bound.background.as_ref().and_then(|task| task.follower.clone()).or(runs);
-            let report = report.unwrap_or_else(MessageId::new);
-            let background = Background { report, awaited: !away, follower };
+            let background = Background { awaited: !away, follower };
             let mut batch = Batch::new(&place).durable();
             bond.replace(&mut batch, &Bound { background: Some(background), ..bond.bound.clone() });
             match self.store.commit(batch).await {

@@ -36,8 +36,6 @@ pub(crate) struct Bound {
 /// A task in the background.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Background {
-    /// The id of the message that tells the caller its end: fixed beforehand, so that it is told once.
-    pub(crate) report: MessageId,
     /// Whether the caller's turn does not end before.
     pub(crate) awaited: bool,
     /// The process that reports its end. If it is dead, somebody else does.

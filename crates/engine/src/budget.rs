@@ -120,12 +120,12 @@ impl Turn {
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
         let mut news = self.run.news();
         let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
-        let mut deadline = self.patience();
+        let mut deadline = self.give_up_at();
         loop {
             if blocked.is_some() {
                 // If it was paused meanwhile, room alone does not let it go on; and its wait begins anew.
                 if self.wait_out_pause().await? {
-                    deadline = self.patience();
+                    deadline = self.give_up_at();
                 }
                 if self.cancel().is_cancelled() {
                     self.unblocked(true).await?;
@@ -140,7 +140,7 @@ impl Turn {
                 self.unblock(&mut batch);
             }
             begin(&mut batch);
-            let committed = self.store().commit(batch).await?;
+            let committed = self.commit(batch).await?;
             if std::mem::take(&mut first) {
                 // The end of the last step went out with it.
                 self.inner.freed.tell();
@@ -171,7 +171,7 @@ impl Turn {
     }
 
     /// Until when the turn waits for its budget.
-    fn patience(&self) -> Instant {
+    fn give_up_at(&self) -> Instant {
         Instant::now() + self.instance.limits.wait.min(WAIT_MAX)
     }
 
@@ -186,7 +186,7 @@ impl Turn {
         let status = SessionStatus::Retry { attempt: 0, message, action: None, next };
         batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status });
         batch.event(EventBody::SessionTree { session_id, state: TreeState::Blocked, blocked: Some(blocked) });
-        self.store().commit(batch).await.map(drop)
+        self.commit(batch).await.map(drop)
     }
 
     /// Shows that the turn waits no longer.
@@ -203,7 +203,7 @@ impl Turn {
         let mut batch = self.batch();
         self.unblock(&mut batch);
         batch.event(EventBody::SessionStatus { session_id: self.session_id.clone(), status: SessionStatus::Busy });
-        self.store().commit(batch).await.map(drop)
+        self.commit(batch).await.map(drop)
     }
 }
 

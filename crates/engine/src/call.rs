@@ -13,6 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress, ProgressUpdate, Tool, ToolError};
 
+use crate::prose::row_interval;
 use crate::step::put_part;
 use crate::turn::Turn;
 use crate::{Error, asks, bound, permission, prompt, structured, task};
@@ -187,7 +188,7 @@ impl Call {
         part.state = ToolState::Error(api::ToolError { input, error, metadata: None, time });
         let mut batch = turn.batch();
         put_part(&mut batch, &Part::Tool(part.clone()));
-        turn.store().commit(batch).await?;
+        turn.commit(batch).await?;
         Ok((part, Ended::Done))
     }
 
@@ -272,7 +273,7 @@ impl Call {
         first(&mut batch);
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         let batch = if durable { batch.durable() } else { batch };
-        self.turn.store().commit(batch).await?;
+        self.turn.commit(batch).await?;
         self.is_visible();
         Ok(())
     }
@@ -304,7 +305,7 @@ impl Call {
         }
         let mut batch = self.turn.batch().durable();
         put(&mut batch);
-        if batch.is_empty() { Ok(()) } else { self.turn.store().commit(batch).await.map(drop) }
+        if batch.is_empty() { Ok(()) } else { self.turn.commit(batch).await.map(drop) }
     }
 
     /// The outcome's batch: with it the mark of the intent goes, and the bond to a subagent.
@@ -441,7 +442,7 @@ impl Call {
         if std::mem::replace(begun, true) {
             let mut batch = self.turn.batch().durable();
             put(&mut batch);
-            return self.turn.store().commit(batch).await.map(drop);
+            return self.turn.commit(batch).await.map(drop);
         }
         self.begin(input, started, true, put).await
     }
@@ -469,11 +470,11 @@ impl Call {
         mut updates: watch::Receiver<Option<ProgressUpdate>>,
     ) -> Result<Result<Output, ToolError>, StoreError> {
         let mut work = tool.run(input.clone(), ctx);
-        let mut written = Instant::now() - PROGRESS_INTERVAL;
+        let mut next = Instant::now();
         loop {
             let told = async {
                 match updates.changed().await {
-                    Ok(()) => tokio::time::sleep_until(written + PROGRESS_INTERVAL).await,
+                    Ok(()) => tokio::time::sleep_until(next).await,
                     Err(_) => std::future::pending().await,
                 }
             };
@@ -488,8 +489,10 @@ impl Call {
                 self.part.state = ToolState::Running(ToolRunning { input: input.clone(), title, metadata, time });
                 let mut batch = self.turn.batch();
                 put_part(&mut batch, &Part::Tool(self.part.clone()));
-                self.turn.store().commit(batch).await?;
-                written = Instant::now();
+                if let Some(outcome) = self.turn.commit_beside(batch, &mut work).await? {
+                    return Ok(outcome);
+                }
+                next = Instant::now() + row_interval(PROGRESS_INTERVAL, api::json_size(&self.part));
             }
         }
     }
@@ -550,7 +553,7 @@ impl Call {
         self.part.state = ToolState::Error(api::ToolError { input, error, metadata, time });
         let mut batch = self.outcome();
         put_part(&mut batch, &Part::Tool(self.part.clone()));
-        self.turn.store().commit(batch).await?;
+        self.turn.commit(batch).await?;
         Ok((self.part, ended))
     }
 
@@ -589,7 +592,7 @@ impl Call {
             Self::record(&self.turn, &mut batch, change);
         }
         put_part(&mut batch, &Part::Tool(self.part.clone()));
-        self.turn.store().commit(batch).await?;
+        self.turn.commit(batch).await?;
         Ok((self.part, ended))
     }
 

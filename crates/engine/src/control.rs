@@ -114,13 +114,14 @@ impl Inner {
     pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
         self.can_be_stopped(top)?;
         let tree = self.store.family(top).map_err(stored)?;
-        // First of all, or the end of a child would wake its caller.
-        self.forget_background(|id| tree.iter().any(|session| session.id == *id)).await?;
+        // First of all, or the end of a child would wake its caller. If that fails, the turns are still aborted.
+        let forgotten = self.forget_background(|id| tree.iter().any(|session| session.id == *id)).await;
         // A parent is told before its children, or it would go on with the news that one was stopped. What it spawns after
         // we have looked it stops itself, before it ends.
         for session in &tree {
             self.runs.abort(&session.id);
         }
+        forgotten?;
         let kept = self.keep_from_beginning(top).await?;
         let stopped = join_all(tree.iter().map(|session| self.call_off(&session.id))).await;
         let mut sessions = Vec::new();

@@ -7,6 +7,7 @@
 //! A call whose child works in the [background](crate::background) ends at once, or when it is told to wait no longer.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use api::{
     Action, Agent, CreateSession, Event, EventBody, HostError, Json, JsonMap, MessageError, MessageId,
@@ -22,9 +23,10 @@ use tokio::time::Instant;
 
 use crate::bound::{self, Background, Bond, Bound};
 use crate::call::{Call, Ended, PROGRESS_INTERVAL};
+use crate::prose::row_interval;
 use crate::step::put_part;
 use crate::task::{self, Input};
-use crate::{Error, Shared, budget};
+use crate::{Error, Shared, budget, history};
 
 /// The most calls of a subagent that its summary lists: its newest.
 const SUMMARY_MAX: usize = 100;
@@ -180,7 +182,7 @@ impl Call {
         }
         if work.held.slot.is_some()
             && let Some(bond) = Bond::of_call(&inner.store, &self.part.head.id)?
-            && let Err(error) = inner.send(&bond, self.traceparent()).await
+            && let Err(error) = self.send(&bond).await
         {
             // Whoever follows the child finds the same, and reports it.
             tracing::debug!(child = %bond.bound.child, %error, "a task in the background did not begin yet");
@@ -201,7 +203,7 @@ impl Call {
         // Unlike other outcomes it leaves the bond, which goes with the report.
         let mut batch = self.turn.batch().durable();
         put_part(&mut batch, &Part::Tool(self.part.clone()));
-        inner.store.commit(batch).await?;
+        self.turn.commit(batch).await?;
         inner.follow(&self.part.head.id, work.held);
         Ok((self.part, Ended::Done))
     }
@@ -263,7 +265,7 @@ impl Call {
         {
             return Ok(Err(refusal));
         }
-        let prompt = MessageId::new();
+        let prompt = MessageId::after(self.turn.store().newest(&child.id)?);
         let first = PromptInput {
             parts: vec![PromptPart::text(&task.prompt)],
             message_id: Some(prompt.clone()),
@@ -278,11 +280,8 @@ impl Call {
             title: task.description.clone(),
             input: Some(Box::new(first)),
             cancelled: false,
-            background: background.then(|| Background {
-                report: MessageId::new(),
-                awaited: false,
-                follower: Some(inner.store.owner().to_owned()),
-            }),
+            background: background
+                .then(|| Background { awaited: false, follower: Some(inner.store.owner().to_owned()) }),
         });
         let mut batch = self.turn.batch().durable();
         if new {
@@ -357,7 +356,23 @@ impl Call {
             time: ToolTime { start: work.started, end: None, compacted: None },
         });
         put_part(&mut batch, &Part::Tool(self.part.clone()));
-        self.turn.store().commit(batch).await.map(drop)
+        self.turn.commit(batch).await.map(drop)
+    }
+
+    /// Sends the child its prompt, if that was not done.
+    async fn send(&self, bond: &Bond) -> Result<(), HostError> {
+        let mut patience = self.turn.patience();
+        loop {
+            let sent = self.turn.inner.send(bond, self.traceparent()).await;
+            if !patience.lasts(&sent).await {
+                return sent;
+            }
+        }
+    }
+
+    /// How long what the call tells waits until it is told again.
+    fn pause(&self) -> Duration {
+        row_interval(PROGRESS_INTERVAL, api::json_size(&self.part))
     }
 
     /// The trace that the child's model calls belong to.
@@ -404,7 +419,7 @@ impl Call {
         }
         let mut events = inner.store.watch(WatchScope::Session(child.clone()), None)?;
         if let Some(bond) = Bond::of_call(&inner.store, &self.part.head.id)?
-            && let Err(error) = inner.send(&bond, self.traceparent()).await
+            && let Err(error) = self.send(&bond).await
         {
             let over = self.reconsider(work)?;
             return Ok(over.unwrap_or_else(|| Waited::Ended(Ending::Failed(error.to_string()))));
@@ -412,7 +427,7 @@ impl Call {
         work.summary.load(&inner.store, &work.bound)?;
         self.tell(turn.batch(), work).await?;
         let mut answered = pin!(inner.answered(&child, &prompt));
-        let (mut told, mut fresh) = (Instant::now(), false);
+        let (mut next, mut fresh) = (Instant::now() + self.pause(), false);
         loop {
             tokio::select! {
                 biased;
@@ -432,9 +447,9 @@ impl Call {
                         fresh = true;
                     }
                 },
-                () = tokio::time::sleep_until(told + PROGRESS_INTERVAL), if fresh => {
+                () = tokio::time::sleep_until(next), if fresh => {
                     self.tell(turn.batch(), work).await?;
-                    (told, fresh) = (Instant::now(), false);
+                    (next, fresh) = (Instant::now() + self.pause(), false);
                 }
             }
         }
@@ -487,9 +502,8 @@ pub(crate) fn report(child: &SessionId, state: &str, summary: Option<&str>, tag:
 
 /// The last text of an answer; without one, why there is none.
 fn result(answer: &MessageWithParts) -> String {
-    let mut texts = answer.parts.iter().filter_map(Part::as_text);
-    if let Some(text) = texts.rfind(|text| text.ignored != Some(true) && !text.text.is_empty()) {
-        return text.text.clone();
+    if let Some(text) = history::last_text(&answer.parts) {
+        return text;
     }
     let error = answer.parts.iter().rev().filter_map(Part::as_tool).find_map(|tool| match &tool.state {
         ToolState::Error(error) => Some(format!("its call of {} failed: {}", tool.tool, error.error)),
@@ -513,7 +527,7 @@ impl Summary {
             Err(StoreError::NoMessage { .. }) => return Ok(()),
             messages => messages?,
         };
-        for tool in messages.iter().flat_map(|m| m.parts.iter().filter_map(Part::as_tool)) {
+        for tool in messages.iter().flat_map(|(m, _)| m.parts.iter().filter_map(Part::as_tool)) {
             self.put(tool);
         }
         Ok(())

@@ -13,7 +13,7 @@ pub enum Error {
     #[error("{0}")]
     Host(#[from] HostError),
     /// The engine shuts down; the turn goes on at the next start.
-    #[error("the engine is shutting down; the turn continues at the next start")]
+    #[error("Trefoil is stopping. The prompt is kept, and its turn goes on at the next start")]
     Parked,
 }
 
@@ -36,10 +36,9 @@ pub(crate) fn stored(error: StoreError) -> HostError {
             HostError::Conflict(error.to_string())
         }
         StoreError::Invalid(_) => HostError::Invalid(error.to_string()),
-        StoreError::Database { trouble: Trouble::Busy, .. } | StoreError::Overloaded(_) => {
-            HostError::Unavailable(error.to_string())
-        }
         StoreError::Database { trouble: Trouble::Full, .. } => HostError::Full(error.to_string()),
+        StoreError::Overloaded(_) => HostError::Unavailable(error.to_string()),
+        error if error.is_passing() => HostError::Unavailable(error.to_string()),
         _ => HostError::Failed(error.to_string()),
     }
 }

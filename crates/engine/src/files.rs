@@ -8,57 +8,74 @@ use std::time::Duration;
 use api::{ContentKind, Environment as _, EnvironmentError, FileContent, FileNode, FindTextMatch, HostError};
 use base64::Engine as _;
 use tokio_util::sync::CancellationToken;
-use tools::{Entries, LocalEnvironment};
+use tools::{Best, Entries, LocalEnvironment};
 
 use crate::instance::Instance;
 
 /// The largest file that is shown.
-const FILE_MAX: usize = 10 << 20;
+const FILE_MAX: u64 = 10 << 20;
 /// How long a file system may hold up a request. Searches end by themselves before.
 const PATIENCE: Duration = Duration::from_secs(75);
-/// The most entries of one directory.
+/// The most entries of one directory that are listed: the first in their order.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The entries of a directory: directories first, then by name.
-pub(crate) async fn list(instance: Arc<Instance>, path: String) -> Result<Vec<FileNode>, HostError> {
+/// The entries of a directory: directories first, then by name; and whether these are all.
+pub(crate) async fn list(instance: Arc<Instance>, path: String) -> Result<(Vec<FileNode>, bool), HostError> {
     blocking(move |_| entries(&instance, &path)).await?
 }
 
-fn entries(instance: &Instance, path: &str) -> Result<Vec<FileNode>, HostError> {
+fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), HostError> {
     let directory = inside(instance, path)?;
-    let entries = fs::read_dir(&directory).map_err(|error| unreadable(path, &error))?;
+    let mut first = Best::new(ENTRIES_MAX);
+    for entry in fs::read_dir(&directory).map_err(|error| unreadable(path, &error))?.filter_map(Result::ok) {
+        // Where a link leads is asked of the system, everything else the directory says itself.
+        let kind = entry.file_type();
+        let is_directory = kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        first.add((!is_directory, name.to_lowercase(), name));
+    }
+    let whole = first.seen() <= ENTRIES_MAX;
     let ignored = tools::Ignored::new(instance.worktree(), &directory);
-    let base = directory.strip_prefix(real(&instance.directory)).unwrap_or(&directory).to_owned();
-    let mut nodes: Vec<FileNode> = entries
-        .take(ENTRIES_MAX)
-        .filter_map(Result::ok)
-        .map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let is_directory = entry.path().is_dir();
-            let slash = if is_directory { "/" } else { "" };
-            FileNode {
-                path: format!("{}{slash}", base.join(&name).display()),
-                absolute: entry.path().to_string_lossy().into_owned(),
-                kind: if is_directory { "directory" } else { "file" }.to_owned(),
-                ignored: ignored.matches(&entry.path(), is_directory),
-                name,
-            }
-        })
-        .collect();
-    nodes.sort_by_cached_key(|node| (node.kind != "directory", node.name.to_lowercase(), node.name.clone()));
-    Ok(nodes)
+    let base = directory.strip_prefix(real(&instance.directory)).unwrap_or(&directory);
+    let node = |(is_file, _, name): (bool, String, String)| {
+        let (slash, kind) = if is_file { ("", "file") } else { ("/", "directory") };
+        let absolute = directory.join(&name);
+        FileNode {
+            path: format!("{}{slash}", base.join(&name).display()),
+            ignored: ignored.matches(&absolute, !is_file),
+            absolute: absolute.to_string_lossy().into_owned(),
+            kind: kind.to_owned(),
+            name,
+        }
+    };
+    Ok((first.into_sorted().into_iter().map(node).collect(), whole))
 }
 
 /// A file: text as it is, anything else as base64.
 pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<FileContent, HostError> {
     let wanted = path.clone();
-    let file = blocking(move |_| inside(&instance, &wanted)).await??;
+    let (file, size) = blocking(move |_| {
+        let file = inside(&instance, &wanted)?;
+        let size = fs::metadata(&file).map_err(|error| unreadable(&wanted, &error))?.len();
+        Ok::<_, HostError>((file, size))
+    })
+    .await??;
+    let too_large = |size: u64| {
+        HostError::Invalid(format!(
+            "{path} has {size} bytes; files of up to {} MB are shown. The read tool shows a part of it",
+            FILE_MAX >> 20
+        ))
+    };
+    if size > FILE_MAX {
+        return Err(too_large(size));
+    }
     let bytes = LocalEnvironment.read(&file).await.map_err(|error| match error {
         EnvironmentError::Io { source, .. } => unreadable(&path, &source),
         other => HostError::Invalid(other.to_string()),
     })?;
-    if bytes.len() > FILE_MAX {
-        return Err(HostError::Invalid(format!("{path} is larger than {} MB", FILE_MAX >> 20)));
+    // It may have grown meanwhile.
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(too_large(bytes.len() as u64));
     }
     Ok(match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => FileContent::text(text),

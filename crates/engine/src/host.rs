@@ -81,7 +81,7 @@ impl Host for Engine {
     fn messages<'a>(&'a self, _: &'a Scope, id: &'a SessionId, query: ListMessages) -> HostFuture<'a, MessagePage> {
         Box::pin(async move {
             self.inner.session(id)?;
-            self.inner.store.messages(id, query.limit, query.before.as_ref()).map_err(stored)
+            self.inner.messages(id, query).await
         })
     }
 
@@ -121,6 +121,10 @@ impl Host for Engine {
             let message = self.inner.submit(id, input).await?;
             if no_reply { self.inner.message_of(id, &message) } else { self.inner.answered(id, &message).await }
         })
+    }
+
+    fn message_id<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, MessageId> {
+        Box::pin(async { Ok(MessageId::after(self.inner.store.newest(id).map_err(stored)?)) })
     }
 
     fn prompt_async<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageId> {
@@ -282,7 +286,7 @@ impl Host for Engine {
     }
 
     fn files<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, Vec<FileNode>> {
-        Box::pin(async { crate::files::list(self.at(scope), path.to_owned()).await })
+        Box::pin(async { Ok(self.list_files(scope, path).await?.0) })
     }
 
     fn file<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, FileContent> {

@@ -33,6 +33,11 @@ impl Accepted {
     pub(crate) fn info(&self) -> Message {
         Message::User(self.message.clone())
     }
+
+    fn rename(&mut self, id: MessageId) {
+        self.parts.iter_mut().filter_map(Part::head_mut).for_each(|head| head.message_id = id.clone());
+        self.message.id = id;
+    }
 }
 
 impl Inner {
@@ -70,8 +75,9 @@ impl Inner {
             },
         };
         model.variant = input.variant.or(model.variant).or_else(|| agent.variant.clone());
+        let chosen = input.message_id;
         let message = UserMessage {
-            id: input.message_id.unwrap_or_else(MessageId::new),
+            id: chosen.clone().unwrap_or_else(MessageId::new),
             session_id: session.id.clone(),
             time: UserTime { created: api::now() },
             format: input.format.map(structured::complete),
@@ -87,6 +93,10 @@ impl Inner {
         for part in input.parts {
             self.check_part(&part)?;
             reader.take(&mut accepted, part).await?;
+        }
+        if chosen.is_none() {
+            // Made last: reading may have taken a while, and clients sort by id.
+            accepted.rename(MessageId::after(self.store.newest(&session.id).map_err(stored)?));
         }
         Ok(accepted)
     }
@@ -246,7 +256,7 @@ impl Reader<'_> {
             exec: self.inner.exec.clone(),
             cancel: self.inner.closing.child_token(),
             progress: tools::Progress::none(),
-            options: Arc::new(self.instance.options_for_session()),
+            options: Arc::new(self.instance.options_for_session(self.session)),
             answers: None,
             granted: Arc::from([]),
         }

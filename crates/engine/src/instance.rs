@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider};
+use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider, SessionId};
 use config::{Loaded, Marks, ProviderEntry};
 use indexmap::IndexMap;
 use llm::Timeouts;
@@ -12,7 +12,7 @@ use tools::{Registry, RegistryOptions};
 
 use crate::limits::{AgentLimits, Limits};
 use crate::remote::Remote;
-use crate::{Inner, agents, command, mcp, models, task, template};
+use crate::{Inner, agents, command, mcp, models, task, template, tidy};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
@@ -47,7 +47,7 @@ impl Instance {
             loaded.project.worktree = isolated.directory.clone().into();
         }
         let loaded = Arc::new(loaded);
-        let output_dir = inputs.dirs.data.join("tool-output");
+        let output_dir = tidy::outputs(&inputs.dirs);
         let now = api::now();
         let project = Project {
             id: loaded.project.id.clone(),
@@ -124,10 +124,12 @@ impl Instance {
         }
     }
 
-    /// The tools' settings for one session, whose model knows the instructions of the system prompt.
-    pub(crate) fn options_for_session(&self) -> tools::Options {
+    /// The tools' settings for one session, whose model knows the instructions of the system prompt, and whose long outputs
+    /// have a folder of their own.
+    pub(crate) fn options_for_session(&self, session: &SessionId) -> tools::Options {
         let known = self.loaded.instructions.iter().map(|i| i.path.clone());
-        tools::Options { loaded_instructions: tools::Loaded::new(known), ..(*self.options).clone() }
+        let output_dir = self.options.output_dir.join(tidy::folder_of(session));
+        tools::Options { loaded_instructions: tools::Loaded::new(known), output_dir, ..(*self.options).clone() }
     }
 
     /// The root of the working tree that the directory is in; the project names the main one.

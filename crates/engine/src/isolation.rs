@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{FileStatus, HostError, Json, Session, SessionId, Worktree, WorktreeDiff};
-use exec::git::{Git, GitError};
+use exec::git::{self, Git, GitError, MAX_NAMES};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Batch, Place, StoreError};
@@ -23,7 +23,7 @@ use crate::delegate::Ending;
 use crate::error::stored;
 use crate::instance::Instance;
 use crate::{Engine, Error, Inner};
-use linked::{Linked, MergeError};
+use linked::{Files, Linked, MergeError};
 
 /// Where worktrees are recorded, by their session.
 pub(crate) const WORKTREE: &str = "worktree";
@@ -33,6 +33,8 @@ const FOLDER: &str = "isolated";
 const TREES_MAX: usize = 200;
 /// The most changed files that a result names.
 const FILES_MAX: usize = 50;
+/// The most that its record has, for clients.
+const RECORDED_MAX: usize = 1_000;
 /// The most folders without a record that are looked at.
 const STRAYS_MAX: usize = 1000;
 /// How old one must be to be removed: another database may know it, and be at work there.
@@ -104,7 +106,7 @@ impl Isolated {
     }
 
     /// What was changed and is not merged, and the tree of it.
-    async fn changed(&self, inner: &Inner) -> Result<(Vec<FileStatus>, String), GitError> {
+    async fn changed(&self, inner: &Inner) -> Result<(Files, String), GitError> {
         let linked = self.linked(inner);
         let tree = if self.filled && self.is_there() {
             linked.snapshot().await?
@@ -117,14 +119,15 @@ impl Isolated {
         Ok((linked.files(&self.base, &tree).await?, tree))
     }
 
-    fn shown(&self, session: &SessionId, files: Vec<FileStatus>) -> Worktree {
+    fn shown(&self, session: &SessionId, files: Files) -> Worktree {
         Worktree {
             session_id: session.clone(),
             directory: self.directory.clone(),
             branch: self.branch.clone(),
             base: self.base.clone(),
             target: self.target.clone(),
-            files,
+            files: files.list,
+            more: files.more,
         }
     }
 }
@@ -180,8 +183,8 @@ impl Inner {
             let most = format!("there are {TREES_MAX} worktrees already; `trefoil worktree clean` removes old ones");
             return refused(&most);
         }
-        let missing = match git.run(&["status", "--porcelain", "-z", "--no-renames"]).await {
-            Ok(output) => output.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).count(),
+        let missing = match git.head(&["status", "--porcelain", "-z", "--no-renames"], MAX_NAMES).await {
+            Ok((output, _)) => git::records(&output).count(),
             Err(error) => return refused(&error.to_string()),
         };
         let directory = self.isolated_folder().join(&project.id).join(child.id.as_str());
@@ -215,7 +218,8 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let mut batch = Batch::new(place).durable();
         batch.record(WORKTREE, session.as_str(), isolated.map(|isolated| json!(isolated)).as_ref(), None);
-        self.store.commit(batch).await.map(drop)
+        // The worktree itself is being changed along with it, so giving up early would leave both apart.
+        self.persist(None, batch).await.map(drop)
     }
 
     /// Sees to it that a session can work in its worktree. Gives what its model has to know about it, nothing if it has
@@ -259,9 +263,11 @@ impl Inner {
                 return Some(Left { text: block(&isolated, &text), metadata });
             }
         };
-        metadata["files"] = json!(files);
-        let mut text = if files.is_empty() { "Nothing was changed in it.".to_owned() } else { list(&files) };
-        if !files.is_empty() {
+        // A task's record is no place for thousands.
+        metadata["files"] = json!(files.list[..files.list.len().min(RECORDED_MAX)]);
+        let changed = !files.list.is_empty();
+        let mut text = if changed { list(&files) } else { "Nothing was changed in it.".to_owned() };
+        if changed {
             text.push_str(&format!(
                 "\nNothing of this is in {target} yet. `git diff {base} {branch}` shows it; to take it over, run `git diff \
                  --binary {base} {branch} | git apply --3way`, or tell the user about `trefoil worktree merge {session}`."
@@ -292,11 +298,7 @@ impl Inner {
     }
 
     /// Commits what was changed on the branch. Gives the files that are not merged, and the commit.
-    async fn commit_changes(
-        &self,
-        session: &SessionId,
-        isolated: &Isolated,
-    ) -> Result<(Vec<FileStatus>, String), GitError> {
+    async fn commit_changes(&self, session: &SessionId, isolated: &Isolated) -> Result<(Files, String), GitError> {
         let (files, tree) = isolated.changed(self).await?;
         if !isolated.filled || !isolated.is_there() {
             return Ok((files, tree));
@@ -315,7 +317,7 @@ impl Inner {
         }
         let linked = isolated.linked(self);
         let unmerged = if Path::new(&isolated.main).is_dir() {
-            !self.commit_changes(session, isolated).await?.0.is_empty()
+            !self.commit_changes(session, isolated).await?.0.list.is_empty()
         } else {
             false
         };
@@ -349,9 +351,8 @@ impl Inner {
     pub(crate) async fn worktree_diff(&self, id: &SessionId) -> Result<WorktreeDiff, HostError> {
         let (_, isolated) = self.worktree_of(id)?;
         let (files, tree) = isolated.changed(self).await.map_err(failed)?;
-        let patch = isolated.linked(self).patch(&isolated.base, &tree).await.map_err(failed)?;
-        let patch = String::from_utf8_lossy(&patch).into_owned();
-        Ok(WorktreeDiff { worktree: isolated.shown(id, files), patch })
+        let (patch, whole) = isolated.linked(self).patch(&isolated.base, &tree).await.map_err(failed)?;
+        Ok(WorktreeDiff { worktree: isolated.shown(id, files), patch, cut: !whole })
     }
 
     pub(crate) async fn worktree_merge(&self, id: &SessionId) -> Result<Worktree, HostError> {
@@ -382,7 +383,7 @@ impl Inner {
         let (session, isolated) = self.worktree_of(id)?;
         self.not_busy(id)?;
         // Of a broken tree nobody can tell what was in it, and it goes all the same.
-        let files = isolated.changed(self).await.map_or_else(|_| Vec::new(), |(files, _)| files);
+        let files = isolated.changed(self).await.map_or_else(|_| Files::default(), |(files, _)| files);
         let linked = isolated.linked(self);
         linked.remove().await.map_err(failed)?;
         linked.remove_branch().await.map_err(failed)?;
@@ -424,7 +425,7 @@ impl Inner {
                 None => self.remove_worktree(id, isolated).await,
                 Some(_) if !unused || self.is_wanted(id)? => continue,
                 Some(_) => match isolated.changed(self).await {
-                    Ok((files, _)) if files.is_empty() => self.remove_worktree(id, isolated).await,
+                    Ok((files, _)) if files.list.is_empty() => self.remove_worktree(id, isolated).await,
                     Ok(_) => continue,
                     Err(error) => Err(error),
                 },
@@ -488,7 +489,7 @@ impl Inner {
             base,
             missing: 0,
             // One without an index never got its files.
-            filled: git.known(&["ls-files", "--cached", "-z"]).await?.is_some(),
+            filled: !git.head(&["ls-files", "--cached", "-z"], 1).await?.0.is_empty(),
         };
         Ok((self.remove_worktree(id, &isolated).await?, isolated.branch))
     }
@@ -504,7 +505,7 @@ impl Engine {
             let running = inner.runs(&id).map_err(stored)?;
             let (files, problem) = match isolated.changed(inner).await {
                 Ok((files, _)) => (files, None),
-                Err(error) => (Vec::new(), Some(error.to_string())),
+                Err(error) => (Files::default(), Some(error.to_string())),
             };
             listed.push(ListedWorktree { worktree: isolated.shown(&id, files), title, running, problem });
         }
@@ -532,7 +533,7 @@ fn block(isolated: &Isolated, text: &str) -> String {
 }
 
 /// The files for the caller's model.
-fn list(files: &[FileStatus]) -> String {
+fn list(files: &Files) -> String {
     let line = |file: &FileStatus| {
         let status = match file.status {
             api::FileDiffStatus::Added => "added",
@@ -541,8 +542,9 @@ fn list(files: &[FileStatus]) -> String {
         };
         format!("\n- {} ({status}, +{} -{})", file.path, file.added, file.removed)
     };
-    let listed: String = files.iter().take(FILES_MAX).map(line).collect();
-    let more = files.len().saturating_sub(FILES_MAX);
-    let more = if more > 0 { format!("\n- and {more} more") } else { String::new() };
-    format!("changed files ({}):{listed}{more}", files.len())
+    let listed: String = files.list.iter().take(FILES_MAX).map(line).collect();
+    let (count, at_least) = (files.list.len(), if files.more { "more than " } else { "" });
+    let more = count.saturating_sub(FILES_MAX);
+    let more = if more > 0 { format!("\n- and {at_least}{more} more") } else { String::new() };
+    format!("changed files ({at_least}{count}):{listed}{more}")
 }

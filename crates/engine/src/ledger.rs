@@ -1,13 +1,12 @@
 //! What a call of a model may use at most, and what it used if nobody says.
 
 use api::{MessageId, Model, SessionId, Tokens, Usd};
-use llm::{AssistantContent, Content, LlmEvent, Prompt, PromptMessage, Usage};
+use llm::{Length, LlmEvent, Prompt, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Batch, Reservation, Store, StoreError};
 
 use crate::models;
-use crate::turn::size;
 
 /// Bytes of a token, about: what is counted if a call was cut off.
 const BYTES: u64 = 4;
@@ -130,39 +129,17 @@ impl Heard {
 
 /// The bytes of a prompt's text, and the tokens of its pictures.
 fn measure(prompt: &Prompt) -> (usize, u64) {
-    let (mut bytes, mut pictures) = (prompt.system.iter().map(String::len).sum::<usize>(), 0);
-    let mut content = |content: &Content| match content {
-        Content::Text(text) => text.len(),
-        Content::Image { .. } => {
-            pictures += PICTURE;
-            0
-        }
-        Content::File { data_url, .. } => data_url.len(),
-    };
-    for message in &prompt.messages {
-        bytes += match message {
-            PromptMessage::User(parts) => parts.iter().map(&mut content).sum(),
-            PromptMessage::Assistant(parts) => parts
-                .iter()
-                .map(|part| match part {
-                    AssistantContent::Text(text) => text.len(),
-                    AssistantContent::Reasoning { text, .. } => text.len(),
-                    AssistantContent::ToolCall { name, input, .. } => name.len() + size(input),
-                })
-                .sum(),
-            PromptMessage::Tool(result) => {
-                result.output.len() + result.attachments.iter().map(&mut content).sum::<usize>()
-            }
-        };
-    }
+    let mut length = Length { text: prompt.system.iter().map(String::len).sum(), ..Length::default() };
+    prompt.messages.iter().for_each(|said| length += said.length());
     let tools = prompt.tools.iter();
-    bytes += tools.map(|tool| tool.name.len() + tool.description.len() + tool.schema.text().len()).sum::<usize>();
-    (bytes, pictures)
+    let tools: usize = tools.map(|tool| tool.name.len() + tool.description.len() + tool.schema.text().len()).sum();
+    (length.text + tools, length.pictures as u64 * PICTURE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llm::{Content, PromptMessage};
 
     fn model() -> Model {
         let mut model = Model::default();
@@ -173,7 +150,7 @@ mod tests {
     }
 
     fn prompt(text: &str) -> Prompt {
-        let messages = vec![PromptMessage::User(vec![Content::Text(text.to_owned())])];
+        let messages = vec![PromptMessage::User(vec![Content::Text(text.to_owned())]).into()];
         Prompt { messages, ..Prompt::default() }
     }
 
@@ -214,8 +191,8 @@ mod tests {
         asked.settings.max_output = Some(10);
         asked.settings.options.insert("max_completion_tokens".to_owned(), 50.into());
         assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50);
-        let image = Content::Image { mime: "image/png".to_owned(), data_url: "x".repeat(1 << 20) };
-        asked.messages.push(PromptMessage::User(vec![image]));
+        let image = Content::Image { mime: "image/png".to_owned(), filename: None, data_url: "x".repeat(1 << 20) };
+        asked.messages.push(PromptMessage::User(vec![image]).into());
         assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50 + PICTURE);
     }
 }

@@ -12,9 +12,11 @@ mod budget;
 mod call;
 mod command;
 mod control;
+mod conversation;
 mod delegate;
 mod error;
 mod files;
+mod fork;
 mod fresh;
 mod history;
 mod host;
@@ -26,6 +28,7 @@ mod ledger;
 mod limits;
 mod mcp;
 mod models;
+mod patience;
 mod permission;
 mod projects;
 mod prompt;
@@ -43,6 +46,7 @@ mod subtask;
 mod system;
 mod task;
 mod template;
+mod tidy;
 mod title;
 mod trace;
 mod turn;
@@ -50,6 +54,7 @@ mod view;
 mod watchdog;
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -65,6 +70,7 @@ use tokio_util::task::TaskTracker;
 pub use error::Error;
 pub use isolation::{CleanedWorktrees, ListedWorktree};
 pub use projects::UpdateProject;
+pub use tidy::{Tidied, Tidy};
 pub use watchdog::Tended;
 
 use instance::Instance;
@@ -128,6 +134,8 @@ pub(crate) struct Inner {
     pub(crate) opened: Mutex<Option<HashSet<SessionId>>>,
     pub(crate) kept: kept::Kept,
     pub(crate) asks: asks::Waiters,
+    /// Sessions whose turn was given up without a trace in the database, which refused every write.
+    pub(crate) given_up: Mutex<HashSet<SessionId>>,
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
     pub(crate) births: tokio::sync::Mutex<()>,
@@ -148,6 +156,11 @@ pub(crate) struct Inner {
 impl Engine {
     /// Starts an engine; must be called inside a tokio runtime.
     pub fn open(options: Options) -> Result<Self, Error> {
+        // Only at the start: a folder that is moved away later must not be made anew.
+        let data = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.inputs.dirs.data);
+        if let Err(error) = data {
+            tracing::warn!(folder = %options.inputs.dirs.data.display(), %error, "the data folder cannot be made");
+        }
         let signals = options.store.take_signals();
         let inner = Arc::new(Inner {
             store: options.store,
@@ -168,6 +181,7 @@ impl Engine {
             opened: Mutex::default(),
             kept: kept::Kept::default(),
             asks: asks::Waiters::default(),
+            given_up: Mutex::default(),
             traces: trace::Traces::default(),
             births: tokio::sync::Mutex::default(),
             freed: budget::Freed::default(),
@@ -298,9 +312,7 @@ impl Inner {
 
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
         match signal {
-            Signal::Abort => {
-                self.runs.abort(session);
-            }
+            Signal::Abort { epoch } => self.runs.abort_turn(session, epoch),
             Signal::Reply { ask } => self.asks.wake(&ask),
             Signal::Wake | Signal::Steer { .. } => {
                 self.start(session);

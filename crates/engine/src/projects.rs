@@ -34,6 +34,11 @@ impl Engine {
         &self.inner.inputs
     }
 
+    /// The same as [`api::Host::files`], and whether these are all: of a huge directory only the first are listed.
+    pub async fn list_files(&self, scope: &Scope, path: &str) -> Result<(Vec<api::FileNode>, bool), HostError> {
+        crate::files::list(self.inner.instance(scope.directory.as_ref()), path.to_owned()).await
+    }
+
     /// Files, directories or both whose path fits, best first; directories end in a slash.
     pub async fn find_paths(
         &self,

@@ -1,13 +1,14 @@
 //! The request of one step: system, conversation, tools, in the order that a prompt cache likes.
 
-use api::{Agent, MessageWithParts, UserMessage};
-use llm::{Content, Prompt, PromptMessage, Settings, ToolSpec};
+use api::{Agent, UserMessage};
+use llm::{Content, Prompt, PromptMessage, Said, Settings, ToolSpec};
 use tools::Registry;
 
 use crate::call::INVALID;
 use crate::instance::Instance;
 use crate::models::{self, Target};
-use crate::{history, permission, structured, system, task};
+use crate::turn::Conversation;
+use crate::{permission, structured, system, task};
 
 /// What a step is about.
 pub(crate) struct Request<'a> {
@@ -15,7 +16,7 @@ pub(crate) struct Request<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) target: &'a Target,
     pub(crate) user: &'a UserMessage,
-    pub(crate) history: &'a [MessageWithParts],
+    pub(crate) conversation: &'a Conversation,
     pub(crate) rules: &'a [api::Rule],
     /// Which step of the turn it is, from 0.
     pub(crate) step: u32,
@@ -32,7 +33,7 @@ pub(crate) struct Request<'a> {
 /// Builds the request.
 pub(crate) fn build(request: &Request<'_>) -> Prompt {
     let Request { instance, agent, target, user, .. } = request;
-    let mut messages = history::messages(request.history, &target.model.capabilities.input);
+    let mut messages = request.conversation.said(&target.model.capabilities.input);
     remind(&mut messages, request);
     let tools = if request.last { structured::spec(request.user).into_iter().collect() } else { specs(request) };
     let mut options = target.model.options.clone();
@@ -81,27 +82,23 @@ fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
 }
 
 /// Adds what the model must know now, but nobody needs to store.
-fn remind(messages: &mut [PromptMessage], request: &Request<'_>) {
+fn remind(messages: &mut [Said], request: &Request<'_>) {
     let mut notes = Vec::new();
     if request.agent.name == "plan" {
         notes.push(include_str!("prompts/plan.md"));
-    } else if planned_before(request) {
+    } else if request.conversation.agent_before(&request.user.id) == Some("plan") {
         notes.push(include_str!("prompts/build_switch.md"));
     }
     if request.last {
         notes.push(include_str!("prompts/last_step.md"));
     }
-    if let Some(PromptMessage::User(content)) = messages.iter_mut().rfind(|m| matches!(m, PromptMessage::User(_))) {
-        content.extend(notes.into_iter().map(|note| Content::Text(note.to_owned())));
+    if notes.is_empty() {
+        return;
     }
-}
-
-fn planned_before(request: &Request<'_>) -> bool {
-    request
-        .history
-        .iter()
-        .rev()
-        .filter_map(|m| m.info.as_assistant())
-        .find(|m| m.parent_id != request.user.id)
-        .is_some_and(|m| m.agent == "plan")
+    if let Some(last) = messages.iter_mut().rfind(|said| matches!(***said, PromptMessage::User(_)))
+        && let PromptMessage::User(content) = &**last
+    {
+        let notes = notes.into_iter().map(|note| Content::Text(note.to_owned()));
+        *last = PromptMessage::User(content.iter().cloned().chain(notes).collect()).into();
+    }
 }

@@ -16,9 +16,10 @@ use tools::Effect;
 
 use crate::bound::{self, Bond};
 use crate::call::{Call, Ended, STARTED};
+use crate::conversation::is_final;
 use crate::ledger::Reported;
 use crate::step::{IGNORED, put_message, put_part};
-use crate::turn::{Turn, is_final, size};
+use crate::turn::Turn;
 use crate::{Error, Inner, ledger, remote};
 
 /// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
@@ -42,8 +43,9 @@ impl Inner {
     /// Has the turns go on that nobody runs any more: of one session and what it has in the background, or of all. Returns
     /// how many.
     pub(crate) async fn recover(self: &Arc<Self>, only: Option<&SessionId>) -> Result<usize, Error> {
-        if let Some(only) = only {
-            self.opened(only);
+        match only {
+            Some(only) => self.opened(only),
+            None => self.discard_drafts().await?,
         }
         let mut resumed = self.resume(only)?;
         resumed.extend(self.follow_all(only).await?);
@@ -67,7 +69,9 @@ impl Inner {
         let mut resumed = HashSet::new();
         for session in self.store.unfinished()? {
             let wanted = only.is_none_or(|only| *only == session);
-            if wanted && self.runs.get(&session).is_none() && !self.store.holder(&session)?.is_some_and(|h| h.alive) {
+            // A lease of our own without a turn is left over from one that could not give it back.
+            let elsewhere = || self.store.holder(&session).map(|holder| holder.is_some_and(|h| h.alive && !h.own));
+            if wanted && self.runs.get(&session).is_none() && !elsewhere()? {
                 self.start(&session);
                 resumed.insert(session);
             }
@@ -92,7 +96,7 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Re
         for row in &inbox {
             batch.attempt(&row.message_id);
         }
-        store.commit(batch).await?;
+        turn.commit(batch).await?;
     }
     let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= ATTEMPTS_MAX).collect();
     let mut repaired = crashed || !lost.is_empty();
@@ -124,7 +128,7 @@ async fn account(turn: &Turn, incomplete: &[MessageWithParts]) -> Result<(), Err
         let written = message.map_or(0, |message| message.parts.iter().map(written).sum());
         batch.spend(&call.id, &call.estimate(ledger::tokens(written)));
     }
-    turn.store().commit(batch).await?;
+    turn.commit(batch).await?;
     turn.inner.freed.tell();
     Ok(())
 }
@@ -134,7 +138,7 @@ fn written(part: &Part) -> usize {
     match part {
         Part::Text(text) if text.ignored != Some(true) => text.text.len(),
         Part::Reasoning(text) if !text.metadata.as_ref().is_some_and(|m| m.contains_key(IGNORED)) => text.text.len(),
-        Part::Tool(tool) => tool.tool.len() + size(tool.state.input()),
+        Part::Tool(tool) => tool.tool.len() + api::json_size(tool.state.input()),
         _ => 0,
     }
 }
@@ -146,6 +150,8 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
     let mut batch = turn.batch();
     let (mut again, mut orphans) = (Vec::new(), Vec::new());
     let mut called = false;
+    // The process that wrote the others may have had another clock.
+    let finish = PartHead::after(&turn.session_id, &info.id, &message.parts);
     for mut part in message.parts {
         let end = api::now();
         match &mut part {
@@ -185,7 +191,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
         }
     }
     if !batch.is_empty() {
-        turn.store().commit(batch).await?;
+        turn.commit(batch).await?;
     }
     let mut rejected = false;
     if let Some(user) = user {
@@ -205,7 +211,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
         put_part(
             &mut batch,
             &Part::StepFinish(StepFinishPart {
-                head: PartHead::new(&turn.session_id, &info.id),
+                head: finish,
                 reason: reason.to_owned(),
                 snapshot: None,
                 cost: info.cost,
@@ -217,7 +223,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
     }
     info.time.completed = Some(api::now());
     put_message(&mut batch, &info);
-    turn.store().commit(batch).await?;
+    turn.commit(batch).await?;
     Ok(())
 }
 
@@ -283,8 +289,8 @@ fn interrupt(tool: &mut ToolPart) {
 /// inbox with that end: a crash in between must not make a session look busy that has nothing left to do.
 async fn give_up(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), Error> {
     let messages = turn.store().messages_from(&turn.session_id, message)?;
-    let answered = messages.iter().filter_map(|m| m.info.as_assistant()).any(is_final);
-    let user = messages.first().and_then(|m| m.info.as_user());
+    let answered = messages.iter().filter_map(|(m, _)| m.info.as_assistant()).any(is_final);
+    let user = messages.first().and_then(|(m, _)| m.info.as_user());
     let Some(user) = user.filter(|_| !answered) else { return Ok(()) };
     let error = MessageError::unknown(format!(
         "The turn was interrupted by a crash {ATTEMPTS_MAX} times and is given up. Send the message again to \
@@ -296,6 +302,6 @@ async fn give_up(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), Error
     let mut batch = turn.batch().durable();
     batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
     put_message(&mut batch, &answer);
-    turn.store().commit(batch).await?;
+    turn.commit(batch).await?;
     Ok(())
 }

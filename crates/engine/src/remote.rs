@@ -203,7 +203,7 @@ async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> 
     for ask in open {
         asks::settle(&mut batch, &ask, &PermissionReply { reply: PermissionReplyKind::Reject, message: None });
     }
-    turn.store().commit(batch).await.map(drop)
+    turn.commit(batch).await.map(drop)
 }
 
 /// What a job must find room for. What it will use nobody knows before: budgets are looked at while it works.
@@ -224,8 +224,7 @@ fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reser
 
 /// What these messages say.
 fn parts(conversation: &Conversation, messages: &[MessageId]) -> Vec<PromptPart> {
-    let wanted = conversation.messages.iter().filter(|message| messages.contains(message.info.id()));
-    wanted.flat_map(|message| &message.parts).filter_map(prompt_part).collect()
+    conversation.parts_of(messages).filter_map(prompt_part).collect()
 }
 
 fn prompt_part(part: &Part) -> Option<PromptPart> {

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::{HostError, MessageId, SessionId};
@@ -36,6 +36,10 @@ pub(crate) struct Run {
     end: watch::Sender<Option<End>>,
     settled: Mutex<Settled>,
     news: watch::Sender<()>,
+    /// The epoch of its lease; 0 before it has one.
+    epoch: AtomicU64,
+    /// The epoch of the turn that another process wants to be stopped.
+    unwanted: AtomicU64,
 }
 
 impl Run {
@@ -46,6 +50,27 @@ impl Run {
             end: watch::Sender::new(None),
             settled: Mutex::default(),
             news: watch::Sender::new(()),
+            epoch: AtomicU64::new(0),
+            unwanted: AtomicU64::new(0),
+        }
+    }
+
+    /// Stops it if it has, or is about to get, the lease with that epoch.
+    fn abort(&self, epoch: u64) {
+        self.unwanted.store(epoch, Ordering::SeqCst);
+        self.abort_if_unwanted();
+    }
+
+    /// It has this lease now.
+    fn leased(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::SeqCst);
+        self.abort_if_unwanted();
+    }
+
+    fn abort_if_unwanted(&self) {
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        if epoch != 0 && epoch == self.unwanted.load(Ordering::SeqCst) {
+            self.cancel.cancel();
         }
     }
 
@@ -121,6 +146,15 @@ impl Runs {
         let run = self.get(session)?;
         run.cancel.cancel();
         Some(run)
+    }
+
+    /// Stops the turn with that epoch for good; with 0 whatever runs.
+    pub(crate) fn abort_turn(&self, session: &SessionId, epoch: u64) {
+        match self.get(session) {
+            Some(run) if epoch == 0 => run.cancel.cancel(),
+            Some(run) => run.abort(epoch),
+            None => {}
+        }
     }
 
     /// Stops every turn so that it goes on at the next start.
@@ -248,6 +282,9 @@ impl Occupied {
             Some(claim) => claim.acquired,
             None => self.inner.store.acquire(&self.session).await?,
         };
+        if let Acquire::Taken { lease, .. } = &acquired {
+            self.run.leased(lease.epoch());
+        }
         let current = match &acquired {
             Acquire::Taken { took_over: false, revision, .. } => kept.filter(|kept| kept.revision == *revision),
             _ => None,
@@ -288,5 +325,37 @@ impl Drop for Occupied {
             // What broke once may break again at once, so the watchdog tries it after a while.
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_abort_stops_the_turn_that_was_meant_and_no_other() {
+        let (runs, session) = (Runs::default(), SessionId::new());
+        let begin = || runs.enter(&session).0;
+        runs.abort_turn(&session, 4);
+        let run = begin();
+        run.leased(5);
+        runs.abort_turn(&session, 4);
+        assert!(!run.cancel.is_cancelled(), "it was for the turn before");
+        runs.abort_turn(&session, 5);
+        assert!(run.cancel.is_cancelled());
+        runs.leave(&session);
+        // The lease is in the database before its turn knows of it.
+        for (told, leased) in [(7, true), (6, false)] {
+            let run = begin();
+            runs.abort_turn(&session, told);
+            assert!(!run.cancel.is_cancelled());
+            run.leased(7);
+            assert_eq!(run.cancel.is_cancelled(), leased);
+            runs.leave(&session);
+        }
+        // A version that does not tell which one means what runs.
+        let run = begin();
+        runs.abort_turn(&session, 0);
+        assert!(run.cancel.is_cancelled());
     }
 }

@@ -1,12 +1,11 @@
 //! Sessions and messages as records: made, changed, copied, deleted.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::{
-    CreateSession, EventBody, HostError, ListSessions, Message, MessageId, MessageWithParts, ModelRef, Part, PartId,
-    Scope, Session, SessionId, SessionTime, UpdateSession,
+    CreateSession, EventBody, HostError, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts,
+    ModelRef, Part, PartId, Scope, Session, SessionId, SessionStatus, SessionTime, UpdateSession,
 };
 use store::{Batch, SessionQuery, Signal};
 
@@ -21,10 +20,13 @@ use crate::{Inner, title};
 
 /// How long an abort waits for the turn's end before it names who does not answer.
 const ABORT_WAIT: Duration = Duration::from_secs(10);
-/// How long an abort waits for another process.
+/// How long an abort waits for another process, and how often it looks whether that can act at all.
 const ABORT_WAIT_FOREIGN: Duration = Duration::from_secs(5);
+const STOPPED_LOOK: Duration = Duration::from_millis(250);
 /// The default length of a page of sessions.
 const PAGE: usize = 100;
+/// More messages than that are read on a thread of their own: it takes long enough for others to notice.
+const FEW: usize = 256;
 
 impl Inner {
     pub(crate) fn session(&self, id: &SessionId) -> Result<Session, HostError> {
@@ -37,7 +39,11 @@ impl Inner {
             instance.agent(agent)?;
         }
         let session = self.blank(&instance, input);
-        self.put_new(&instance, &session, &[]).await?;
+        let mut batch = Batch::new(&instance.place).durable();
+        self.add_project(&instance, &mut batch)?;
+        batch.session(&session);
+        batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
+        self.store.commit(batch).await.map_err(stored)?;
         Ok(session)
     }
 
@@ -67,27 +73,11 @@ impl Inner {
         }
     }
 
-    /// Stores a new session, with its project and its messages.
-    async fn put_new(
-        &self,
-        instance: &Instance,
-        session: &Session,
-        messages: &[MessageWithParts],
-    ) -> Result<(), HostError> {
-        let mut batch = Batch::new(&instance.place).durable();
+    /// Stores the project of a new session, if that is new too.
+    pub(crate) fn add_project(&self, instance: &Instance, batch: &mut Batch) -> Result<(), HostError> {
         if self.store.project(&instance.project.id).map_err(stored)?.is_none() {
             batch.project(&instance.project);
         }
-        batch.session(session);
-        batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
-        for message in messages {
-            batch.message(&message.info);
-            batch.event(EventBody::message(message.info.clone()));
-            for part in &message.parts {
-                crate::step::put_part(&mut batch, part);
-            }
-        }
-        self.store.commit(batch).await.map_err(stored)?;
         Ok(())
     }
 
@@ -163,9 +153,15 @@ impl Inner {
             batch.record(BLOCKED, session.id.as_str(), None, None);
             batch.record(REPORTED, session.id.as_str(), None, None);
             batch.record(REMOTE, session.id.as_str(), None, None);
-            batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
+            let info = Box::new(session.tombstone());
+            batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info });
             self.store.commit(batch).await.map_err(stored)?;
             self.drop_servers(&session.id);
+            drop(self.kept.take(&session.id));
+        }
+        if let Err(error) = self.sweep().await {
+            // They are deleted; what is left of them goes at the next start, or with `gc`.
+            tracing::warn!(session = %id, %error, "a deleted session has left something behind");
         }
         Ok(())
     }
@@ -178,6 +174,10 @@ impl Inner {
                 Ok(Ok(Ran::Elsewhere)) => {}
                 Ok(_) => return Ok(true),
                 Err(_) => {
+                    if let Some(SessionStatus::Retry { message, .. }) = self.store.held_up(id) {
+                        let text = format!("The turn of {id} stops as soon as its end can be stored: {message}");
+                        return Err(HostError::Unavailable(text));
+                    }
                     let seconds = ABORT_WAIT.as_secs();
                     return Err(HostError::Failed(format!("The turn of {id} did not stop within {seconds} s")));
                 }
@@ -186,17 +186,28 @@ impl Inner {
         let Some(holder) = self.store.holder(id).map_err(stored)?.filter(|h| h.alive && !h.own) else {
             return Ok(false);
         };
-        if !self.store.signal(id, Signal::Abort).await.map_err(stored)? {
+        // It stays there until the process reads it, whether we wait or not.
+        if !self.store.signal(id, Signal::Abort { epoch: holder.epoch }).await.map_err(stored)? {
             return Ok(false);
         }
-        match tokio::time::timeout(ABORT_WAIT_FOREIGN, self.until_free(id)).await {
-            Ok(result) => result.map(|()| true),
-            Err(_) => Err(HostError::Failed(format!(
-                "Process {} runs {id} and did not stop it within {} s",
-                holder.owner,
-                ABORT_WAIT_FOREIGN.as_secs()
-            ))),
+        let (began, mut free) = (Instant::now(), std::pin::pin!(self.until_free(id)));
+        while began.elapsed() < ABORT_WAIT_FOREIGN {
+            if let Ok(free) = tokio::time::timeout(STOPPED_LOOK, &mut free).await {
+                return free.map(|()| true);
+            }
+            if let Some(pid) = holder.pid().filter(|pid| exec::is_stopped(*pid)) {
+                return Err(HostError::Unavailable(format!(
+                    "The process {pid} runs {id} and is stopped itself, by a signal or a debugger. The abort is noted, and \
+                     takes effect when the process goes on: kill -CONT {pid}"
+                )));
+            }
         }
+        Err(HostError::Unavailable(format!(
+            "The process {} runs {id} and did not stop it within {} s. The abort is noted, and takes effect when the process \
+             reads it",
+            holder.owner,
+            ABORT_WAIT_FOREIGN.as_secs()
+        )))
     }
 
     /// Waits until no living process runs the session.
@@ -212,28 +223,15 @@ impl Inner {
         }
     }
 
-    /// Copies a session up to a message, which is left out.
-    pub(crate) async fn fork(&self, id: &SessionId, before: Option<MessageId>) -> Result<Session, HostError> {
-        let origin = self.session(id)?;
-        let instance = self.instance(origin.directory.as_ref());
-        let mut messages = self.store.messages(id, None, None).map_err(stored)?.messages;
-        if let Some(before) = before {
-            let at = messages.iter().position(|m| *m.info.id() == before);
-            let at = at.ok_or_else(|| HostError::not_found("message", before.as_str()))?;
-            messages.truncate(at);
+    /// Messages of a session, oldest first.
+    pub(crate) async fn messages(&self, id: &SessionId, query: ListMessages) -> Result<MessagePage, HostError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        let read = move || store.messages(&id, query.limit, query.before.as_ref()).map_err(stored);
+        if query.limit.is_some_and(|limit| limit <= FEW) {
+            return read();
         }
-        // A step that still runs belongs to its own session alone.
-        messages.retain(|m| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some()));
-        let title = fork_title(&origin.title);
-        let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
-        let mut fork = self.blank(&instance, input);
-        fork.permission = origin.permission;
-        fork.metadata = origin.metadata;
-        fork.agent = origin.agent;
-        fork.model = origin.model;
-        let copies = copy(messages, &fork.id);
-        self.put_new(&instance, &fork, &copies).await?;
-        Ok(fork)
+        let read = tokio::task::spawn_blocking(read).await;
+        read.unwrap_or_else(|error| Err(HostError::Failed(format!("the messages were not read: {error}"))))
     }
 
     pub(crate) async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
@@ -241,6 +239,7 @@ impl Inner {
         self.not_busy(id)?;
         self.message_of(id, message)?;
         let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(id);
         batch.delete_message(message);
         batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });
         self.store.commit(batch).await.map_err(stored)?;
@@ -255,6 +254,7 @@ impl Inner {
             return Err(HostError::not_found("part", head.id.as_str()));
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(&session.id);
         crate::step::put_part(&mut batch, &part);
         self.store.commit(batch).await.map_err(stored)?;
         Ok(part)
@@ -272,6 +272,7 @@ impl Inner {
             return Err(HostError::not_found("part", part.as_str()));
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(id);
         batch.delete_part(part);
         let (session_id, message_id, part_id) = (id.clone(), message.clone(), part.clone());
         batch.event(EventBody::PartRemoved { session_id, message_id, part_id });
@@ -291,57 +292,5 @@ impl Inner {
             return Err(HostError::Busy(id.clone()));
         }
         Ok(())
-    }
-}
-
-/// `Title (fork #1)`, then `#2` and so on.
-fn fork_title(title: &str) -> String {
-    let numbered = title.strip_suffix(')').and_then(|t| t.rsplit_once(" (fork #"));
-    match numbered.and_then(|(base, n)| Some((base, n.parse::<u64>().ok()?))) {
-        Some((base, n)) => format!("{base} (fork #{})", n + 1),
-        None => format!("{title} (fork #1)"),
-    }
-}
-
-/// Copies of messages under new ids, pointing at each other as the originals do.
-fn copy(messages: Vec<MessageWithParts>, session: &SessionId) -> Vec<MessageWithParts> {
-    let mut ids: HashMap<MessageId, MessageId> = HashMap::new();
-    messages
-        .into_iter()
-        .map(|mut message| {
-            let id = MessageId::new();
-            ids.insert(message.info.id().clone(), id.clone());
-            match &mut message.info {
-                Message::User(info) => {
-                    info.id = id.clone();
-                    info.session_id = session.clone();
-                }
-                Message::Assistant(info) => {
-                    info.id = id.clone();
-                    info.session_id = session.clone();
-                    if let Some(parent) = ids.get(&info.parent_id) {
-                        info.parent_id = parent.clone();
-                    }
-                }
-            }
-            for head in message.parts.iter_mut().filter_map(Part::head_mut) {
-                head.id = PartId::new();
-                head.session_id = session.clone();
-                head.message_id = id.clone();
-            }
-            message
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fork_title;
-
-    #[test]
-    fn forks_are_numbered() {
-        assert_eq!(fork_title("a"), "a (fork #1)");
-        assert_eq!(fork_title("a (fork #1)"), "a (fork #2)");
-        assert_eq!(fork_title("a (fork #x)"), "a (fork #x) (fork #1)");
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::{
-    EventBody, Extra, HostError, Json, Message, MessageId, MessageWithParts, Part, PartHead, Session, SessionId,
-    SessionStatus, ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, Usage, UserMessage, UserTime,
+    EventBody, Extra, HostError, Json, Message, MessageWithParts, Part, PartHead, Session, SessionId, SessionStatus,
+    ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, Usage, UserMessage, UserTime,
 };
 use exec::{End, Spec};
 use store::Acquire;
@@ -16,7 +16,7 @@ use crate::error::stored;
 use crate::input::synthetic_text;
 use crate::step::{put_message, put_part};
 use crate::turn::Turn;
-use crate::{Error, Inner, recover, turn};
+use crate::{Error, Inner, recover};
 
 /// The most output that is shown while the command runs: its end.
 const LIVE_BYTES: usize = 32 * 1024;
@@ -41,10 +41,10 @@ impl Inner {
         }
         self.not_busy(id)?;
         let mut held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
-        let (Acquire::Taken { lease, took_over, .. }, _) = held.acquire().await.map_err(stored)? else {
+        let (Acquire::Taken { lease, took_over, newest, .. }, _) = held.acquire().await.map_err(stored)? else {
             return Err(HostError::Busy(id.clone()));
         };
-        let turn = Arc::new(Turn::new(self, instance, id, lease, &held.run));
+        let turn = Arc::new(Turn::new(self, instance, id, lease, newest, &held.run));
         let work = async {
             if took_over {
                 recover::repair(&turn, true, false).await?;
@@ -70,7 +70,7 @@ impl Turn {
             None => self.inner.default_model(instance)?,
         };
         let user = UserMessage {
-            id: input.target.message_id.unwrap_or_else(MessageId::new),
+            id: input.target.message_id.unwrap_or_else(|| self.message_id()),
             session_id: id.clone(),
             time: UserTime { created: api::now() },
             format: None,
@@ -81,7 +81,7 @@ impl Turn {
             tools: None,
             extra: Extra::default(),
         };
-        let mut answer = turn::assistant(instance, id, &user.id, &agent, &model);
+        let mut answer = self.answer_to(&user);
         let started = api::now();
         let mut part = ToolPart {
             head: PartHead::new(id, &answer.id),
@@ -101,6 +101,7 @@ impl Turn {
         put_part(&mut batch, &Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
         batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
+        // Not retried: nothing has begun, so the caller can be told at once.
         self.store().commit(batch).await?;
 
         let output = self.output_of(&input.command, &part, started).await?;
@@ -118,7 +119,7 @@ impl Turn {
         put_part(&mut batch, &Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), None, None);
         self.idle(&mut batch);
-        self.store().commit(batch).await?;
+        self.commit(batch).await?;
         Ok(MessageWithParts { info: Message::Assistant(answer), parts: vec![Part::Tool(part)] })
     }
 
@@ -154,7 +155,9 @@ impl Turn {
             let state = running(command, started, Some(shown));
             let mut batch = self.batch();
             put_part(&mut batch, &Part::Tool(ToolPart { state, ..part.clone() }));
-            self.store().commit(batch).await?;
+            if let Some(outcome) = self.commit_beside(batch, &mut work).await? {
+                break outcome;
+            }
             written = Instant::now();
         };
         if self.run.is_parked() {

@@ -69,7 +69,7 @@ pub(crate) async fn run(
         agent,
         target: &target,
         user,
-        history: &conversation.messages,
+        conversation,
         rules: &rules,
         step: number,
         last,
@@ -117,7 +117,7 @@ pub(crate) async fn fail(
     let mut batch = turn.batch().durable();
     batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
     put_message(&mut batch, &message);
-    turn.store().commit(batch).await?;
+    turn.commit(batch).await?;
     conversation.push(message, Vec::new());
     Ok(())
 }
@@ -145,7 +145,8 @@ struct Step<'a> {
     calls: JoinSet<Result<(ToolPart, Ended), Error>>,
     /// Whether a call has begun: then the model must not be asked the same again.
     acted: bool,
-    /// The ids of the conversation's calls; some servers use theirs again.
+    /// The ids of the calls of earlier steps, and of this one: some servers use theirs again.
+    earlier_calls: Arc<HashSet<String>>,
     known: HashSet<String>,
     /// The model as its vendor names it.
     model: String,
@@ -176,7 +177,6 @@ impl<'a> Step<'a> {
     ) -> Self {
         let message = turn.answer_to(user);
         let reserved = ledger::reservation(message.id.as_str(), &turn.session_id, 1, request, &target.model);
-        let tools = conversation.messages.iter().flat_map(|m| m.parts.iter().filter_map(Part::as_tool));
         Self {
             turn,
             user,
@@ -187,7 +187,8 @@ impl<'a> Step<'a> {
             pending_calls: HashMap::new(),
             calls: JoinSet::new(),
             acted: false,
-            known: tools.map(|tool| tool.call_id.clone()).collect(),
+            earlier_calls: conversation.calls(),
+            known: HashSet::new(),
             model: target.model.api.id.clone(),
             pending: conversation.pending.clone(),
             attempt_from: 0,
@@ -227,6 +228,11 @@ impl<'a> Step<'a> {
                 Outcome::Failed(error) => error,
                 other => return Ok(other),
             };
+            if error.class == ErrorClass::TooLong {
+                // Whatever it called meanwhile: another step would go on where this one had no end.
+                self.finish = Some(FinishReason::Length);
+                return Ok(Outcome::Failed(error));
+            }
             if self.acted {
                 // What was called must not be called twice: the results go into another step instead.
                 tracing::warn!(error = %error.message, "the model broke off after it had called tools");
@@ -324,19 +330,14 @@ impl<'a> Step<'a> {
 
     /// Text or reasoning grows.
     async fn write(&mut self, delta: &str, reasoning: bool) -> Result<(), StoreError> {
-        if !self.prose.fits(reasoning) {
-            self.end_text(false);
-        }
         // A running call commits as well, and might be overtaken.
         let held = self.calls.is_empty();
-        self.prose.write(self.turn, &self.message.id, delta, reasoning, held).await
+        self.prose.write(self.turn, &self.message.id, delta, reasoning, held, &mut self.parts).await
     }
 
     /// The text that is being written is complete. `set_aside`: the model shall not see it again.
     fn end_text(&mut self, set_aside: bool) {
-        if let Some(part) = self.prose.end(set_aside) {
-            self.add(part);
-        }
+        self.prose.close(self.turn, set_aside, &mut self.parts);
     }
 
     /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it. Calls that it
@@ -368,7 +369,8 @@ impl<'a> Step<'a> {
             self.end_text(false);
         }
         let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
-        let call_id = if id.is_empty() || !self.known.insert(id.clone()) { api::tool_call_id() } else { id };
+        let used = id.is_empty() || self.earlier_calls.contains(&id) || !self.known.insert(id.clone());
+        let call_id = if used { api::tool_call_id() } else { id };
         let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
         let mut batch = self.turn.batch();
         put_part(&mut batch, &Part::Tool(part.clone()));
@@ -437,7 +439,7 @@ impl<'a> Step<'a> {
         let turn = self.turn.clone();
         let write = async move {
             if !batch.is_empty() {
-                turn.store().commit(batch).await?;
+                turn.commit(batch).await?;
                 turn.inner.freed.tell();
             }
             Ok::<_, StoreError>(())
@@ -556,7 +558,12 @@ impl<'a> Step<'a> {
         let mut batch = self.turn.batch();
         self.spend(&mut batch, used);
         let ran = error.as_ref().is_none_or(|error| {
-            matches!(error, MessageError::ContentFilterError(_) | MessageError::StructuredOutputError(_))
+            matches!(
+                error,
+                MessageError::ContentFilterError(_)
+                    | MessageError::StructuredOutputError(_)
+                    | MessageError::MessageOutputLengthError(_)
+            )
         });
         if ran {
             let part = Part::StepFinish(StepFinishPart {
@@ -614,7 +621,7 @@ impl<'a> Step<'a> {
     }
 
     async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        self.turn.store().commit(batch).await.map(drop)
+        self.turn.commit(batch).await.map(drop)
     }
 
     /// The message and its parts, in the order in which they were made.

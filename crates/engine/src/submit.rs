@@ -131,7 +131,7 @@ impl Inner {
                     return Ok(None);
                 }
                 let mut messages = store.messages_from(id, message)?;
-                Ok(Some(turn::answer(&messages, message).map(|place| messages.swap_remove(place))))
+                Ok(Some(turn::answer(&messages, message).map(|place| messages.swap_remove(place).0)))
             })
         };
         // The usual case: a turn runs, and there is nothing to be seen before its end.

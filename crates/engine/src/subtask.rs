@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use api::{
-    EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, SubtaskPart, ToolPart, ToolRunning,
-    ToolState, ToolTime, Usage, UserMessage, UserTime,
+    EventBody, Extra, Json, Message, MessageError, Part, PartHead, SubtaskPart, ToolPart, ToolRunning, ToolState,
+    ToolTime, Usage, UserMessage, UserTime,
 };
 
 use crate::Error;
@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::input::synthetic_text;
 use crate::step::{self, Next, put_message, put_part};
 use crate::task;
-use crate::turn::{Conversation, Turn, assistant};
+use crate::turn::{Conversation, Turn};
 
 /// What the model is asked to do with the result of a command.
 const FOLLOW_UP: &str = "Tell the user in short what came out of the task above, and go on with your work.";
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let agent = turn.instance.agents.get(&task.agent);
     let model = task.model.clone().or_else(|| agent.and_then(|agent| agent.model.clone()));
     let model = model.unwrap_or_else(|| user.model.clone());
-    let mut message = assistant(&turn.instance, &turn.session_id, &user.id, &task.agent, &model);
+    let mut message = turn.assistant(&user.id, &task.agent, &model);
     let mut input = serde_json::json!({
         "prompt": task.prompt, "description": task.description, "subagent_type": task.agent,
     });
@@ -56,7 +56,7 @@ pub(crate) async fn run(
     put_message(&mut batch, &message);
     put_part(&mut batch, &Part::Tool(part.clone()));
     batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
-    turn.store().commit(batch).await?;
+    turn.commit(batch).await?;
     let call = Call {
         turn: turn.clone(),
         rules: Arc::from([]),
@@ -80,7 +80,7 @@ pub(crate) async fn run(
         message.error = Some(error);
     }
     put_message(&mut batch, &message);
-    turn.store().commit(batch).await?;
+    turn.commit(batch).await?;
     let stopped = message.error.is_some();
     conversation.push(message, vec![Part::Tool(part)]);
     Ok(if stopped { Next::Stop } else { Next::Continue })
@@ -89,13 +89,13 @@ pub(crate) async fn run(
 /// Asks the model about the result of a command, in a prompt of its own: the command was not meant for it.
 pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Next, Error> {
     let message =
-        UserMessage { id: MessageId::new(), time: UserTime { created: api::now() }, summary: None, ..user.clone() };
+        UserMessage { id: turn.message_id(), time: UserTime { created: api::now() }, summary: None, ..user.clone() };
     let mut batch = turn.batch().durable();
     let (id, info) = (message.id.clone(), Message::User(message));
     batch.insert_message(&info);
     batch.event(EventBody::message(info));
     put_part(&mut batch, &synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
     batch.enqueue(&turn.session_id, &id);
-    turn.store().commit(batch).await?;
+    turn.commit(batch).await?;
     Ok(Next::Continue)
 }

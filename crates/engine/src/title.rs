@@ -19,6 +19,8 @@ const CHILD: &str = "Child session - ";
 const LENGTH: usize = 100;
 /// How much of the prompt the title is made from.
 const CONTEXT: usize = 4_000;
+/// How many bytes the model may think and write for it.
+const ANSWER: usize = 64 << 10;
 /// A title that takes longer is not worth waiting for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -62,7 +64,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
                 }
             });
         }
-        if let Err(error) = inner.store.commit(batch).await {
+        if let Err(error) = inner.persist(None, batch).await {
             tracing::debug!(%session, %error, "the title was not stored");
         }
         inner.freed.tell();
@@ -74,10 +76,13 @@ fn prompt(instance: &Instance, target: &Target, text: &str) -> Option<Prompt> {
     let text: String = text.chars().take(CONTEXT).collect();
     Some(Prompt {
         system: agent.prompt.iter().cloned().collect(),
-        messages: vec![PromptMessage::User(vec![
-            Content::Text("Write a title for this conversation:".to_owned()),
-            Content::Text(text),
-        ])],
+        messages: vec![
+            PromptMessage::User(vec![
+                Content::Text("Write a title for this conversation:".to_owned()),
+                Content::Text(text),
+            ])
+            .into(),
+        ],
         tools: Vec::new(),
         settings: Settings {
             temperature: agent.temperature.filter(|_| target.model.capabilities.temperature),
@@ -93,10 +98,12 @@ async fn ask(inner: &Inner, target: &Target, prompt: &Prompt, heard: &mut Heard)
         match event {
             Ok(event) => {
                 heard.take(&event);
-                if let LlmEvent::Text(text) = event
-                    && answer.len() < CONTEXT
-                {
+                if let LlmEvent::Text(text) = event {
                     answer.push_str(&text);
+                }
+                if heard.bytes.is_some_and(|bytes| bytes > ANSWER) {
+                    // Whatever it is, it is no title; the stream is closed, so that nobody pays for more of it.
+                    break;
                 }
             }
             Err(error) => {

@@ -1,18 +1,22 @@
 //! The turn loop: from an accepted prompt to its last answer.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use api::{
-    AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, Message, MessageError, MessageId,
-    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest,
-    Session, SessionId, SessionStatus, SubtaskPart, Tokens, Usd, UserMessage,
+    AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, MessageError, MessageId, MessageWithParts,
+    ModelRef, Part, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest, Session, SessionId,
+    SessionStatus, Stamp, Tokens, Usd, UserMessage,
 };
-use store::{Acquire, AskFilter, Batch, Lease, Signal, Store, StoreError};
+use store::{Acquire, AskFilter, Batch, Committed, Lease, Signal, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::bound::Bond;
+pub(crate) use crate::conversation::Conversation;
+use crate::conversation::is_final;
 use crate::instance::Instance;
+use crate::patience::Patience;
 use crate::runs::{Occupied, Run};
 use crate::step::{self, Next};
 use crate::{Error, Inner, control, recover, remote, subtask, title};
@@ -62,6 +66,8 @@ pub(crate) struct Turn {
     pub(crate) subagents: Arc<Semaphore>,
     /// What goes out with the next commit, because that follows at once: a commit costs more than what it writes.
     held: Mutex<Option<Batch>>,
+    /// The greatest stamp among the ids of the session's messages.
+    newest: Mutex<Stamp>,
 }
 
 impl Inner {
@@ -79,16 +85,30 @@ impl Inner {
                 self.instance(session.directory.as_ref())
             }
         };
-        let (acquired, kept) = held.acquire().await?;
-        let (lease, took_over, revision) = match acquired {
-            Acquire::Taken { lease, took_over, revision } => (lease, took_over, revision),
-            Acquire::Held { .. } => {
-                self.store.signal(session_id, Signal::Wake).await?;
-                return Ok(Ran::Elsewhere);
+        let mut patience = self.patience(None);
+        let (acquired, kept) = loop {
+            let done = held.acquire().await;
+            if !patience.lasts(&done).await {
+                break done?;
             }
         };
-        let turn = Arc::new(Turn::new(self, instance, session_id, lease, &held.run));
-        match turn.work(took_over, revision, kept).await {
+        let (lease, took_over, revision, newest) = match acquired {
+            Acquire::Taken { lease, took_over, revision, newest } => (lease, took_over, revision, newest),
+            Acquire::Held { .. } => {
+                let mut patience = self.patience(None);
+                loop {
+                    let told = self.store.signal(session_id, Signal::Wake).await;
+                    if !patience.lasts(&told).await {
+                        told?;
+                        return Ok(Ran::Elsewhere);
+                    }
+                }
+            }
+        };
+        let turn = Arc::new(Turn::new(self, instance, session_id, lease, newest, &held.run));
+        // A lease left over because nothing could be written is not a crash.
+        let crashed = took_over && !crate::lock(&self.given_up).remove(session_id);
+        match turn.work(took_over, crashed, revision, kept).await {
             Ok(conversation) => {
                 self.kept.put(conversation);
                 Ok(Ran::Here)
@@ -107,9 +127,10 @@ impl Turn {
         instance: Arc<Instance>,
         session_id: &SessionId,
         lease: Lease,
+        newest: Stamp,
         run: &Arc<Run>,
     ) -> Self {
-        let options = Arc::new(instance.options_for_session());
+        let options = Arc::new(instance.options_for_session(session_id));
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
         let subagents = inner.slots(&session_id, instance.limits.at_once);
         Self {
@@ -122,27 +143,47 @@ impl Turn {
             called: Mutex::default(),
             subagents,
             held: Mutex::default(),
+            newest: Mutex::new(newest),
         }
+    }
+
+    /// A new id for a message of this session. It sorts after all that the session has, whatever the clock says: clients sort
+    /// by id.
+    pub(crate) fn message_id(&self) -> MessageId {
+        let id = MessageId::after(*crate::lock(&self.newest));
+        self.saw(&id);
+        id
+    }
+
+    /// The session has a message of that id.
+    fn saw(&self, id: &MessageId) {
+        self.raise(Stamp::of(id.as_str()).unwrap_or_default());
+    }
+
+    fn raise(&self, stamp: Stamp) {
+        let mut newest = crate::lock(&self.newest);
+        *newest = stamp.max(*newest);
     }
 
     /// Gives the conversation as it is in the rows then.
     async fn work(
         self: &Arc<Self>,
         took_over: bool,
+        crashed: bool,
         revision: u64,
         kept: Option<Conversation>,
     ) -> Result<Conversation, Error> {
-        let repaired = recover::repair(self, took_over, kept.is_some()).await?;
+        let repaired = recover::repair(self, crashed, kept.is_some()).await?;
         let mut conversation = match kept.filter(|_| !repaired) {
             Some(kept) => kept,
-            None => Conversation::load(&self.inner.store, &self.session_id, revision)?,
+            None => Conversation::load(&self.inner.store, &self.session_id, revision).await?,
         };
         self.know(&conversation);
         let mut unknown = 0;
         // What the last look found, if there was one.
         let mut looked = None;
         for round in 0.. {
-            let Look { prompt, paused, awaits, asks } = self.look(&mut conversation)?;
+            let Look { prompt, paused, awaits, asks } = self.look(&mut conversation).await?;
             let Some((user, session)) = prompt else {
                 if awaits && self.await_background(&conversation.pending).await? {
                     continue;
@@ -151,7 +192,7 @@ impl Turn {
                     // Whoever started this saw a prompt that another run has answered since: nobody hears of it.
                     let mut batch = self.batch();
                     batch.release(&self.lease);
-                    self.store().commit(batch).await?;
+                    self.commit(batch).await?;
                     return Ok(conversation);
                 }
                 looked = Some(asks);
@@ -200,7 +241,8 @@ impl Turn {
             }
         }
         self.finish(&conversation, looked).await?;
-        self.run.settle(std::mem::take(&mut conversation.pending), conversation.last_answer());
+        let prompts = conversation.rest();
+        self.run.settle(prompts, conversation.last_answer());
         Ok(conversation)
     }
 
@@ -214,15 +256,8 @@ impl Turn {
 
     /// The instruction files that earlier reads brought along need not come again.
     fn know(&self, conversation: &Conversation) {
-        let tools = conversation.messages.iter().flat_map(|m| m.parts.iter().filter_map(api::Part::as_tool));
-        for tool in tools.filter(|tool| tool.tool == "read") {
-            if let api::ToolState::Completed(done) = &tool.state
-                && let Some(files) = done.metadata.get("loaded").and_then(api::Json::as_array)
-            {
-                for file in files.iter().filter_map(api::Json::as_str) {
-                    self.options.loaded_instructions.claim(file.as_ref());
-                }
-            }
+        for file in conversation.instructions() {
+            self.options.loaded_instructions.claim(file.as_ref());
         }
     }
 
@@ -254,9 +289,36 @@ impl Turn {
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let held = crate::lock(&self.held).take();
         match held {
-            Some(batch) => self.store().commit(batch).await.map(drop),
+            Some(batch) => self.commit(batch).await.map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Commits a batch of this turn. All its writes go through here: while the database refuses one for a passing reason, it is
+    /// retried and the session's status says so, so that nothing the turn knows is lost. If the lease is lost meanwhile, the
+    /// batch fails as stale.
+    pub(crate) async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+        self.inner.persist(Some((&self.instance.place, &self.session_id)), batch).await
+    }
+
+    /// Commits a batch while `work` goes on, so that a tool does not stall when the database does. Returns what `work` gave if
+    /// it ended first.
+    pub(crate) async fn commit_beside<T>(
+        &self,
+        batch: Batch,
+        work: &mut (impl Future<Output = T> + Unpin),
+    ) -> Result<Option<T>, StoreError> {
+        let mut write = pin!(self.commit(batch));
+        tokio::select! {
+            biased;
+            written = &mut write => written.map(|_| None),
+            ended = work => write.await.map(|_| Some(ended)),
+        }
+    }
+
+    /// Retries for one write or read of this turn.
+    pub(crate) fn patience(&self) -> Patience<'_> {
+        self.inner.patience(Some((&self.instance.place, &self.session_id)))
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -271,7 +333,7 @@ impl Turn {
     pub(crate) async fn status(&self, status: SessionStatus) -> Result<(), StoreError> {
         let mut batch = self.batch();
         batch.event(self.status_event(status));
-        self.store().commit(batch).await.map(drop)
+        self.commit(batch).await.map(drop)
     }
 
     pub(crate) fn status_event(&self, status: SessionStatus) -> EventBody {
@@ -280,22 +342,55 @@ impl Turn {
 
     /// A new assistant message that answers a prompt.
     pub(crate) fn answer_to(&self, user: &UserMessage) -> AssistantMessage {
-        assistant(&self.instance, &self.session_id, &user.id, &user.agent, &user.model)
+        self.saw(&user.id);
+        self.assistant(&user.id, &user.agent, &user.model)
+    }
+
+    /// A new assistant message.
+    pub(crate) fn assistant(&self, parent: &MessageId, agent: &str, model: &ModelRef) -> AssistantMessage {
+        AssistantMessage {
+            id: self.message_id(),
+            session_id: self.session_id.clone(),
+            parent_id: parent.clone(),
+            mode: agent.to_owned(),
+            agent: agent.to_owned(),
+            path: AssistantPath {
+                cwd: self.instance.directory.to_string_lossy().into_owned(),
+                root: self.instance.worktree().to_string_lossy().into_owned(),
+            },
+            cost: Usd::default(),
+            tokens: Tokens::default(),
+            model_id: model.model_id.clone(),
+            provider_id: model.provider_id.clone(),
+            time: AssistantTime { created: api::now(), completed: None },
+            error: None,
+            summary: None,
+            structured: None,
+            variant: model.variant.clone(),
+            finish: None,
+            extra: Extra::default(),
+        }
     }
 
     /// What is to be done next, and what decides about it.
-    fn look(&self, conversation: &mut Conversation) -> Result<Look, Error> {
-        let look = self.store().together(|store| {
-            let Some(user) = conversation.next(store)? else {
-                let (awaits, asks) = (!Bond::background(store)?.is_empty(), self.asks(store)?);
-                return Ok(Look { awaits, asks, ..Look::default() });
-            };
-            let session = store.session(&self.session_id)?;
-            let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
-            let paused = control::is_paused(store, &self.session_id)?;
-            Ok(Look { prompt: Some((user, session)), paused, ..Look::default() })
-        });
-        Ok(look?)
+    async fn look(&self, conversation: &mut Conversation) -> Result<Look, Error> {
+        let mut patience = self.patience();
+        loop {
+            let look = self.store().together(|store| {
+                let Some(user) = conversation.next(store)? else {
+                    let (awaits, asks) = (!Bond::background(store)?.is_empty(), self.asks(store)?);
+                    return Ok(Look { awaits, asks, ..Look::default() });
+                };
+                self.raise(conversation.stamp());
+                let session = store.session(&self.session_id)?;
+                let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
+                let paused = control::is_paused(store, &self.session_id)?;
+                Ok(Look { prompt: Some((user, session)), paused, ..Look::default() })
+            });
+            if !patience.lasts(&look).await {
+                return Ok(look?);
+            }
+        }
     }
 
     /// Asks for a title, beside the turn, while the session has none.
@@ -336,7 +431,7 @@ impl Turn {
             batch.dequeue(message);
         }
         self.idle(&mut batch);
-        self.store().commit(batch).await?;
+        self.commit(batch).await?;
         self.inner.freed.tell();
         Ok(())
     }
@@ -347,206 +442,64 @@ impl Turn {
         batch.release(&self.lease);
     }
 
-    /// Leaves a turn that cannot go on: the session is free again, its prompts stay accepted.
+    /// Leaves a turn that cannot go on: the session is free again, its prompts stay accepted. If that cannot be stored either,
+    /// watchers are told anyway; the lease stays ours, and the next turn in this process takes it again.
     pub(crate) async fn give_back(&self, error: &Error) {
         let mut batch = self.batch();
+        let mut told = Vec::new();
         if matches!(error, Error::Parked) {
             // The turn has not ended, so nobody is told that it has.
             batch.release(&self.lease);
         } else {
-            // A turn that fails whatever is tried must not be tried for ever.
-            for row in self.store().inbox(&self.session_id).unwrap_or_default() {
-                batch.attempt(&row.message_id);
-            }
-            let error = Some(MessageError::unknown(error.to_string()));
-            batch.event(EventBody::SessionError { session_id: Some(self.session_id.clone()), error });
-            self.idle(&mut batch);
+            let text = match error {
+                Error::Store(error) if error.is_passing() => format!(
+                    "The turn stopped, as what it did could not be stored: {error}. Its message is kept, and the turn goes on by \
+                     itself once that is possible"
+                ),
+                error => {
+                    // A turn that fails whatever is tried must not be tried for ever.
+                    for row in self.store().inbox(&self.session_id).unwrap_or_default() {
+                        batch.attempt(&row.message_id);
+                    }
+                    error.to_string()
+                }
+            };
+            let session_id = self.session_id.clone();
+            let error = Some(MessageError::unknown(text));
+            told.push(EventBody::SessionError { session_id: Some(session_id.clone()), error });
+            told.push(self.status_event(SessionStatus::Idle));
+            told.push(EventBody::SessionIdle { session_id });
+            told.iter().for_each(|event| batch.event(event.clone()));
+            batch.release(&self.lease);
         }
         if let Err(error) = self.store().commit(batch).await {
             tracing::warn!(session = %self.session_id, %error, "the session could not be given back");
-        }
-    }
-}
-
-/// A new assistant message.
-pub(crate) fn assistant(
-    instance: &Instance,
-    session: &SessionId,
-    parent: &MessageId,
-    agent: &str,
-    model: &ModelRef,
-) -> AssistantMessage {
-    AssistantMessage {
-        id: MessageId::new(),
-        session_id: session.clone(),
-        parent_id: parent.clone(),
-        mode: agent.to_owned(),
-        agent: agent.to_owned(),
-        path: AssistantPath {
-            cwd: instance.directory.to_string_lossy().into_owned(),
-            root: instance.worktree().to_string_lossy().into_owned(),
-        },
-        cost: Usd::default(),
-        tokens: Tokens::default(),
-        model_id: model.model_id.clone(),
-        provider_id: model.provider_id.clone(),
-        time: AssistantTime { created: api::now(), completed: None },
-        error: None,
-        summary: None,
-        structured: None,
-        variant: model.variant.clone(),
-        finish: None,
-        extra: Extra::default(),
-    }
-}
-
-/// The messages of a session, and which of them wait for an answer.
-pub(crate) struct Conversation {
-    pub(crate) session: SessionId,
-    /// The store's when the messages were read.
-    pub(crate) revision: u64,
-    /// What the messages take as JSON, about.
-    pub(crate) bytes: usize,
-    pub(crate) messages: Vec<MessageWithParts>,
-    /// The accepted prompts that this turn has seen, in the order of their acceptance.
-    pub(crate) pending: Vec<MessageId>,
-}
-
-impl Conversation {
-    fn load(store: &Store, session: &SessionId, revision: u64) -> Result<Self, StoreError> {
-        let messages = store.messages(session, None, None)?.messages;
-        let bytes = messages.iter().map(size).sum();
-        Ok(Self { session: session.clone(), revision, bytes, messages, pending: Vec::new() })
-    }
-
-    /// The prompt to answer next: the newest that waits, unless it has its final answer. What came in meanwhile joins the
-    /// conversation here, prompts and mere notes alike.
-    fn next(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
-        let inbox = store.inbox(&self.session)?;
-        for row in &inbox {
-            if !self.pending.contains(&row.message_id) {
-                self.pending.push(row.message_id.clone());
+            if error.is_passing() {
+                crate::lock(&self.inner.given_up).insert(self.session_id.clone());
+                told.into_iter().for_each(|event| self.store().tell(&self.instance.place, event));
             }
         }
-        let Some(newest) = self.pending.last().filter(|newest| !self.is_answered(newest)).cloned() else {
-            return Ok(None);
-        };
-        let newer = match self.messages.last() {
-            Some(last) => store.message_ids_from(&self.session, last.info.id())?,
-            None => Vec::new(),
-        };
-        let known = self.messages.len();
-        for id in newer.iter().chain(inbox.iter().map(|row| &row.message_id)) {
-            if self.messages.iter().rev().any(|m| m.info.id() == id) {
-                continue;
-            }
-            if let Some(message) = store.message(id)?.filter(|message| message.info.as_user().is_some()) {
-                self.add(message);
-            }
-        }
-        if self.messages.len() > known {
-            self.messages.sort_by(|a, b| (a.info.created(), a.info.id()).cmp(&(b.info.created(), b.info.id())));
-        }
-        let mut users = self.messages.iter().rev().filter_map(|m| m.info.as_user());
-        Ok(users.find(|user| user.id == newest).cloned())
-    }
-
-    /// Whether a prompt has its final answer.
-    fn is_answered(&self, prompt: &MessageId) -> bool {
-        let answers = self.messages.iter().rev().filter_map(|m| m.info.as_assistant());
-        answers.filter(|answer| answer.parent_id == *prompt).any(is_final)
-    }
-
-    /// How many steps a prompt has had, in this process and others.
-    fn steps(&self, prompt: &MessageId) -> u32 {
-        let steps = self.messages.iter().filter_map(|m| m.info.as_assistant()).filter(|a| a.parent_id == *prompt);
-        u32::try_from(steps.count()).unwrap_or(u32::MAX)
-    }
-
-    /// The next task that a prompt hands to a subagent without asking the model. Its call has the part's id.
-    fn subtask(&self) -> Option<(UserMessage, SubtaskPart)> {
-        let prompts = self.pending.iter().filter_map(|id| self.messages.iter().find(|m| m.info.id() == id));
-        let tasks = prompts.flat_map(|m| m.parts.iter().filter_map(Part::as_subtask).map(move |task| (m, task)));
-        let tools = self.messages.iter().rev().flat_map(|m| m.parts.iter().filter_map(Part::as_tool));
-        let (message, task) =
-            tasks.into_iter().find(|(_, task)| !tools.clone().any(|tool| tool.call_id == task.head.id.as_str()))?;
-        Some((message.info.as_user()?.clone(), task.clone()))
-    }
-
-    /// Whether a prompt is a command whose work a subagent has done.
-    fn is_command(&self, prompt: &MessageId) -> bool {
-        let message = self.messages.iter().find(|m| m.info.id() == prompt);
-        message.is_some_and(|m| m.parts.iter().filter_map(Part::as_subtask).any(|task| task.command.is_some()))
-    }
-
-    /// What the human wrote in a message.
-    fn text_of(&self, id: &MessageId) -> String {
-        let message = self.messages.iter().find(|m| m.info.id() == id);
-        let parts = message.map(|m| m.parts.as_slice()).unwrap_or_default();
-        let typed = parts.iter().filter_map(api::Part::as_text).filter(|t| t.synthetic != Some(true));
-        typed.map(|t| t.text.as_str()).collect::<Vec<_>>().join("\n")
-    }
-
-    /// The newest message of the model.
-    fn last_answer(&self) -> Option<MessageId> {
-        let last = self.messages.iter().rfind(|m| m.info.as_assistant().is_some());
-        last.map(|message| message.info.id().clone())
-    }
-
-    /// Adds a finished step.
-    pub(crate) fn push(&mut self, message: AssistantMessage, parts: Vec<api::Part>) {
-        self.add(MessageWithParts { info: Message::Assistant(message), parts });
-    }
-
-    fn add(&mut self, message: MessageWithParts) {
-        self.bytes += size(&message);
-        self.messages.push(message);
     }
 }
 
-/// What something takes as JSON.
-pub(crate) fn size(value: &impl serde::Serialize) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // What cannot be written as JSON could not be stored either.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
-}
-
-/// The place of the answer to a prompt, as the rows tell it: the message that ended its turn. Prompts that came before that
-/// message was complete have joined the turn, and its answer is the answer to the last of them.
-pub(crate) fn answer(messages: &[MessageWithParts], prompt: &MessageId) -> Option<usize> {
-    let asked = messages.iter().rposition(|m| m.info.id() == prompt)?;
-    let parent = |answer: &AssistantMessage| messages[asked..].iter().find(|m| *m.info.id() == answer.parent_id);
-    let mut found: Option<(usize, i64)> = None;
-    for (place, message) in messages.iter().enumerate().skip(asked) {
-        let Some(answer) = message.info.as_assistant() else { continue };
+/// The place of the answer to a prompt, as the rows tell it: the message that ended its turn. Each message comes with the
+/// number of its turn. A prompt that came in time has joined the turn, and its answer is the answer to the last of them.
+pub(crate) fn answer(messages: &[(MessageWithParts, u64)], prompt: &MessageId) -> Option<usize> {
+    let asked = messages.iter().rposition(|(m, _)| m.info.id() == prompt)?;
+    let since = |id: &MessageId| messages[asked..].iter().any(|(m, _)| m.info.id() == id);
+    let mut found = None;
+    for (place, (message, turn)) in messages.iter().enumerate().skip(asked) {
         // Answers to earlier prompts are not its own.
-        let Some(parent) = parent(answer) else { continue };
+        let Some(answer) = message.info.as_assistant().filter(|answer| since(&answer.parent_id)) else { continue };
+        // In history that was copied or is old, turns have no number: there each prompt counts as one.
+        let turn = (*turn, Some(&answer.parent_id).filter(|_| *turn == 0));
         match found {
-            Some((_, completed)) if parent.info.created() > completed => break,
-            _ if is_final(answer) => found = Some((place, answer.time.completed.unwrap_or(i64::MAX))),
+            Some((_, ended)) if ended != turn => break,
+            _ if is_final(answer) => found = Some((place, turn)),
             _ => {}
         }
     }
     let own = |m: &MessageWithParts| m.info.as_assistant().is_some_and(|answer| answer.parent_id == *prompt);
     // A turn that was stopped between two steps has no message that ends it.
-    found.map(|(place, _)| place).or_else(|| messages.iter().rposition(own))
-}
-
-/// Whether an answer ends its turn.
-pub(crate) fn is_final(message: &AssistantMessage) -> bool {
-    message.error.is_some()
-        || message.structured.is_some()
-        || message.finish.as_deref().is_some_and(|finish| finish != "tool-calls" && finish != "unknown")
+    found.map(|(place, _)| place).or_else(|| messages.iter().rposition(|(m, _)| own(m)))
 }

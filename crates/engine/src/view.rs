@@ -84,11 +84,9 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
     }
     let mut tools: HashMap<&SessionId, CurrentTool> = HashMap::new();
     for tool in &rows.tools {
+        // The one that began last.
         if let Some(current) = current(tool) {
-            let last = tools.entry(&tool.head.session_id).or_insert_with(|| current.clone());
-            if current.since >= last.since {
-                *last = current;
-            }
+            tools.insert(&tool.head.session_id, current);
         }
     }
     // Parents come first, so that theirs is known.

@@ -55,7 +55,10 @@ impl Engine {
                 let Some(inner) = weak.upgrade().filter(|inner| !inner.runs.is_parking()) else { return };
                 let sessions = inner.look_after_sessions(&mut suspects);
                 let tasks = inner.look_after_tasks(&mut unreported).await;
-                for error in [sessions.err().map(Error::from), tasks.err()].into_iter().flatten() {
+                let drafts = if whose == Tended::All { inner.discard_drafts().await } else { Ok(()) };
+                for error in
+                    [sessions.err().map(Error::from), tasks.err(), drafts.err().map(Error::from)].into_iter().flatten()
+                {
                     tracing::warn!(%error, "what nobody works on cannot be looked for; it is tried again");
                 }
             }
@@ -103,7 +106,8 @@ impl Inner {
         let mut open = Vec::new();
         for session in left {
             let elsewhere = self.store.holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
-            if !elsewhere && self.is_tended(&session)? {
+            // What has no row is a copy that was never finished.
+            if !elsewhere && self.is_tended(&session)? && self.store.session(&session)?.is_some() {
                 open.push(session);
             }
         }

@@ -7,6 +7,7 @@
 
 mod changes;
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -17,9 +18,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 
-use crate::{End, Exec, ExecError, GRACE, Spec};
+use crate::{End, Exec, ExecError, GRACE, Spec, descriptors};
 
-pub use changes::{Change, ChangeKind, DIFF, LIST, PATCH, Scratch, changes};
+pub use changes::{
+    Change, ChangeKind, DIFF, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch, changes, records, sort,
+    whole_files,
+};
 
 /// How long git may take. Clients wait for it.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -85,7 +89,8 @@ pub enum GitError {
 #[derive(Debug, Clone)]
 pub struct Git {
     directory: PathBuf,
-    index: Option<PathBuf>,
+    /// Further variables: another index, another place for objects.
+    env: Vec<(OsString, OsString)>,
     timeout: Duration,
     exec: Option<Exec>,
 }
@@ -93,12 +98,23 @@ pub struct Git {
 impl Git {
     /// Git in a directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), index: None, timeout: TIMEOUT, exec: None }
+        Self { directory: directory.into(), env: Vec::new(), timeout: TIMEOUT, exec: None }
     }
 
     /// The same with another index.
     pub fn with_index(&self, index: PathBuf) -> Self {
-        Self { index: Some(index), ..self.clone() }
+        self.with("GIT_INDEX_FILE", index)
+    }
+
+    fn with(&self, name: &str, value: impl Into<OsString>) -> Self {
+        let mut with = self.clone();
+        with.env.push((name.into(), value.into()));
+        with
+    }
+
+    /// The same, with so much time.
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
     }
 
     /// The same for work that nobody waits for.
@@ -141,37 +157,52 @@ impl Git {
     pub async fn run_with(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
         match self.judge(arguments, input).await? {
             (true, output) => Ok(output),
-            (false, output) => {
-                let output =
-                    String::from_utf8_lossy(&output[..output.len().min(MAX_ERRORS as usize)]).trim().to_owned();
-                let name = arguments.first().copied().unwrap_or_default();
-                Err(GitError::Refused(if output.is_empty() { format!("git {name} says no") } else { output }))
+            (false, output) => Err(refused(arguments, &output)),
+        }
+    }
+
+    /// The beginning of what it writes, and whether that is all. It is ended once there is more than `most` bytes.
+    pub async fn head(&self, arguments: &[&str], most: u64) -> Result<(Vec<u8>, bool), GitError> {
+        match self.bounded(arguments, &[], most).await? {
+            Answer::Whole { output, yes: true } => Ok((output, true)),
+            Answer::Whole { output, yes: false } => Err(refused(arguments, &output)),
+            Answer::Cut(mut output) => {
+                output.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+                Ok((output, false))
             }
         }
     }
 
     /// The same for a question that it may answer with no: exit code 1 without a complaint.
     pub async fn judge(&self, arguments: &[&str], input: &[u8]) -> Result<(bool, Vec<u8>), GitError> {
-        let attempt = tokio::time::timeout(self.timeout, self.attempt(arguments, input));
+        match self.bounded(arguments, input, MAX_OUTPUT).await? {
+            Answer::Whole { output, yes } => Ok((yes, output)),
+            Answer::Cut(_) => Err(GitError::Long),
+        }
+    }
+
+    async fn bounded(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<Answer, GitError> {
+        let attempt = tokio::time::timeout(self.timeout, self.attempt(arguments, input, most));
         attempt.await.unwrap_or(Err(GitError::Slow(self.timeout)))
     }
 
-    async fn attempt(&self, arguments: &[&str], input: &[u8]) -> Result<(bool, Vec<u8>), GitError> {
+    async fn attempt(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<Answer, GitError> {
         let failed = |error| GitError::Start { directory: self.directory.clone(), error };
         let attempt = match &self.exec {
-            Some(exec) => self.supervised(exec, arguments, input).await,
-            None => self.alone(arguments, input).await,
+            Some(exec) => self.supervised(exec, arguments, input, most).await,
+            None => self.alone(arguments, input, most).await,
         };
-        let (Said { output, errors }, end) = attempt.map_err(failed)?;
-        if output.len() as u64 > MAX_OUTPUT {
-            return Err(GitError::Long);
-        }
+        let (Said { output, errors }, end) = match attempt {
+            Ok(said) => said,
+            Err(Broken::Full(output)) => return Ok(Answer::Cut(output)),
+            Err(Broken::Io(error)) => return Err(failed(error)),
+        };
         match end {
-            End::Exited(0) => return Ok((true, output)),
-            End::Exited(1) if errors.is_empty() => return Ok((false, output)),
+            End::Exited(0) => return Ok(Answer::Whole { output, yes: true }),
+            End::Exited(1) if errors.is_empty() => return Ok(Answer::Whole { output, yes: false }),
             _ => {}
         }
-        let name = arguments.first().copied().unwrap_or_default();
+        let name = name(arguments);
         Err(GitError::Refused(match end {
             _ if !errors.is_empty() => errors,
             End::Exited(code) => format!("git {name} ended with exit code {code}"),
@@ -187,35 +218,50 @@ impl Git {
             ("GIT_NO_LAZY_FETCH", "1"),
             ("LC_ALL", "C.UTF-8"),
         ];
-        let index = self.index.iter().map(|index| ("GIT_INDEX_FILE".into(), index.into()));
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
         Spec {
-            env: variables.into_iter().map(|(name, value)| (name.into(), value.into())).chain(index).collect(),
+            env: variables.chain(self.env.iter().cloned()).collect(),
             without: FOREIGN.iter().map(Into::into).collect(),
             ..Spec::new("git", QUIET.iter().chain(arguments), &self.directory)
         }
     }
 
-    async fn supervised(&self, exec: &Exec, arguments: &[&str], input: &[u8]) -> io::Result<(Said, End)> {
+    async fn supervised(
+        &self,
+        exec: &Exec,
+        arguments: &[&str],
+        input: &[u8],
+        most: u64,
+    ) -> Result<(Said, End), Broken> {
         let failed = |error| match error {
             ExecError::Spawn { source, .. } | ExecError::Io { source, .. } => source,
             ExecError::Directory(_) => io::ErrorKind::NotADirectory.into(),
             error => io::Error::other(error),
         };
         let (pipes, mut process) = exec.pipes(self.spec(arguments)).await.map_err(failed)?;
-        let said = talk((Some(pipes.stdin), Some(pipes.stdout), Some(pipes.stderr)), input).await?;
+        let said = talk((Some(pipes.stdin), Some(pipes.stdout), Some(pipes.stderr)), input, most).await?;
         Ok((said, process.ended().await.map_err(failed)?))
     }
 
-    async fn alone(&self, arguments: &[&str], input: &[u8]) -> io::Result<(Said, End)> {
+    async fn alone(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<(Said, End), Broken> {
         let spec = self.spec(arguments);
         let mut command = Command::new(&spec.program);
         spec.prepare(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         die_with_us(&mut command);
+        descriptors::give_back(command.as_std_mut());
         let mut running = Running(None);
         let child = running.0.insert(command.spawn()?);
-        let said = talk((child.stdin.take(), child.stdout.take(), child.stderr.take()), input).await?;
+        let said = talk((child.stdin.take(), child.stdout.take(), child.stderr.take()), input, most).await?;
         Ok((said, child.wait().await?.into()))
     }
+}
+
+/// What came of a git.
+enum Answer {
+    /// It ended; `yes` unless it said no.
+    Whole { output: Vec<u8>, yes: bool },
+    /// It had more to say than was wanted.
+    Cut(Vec<u8>),
 }
 
 /// What git said.
@@ -225,7 +271,33 @@ struct Said {
     errors: String,
 }
 
-/// Has git read all of `input`, and hears it out.
+/// Why a git was not heard out.
+enum Broken {
+    /// It said more than was wanted; its beginning.
+    Full(Vec<u8>),
+    /// The system failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The command among its arguments, behind settings.
+fn name<'a>(arguments: &[&'a str]) -> &'a str {
+    arguments.iter().find(|argument| !argument.starts_with('-') && !argument.contains('=')).copied().unwrap_or_default()
+}
+
+/// The error of a git that said no.
+fn refused(arguments: &[&str], output: &[u8]) -> GitError {
+    let output = String::from_utf8_lossy(&output[..output.len().min(MAX_ERRORS as usize)]).trim().to_owned();
+    let name = name(arguments);
+    GitError::Refused(if output.is_empty() { format!("git {name} says no") } else { output })
+}
+
+/// Has git read all of `input`, and hears it out, unless it says more than `most` bytes.
 async fn talk(
     (stdin, stdout, stderr): (
         Option<impl AsyncWrite + Unpin>,
@@ -233,15 +305,17 @@ async fn talk(
         Option<impl AsyncRead + Unpin>,
     ),
     input: &[u8],
-) -> io::Result<Said> {
+    most: u64,
+) -> Result<Said, Broken> {
     let feed = async {
         if let Some(mut pipe) = stdin {
             // It may have seen enough; its exit says whether that was well.
             let _ = pipe.write_all(input).await;
         }
+        Ok(())
     };
-    let ((), output, errors) = tokio::join!(feed, read(stdout, MAX_OUTPUT), complaints(stderr));
-    Ok(Said { output: output?, errors: String::from_utf8_lossy(&errors?).trim().to_owned() })
+    let ((), output, errors) = tokio::try_join!(feed, read(stdout, most), complaints(stderr))?;
+    Ok(Said { output, errors: String::from_utf8_lossy(&errors).trim().to_owned() })
 }
 
 /// Has the kernel end it when the thread that starts it ends. Those are the runtime's own, which live as long as we do. It
@@ -257,17 +331,17 @@ fn die_with_us(command: &mut Command) {
     }
 }
 
-/// Reads up to one byte more than a bound.
-async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
+/// Reads everything, within a bound.
+async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Result<Vec<u8>, Broken> {
     let mut content = Vec::new();
     if let Some(pipe) = pipe {
         pipe.take(most + 1).read_to_end(&mut content).await?;
     }
-    Ok(content)
+    if content.len() as u64 > most { Err(Broken::Full(content)) } else { Ok(content) }
 }
 
 /// Reads the beginning and takes in the rest, so that git can go on.
-async fn complaints(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+async fn complaints(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Broken> {
     let mut content = Vec::new();
     if let Some(pipe) = pipe {
         let mut limited = pipe.take(MAX_ERRORS);
@@ -345,5 +419,7 @@ mod tests {
         project.commit("large");
         let error = Git::new(project.path()).run(&["cat-file", "blob", "HEAD:large"]).await.unwrap_err();
         assert!(matches!(error, GitError::Long), "{error}");
+        let (head, whole) = Git::new(project.path()).head(&["cat-file", "blob", "HEAD:large"], 10).await.unwrap();
+        assert_eq!((head.as_slice(), whole), (&b"xxxxxxxxxx"[..], false));
     }
 }

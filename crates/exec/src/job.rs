@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::stdio::Stdio;
 use crate::supervise::own_session;
 use crate::wire::{LEN, Message, TERMINATE};
-use crate::{End, ExecError, GRACE, SUPERVISE_ARG, Spec};
+use crate::{End, ExecError, GRACE, SUPERVISE_ARG, Spec, descriptors};
 
 /// What a job reports.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,7 +99,8 @@ impl Supervised {
                 None => process::Stdio::null(),
             };
             let mut supervisor = Command::new(program);
-            supervisor.arg(SUPERVISE_ARG).arg(linger.as_millis().to_string()).arg(&spec.program);
+            let given = descriptors::given().map(|limit| format!(":{limit}")).unwrap_or_default();
+            supervisor.arg(SUPERVISE_ARG).arg(format!("{}{given}", linger.as_millis())).arg(&spec.program);
             let supervisor = spec
                 .prepare(&mut supervisor)
                 .stdin(OwnedFd::from(theirs))
@@ -171,6 +172,7 @@ impl Direct {
             let on_terminal = matches!(stdio, Stdio::Terminal(_));
             let mut command = Command::new(&spec.program);
             stdio.give(spec.prepare(&mut command).as_std_mut())?;
+            descriptors::give_back(command.as_std_mut());
             if on_terminal {
                 own_session(command.as_std_mut(), on_terminal, None);
             } else {

@@ -5,6 +5,7 @@
 //! The [`bash`] module says what a command line would do, so that permission rules can judge it.
 
 pub mod bash;
+mod descriptors;
 pub mod git;
 mod job;
 mod output;
@@ -16,12 +17,14 @@ mod terminal;
 mod tree;
 mod wire;
 
+pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use output::{Output, SPILL_LIMIT};
 pub use run::Exec;
 pub use spec::{End, Outcome, Spec};
 pub use stdio::Pipes;
 pub use supervise::supervise;
 pub use terminal::{Process, Size, Terminal};
+pub use tree::{ignores_hangup, is_stopped};
 
 use std::ffi::OsString;
 use std::io;
@@ -29,8 +32,8 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// The hidden first argument with which our binary is a supervisor: `program SUPERVISE_ARG linger command args…`, where
-/// `linger` is the time in milliseconds of [`Exec::lingering`].
+/// The hidden first argument with which our binary is a supervisor: `program SUPERVISE_ARG linger[:descriptors] command args…`,
+/// where `linger` is the time in milliseconds of [`Exec::lingering`], and `descriptors` how many the command may open.
 pub const SUPERVISE_ARG: &str = "__supervise";
 
 /// How long a command may go on after it was asked to end (SIGTERM), before it is killed.

@@ -1,6 +1,6 @@
 //! What a command wrote: decoded, counted, and bounded in memory and on disk.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -136,11 +136,9 @@ fn fail(path: &Path, error: &io::Error, output: &mut Output) {
     output.spill_error = Some(format!("the full output could not be written to {}: {error}", path.display()));
 }
 
-/// Readable by its owner alone: output may contain secrets.
+/// Readable by its owner alone: output may contain secrets. The caller makes the folder; if that is moved away meanwhile, it
+/// must not be made anew.
 fn create(path: &Path) -> io::Result<File> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
@@ -187,6 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use std::fs;
 
     fn sink(keep: usize, spill: Option<PathBuf>, pieces: &[&[u8]]) -> Output {
         let mut sink = Sink::new(keep, spill);
@@ -213,7 +212,7 @@ mod tests {
     #[test]
     fn the_head_is_kept_and_the_file_has_all() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("made/for/it");
+        let path = dir.path().join("all");
         let output = sink(4, Some(path.clone()), &[b"abc", "déf".as_bytes(), b"\nghi"]);
         assert_eq!((output.text.as_str(), output.truncated), ("abcd", true));
         assert_eq!((output.total_bytes, output.total_lines), (11, 2));

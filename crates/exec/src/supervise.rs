@@ -26,6 +26,7 @@ use rustix::process::{
 use rustix::stdio;
 
 use crate::GRACE;
+use crate::descriptors;
 use crate::stdio::Stdio;
 use crate::tree::signal_below;
 use crate::wire::{Message, TERMINATE};
@@ -50,8 +51,13 @@ const OWN_VARIABLES: &str = "TREFOIL_";
 /// Call it first in `main`, before any thread or runtime is started.
 pub fn supervise(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     leave_terminal();
-    let linger = args.next().and_then(|linger| linger.to_str()?.parse().ok());
-    let Some(linger) = linger.map(Duration::from_millis) else { return ExitCode::FAILURE };
+    let given = args.next().and_then(|given| given.into_string().ok()).unwrap_or_default();
+    let (linger, limit) = given.split_once(':').map_or((given.as_str(), None), |(linger, limit)| (linger, Some(limit)));
+    let Some(linger) = linger.parse().ok().map(Duration::from_millis) else { return ExitCode::FAILURE };
+    if let Some(limit) = limit.and_then(|limit| limit.parse().ok()) {
+        // A limit that cannot be lowered is none that harms.
+        let _ = descriptors::set(limit);
+    }
     let Ok((mut control, output, _lock)) = take_descriptors() else { return ExitCode::FAILURE };
     match orders(&control, None, Duration::ZERO) {
         Order::Nothing => {}

@@ -37,6 +37,26 @@ pub(crate) fn signal_below(root: Pid, signal: Signal) {
     }
 }
 
+/// Whether a process is stopped: by a signal, or by a debugger. False if there is none, or the system does not say.
+pub fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok();
+    stat.is_some_and(|stat| matches!(state(&stat), Some(b'T' | b't')))
+}
+
+/// Whether this process was started with SIGHUP ignored, as `nohup` does it: then it is to outlive its terminal.
+pub fn ignores_hangup() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // The lowest bit is that of signal 1.
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+/// The letter behind the name.
+fn state(stat: &[u8]) -> Option<u8> {
+    let name_end = stat.iter().rposition(|&b| b == b')')?;
+    stat.get(name_end + 1..)?.iter().copied().find(|b| !b.is_ascii_whitespace())
+}
+
 /// All processes below one. The kernel lists the children of each; where it was built without that, everything that runs
 /// on the machine is looked at, which takes milliseconds.
 fn below(root: i32) -> Vec<Entry> {
@@ -117,6 +137,14 @@ mod tests {
         for broken in [&b""[..], b"12", b"12 (x", b"12 )x( S 1 1", b"x (y) S 1 1", b"12 (y) S 1", b")("] {
             assert_eq!(parse(broken), None, "{broken:?}");
         }
+    }
+
+    #[test]
+    fn states() {
+        assert_eq!(state(b"12 (a) b) (c) T 3 9 9 0 -1"), Some(b'T'));
+        assert_eq!(state(b"12 (x"), None);
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!is_stopped(own) && !is_stopped(-1));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::Duration;
 use api::{ApiErrorData, MessageError, ProviderAuthData, TextData};
 use indexmap::IndexMap;
 
+use crate::bound::MAX_ANSWER;
+
 /// The most that is kept of an answer that is an error, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
 /// The longest message of an error, in bytes.
@@ -43,6 +45,8 @@ pub enum ErrorClass {
     ContentFilter,
     /// The request is wrong; asking again does not help.
     Invalid,
+    /// The answer became longer than is taken; another try would be paid for once more.
+    TooLong,
 }
 
 impl LlmError {
@@ -69,6 +73,18 @@ impl LlmError {
         Self::new(ErrorClass::Invalid, message)
     }
 
+    /// The error of an answer without end.
+    pub(crate) fn too_long() -> Self {
+        let most = MAX_ANSWER >> 20;
+        Self::new(
+            ErrorClass::TooLong,
+            format!(
+                "The model wrote more than {most} MB in one answer, so the stream was closed. What it wrote until then \
+                 is kept; ask for a shorter answer, or for one in parts"
+            ),
+        )
+    }
+
     /// The same, with the address that was asked.
     pub(crate) fn at(mut self, url: &str) -> Self {
         self.url.get_or_insert_with(|| url.to_owned());
@@ -81,6 +97,7 @@ impl LlmError {
         match self.class {
             ErrorClass::ContextOverflow => MessageError::ContextOverflowError(self.into_text()),
             ErrorClass::ContentFilter => MessageError::ContentFilterError(self.into_text()),
+            ErrorClass::TooLong => MessageError::output_length(self.message),
             ErrorClass::Auth if self.status.is_none() => MessageError::ProviderAuthError(ProviderAuthData {
                 provider_id: provider_id.to_owned(),
                 message: self.message,
@@ -140,6 +157,10 @@ mod tests {
             serde_json::json!({"name": "ContextOverflowError", "data": {"message": "no", "responseBody": "{}"}})
         );
         assert_eq!(json(error(ErrorClass::ContentFilter, Some(400)))["name"], "ContentFilterError");
+        assert_eq!(
+            json(error(ErrorClass::TooLong, None)),
+            serde_json::json!({"name": "MessageOutputLengthError", "data": {"message": "no"}})
+        );
     }
 
     #[test]

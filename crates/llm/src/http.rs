@@ -272,8 +272,12 @@ impl Body {
         let Self { reader, decoder, seen_event, last_event, .. } = self;
         let mut sink = |payload: &str| {
             *seen_event = true;
-            *last_event = Instant::now();
-            events.extend(decoder.push(payload)?);
+            let decoded = decoder.push(payload)?;
+            // A chunk that says nothing is a keep-alive too.
+            if !decoded.is_empty() {
+                *last_event = Instant::now();
+            }
+            events.extend(decoded);
             Ok(())
         };
         match bytes {

@@ -5,6 +5,7 @@
 //! [`retry`] says how long to wait; who waits is the caller's business. Everything that a server can send is bounded,
 //! by a constant beside the code that reads it.
 
+mod bound;
 mod classify;
 mod endpoint;
 mod error;
@@ -18,10 +19,11 @@ pub mod retry;
 pub mod script;
 mod sse;
 
+pub use bound::MAX_ANSWER;
 pub use endpoint::{Endpoint, OpenAiChat, Timeouts};
 pub use error::{ErrorClass, LlmError};
 pub use event::{FinishReason, LlmEvent, Usage};
 pub use fuzz::fuzz_decoder;
 pub use llm::Llm;
-pub use prompt::{AssistantContent, Content, Prompt, PromptMessage, Settings, ToolResult, ToolSpec};
+pub use prompt::{AssistantContent, Content, Length, Prompt, PromptMessage, Said, Settings, ToolResult, ToolSpec};
 pub use script::{Script, ScriptError};

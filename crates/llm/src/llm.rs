@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use crate::bound::bounded;
 use crate::http::{Call, Clients};
 use crate::{Endpoint, LlmError, LlmEvent, OpenAiChat, Prompt, openai};
 
@@ -22,12 +23,13 @@ impl Llm {
     }
 
     /// Asks the model. The request begins when the stream is polled, and dropping the stream closes it; one that is
-    /// polled to its end leaves the connection for the next request. The first error ends the stream.
+    /// polled to its end leaves the connection for the next request. The first error ends the stream; an answer beyond
+    /// [`MAX_ANSWER`](crate::MAX_ANSWER) ends with one.
     pub fn stream(&self, endpoint: &Endpoint, prompt: &Prompt) -> BoxStream<'static, Result<LlmEvent, LlmError>> {
         match endpoint {
-            Endpoint::Script(script) => script.stream(prompt).boxed(),
+            Endpoint::Script(script) => bounded(script.stream(prompt)).boxed(),
             Endpoint::OpenAiChat(chat) => match chat_call(chat, prompt) {
-                Ok(call) => crate::http::stream(self.clients.clone(), call).boxed(),
+                Ok(call) => bounded(crate::http::stream(self.clients.clone(), call)).boxed(),
                 Err(error) => stream::iter([Err(error)]).boxed(),
             },
         }

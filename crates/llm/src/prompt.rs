@@ -1,8 +1,10 @@
 //! What a model is asked, in no vendor's words.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
-use api::{Json, JsonMap, Written};
+use api::{Json, JsonMap, Written, json_size};
+use serde_json::value::RawValue;
 
 /// One request to a model.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -10,7 +12,7 @@ pub struct Prompt {
     /// System texts; the stable ones first, for the vendor's prompt cache.
     pub system: Vec<String>,
     /// The conversation so far, oldest first.
-    pub messages: Vec<PromptMessage>,
+    pub messages: Vec<Said>,
     /// The tools that the model may call.
     pub tools: Vec<ToolSpec>,
     /// How to answer.
@@ -49,6 +51,102 @@ pub enum PromptMessage {
     Tool(ToolResult),
 }
 
+/// A message of a conversation that is sent again with every request. Cheap to clone: how long it is and what it looks like
+/// on the wire is found out once, for all clones together.
+#[derive(Debug, Clone)]
+pub struct Said(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    message: PromptMessage,
+    length: Length,
+    wire: OnceLock<Option<Box<RawValue>>>,
+}
+
+/// How long something is that a model reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Length {
+    /// The bytes of its texts, arguments and files.
+    pub text: usize,
+    /// How many pictures it has.
+    pub pictures: usize,
+    /// The bytes of the pictures.
+    pub picture_bytes: usize,
+}
+
+impl std::ops::AddAssign for Length {
+    fn add_assign(&mut self, other: Self) {
+        self.text += other.text;
+        self.pictures += other.pictures;
+        self.picture_bytes += other.picture_bytes;
+    }
+}
+
+impl Said {
+    /// How long it is.
+    pub fn length(&self) -> Length {
+        self.0.length
+    }
+
+    /// The message as a wire has it, if that depends on nothing but the message; written at the first call.
+    pub(crate) fn wire(&self, write: impl FnOnce(&PromptMessage) -> Option<Box<RawValue>>) -> Option<&RawValue> {
+        self.0.wire.get_or_init(|| write(&self.0.message)).as_deref()
+    }
+}
+
+impl From<PromptMessage> for Said {
+    fn from(message: PromptMessage) -> Self {
+        let length = message.length();
+        Self(Arc::new(Shared { message, length, wire: OnceLock::new() }))
+    }
+}
+
+impl Deref for Said {
+    type Target = PromptMessage;
+
+    fn deref(&self) -> &PromptMessage {
+        &self.0.message
+    }
+}
+
+impl PartialEq for Said {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl PromptMessage {
+    fn length(&self) -> Length {
+        let mut length = Length::default();
+        match self {
+            Self::User(content) => content.iter().for_each(|content| length += content.length()),
+            Self::Assistant(content) => {
+                for piece in content {
+                    length.text += match piece {
+                        AssistantContent::Text(text) | AssistantContent::Reasoning { text, .. } => text.len(),
+                        AssistantContent::ToolCall { name, input, .. } => name.len() + json_size(input),
+                    };
+                }
+            }
+            Self::Tool(result) => {
+                length.text += result.output.len();
+                result.attachments.iter().for_each(|content| length += content.length());
+            }
+        }
+        length
+    }
+}
+
+impl Content {
+    fn length(&self) -> Length {
+        match self {
+            Self::Text(text) => Length { text: text.len(), ..Length::default() },
+            Self::Image { data_url, .. } => Length { text: 0, pictures: 1, picture_bytes: data_url.len() },
+            Self::File { data_url, .. } => Length { text: data_url.len(), ..Length::default() },
+        }
+    }
+}
+
 /// A piece of a user message, or an attachment of a tool result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
@@ -58,6 +156,8 @@ pub enum Content {
     Image {
         /// Its media type.
         mime: String,
+        /// Its name, if it has one.
+        filename: Option<String>,
         /// `data:` address with the bytes, or an `https:` one.
         data_url: String,
     },

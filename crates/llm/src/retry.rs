@@ -69,7 +69,13 @@ mod tests {
 
     #[test]
     fn only_what_may_pass_is_repeated() {
-        for class in [ErrorClass::Auth, ErrorClass::ContextOverflow, ErrorClass::ContentFilter, ErrorClass::Invalid] {
+        for class in [
+            ErrorClass::Auth,
+            ErrorClass::ContextOverflow,
+            ErrorClass::ContentFilter,
+            ErrorClass::Invalid,
+            ErrorClass::TooLong,
+        ] {
             assert_eq!(delay(1, &LlmError::new(class, "no"), 0.0), None);
         }
     }

@@ -61,7 +61,7 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::stream::Stream;
 
-use crate::{Content, ErrorClass, LlmError, LlmEvent, Prompt, PromptMessage};
+use crate::{Content, ErrorClass, LlmError, LlmEvent, Prompt, PromptMessage, Said};
 use rule::Rules;
 use step::Step;
 
@@ -153,7 +153,7 @@ struct Turn<'a> {
     /// The texts of the user's last message.
     texts: Vec<&'a str>,
     /// What came after it.
-    since: &'a [PromptMessage],
+    since: &'a [Said],
     /// The model's messages since then.
     step: usize,
     /// Length of the whole conversation up to the user's last message.
@@ -163,13 +163,13 @@ struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     fn of(prompt: &'a Prompt) -> Self {
-        let last = prompt.messages.iter().rposition(|message| matches!(message, PromptMessage::User(_)));
-        let texts = match last.map(|last| &prompt.messages[last]) {
+        let last = prompt.messages.iter().rposition(|message| matches!(**message, PromptMessage::User(_)));
+        let texts = match last.map(|last| &*prompt.messages[last]) {
             Some(PromptMessage::User(content)) => content.iter().filter_map(text_of).collect(),
             _ => Vec::new(),
         };
         let since = &prompt.messages[last.map_or(0, |last| last + 1)..];
-        let step = since.iter().filter(|message| matches!(message, PromptMessage::Assistant(_))).count();
+        let step = since.iter().filter(|message| matches!(***message, PromptMessage::Assistant(_))).count();
         Self {
             texts,
             since,

@@ -125,7 +125,7 @@ pub async fn connect(state: &Arc<State>, hello: Bytes) -> Result<(String, Vec<u8
     let name = secret::new()?;
     let (said, inbox) = mpsc::channel(1);
     let (sender, answer) = oneshot::channel();
-    let mail = Mail::new(sender);
+    let mail = Mail::new(sender, state.backlog.join());
     let stop = state.closing.child_token();
     let connection = Arc::new(Connection { said, mail: mail.clone(), stop: stop.clone() });
     state.agents.lock().insert(name.clone(), connection.clone());

@@ -5,6 +5,7 @@ use api::{HostError, Json};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
+use store::StoreError;
 
 /// Which part of a request was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +94,12 @@ impl Error {
         let body = json!({ "name": "UnknownError", "data": { "message": message, "ref": reference } });
         let cause = Some(format!("{reference}: {cause}"));
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, body: Some(body), cause }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        HostError::from(engine::Error::from(error)).into()
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Guard {
 const ORIGINS: [&str; 3] = ["tauri://localhost", "http://tauri.localhost", "https://tauri.localhost"];
 
 const METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE";
-const EXPOSED: &str = "Link, X-Next-Cursor, X-Request-Id, Acp-Connection-Id";
+const EXPOSED: &str = "Link, X-Next-Cursor, X-Request-Id, X-Trefoil-Missing, Acp-Connection-Id";
 
 impl Guard {
     /// An answer that ends the request here: a preflight, or a refusal. `peer` is whose process speaks, if that is known

@@ -4,6 +4,7 @@
 //! operations are made; a handler translates and never decides; nothing in here is durable, the journal is.
 
 mod agents;
+mod backlog;
 mod call;
 mod doc;
 mod error;
@@ -114,6 +115,8 @@ pub struct State {
     /// Events of this server that are no durable change: terminals, toasts.
     pub(crate) live: broadcast::Sender<Frame>,
     pub(crate) listeners: listeners::Listeners,
+    /// What waits for clients.
+    pub(crate) backlog: backlog::Backlog,
     pub(crate) closing: CancellationToken,
     pub(crate) ptys: pty::Ptys,
     pub(crate) control: tui::Control,
@@ -171,6 +174,7 @@ impl Server {
             metrics,
             live: broadcast::channel(events::LIVE_QUEUE).0,
             listeners: listeners::Listeners::default(),
+            backlog: backlog::Backlog::default(),
             closing: CancellationToken::new(),
             ptys: pty::Ptys::default(),
             control: tui::Control::default(),

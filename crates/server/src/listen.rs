@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
+use futures::FutureExt as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,6 +19,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use crate::backlog::Counted;
 use crate::{State, peer};
 
 /// The most connections at a time; further ones are told to come back.
@@ -30,6 +33,10 @@ const DRAIN: Duration = Duration::from_secs(3);
 
 /// The pause after the system refused to hand out a connection (too many open files).
 const REFUSED: Duration = Duration::from_millis(100);
+
+/// Descriptors that connections leave to everything else: the database, commands and what is said to them, MCP servers,
+/// models. At most half of all.
+const RESERVED: u64 = 256;
 
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -60,21 +67,30 @@ pub fn unix(path: &Path) -> std::io::Result<Socket> {
 pub async fn accept(state: Arc<State>, socket: Socket) {
     let connections = TaskTracker::new();
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let limit = exec::descriptor_limit();
+    let last = limit - RESERVED.min(limit / 2);
+    let mut refused = false;
     loop {
         let accepted = state.closing.run_until_cancelled(next(&socket)).await;
         let Some(accepted) = accepted else { break };
         match accepted {
-            Ok((stream, stranger)) => {
-                let (state, room) = (state.clone(), room.clone());
+            Ok((mut stream, descriptor, peer)) => {
+                // A new descriptor is the lowest that is free, so its number is that of those in use, whatever for.
+                let room = room.clone().try_acquire_owned().ok().filter(|_| descriptor < last);
+                warn_once(&mut refused, room.is_none(), || format!("descriptor {descriptor} of {limit}"));
+                let Some(room) = room else {
+                    // Only what fits at once, for it must not be held. It is a new connection, so all of it fits.
+                    let _ = stream.write_all(FULL).now_or_never();
+                    continue;
+                };
+                let state = state.clone();
                 connections.spawn(async move {
-                    match room.try_acquire_owned() {
-                        Ok(_held) => converse(state, stream, stranger).await,
-                        Err(_) => refuse(stream).await,
-                    }
+                    converse(state, stream, peer).await;
+                    drop(room);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot take a connection");
+                warn_once(&mut refused, true, || error.to_string());
                 tokio::time::sleep(REFUSED).await;
             }
         }
@@ -86,6 +102,14 @@ pub async fn accept(state: Arc<State>, socket: Socket) {
     if let Socket::Unix(_, path) = &socket {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Logs that connections cannot be taken when that begins, not for each of them.
+fn warn_once(refused: &mut bool, now: bool, why: impl FnOnce() -> String) {
+    if now && !*refused {
+        tracing::warn!(why = why(), "no further connections can be taken for now");
+    }
+    *refused = now;
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -102,19 +126,24 @@ enum Peer {
     User(u32),
 }
 
-async fn next(socket: &Socket) -> std::io::Result<(Box<dyn Stream>, Peer)> {
+/// The next connection, with the number of its descriptor.
+async fn next(socket: &Socket) -> std::io::Result<(Box<dyn Stream>, u64, Peer)> {
+    let number = |fd: RawFd| u64::try_from(fd).unwrap_or(0);
     match socket {
         Socket::Tcp(listener) => {
             let (stream, peer) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let own = stream.local_addr()?;
             let loopback = peer.ip().to_canonical().is_loopback();
-            Ok((Box::new(stream), if loopback { Peer::Loopback(peer, own) } else { Peer::Remote }))
+            let peer = if loopback { Peer::Loopback(peer, own) } else { Peer::Remote };
+            let fd = number(stream.as_raw_fd());
+            Ok((Box::new(stream), fd, peer))
         }
         Socket::Unix(listener, _) => {
             let (stream, _) = listener.accept().await?;
             let user = stream.peer_cred()?.uid();
-            Ok((Box::new(stream), Peer::User(user)))
+            let fd = number(stream.as_raw_fd());
+            Ok((Box::new(stream), fd, Peer::User(user)))
         }
     }
 }
@@ -140,9 +169,18 @@ async fn converse(state: Arc<State>, stream: Box<dyn Stream>, peer: Peer) {
     let _open = state.metrics.connection();
     let closing = state.closing.clone();
     let stranger = stranger(&state, peer);
-    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let state = state.clone();
-        async move { Ok::<_, Infallible>(state.answer(request.map(Body::new), stranger).await) }
+    let reader = state.backlog.join();
+    let service = service_fn({
+        let reader = reader.clone();
+        move |request: Request<hyper::body::Incoming>| {
+            let (state, reader) = (state.clone(), reader.clone());
+            async move {
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(reader.clone());
+                let answer = state.answer(request, stranger).await;
+                Ok::<_, Infallible>(answer.map(|body| Counted::new(body, &reader)))
+            }
+        }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
@@ -150,6 +188,8 @@ async fn converse(state: Arc<State>, stream: Box<dyn Stream>, peer: Peer) {
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        // What waits for it goes with the connection.
+        () = reader.cut() => return,
         () = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -158,8 +198,4 @@ async fn converse(state: Arc<State>, stream: Box<dyn Stream>, peer: Peer) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke off");
     }
-}
-
-async fn refuse(mut stream: Box<dyn Stream>) {
-    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(FULL)).await;
 }

@@ -191,6 +191,8 @@ pub fn render(state: &State) -> String {
         ("trefoil_turns_running", "Turns that run in this process.", state.engine.running()),
         ("trefoil_terminals", "Terminals that are open.", state.ptys.count()),
         ("trefoil_store_queue", "Writes that wait for the journal or are on their way.", state.engine.queued_writes()),
+        ("trefoil_unread_event_bytes", "Events that subscribers have not read yet.", state.engine.store().unread()),
+        ("trefoil_unread_bytes", "Bytes that clients have not taken yet.", state.backlog.waiting()),
         ("trefoil_live_queue", "Events of this server that some subscriber has not read yet.", state.live.len()),
     ];
     for (name, help, value) in gauges {

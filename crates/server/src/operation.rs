@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, Response, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -207,6 +207,42 @@ impl<T: Serialize + JsonSchema> Reply for Data<T> {
             Ok(bytes) => json(bytes),
             Err(error) => Error::internal(error).into(),
         }
+    }
+}
+
+/// A list that may lack something. A header says what: `files`, their `lines`, `patches`.
+#[derive(Debug)]
+pub struct Cut<T> {
+    /// The list.
+    pub list: Vec<T>,
+    /// What it lacks.
+    pub missing: Vec<&'static str>,
+}
+
+impl<T> Default for Cut<T> {
+    fn default() -> Self {
+        Self { list: Vec::new(), missing: Vec::new() }
+    }
+}
+
+/// The header that says what an answer lacks.
+pub const MISSING: HeaderName = HeaderName::from_static("x-trefoil-missing");
+
+impl<T: Serialize + JsonSchema> Reply for Cut<T> {
+    const STATUS: u16 = 200;
+
+    fn schema(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
+        Data::<Vec<T>>::schema(generator)
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let mut response = Data(self.list).into_response();
+        if !self.missing.is_empty()
+            && let Ok(missing) = HeaderValue::from_str(&self.missing.join(", "))
+        {
+            response.headers_mut().insert(MISSING, missing);
+        }
+        response
     }
 }
 

@@ -69,7 +69,7 @@ pub struct New {
 /// The workspaces of a project, by id.
 pub async fn list(state: &Arc<State>, scope: &Scope) -> Result<Vec<Workspace>, Error> {
     let project = state.engine.project(scope).await?.id;
-    let records = state.engine.store().records(NAMESPACE).map_err(Error::internal)?;
+    let records = state.engine.store().records(NAMESPACE)?;
     let known = records.into_iter().filter_map(|(_, record)| serde_json::from_value::<Workspace>(record.value).ok());
     Ok(known.filter(|workspace| workspace.project_id == project).collect())
 }
@@ -82,7 +82,7 @@ pub async fn create(state: &Arc<State>, scope: &Scope, new: New) -> Result<Works
     }
     let id = new.id.unwrap_or_else(|| format!("wrk_{:026x}", fastrand::u128(..) >> 24));
     let taken = || refused(format!("There is a workspace {id} already"));
-    if state.engine.store().record(NAMESPACE, &id).map_err(Error::internal)?.is_some() {
+    if state.engine.store().record(NAMESPACE, &id)?.is_some() {
         return Err(taken());
     }
     let trees = Trees::of(state, scope).await.map_err(|error| refused(error.to_string()))?;
@@ -100,7 +100,7 @@ pub async fn create(state: &Arc<State>, scope: &Scope, new: New) -> Result<Works
     let value = serde_json::to_value(&workspace).map_err(Error::internal)?;
     match write(state, &workspace, Some(&value), Some(0)).await {
         Err(StoreError::Conflict { .. }) => return Err(taken()),
-        done => done.map_err(Error::internal)?,
+        done => done?,
     }
     trees.fill(tree, None);
     Ok(workspace)
@@ -155,13 +155,13 @@ fn tree(state: &State, scope: &Scope) -> Vcs {
 }
 
 fn get(state: &State, id: &str) -> Result<Workspace, Error> {
-    let record = state.engine.store().record(NAMESPACE, id).map_err(Error::internal)?;
+    let record = state.engine.store().record(NAMESPACE, id)?;
     let known = record.and_then(|record| serde_json::from_value(record.value).ok());
     known.ok_or_else(|| Error::not_found(format!("Workspace not found: {id}")))
 }
 
 async fn forget(state: &State, workspace: &Workspace) -> Result<(), Error> {
-    write(state, workspace, None, None).await.map_err(Error::internal)
+    Ok(write(state, workspace, None, None).await?)
 }
 
 async fn write(

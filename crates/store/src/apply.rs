@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use api::{Cursor, Event, EventBody, Frame, MessageId, Session, SessionId};
+use api::{Cursor, Event, EventBody, Frame, MessageId, Session, SessionId, Stamp};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::batch::{Batch, Change, Ended, Op, Place, SessionRow};
+use crate::batch::{Batch, Change, Op, Place, SessionRow};
 use crate::error::StoreError;
 use crate::lease::Acquire;
 use crate::ledger::Shortage;
 use crate::row::{self, int, uint};
-use crate::{lease, ledger};
+use crate::{lease, ledger, log};
 
 /// Answers an ask that still waits.
 const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
@@ -28,6 +28,9 @@ pub(crate) struct Applied {
     pub versions: Vec<u64>,
     /// Rows it added to the log.
     pub logged: u64,
+    /// The bytes of the log with those, and what they added to it. Nothing was added if there is none.
+    pub total: Option<u64>,
+    pub logged_bytes: u64,
     /// Which budget had no room, and how many changes stand before what needed it: only those were made.
     pub short: Option<(usize, Box<Shortage>)>,
     /// The lease that was taken along with it.
@@ -82,8 +85,9 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
             )?;
             run(
                 conn,
-                "INSERT INTO turn (session, started) VALUES (?1, ?2)
-                 ON CONFLICT (session) DO UPDATE SET started = ?2, ended = NULL, error = NULL WHERE ended IS NOT NULL",
+                "INSERT INTO turn (session, started, number) VALUES (?1, ?2, 1)
+                 ON CONFLICT (session) DO UPDATE SET started = ?2, ended = NULL, error = NULL, number = number + 1
+                 WHERE ended IS NOT NULL",
                 params![session.as_str(), api::now()],
             )?;
         }
@@ -94,12 +98,25 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::Session(row) => put_session(conn, row)?,
         Op::ChangeSession { id, change } => change_session(conn, place, id, change, applied)?,
         Op::DeleteSession(id) => delete_session(conn, id)?,
-        Op::Message { id, session, created, json, insert, ended } => {
-            message(conn, id, session, *created, json, *insert)?;
-            if let Some(Ended(error)) = ended {
-                let sql = "UPDATE turn SET error = ?2 WHERE session = ?1 AND error IS NOT ?2";
-                run(conn, sql, params![session.as_str(), error])?;
+        Op::Leftover(id) => {
+            run(
+                conn,
+                "INSERT OR IGNORE INTO removed (session, seq)
+                 SELECT ?1, (SELECT coalesce(max(seq), 0) FROM event)
+                 WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = ?1)",
+                [id.as_str()],
+            )?;
+        }
+        Op::NeedSession(id) => {
+            let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
+            if !statement.query_row([id.as_str()], |row| row.get(0))? {
+                return Err(StoreError::NoSession { id: id.clone() });
             }
+        }
+        Op::Message { id, session, json, insert } => message(conn, id, session, json, *insert)?,
+        Op::Ended { session, error } => {
+            let sql = "UPDATE turn SET error = ?2 WHERE session = ?1 AND error IS NOT ?2";
+            run(conn, sql, params![session.as_str(), error])?;
         }
         Op::DeleteMessage(id) => {
             run(conn, "DELETE FROM part WHERE message = ?1", [id.as_str()])?;
@@ -109,7 +126,8 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::Part { id, session, message, open, running, json } => {
             run(
                 conn,
-                "INSERT INTO part (id, session, message, open, running, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                "INSERT INTO part (id, session, message, open, running, json, position)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT coalesce(max(position), 0) + 1 FROM part WHERE message = ?3))
                  ON CONFLICT (id) DO UPDATE SET open = ?4, running = ?5, json = ?6",
                 params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
             )?;
@@ -249,52 +267,56 @@ fn log(
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
     let length = length.map(|length| i64::try_from(length).unwrap_or(i64::MAX));
+    let before = applied.total.map_or_else(|| log::total(conn), Ok)?;
+    let bytes = json.map_or(0, str::len) as u64 + log::ROW_BYTES;
     run(
         conn,
-        "INSERT INTO event (id, session, directory, project, part, length, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![id, session, &*place.directory, &*place.project, part, length, json],
+        "INSERT INTO event (id, session, directory, project, part, length, total, json)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![id, session, &*place.directory, &*place.project, part, length, int(before + bytes), json],
     )?;
     applied.last = uint(conn.last_insert_rowid());
     applied.logged += 1;
+    applied.total = Some(before + bytes);
+    applied.logged_bytes += bytes;
     Ok(())
 }
 
-fn message(
-    conn: &Connection,
-    id: &MessageId,
-    session: &SessionId,
-    created: i64,
-    json: &str,
-    insert: bool,
-) -> Result<(), StoreError> {
-    let row = params![id.as_str(), session.as_str(), created, json];
-    if insert {
-        let sql = "INSERT INTO message (id, session, created, json) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
-        if run(conn, sql, row)? == 0 {
-            return Err(StoreError::Exists { id: id.clone() });
-        }
+/// Writes a message's row. A new one is the last of its session, and knows the greatest stamp of an id up to it.
+fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, insert: bool) -> Result<(), StoreError> {
+    if !insert && run(conn, "UPDATE message SET json = ?2 WHERE id = ?1", params![id.as_str(), json])? > 0 {
         return Ok(());
     }
-    run(
+    let stamp = Stamp::of(id.as_str()).map(|stamp| stamp.to_string()).unwrap_or_default();
+    let new = run(
         conn,
-        "INSERT INTO message (id, session, created, json) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (id) DO UPDATE SET json = ?4",
-        row,
+        "INSERT INTO message (id, session, position, stamp, turn, json)
+         SELECT ?1, ?2, coalesce(last.position, 0) + 1, max(coalesce(last.stamp, ''), ?3),
+                coalesce((SELECT number FROM turn WHERE session = ?2), 0), ?4
+         FROM (SELECT 1) LEFT JOIN
+              (SELECT position, stamp FROM message WHERE session = ?2 ORDER BY position DESC LIMIT 1) AS last
+         WHERE true ON CONFLICT DO NOTHING",
+        params![id.as_str(), session.as_str(), stamp, json],
     )?;
+    if new == 0 {
+        return Err(StoreError::Exists { id: id.clone() });
+    }
     Ok(())
 }
 
+/// Removes a session with the few rows that others could take for a sign of life. The bulk of it follows in pieces
+/// ([`sweep`](crate::sweep)), so that nobody waits long for the lock; until then the session stands in `removed`.
 fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
     ledger::forget(conn, id)?;
     for sql in [
-        "DELETE FROM part WHERE message IN (SELECT id FROM message WHERE session = ?1)",
-        "DELETE FROM message WHERE session = ?1",
         "DELETE FROM inbox WHERE session = ?1",
-        "DELETE FROM ask WHERE session = ?1",
         "DELETE FROM todo WHERE session = ?1",
         "DELETE FROM status WHERE session = ?1",
+        "DELETE FROM signal WHERE session = ?1",
         "DELETE FROM lease WHERE session = ?1",
+        "DELETE FROM ask WHERE session = ?1 AND reply IS NULL",
         "DELETE FROM session WHERE id = ?1",
+        "INSERT OR REPLACE INTO removed (session, seq) VALUES (?1, (SELECT coalesce(max(seq), 0) FROM event))",
     ] {
         run(conn, sql, [id.as_str()])?;
     }

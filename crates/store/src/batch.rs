@@ -107,39 +107,116 @@ impl std::fmt::Debug for Change {
 /// One change of a batch. JSON is made by the caller's thread, so that the writer only writes.
 #[derive(Debug)]
 pub(crate) enum Op {
-    Event { event: Arc<Event>, json: Bytes, part: Option<(PartId, Option<usize>)> },
+    Event {
+        event: Arc<Event>,
+        json: Bytes,
+        part: Option<(PartId, Option<usize>)>,
+    },
     Live(Arc<Event>),
-    Status { session: SessionId, status: Option<String> },
+    Status {
+        session: SessionId,
+        status: Option<String>,
+    },
     Session(SessionRow),
-    ChangeSession { id: SessionId, change: Change },
+    ChangeSession {
+        id: SessionId,
+        change: Change,
+    },
     DeleteSession(SessionId),
-    Message { id: MessageId, session: SessionId, created: i64, json: String, insert: bool, ended: Option<Ended> },
+    Leftover(SessionId),
+    NeedSession(SessionId),
+    Message {
+        id: MessageId,
+        session: SessionId,
+        json: String,
+        insert: bool,
+    },
+    /// An answer of a turn ended: the JSON of its error, if it has one.
+    Ended {
+        session: SessionId,
+        error: Option<String>,
+    },
     DeleteMessage(MessageId),
-    Part { id: PartId, session: SessionId, message: MessageId, open: bool, running: bool, json: String },
+    Part {
+        id: PartId,
+        session: SessionId,
+        message: MessageId,
+        open: bool,
+        running: bool,
+        json: String,
+    },
     DeletePart(PartId),
-    Progress { id: PartId, session: SessionId, length: usize },
-    Enqueue { session: SessionId, message: MessageId },
+    Progress {
+        id: PartId,
+        session: SessionId,
+        length: usize,
+    },
+    Enqueue {
+        session: SessionId,
+        message: MessageId,
+    },
     Dequeue(MessageId),
     Attempt(MessageId),
-    Ask { id: String, session: SessionId, kind: AskKind, json: String },
-    Answer { id: String, reply: String },
-    Settle { id: String, reply: String, event: Arc<Event>, json: Bytes },
-    Approve { project: String, permission: String, pattern: String },
-    Todos { session: SessionId, json: String },
-    Project { id: String, json: String },
-    Record { namespace: String, key: String, value: Option<String>, expect: Option<u64> },
-    Remember { namespace: String, key: String, value: String },
+    Ask {
+        id: String,
+        session: SessionId,
+        kind: AskKind,
+        json: String,
+    },
+    Answer {
+        id: String,
+        reply: String,
+    },
+    Settle {
+        id: String,
+        reply: String,
+        event: Arc<Event>,
+        json: Bytes,
+    },
+    Approve {
+        project: String,
+        permission: String,
+        pattern: String,
+    },
+    Todos {
+        session: SessionId,
+        json: String,
+    },
+    Project {
+        id: String,
+        json: String,
+    },
+    Record {
+        namespace: String,
+        key: String,
+        value: Option<String>,
+        expect: Option<u64>,
+    },
+    Remember {
+        namespace: String,
+        key: String,
+        value: String,
+    },
     Release(Lease),
-    Usage { session: SessionId, used: Box<Usage> },
-    Touched { session: SessionId, file: String },
+    Usage {
+        session: SessionId,
+        used: Box<Usage>,
+    },
+    Touched {
+        session: SessionId,
+        file: String,
+    },
     Reserve(Box<Reservation>),
-    Spend { id: String, used: Box<Usage> },
-    Budget { session: SessionId, budget: Option<Budget>, anew: bool },
+    Spend {
+        id: String,
+        used: Box<Usage>,
+    },
+    Budget {
+        session: SessionId,
+        budget: Option<Budget>,
+        anew: bool,
+    },
 }
-
-/// How an answer ended: the JSON of its error, if it has one.
-#[derive(Debug)]
-pub(crate) struct Ended(pub Option<String>);
 
 /// Rows and events of one transaction.
 #[derive(Debug)]
@@ -240,12 +317,25 @@ impl Batch {
         self.ops.push(Op::ChangeSession { id: id.clone(), change: Change(Box::new(change)) });
     }
 
-    /// Removes a session with its messages, parts, asks, inbox, todo list, status and lease. Its children stay.
+    /// Removes a session with all that it has: from now on nobody finds it. What takes long is left for
+    /// [`Store::sweep`](crate::Store::sweep). Its children stay.
     pub fn delete_session(&mut self, id: &SessionId) {
         self.ops.push(Op::DeleteSession(id.clone()));
     }
 
-    /// Writes a message's row.
+    /// Notes a session that is not there, but of which something is: [`Store::sweep`](crate::Store::sweep) removes that.
+    /// Does nothing if it is there.
+    pub fn leftover(&mut self, id: &SessionId) {
+        self.ops.push(Op::Leftover(id.clone()));
+    }
+
+    /// Fails the whole batch with [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone: nothing
+    /// must be written for it any more.
+    pub fn need_session(&mut self, id: &SessionId) {
+        self.ops.push(Op::NeedSession(id.clone()));
+    }
+
+    /// Writes a message's row. A new one comes after all that its session has.
     pub fn message(&mut self, message: &Message) {
         self.put_message(message, false);
     }
@@ -257,11 +347,15 @@ impl Batch {
     }
 
     fn put_message(&mut self, message: &Message, insert: bool) {
-        let answer = message.as_assistant().filter(|answer| answer.time.completed.is_some());
-        let ended = answer.map(|answer| Ended(answer.error.as_ref().and_then(|error| self.json(error))));
+        let (id, session) = (message.id().clone(), message.session_id().clone());
         if let Some(json) = self.json(message) {
-            let (id, session) = (message.id().clone(), message.session_id().clone());
-            self.push(Op::Message { id, session, created: message.created(), json, insert, ended });
+            let op = Op::Message { id, session: session.clone(), json, insert };
+            // A new one is the first of its id in the batch.
+            if insert { self.ops.push(op) } else { self.push(op) }
+        }
+        if let Some(answer) = message.as_assistant().filter(|answer| answer.time.completed.is_some()) {
+            let error = answer.error.as_ref().and_then(|error| self.json(error));
+            self.ops.push(Op::Ended { session, error });
         }
     }
 
@@ -270,16 +364,29 @@ impl Batch {
         self.ops.push(Op::DeleteMessage(id.clone()));
     }
 
-    /// Writes a part's row.
+    /// Writes a part's row. A new one comes after all that its message has.
     pub fn part(&mut self, part: &Part) {
+        if let Some(op) = self.part_row(part) {
+            self.push(op);
+        }
+    }
+
+    /// Writes the row of a part that this batch has not written before. It is not looked for, so that many take no longer
+    /// than each of them.
+    pub fn insert_part(&mut self, part: &Part) {
+        if let Some(op) = self.part_row(part) {
+            self.ops.push(op);
+        }
+    }
+
+    fn part_row(&mut self, part: &Part) -> Option<Op> {
         let Some((id, session, message)) = text::ids(part) else {
             self.refuse("a part without id, sessionID and messageID".to_owned());
-            return;
+            return None;
         };
-        if let Some(json) = self.json(part) {
-            let running = part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)));
-            self.push(Op::Part { id, session, message, open: text::is_open(part), running, json });
-        }
+        let json = self.json(part)?;
+        let running = part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)));
+        Some(Op::Part { id, session, message, open: text::is_open(part), running, json })
     }
 
     /// Removes a part.
@@ -444,10 +551,14 @@ impl Batch {
         })
     }
 
-    /// Adds a change. A row that is written twice gets its last state only; what is told of it stays as it is.
+    /// Adds a change. A row that is written twice gets its last state only, where it was written first: new rows are
+    /// ordered as they come. What is told of it stays as it is.
     fn push(&mut self, mut op: Op) {
-        // What stands before a reservation is written even if there is no room for what follows.
-        let fixed = self.ops.iter().rposition(|op| matches!(op, Op::Reserve(_))).map_or(0, |place| place + 1);
+        // What stands before a reservation is written even if there is no room for what follows, and nothing is written
+        // before a row goes that has the same id.
+        let ends =
+            |op: &Op| matches!(op, Op::Reserve(_) | Op::DeletePart(_) | Op::DeleteMessage(_) | Op::DeleteSession(_));
+        let fixed = self.ops.iter().rposition(ends).map_or(0, |place| place + 1);
         let earlier = self.ops[fixed..].iter().position(|earlier| match (earlier, &op) {
             (Op::Part { id, .. }, Op::Part { id: new, .. }) => id == new,
             (Op::Message { id, .. }, Op::Message { id: new, .. }) => id == new,
@@ -462,14 +573,14 @@ impl Batch {
                 return;
             }
         }
-        let earlier = earlier.map(|place| self.ops.remove(fixed + place));
-        if let Op::Message { insert, ended, .. } = &mut op
-            && let Some(Op::Message { insert: inserted, ended: ends, .. }) = earlier
-        {
+        let Some(earlier) = earlier.map(|place| &mut self.ops[fixed + place]) else {
+            self.ops.push(op);
+            return;
+        };
+        if let (Op::Message { insert: inserted, .. }, Op::Message { insert, .. }) = (&*earlier, &mut op) {
             *insert |= inserted;
-            *ended = ended.take().or(ends);
         }
-        self.ops.push(op);
+        *earlier = op;
     }
 
     fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {

@@ -22,6 +22,15 @@ pub enum Trouble {
     /// Another process did not let go of the database in time.
     #[error("another process kept the database locked, nothing was written. Try again")]
     Busy,
+    /// The open file is no longer the one at its path.
+    #[error(
+        "the database was moved, deleted or replaced while it was in use, so nothing is written. Put its files back, or \
+         stop the program and start it again"
+    )]
+    Moved,
+    /// The operating system could not read or write the file.
+    #[error("the disk failed, nothing was written. Check the disk and try again")]
+    Io,
     /// The operating system or SQLite failed in another way.
     #[error("the database failed")]
     Failed,
@@ -140,6 +149,12 @@ impl StoreError {
         self
     }
 
+    /// Whether the reason may pass, so that the same call can succeed later: a lock, a full disk, a folder that was moved.
+    pub fn is_passing(&self) -> bool {
+        use Trouble::{Busy, Full, Io, Moved, ReadOnly};
+        matches!(self, Self::Database { trouble: Busy | Full | Io | Moved | ReadOnly, .. })
+    }
+
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Self::Database { trouble: Trouble::Busy, .. })
     }
@@ -148,11 +163,15 @@ impl StoreError {
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
+        let extended = error.sqlite_error().map(|error| error.extended_code);
         let trouble = match error.sqlite_error_code() {
             Some(Code::DatabaseCorrupt | Code::NotADatabase) => Trouble::Damaged,
             Some(Code::DiskFull) => Trouble::Full,
+            // The WAL's index could not grow.
+            Some(Code::SystemIoFailure) if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Trouble::Full,
+            Some(Code::SystemIoFailure) => Trouble::Io,
             Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => Trouble::ReadOnly,
-            Some(Code::DatabaseBusy | Code::DatabaseLocked) => Trouble::Busy,
+            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => Trouble::Busy,
             _ => Trouble::Failed,
         };
         Self::trouble(Path::new(""), trouble, error)

@@ -3,28 +3,28 @@
 //! One mutex orders everything that watchers can see. Frames are sent under it in the order of their sequence numbers.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::{EventBody, Frame, MessageId, Part, PartId, SessionId, WatchScope};
+use api::{EventBody, Frame, MessageId, Part, PartId, SessionId, SessionStatus, WatchScope};
 use rusqlite::Connection;
-use tokio::sync::mpsc;
 
 use crate::batch::{Batch, Op, Place};
 use crate::error::StoreError;
 use crate::log::{self, Entry};
+use crate::queue::{Gauge, Held, Queue};
 use crate::read::Readers;
 use crate::text;
 
-/// The most frames that wait for one watcher; a slower one is cut.
-pub const WATCH_QUEUE: usize = 4096;
+/// The most memory of what waits for all watchers together, about; beyond it those that are furthest behind are cut.
+pub const WATCH_BYTES: usize = 16 << 20;
 
 /// The most growing parts that are kept for late watchers. Text of further ones is sent, but not kept.
 const LIVE: usize = 1024;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Feed {
     state: Mutex<State>,
+    gauge: Gauge,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +34,13 @@ struct State {
     watchers: HashMap<u64, Watcher>,
     next: u64,
     live: HashMap<PartId, Live>,
+    /// Sessions whose status cannot be stored at the moment.
+    held_up: HashMap<SessionId, HeldUp>,
+    /// What waits for watchers, and the most that may.
+    gauge: Gauge,
+    most: usize,
+    /// How many frames were sent.
+    sent: u64,
 }
 
 #[derive(Debug)]
@@ -41,8 +48,7 @@ struct Watcher {
     scope: WatchScope,
     /// What came up to here is replayed from the database.
     base: u64,
-    frames: mpsc::Sender<Frame>,
-    lagged: Arc<AtomicBool>,
+    queue: Arc<Queue>,
 }
 
 /// A part whose text is growing, with what watchers have seen of it.
@@ -54,13 +60,22 @@ struct Live {
     own: bool,
 }
 
+/// The status of a session whose turn cannot write.
+#[derive(Debug)]
+struct HeldUp {
+    place: Place,
+    /// The one that is shown.
+    shown: SessionStatus,
+    /// The one in its row.
+    stored: SessionStatus,
+}
+
 /// A new watcher's end of its queue.
 #[derive(Debug)]
 pub(crate) struct Attached {
     /// Where the queue begins: it holds what came after this sequence number.
     pub base: u64,
-    pub frames: mpsc::Receiver<Frame>,
-    pub lagged: Arc<AtomicBool>,
+    pub queue: Arc<Queue>,
     pub _guard: Guard,
 }
 
@@ -78,6 +93,17 @@ impl Drop for Guard {
 }
 
 impl Feed {
+    /// A feed that nobody watches. `most`: bytes that may wait for all watchers together.
+    pub(crate) fn new(most: usize) -> Self {
+        let gauge = Gauge::default();
+        Self { state: Mutex::new(State { gauge: gauge.clone(), most, ..State::default() }), gauge }
+    }
+
+    /// The memory of what waits for watchers.
+    pub(crate) fn waiting(&self) -> usize {
+        self.gauge.bytes()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,7 +125,9 @@ impl Feed {
 
     /// Ends all watchers.
     pub(crate) fn close(&self) {
-        self.lock().watchers.clear();
+        for (_, watcher) in self.lock().watchers.drain() {
+            watcher.queue.close();
+        }
     }
 
     /// Registers a watcher that knows everything up to `floor`. Its queue begins with the full text so far of every
@@ -117,8 +145,7 @@ impl Feed {
             readers.read(|conn| state.refresh(&*conn.unchecked_transaction()?, owner))?;
         }
         let base = state.published.max(floor);
-        let (frames, queue) = mpsc::channel(WATCH_QUEUE);
-        let lagged = Arc::new(AtomicBool::new(false));
+        let queue = Arc::new(Queue::default());
         for (id, live) in &state.live {
             // What another process ended is told by an event to come.
             if !live.own && !readers.read(|conn| log::is_growing(conn, id))? {
@@ -126,13 +153,13 @@ impl Feed {
             }
             if let Some(frame) = text::part_frame(&live.place, &live.part).filter(|frame| frame.within(scope)) {
                 // The queue is empty and longer than LIVE, so this cannot fail.
-                let _ = frames.try_send(frame);
+                queue.push(Held::new(&frame, state.sent, &self.gauge));
             }
         }
         let key = state.next;
         state.next += 1;
-        state.watchers.insert(key, Watcher { scope: scope.clone(), base, frames, lagged: lagged.clone() });
-        Ok(Attached { base, frames: queue, lagged, _guard: Guard { feed: self.clone(), key } })
+        state.watchers.insert(key, Watcher { scope: scope.clone(), base, queue: queue.clone() });
+        Ok(Attached { base, queue, _guard: Guard { feed: self.clone(), key } })
     }
 
     /// Sends a piece of text that this process's model wrote; `part` has its full text so far.
@@ -162,6 +189,36 @@ impl Feed {
             && let Some(frame) = text::delta_frame(place, part, delta)
         {
             state.send(None, &frame);
+        }
+    }
+
+    /// Sends an event that is not stored. If it is a status, `stored` is the one in the session's row.
+    pub(crate) fn tell(&self, place: &Place, body: EventBody, stored: Option<SessionStatus>) {
+        let mut state = self.lock();
+        if let (EventBody::SessionStatus { session_id, status: shown }, Some(stored)) = (&body, stored) {
+            let held_up = HeldUp { place: place.clone(), shown: shown.clone(), stored };
+            state.held_up.insert(session_id.clone(), held_up);
+        }
+        state.send(None, &text::live_frame(place, body));
+    }
+
+    /// The session can write again: sends its stored status.
+    pub(crate) fn go_on(&self, session: &SessionId) {
+        self.lock().go_on(session);
+    }
+
+    /// The status of a session that is shown in place of its stored one.
+    pub(crate) fn held_up(&self, session: &SessionId) -> Option<SessionStatus> {
+        self.lock().held_up.get(session).map(|held| held.shown.clone())
+    }
+
+    /// Replaces stored statuses by those that cannot be stored.
+    pub(crate) fn correct(&self, statuses: &mut Vec<(SessionId, SessionStatus)>) {
+        let state = self.lock();
+        if !state.held_up.is_empty() {
+            statuses.retain(|(session, _)| !state.held_up.contains_key(session));
+            let shown = state.held_up.iter().filter(|(_, held)| held.shown != SessionStatus::Idle);
+            statuses.extend(shown.map(|(session, held)| (session.clone(), held.shown.clone())));
         }
     }
 
@@ -200,13 +257,16 @@ impl Feed {
     }
 
     /// Sends what one committed batch tells, and forgets the parts that it ended.
-    pub(crate) fn publish_own(&self, batch: &Batch, frames: &[Frame], last: u64) {
+    pub(crate) fn publish_own(&self, batch: &Batch, made: &[Op], frames: &[Frame], last: u64) {
         let mut state = self.lock();
+        if let Some(lease) = &batch.fence {
+            state.go_on(&lease.session);
+        }
         for frame in frames {
             state.send(frame.cursor.as_ref().map(|cursor| cursor.seq), frame);
         }
         state.published = state.published.max(last);
-        state.settle(batch);
+        state.settle(&batch.place, made);
     }
 
     /// What is up to here cannot be sent: whoever watches must read anew.
@@ -214,7 +274,7 @@ impl Feed {
         let mut state = self.lock();
         state.published = state.published.max(tip);
         for (_, watcher) in state.watchers.drain() {
-            watcher.lagged.store(true, Ordering::Release);
+            watcher.queue.cut();
         }
     }
 
@@ -231,19 +291,39 @@ impl Feed {
 impl State {
     /// Sends a frame to everyone who wants it and does not get it by replay; cuts those whose queue is full.
     fn send(&mut self, seq: Option<u64>, frame: &Frame) {
-        self.watchers.retain(|_, watcher| {
+        let Self { watchers, gauge, sent, .. } = self;
+        let mut held = None;
+        watchers.retain(|_, watcher| {
             if seq.is_some_and(|seq| seq <= watcher.base) || !frame.within(&watcher.scope) {
                 return true;
             }
-            match watcher.frames.try_send(frame.clone()) {
-                Ok(()) => true,
-                Err(mpsc::error::TrySendError::Full(_)) => {
-                    watcher.lagged.store(true, Ordering::Release);
-                    false
-                }
-                Err(mpsc::error::TrySendError::Closed(_)) => false,
-            }
+            watcher.queue.push(held.get_or_insert_with(|| Held::new(frame, *sent, gauge)).clone())
         });
+        *sent += 1;
+        if held.is_some() {
+            self.relieve();
+        }
+    }
+
+    /// Cuts those that are furthest behind, until what waits for the others has room. Whoever waits for the newest frame
+    /// alone is not behind, however large that is.
+    fn relieve(&mut self) {
+        while self.gauge.bytes() > self.most {
+            let behind = self.watchers.iter().filter_map(|(key, w)| Some((w.queue.behind_since()?, *key)));
+            let Some((_, slowest)) = behind.min() else { return };
+            if let Some(watcher) = self.watchers.remove(&slowest) {
+                watcher.queue.cut();
+            }
+        }
+    }
+
+    fn go_on(&mut self, session: &SessionId) {
+        if let Some(HeldUp { place, stored, .. }) = self.held_up.remove(session) {
+            // Idle would say that a turn has ended.
+            let status = if stored == SessionStatus::Idle { SessionStatus::Busy } else { stored };
+            let body = EventBody::SessionStatus { session_id: session.clone(), status };
+            self.send(None, &text::live_frame(&place, body));
+        }
     }
 
     /// A part of another process began, changed or ended with an event.
@@ -306,16 +386,16 @@ impl State {
     }
 
     /// Keeps the growing parts that a batch of this process began, and forgets those that it ended.
-    fn settle(&mut self, batch: &Batch) {
+    fn settle(&mut self, place: &Place, made: &[Op]) {
         let of_session = |live: &Live, id: &SessionId| live.part.head().is_some_and(|head| head.session_id == *id);
         let of_message = |live: &Live, id: &MessageId| live.part.head().is_some_and(|head| head.message_id == *id);
-        for op in &batch.ops {
+        for op in made {
             match op {
                 Op::Event { event, part: Some((id, Some(_))), .. } => {
                     if let EventBody::PartUpdated { part, .. } = &event.body
                         && (self.live.len() < LIVE || self.live.contains_key(id))
                     {
-                        let live = Live { place: batch.place.clone(), part: (**part).clone(), own: true };
+                        let live = Live { place: place.clone(), part: (**part).clone(), own: true };
                         self.live.insert(id.clone(), live);
                     }
                 }
@@ -326,14 +406,21 @@ impl State {
                         text.push_str(delta);
                     }
                 }
-                Op::Part { id, open: false, .. } | Op::DeletePart(id) => {
+                Op::DeletePart(id) => {
                     self.live.remove(id);
                 }
                 Op::DeleteMessage(id) => self.live.retain(|_, live| !of_message(live, id)),
                 Op::DeleteSession(id) | Op::Status { session: id, status: None } => {
+                    self.held_up.remove(id);
                     self.live.retain(|_, live| !of_session(live, id));
                 }
                 _ => {}
+            }
+        }
+        // A row has its last state where it was written first, perhaps before what is told of it.
+        for op in made {
+            if let Op::Part { id, open: false, .. } = op {
+                self.live.remove(id);
             }
         }
     }

@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use api::SessionId;
+use api::{SessionId, Stamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::StoreError;
+use crate::read;
 use crate::row::{int, uint};
 
 /// How often a fresh name is tried for this process's lock file.
@@ -57,6 +58,8 @@ pub enum Acquire {
         /// A number that is another one whenever a conversation, of whatever session, may have been changed by anything
         /// but its own turn or a prompt that went into its inbox.
         revision: u64,
+        /// The greatest stamp among the ids of its messages.
+        newest: Stamp,
     },
     /// Another live process holds it.
     Held {
@@ -70,10 +73,19 @@ pub enum Acquire {
 pub struct Holder {
     /// The process.
     pub owner: String,
+    /// The epoch of its lease.
+    pub epoch: u64,
     /// Whether it lives.
     pub alive: bool,
     /// Whether it is this very store.
     pub own: bool,
+}
+
+impl Holder {
+    /// The process id, as the process itself saw it.
+    pub fn pid(&self) -> Option<i32> {
+        self.owner.split('-').next()?.parse().ok()
+    }
 }
 
 /// The folder of lock files next to the database, and the name of this process in it. Cheap to clone.
@@ -120,7 +132,8 @@ impl Owners {
         let fail = |error: std::io::Error| StoreError::io(&folder, &error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(fail)?;
         for _ in 0..NAME_TRIES {
-            let name = format!("{}-{:016x}", std::process::id(), fastrand::u64(..));
+            let pid = std::process::id();
+            let name = format!("{pid}-{:x}-{:016x}", started(pid).unwrap_or(0), fastrand::u64(..));
             let owners = Self { folder: folder.clone(), name };
             let path = owners.path(&owners.name);
             let file = match create(&path) {
@@ -141,20 +154,34 @@ impl Owners {
         Err(StoreError::io(&folder, &std::io::Error::other("no lock file could be taken")))
     }
 
+    /// The same for a process that only reads: nobody can know it, and it needs no lock.
+    pub(crate) fn visit(database: &Path) -> Self {
+        let name = format!("{}-{:016x}", std::process::id(), fastrand::u64(..));
+        Self { folder: database.parent().unwrap_or(Path::new("")).join("locks"), name }
+    }
+
+    /// Whether any process has the database open, as far as its lock files tell.
+    pub(crate) fn any(database: &Path) -> bool {
+        let entries = fs::read_dir(Self::visit(database).folder).into_iter().flatten().flatten();
+        let mut locks = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "lock"));
+        locks.any(|path| is_locked(&path))
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Whether a process that counts as alive is gone itself: only something that it started is left, which will end.
     pub(crate) fn leaving(&self, owner: &str) -> bool {
-        self.alive(owner) && owner != self.name && !is_locked(&own_path(&self.path(owner)))
+        self.alive(owner) && owner != self.name && !is_locked(&own_path(&self.path(owner))) && !is_running(owner)
     }
 
     fn path(&self, owner: &str) -> PathBuf {
         self.folder.join(format!("{owner}.lock"))
     }
 
-    /// Whether a process lives: it does as long as its lock cannot be taken.
+    /// Whether a process lives: it does as long as its lock cannot be taken. If somebody removed the lock file, the process
+    /// itself is looked for: its turns must not be run twice.
     pub(crate) fn alive(&self, owner: &str) -> bool {
         if owner == self.name {
             return true;
@@ -163,7 +190,16 @@ impl Owners {
         if !owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return false;
         }
-        is_locked(&self.path(owner))
+        let path = self.path(owner);
+        is_locked(&path) || !path.exists() && is_running(owner)
+    }
+
+    /// How many other processes live that have the database open.
+    pub(crate) fn others(&self) -> usize {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return 0 };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let owners = names.filter_map(|name| name.strip_suffix(".lock").map(str::to_owned));
+        owners.filter(|owner| *owner != self.name && self.alive(owner)).count()
     }
 
     fn sweep(&self) {
@@ -199,6 +235,26 @@ fn is_locked(path: &Path) -> bool {
     }
 }
 
+/// Whether the process of that name runs on this machine. Compares the start time as well, because process ids are reused.
+fn is_running(owner: &str) -> bool {
+    let mut fields = owner.split('-');
+    let (Some(pid), Some(start), Some(_)) = (fields.next(), fields.next(), fields.next()) else { return false };
+    let Ok(pid) = pid.parse() else { return false };
+    let start = u64::from_str_radix(start, 16).ok().filter(|start| *start > 0);
+    // A closed store of this very process must count as dead.
+    pid != std::process::id() && start.is_some() && start == started(pid)
+}
+
+/// The start time of a process, in clock ticks since the system's start; `None` without `/proc`.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name, which may contain blanks and brackets.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    // A zombie keeps its id until its parent has collected it.
+    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+}
+
 fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
@@ -230,7 +286,8 @@ pub(crate) fn acquire(
     conn.prepare_cached("INSERT OR REPLACE INTO lease (session, owner, epoch) VALUES (?1, ?2, ?3)")?
         .execute(params![session.as_str(), owners.name, int(epoch)])?;
     let lease = Lease { session: session.clone(), owner: owners.name.clone(), epoch };
-    Ok(Acquire::Taken { lease, took_over: before.is_some(), revision })
+    let newest = read::newest(conn, session)?;
+    Ok(Acquire::Taken { lease, took_over: before.is_some(), revision, newest })
 }
 
 /// The next number of a counter that never goes back.
@@ -274,6 +331,31 @@ mod tests {
         assert!(!first.leaving(second.name()) && !second.leaving(second.name()));
         drop(supervisor);
         assert!(!second.alive(first.name()) && !second.leaving(first.name()));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_without_its_lock_files_lives_as_long_as_it_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("t.db");
+        let (owners, _lock) = Owners::enter(&database).unwrap();
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let name = format!("{pid}-{:x}-0123456789abcdef", started(pid).unwrap());
+        assert!(owners.alive(&name) && !owners.leaving(&name));
+        // The same number, but another process.
+        for name in [format!("{pid}-1-0123456789abcdef"), format!("{pid}-0123456789abcdef"), format!("{pid}-0-1")] {
+            assert!(!owners.alive(&name), "{name}");
+        }
+        drop(child.stdin.take());
+        let began = std::time::Instant::now();
+        while started(pid).is_some() {
+            assert!(began.elapsed().as_secs() < 60, "`cat` does not end");
+            std::thread::yield_now();
+        }
+        assert!(!owners.alive(&name), "dead, but its parent has not heard of it");
+        child.wait().unwrap();
+        assert!(!owners.alive(&name));
     }
 
     #[test]

@@ -33,6 +33,51 @@ impl Entry {
     }
 }
 
+/// What a row takes besides its JSON, about.
+pub(crate) const ROW_BYTES: u64 = 200;
+
+/// The bytes of the log up to its end. Only differences of such numbers mean something.
+pub(crate) fn total(conn: &Connection) -> Result<u64, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT total FROM event ORDER BY seq DESC LIMIT 1")?;
+    Ok(statement.query_row([], |row| row.get(0)).optional()?.map_or(0, uint))
+}
+
+/// The bytes of the log before a row that is there.
+fn before(conn: &Connection, seq: u64) -> Result<u64, StoreError> {
+    let mut statement =
+        conn.prepare_cached("SELECT total - coalesce(octet_length(json), 0) - ?2 FROM event WHERE seq = ?1")?;
+    Ok(statement.query_row(params![int(seq), int(ROW_BYTES)], |row| row.get(0)).optional()?.map_or(0, uint))
+}
+
+/// The first row of the log, and the first that is to stay if it shall not have more rows or bytes than that. The newest
+/// always stays, however large it is: its number must not be used again.
+pub(crate) fn bounds(conn: &Connection, rows: u64, bytes: u64) -> Result<(u64, u64), StoreError> {
+    let (first, last, end) = (first(conn)?, tip(conn)?, total(conn)?);
+    let fits = |from: u64| Ok::<_, StoreError>(end.saturating_sub(before(conn, from)?) <= bytes);
+    let mut low = (last + 1).saturating_sub(rows).clamp(first, last);
+    if fits(low)? {
+        return Ok((first, low));
+    }
+    // Numbers have no holes, so that the row is found by halving.
+    let mut high = last;
+    while high > low + 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle)? { high = middle } else { low = middle }
+    }
+    Ok((first, high))
+}
+
+/// The end of a range of the log that begins at one row and ends before another, at most that one: not more rows and, unless
+/// one row alone has them, not more bytes than that.
+pub(crate) fn piece(conn: &Connection, from: u64, to: u64, rows: u64, bytes: u64) -> Result<u64, StoreError> {
+    let mut to = to.min(from.saturating_add(rows));
+    let begin = before(conn, from)?;
+    while to > from + 1 && before(conn, to)?.saturating_sub(begin) > bytes {
+        to = from + (to - from) / 2;
+    }
+    Ok(to)
+}
+
 /// The greatest sequence number so far.
 pub(crate) fn tip(conn: &Connection) -> Result<u64, StoreError> {
     let mut statement = conn.prepare_cached("SELECT max(seq) FROM event")?;
@@ -83,16 +128,22 @@ fn frame(row: &Row<'_>, seq: u64, json: String, places: &mut Places) -> Result<F
     Ok(Frame::stored(Cursor { seq, id }, place.directory, place.project, session, Bytes::from(json)))
 }
 
-/// The frames after one sequence number up to another, both at most [`CHUNK`] apart.
-pub(crate) fn replay(conn: &Connection, after: u64, to: u64) -> Result<Vec<Frame>, StoreError> {
+/// The frames after one sequence number up to another, both at most [`CHUNK`] apart, and up to which they are. They end with
+/// the one that brings them to so many bytes.
+pub(crate) fn replay(conn: &Connection, after: u64, to: u64, bytes: usize) -> Result<(Vec<Frame>, u64), StoreError> {
     let mut statement = conn.prepare_cached(&format!("{COLUMNS} WHERE seq > ?1 AND seq <= ?2 AND json IS NOT NULL"))?;
     let mut rows = statement.query(params![int(after), int(to)])?;
     let mut places = Places::default();
-    let mut frames = Vec::new();
+    let (mut frames, mut left) = (Vec::new(), bytes);
     while let Some(row) = rows.next()? {
-        frames.push(frame(row, uint(row.get(0)?), row.get(5)?, &mut places)?);
+        let (seq, json): (u64, String) = (uint(row.get(0)?), row.get(5)?);
+        left = left.saturating_sub(json.len());
+        frames.push(frame(row, seq, json, &mut places)?);
+        if left == 0 {
+            return Ok((frames, seq));
+        }
     }
-    Ok(frames)
+    Ok((frames, to))
 }
 
 /// The next rows after one sequence number, up to another, at most [`CHUNK`]. `sent` tells how much of a part is known.

@@ -2,19 +2,23 @@
 
 mod history;
 mod message;
+mod pages;
 mod session;
 mod state;
 mod tree;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction};
 
 use crate::error::StoreError;
-use crate::schema;
+use crate::identity::Identity;
+use crate::reading::Access;
 
+pub(crate) use message::newest;
+pub use pages::Pages;
 pub use session::SessionQuery;
 pub use state::{AskFilter, AskRow, Inbox, Record, Stats};
 pub use tree::{Branch, TreeRows};
@@ -25,14 +29,16 @@ const IDLE: usize = 4;
 /// A pool of connections that only read. As many exist as threads read at the same moment; few are kept.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    path: PathBuf,
+    pub path: PathBuf,
     busy: Duration,
+    identity: Option<Arc<Identity>>,
+    access: Access,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path, busy: Duration) -> Self {
-        Self { path: path.to_owned(), busy, idle: Mutex::default() }
+    pub(crate) fn new(path: &Path, busy: Duration, identity: Option<Arc<Identity>>, access: Access) -> Self {
+        Self { path: path.to_owned(), busy, identity, access, idle: Mutex::default() }
     }
 
     /// Runs a query. A read takes some 20 µs, so it happens on the caller's thread.
@@ -54,7 +60,8 @@ impl Readers {
             Ok(conn)
         };
         let conn = run().map_err(|error: StoreError| error.at(&self.path))?;
-        Ok(Self { path: self.path.clone(), busy: self.busy, idle: Mutex::new(vec![conn]) })
+        let (path, identity) = (self.path.clone(), self.identity.clone());
+        Ok(Self { path, busy: self.busy, identity, access: self.access, idle: Mutex::new(vec![conn]) })
     }
 
     /// Takes its connection back.
@@ -68,7 +75,19 @@ impl Readers {
 
     fn take(&self) -> Result<Connection, StoreError> {
         let idle = self.idle().pop();
-        idle.map_or_else(|| schema::reader(&self.path, self.busy), Ok)
+        idle.map_or_else(|| self.open(), Ok)
+    }
+
+    /// Opens a connection, unless the path leads to another database by now.
+    fn open(&self) -> Result<Connection, StoreError> {
+        self.check()?;
+        let conn = self.access.open(&self.path, self.busy)?;
+        self.check()?;
+        Ok(conn)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.identity.as_ref().map_or(Ok(()), |identity| identity.check())
     }
 
     fn give_back(&self, conn: Connection) {

@@ -4,12 +4,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{StoreError, Trouble};
+use crate::loss::{self, Loss, Noted};
+use crate::reading::{self, Access};
 
 /// Marks a file as ours ("Tref"), so that another program's database is never migrated.
 const APPLICATION: i64 = 0x5472_6566;
@@ -21,8 +23,11 @@ const WAL_BYTES: i64 = 16 << 20;
 /// only their last state is moved; not more, as a sync costs more while the file still grows.
 pub(crate) const WAL_PAGES: i32 = 1000;
 
-/// How often a step of opening is tried while another process opens the same file; each try waits 20 ms.
-const OPEN_TRIES: u32 = 150;
+/// How long opening is tried while another process opens the same file, or keeps it locked.
+const OPEN_WAIT: Duration = Duration::from_secs(5);
+
+/// How long each of those tries waits for the next.
+const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
 /// Each migration brings the schema from its index to the next number.
 pub(crate) const MIGRATIONS: &[&str] = &[
@@ -30,33 +35,32 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
     include_str!("schema/4.sql"),
+    include_str!("schema/5.sql"),
 ];
 
 /// The schema that this program writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Opens the file for writing, makes it if it is missing, and brings it to the newest schema.
-pub(crate) fn open(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
-    prepare(path)?;
-    let mut tries = 0;
+/// Opens the file for writing, makes it if it is missing, and brings it to the newest schema. Also returns the commits that it
+/// has lost since it was last open.
+pub(crate) fn open(path: &Path, busy: Duration) -> Result<(Connection, Option<Loss>), StoreError> {
+    let new = prepare(path)?;
+    let (began, mut lost) = (Instant::now(), None);
     loop {
-        match connect(path, busy) {
+        match connect(path, busy, new, &mut lost) {
             // Switching to WAL takes an exclusive lock and does not wait for it, so a process that opens at the same
             // moment can make it fail.
-            Err(error) if error.is_busy() && tries < OPEN_TRIES => {
-                tries += 1;
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            done => return done.map_err(|error| error.at(path)),
+            Err(error) if error.is_busy() && began.elapsed() < OPEN_WAIT => std::thread::sleep(OPEN_PAUSE),
+            done => return done.map(|conn| (conn, lost)).map_err(|error| error.at(path)),
         }
     }
 }
 
-/// Makes directory and file with tight permissions.
+/// Makes directory and file with tight permissions; true if there was none.
 ///
 /// The file must never be opened here: closing it would drop the locks that SQLite holds on it for another connection
 /// of this process.
-fn prepare(path: &Path) -> Result<(), StoreError> {
+fn prepare(path: &Path) -> Result<bool, StoreError> {
     let fail = |error: std::io::Error| StoreError::io(path, &error);
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(fail)?;
@@ -66,23 +70,37 @@ fn prepare(path: &Path) -> Result<(), StoreError> {
         fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(fail)?;
         let linked = fs::hard_link(&fresh, path);
         fs::remove_file(&fresh).map_err(fail)?;
-        match linked {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(fail(error)),
-            _ => {}
-        }
+        return match linked {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(fail(error)),
+            linked => Ok(linked.is_ok()),
+        };
     }
-    Ok(())
+    Ok(false)
 }
 
-fn connect(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<Loss>) -> Result<Connection, StoreError> {
+    // Read before the log, or commits of another process in between would look like a loss. A new file has lost nothing, even
+    // if the note of a removed one is still there.
+    let noted = if new { None } else { Noted::read(path) };
     let mut conn = Connection::open_with_flags(path, flags())?;
     set_up(&conn, busy)?;
     // Until the file is known to be ours, closing it must not move pages from the WAL into it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     identify(path, &conn)?;
+    if lost.is_none()
+        && let Some(loss) = loss::look(path, &conn, noted)?
+    {
+        *lost = Some(loss::keep(&conn, loss)?);
+    }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     tighten(path).map_err(|error| StoreError::io(path, &error))?;
+    if conn.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))? == 0 {
+        // Only before anything is written to a file; later a `VACUUM` is needed.
+        conn.pragma_update(None, "auto_vacuum", "incremental")?;
+    }
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    // What is deleted is overwritten where its page is written anyway; pages that get free are given back.
+    conn.pragma_update_and_check(None, "secure_delete", "fast", |_| Ok(()))?;
     conn.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(()))?;
     // The writer does that when nobody waits for it.
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
@@ -94,7 +112,7 @@ fn connect(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
 }
 
 /// Refuses a file that is damaged, newer or another program's, by reading alone.
-fn identify(path: &Path, conn: &Connection) -> Result<(), StoreError> {
+pub(crate) fn identify(path: &Path, conn: &Connection) -> Result<(), StoreError> {
     // One snapshot: another process may be making the tables at this moment.
     let snapshot = conn.unchecked_transaction()?;
     let tables: i64 = snapshot.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -159,23 +177,53 @@ fn set_up(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
 /// A connection that only reads. It is opened writable, as WAL readers share an index file that they may have to make.
 pub(crate) fn reader(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
     let conn = Connection::open_with_flags(path, flags())?;
-    set_up(&conn, busy)?;
+    set_up_reader(&conn, busy)?;
+    Ok(conn)
+}
+
+/// What every connection needs that only reads.
+pub(crate) fn set_up_reader(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
+    set_up(conn, busy)?;
     conn.pragma_update(None, "query_only", true)?;
     conn.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// A connection to a database without rows, in memory.
+pub(crate) fn empty(busy: Duration) -> Result<Connection, StoreError> {
+    let mut conn = Connection::open_in_memory()?;
+    migrate(&mut conn)?;
+    set_up_reader(&conn, busy)?;
     Ok(conn)
 }
 
 /// Looks through the whole file for damage, without changing it.
 pub(crate) fn check(path: &Path, busy: Duration) -> Result<(), StoreError> {
-    fs::metadata(path).map_err(|error| StoreError::io(path, &error))?;
-    let found = || -> Result<String, StoreError> {
-        let conn = reader(path, busy)?;
-        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        identify(path, &conn)?;
-        Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)
-    };
-    match found().map_err(|error| error.at(path))? {
+    let found =
+        look(path, busy, |conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?));
+    match found.map_err(|error| error.at(path))? {
         text if text == "ok" => Ok(()),
         text => Err(StoreError::trouble(path, Trouble::Damaged, text)),
     }
+}
+
+/// The commits that the file has lost since it was last open. Changes nothing.
+pub(crate) fn lost(path: &Path, busy: Duration) -> Result<Option<Loss>, StoreError> {
+    let noted = Noted::read(path);
+    look(path, busy, |conn| loss::look(path, conn, noted)).map_err(|error| error.at(path))
+}
+
+/// Reads a file of ours without changing it.
+pub(crate) fn look<T>(
+    path: &Path,
+    busy: Duration,
+    look: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    fs::metadata(path).map_err(|error| StoreError::io(path, &error))?;
+    // Where nothing can be written, it can still be looked through.
+    let conn = match reading::look(Access::Shared, path, busy) {
+        Err(why) => reading::look(reading::find(path, busy, why)?, path, busy)?,
+        conn => conn?,
+    };
+    look(&conn)
 }

@@ -17,8 +17,12 @@ const WAITING: i64 = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Signal {
-    /// Stop the turn.
-    Abort,
+    /// Stop the turn. It may be over when this is read, and the next one is not meant.
+    Abort {
+        /// That of the turn's lease; 0 from a version that did not tell, for whatever turn runs.
+        #[serde(default)]
+        epoch: u64,
+    },
     /// Look at the rows again.
     Wake,
     /// An ask was answered.
@@ -33,9 +37,15 @@ pub enum Signal {
     },
 }
 
-/// Leaves a signal for another process. Must run in a transaction.
+/// Leaves a signal for another process. One that waits already is not left twice: a process that does not read, because it
+/// is stopped, would run out of room for others. Must run in a transaction.
 pub(crate) fn send(conn: &Connection, owner: &str, session: &SessionId, signal: &Signal) -> Result<(), StoreError> {
     let json = serde_json::to_string(signal).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    let mut statement =
+        conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM signal WHERE owner = ?1 AND session = ?2 AND json = ?3)")?;
+    if statement.query_row(params![owner, session.as_str(), json], |row| row.get(0))? {
+        return Ok(());
+    }
     let mut statement = conn.prepare_cached("SELECT count(*) FROM signal WHERE owner = ?1")?;
     if statement.query_row([owner], |row| row.get::<_, i64>(0))? >= WAITING {
         return Err(StoreError::Overloaded("signals"));

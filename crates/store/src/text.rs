@@ -70,6 +70,7 @@ pub(crate) fn part_frame(place: &Place, part: &Part) -> Option<Frame> {
     Some(live_frame(place, EventBody::part(part.clone())?))
 }
 
-fn live_frame(place: &Place, body: EventBody) -> Frame {
+/// A frame that is not in the log.
+pub(crate) fn live_frame(place: &Place, body: EventBody) -> Frame {
     Frame::live(place.directory.clone(), place.project.clone(), Arc::new(Event::new(body)))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use api::{Cursor, WatchItem, WatchScope};
 use futures::StreamExt;
@@ -11,7 +10,11 @@ use futures::stream::{self, BoxStream};
 use crate::error::StoreError;
 use crate::feed::{Attached, Feed};
 use crate::log;
+use crate::queue::End;
 use crate::read::Readers;
+
+/// How much of the log one watcher reads ahead, in bytes: what is read for it waits for nobody else.
+const REPLAY_BYTES: usize = 32 << 10;
 
 struct Watch {
     readers: Arc<Readers>,
@@ -58,26 +61,27 @@ impl Watch {
                 self.replay();
                 continue;
             }
-            if let Some(frame) = self.attached.frames.recv().await {
-                return Some(WatchItem::Frame(frame));
-            }
-            self.ended = true;
-            if self.attached.lagged.load(Ordering::Acquire) {
-                return Some(WatchItem::Lagged);
+            match self.attached.queue.next().await {
+                Ok(frame) => return Some(WatchItem::Frame(frame)),
+                Err(end) => {
+                    self.ended = true;
+                    if end == End::Lagged {
+                        return Some(WatchItem::Lagged);
+                    }
+                }
             }
         }
     }
 
     fn replay(&mut self) {
         let (after, base) = (self.after, self.attached.base);
-        let to = base.min(after + log::CHUNK);
         let read = self.readers.read(|conn| {
             let snapshot = conn.unchecked_transaction()?;
             let pruned = log::first(&snapshot)? > after + 1;
-            Ok((pruned, log::replay(&snapshot, after, to)?))
+            Ok((pruned, log::replay(&snapshot, after, base.min(after + log::CHUNK), REPLAY_BYTES)?))
         });
         let why = match read {
-            Ok((false, frames)) => {
+            Ok((false, (frames, to))) => {
                 let wanted = frames.into_iter().filter(|frame| frame.within(&self.scope));
                 self.ready.extend(wanted.map(WatchItem::Frame));
                 self.after = to;

@@ -63,6 +63,15 @@ pub(crate) fn unified(path: &str, old: &str, new: &str) -> Diff {
     Diff { text, additions, deletions }
 }
 
+/// The diff of a file of that size which is replaced without a look at its lines.
+pub(crate) fn replaced(path: &str, size: u64, new: &str) -> String {
+    let note = format!("\\ The old content, {size} bytes, is too large to be compared; all of it is replaced\n");
+    let mut diff = unified(path, "", new).text;
+    let head = diff.find("@@ ").unwrap_or(diff.len());
+    diff.insert_str(head, &note);
+    diff
+}
+
 fn span(range: std::ops::Range<usize>) -> String {
     let start = if range.is_empty() { range.start } else { range.start + 1 };
     format!("{start},{}", range.len())

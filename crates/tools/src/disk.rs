@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use api::{Environment, EnvironmentError};
+use api::{Content, Environment, EnvironmentError};
 use futures::future::BoxFuture;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -30,7 +30,17 @@ pub struct LocalEnvironment;
 
 impl Environment for LocalEnvironment {
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>> {
-        Box::pin(blocking(path, read))
+        Box::pin(blocking(path, |path| match open(path)? {
+            Content::Whole(content) => Ok(content),
+            Content::Large { .. } => {
+                let bound = MAX_FILE_BYTES / 1024 / 1024;
+                Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("is larger than {bound} MB")))
+            }
+        }))
+    }
+
+    fn open<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Content, EnvironmentError>> {
+        Box::pin(blocking(path, open))
     }
 
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>> {
@@ -116,7 +126,7 @@ fn open_parent(path: &Path, create: bool) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((folder, name))
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn open(path: &Path) -> io::Result<Content> {
     let (parent, name) = open_parent(path, false)?;
     // Without NONBLOCK the open of a named pipe would wait for a writer for ever.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -128,13 +138,17 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
     }
-    let mut content = Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES) as usize);
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_FILE_BYTES {
-        let bound = MAX_FILE_BYTES / 1024 / 1024;
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("is larger than {bound} MB")));
+    if metadata.len() > MAX_FILE_BYTES {
+        return Ok(Content::Large { size: metadata.len(), reader: Box::new(file) });
     }
-    Ok(content)
+    let mut content = Vec::with_capacity(metadata.len() as usize);
+    // It may be longer than it said: it grows, or the kernel makes it up.
+    (&file).take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE_BYTES {
+        let size = file.metadata()?.len().max(content.len() as u64);
+        return Ok(Content::Large { size, reader: Box::new(io::Cursor::new(content).chain(file)) });
+    }
+    Ok(Content::Whole(content))
 }
 
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {

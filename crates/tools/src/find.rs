@@ -14,14 +14,17 @@ use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Utf32Str};
 use tokio_util::sync::CancellationToken;
 
+use crate::best::Best;
 use crate::grep;
 use crate::tool::ToolError;
-use crate::walk::{self, MAX_FILES, Stop};
+use crate::walk::{self, Stop};
 
 /// What is shown of a line, in bytes.
 const MAX_LINE: usize = 16 << 10;
 /// Matches that are told of one line.
 const MAX_MATCHES: usize = 1000;
+/// Directories that a search tells apart; beyond them only files are found.
+const MAX_FOLDERS: usize = 100_000;
 
 /// Which entries of a tree are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,39 +40,41 @@ pub enum Entries {
 /// Paths below `root` that contain the letters of `query` in their order, the best first; directories end in a slash. Blocks.
 pub fn find_paths(root: &Path, query: &str, entries: Entries, limit: usize, cancel: CancellationToken) -> Vec<String> {
     let pattern = Pattern::new(query, CaseMatching::Smart, Normalization::Smart, AtomKind::Fuzzy);
-    let found: Mutex<HashSet<String>> = Mutex::default();
+    // Of equal ones the shortest is the likeliest.
+    let best = Mutex::new(Best::<(Reverse<u32>, usize, String)>::new(limit));
+    let folders: Mutex<HashSet<String>> = Mutex::default();
     walk::files(root, true, &Stop::new(cancel), || {
-        |entry: ignore::DirEntry| {
+        let (pattern, best, folders) = (&pattern, &best, &folders);
+        let mut matcher = nucleo_matcher::Matcher::new(Config::DEFAULT.match_paths());
+        let mut letters = Vec::new();
+        let mut judge = move |path: String| {
+            if let Some(score) = pattern.score(Utf32Str::new(&path, &mut letters), &mut matcher) {
+                let found = (Reverse(score), path.len(), path);
+                best.lock().unwrap_or_else(PoisonError::into_inner).add(found);
+            }
+        };
+        move |entry: ignore::DirEntry| {
             let path = entry.path().strip_prefix(root).unwrap_or(entry.path());
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             if entries != Entries::Files {
-                let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
-                for folder in folders.map(|folder| format!("{}/", folder.display())) {
+                let above = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+                for folder in above.map(|folder| format!("{}/", folder.display())) {
+                    let mut folders = folders.lock().unwrap_or_else(PoisonError::into_inner);
                     // Where one was seen, those above it were too.
-                    if !found.insert(folder) {
+                    if folders.len() >= MAX_FOLDERS || !folders.insert(folder.clone()) {
                         break;
                     }
+                    drop(folders);
+                    judge(folder);
                 }
             }
             if entries != Entries::Directories {
-                found.insert(path.to_string_lossy().into_owned());
+                judge(path.to_string_lossy().into_owned());
             }
-            if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
+            WalkState::Continue
         }
     });
-    let mut matcher = nucleo_matcher::Matcher::new(Config::DEFAULT.match_paths());
-    let mut letters = Vec::new();
-    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter();
-    let mut found: Vec<(Reverse<u32>, usize, String)> = found
-        .filter_map(|path| {
-            let score = pattern.score(Utf32Str::new(&path, &mut letters), &mut matcher)?;
-            // Of equal ones the shortest is the likeliest.
-            Some((Reverse(score), path.len(), path))
-        })
-        .collect();
-    found.sort_unstable();
-    found.truncate(limit);
-    found.into_iter().map(|(_, _, path)| path).collect()
+    let best = best.into_inner().unwrap_or_else(PoisonError::into_inner);
+    best.into_sorted().into_iter().map(|(_, _, path)| path).collect()
 }
 
 /// Lines below `root` that match a regular expression, at most `limit`. Blocks.
@@ -174,6 +179,19 @@ mod tests {
         assert_eq!(find("", Entries::Both, 10), ["src/", "a.txt", "src/main.rs", "src/domain.rs"]);
         assert_eq!(find("s", Entries::Directories, 10), ["src/"]);
         assert!(find("zzz", Entries::Both, 10).is_empty());
+    }
+
+    #[test]
+    fn the_best_of_many_are_kept() {
+        let dir = tree();
+        for number in 0..300 {
+            std::fs::create_dir_all(dir.path().join(format!("{}", number / 10))).unwrap();
+            std::fs::File::create(dir.path().join(format!("{}/{number}", number / 10))).unwrap();
+        }
+        let find = |query: &str, entries| find_paths(dir.path(), query, entries, 2, CancellationToken::new());
+        assert_eq!(find("", Entries::Files), ["0/0", "0/1"]);
+        assert_eq!(find("domainrs", Entries::Files), ["src/domain.rs"]);
+        assert_eq!(find("rc", Entries::Directories), ["src/"]);
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! The `glob` tool: finds files by name.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
 use ignore::WalkState;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::best::Best;
 use crate::context::Context;
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::walk::{self, MAX_FILES, MAX_RESULTS, Stop};
+use crate::walk::{self, MAX_RESULTS, Stop};
 use crate::write::object;
 
 /// Finds files whose path fits a glob such as `**/*.rs` or `src/**/*.{ts,tsx}`.
@@ -74,23 +75,21 @@ struct Found {
 
 fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolError> {
     let matcher = walk::glob(pattern)?;
-    let found: Mutex<Vec<(SystemTime, PathBuf)>> = Mutex::default();
+    let found = Mutex::new(Best::new(MAX_RESULTS));
     walk::files(&target.real, walk::names_hidden(pattern), stop, || {
         |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(&target.real).unwrap_or(entry.path());
             if !matcher.is_match(relative) {
                 return WalkState::Continue;
             }
-            let hit = (walk::modified(&entry), target.shown.join(relative));
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.push(hit);
-            if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
+            let hit = (Reverse(walk::modified(&entry)), target.shown.join(relative));
+            found.lock().unwrap_or_else(PoisonError::into_inner).add(hit);
+            WalkState::Continue
         }
     });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    let more = found.len() > MAX_RESULTS;
-    Ok(Found { paths: found.into_iter().take(MAX_RESULTS).map(|(_, path)| path).collect(), more, late: stop.late() })
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let more = found.seen() > MAX_RESULTS;
+    Ok(Found { paths: found.into_sorted().into_iter().map(|(_, path)| path).collect(), more, late: stop.late() })
 }
 
 fn render(found: Found) -> Output {

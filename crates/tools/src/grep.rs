@@ -1,6 +1,8 @@
 //! The `grep` tool: ripgrep's engine, in this process.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -11,10 +13,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::best::Best;
 use crate::context::Context;
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::walk::{self, MAX_FILES, MAX_RESULTS, Stop};
+use crate::walk::{self, MAX_RESULTS, Stop};
 use crate::write::object;
 
 /// Longer lines are cut in the results.
@@ -72,17 +75,20 @@ fn needs(target: &Target, input: &Input) -> Vec<Need> {
     leave.into_iter().chain([grep]).chain(named.map(|file| Need::new("read", file))).collect()
 }
 
-/// The matching lines of one file.
+/// The matching lines of one file. Ordered as they are shown: the file that changed last comes first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Hits {
-    modified: SystemTime,
+    modified: Reverse<SystemTime>,
     path: PathBuf,
     /// At most as many as can be shown.
     lines: Vec<(u64, String)>,
-    count: usize,
 }
 
 struct Found {
+    /// As many as can be shown.
     files: Vec<Hits>,
+    /// The matching lines of all files.
+    total: usize,
     late: bool,
 }
 
@@ -90,10 +96,11 @@ fn search(target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolErro
     let matcher = matcher(&input.pattern)?;
     let include = input.include.as_deref().map(walk::glob).transpose()?;
     let hidden = input.include.as_deref().is_some_and(walk::names_hidden);
-    let found: Mutex<Vec<Hits>> = Mutex::default();
+    // Each file has a line, so more files than lines are never shown.
+    let (found, total) = (Mutex::new(Best::new(MAX_RESULTS)), AtomicUsize::new(0));
     walk::files(&target.real, hidden, stop, || {
         let mut searcher = searcher();
-        let (include, found, matcher) = (&include, &found, matcher.clone());
+        let (include, found, total, matcher) = (&include, &found, &total, matcher.clone());
         move |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(&target.real).unwrap_or(entry.path());
             if include.as_ref().is_some_and(|glob| entry.depth() > 0 && !glob.is_match(relative)) {
@@ -105,15 +112,14 @@ fn search(target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolErro
                 return WalkState::Continue;
             }
             let path = if relative == Path::new("") { target.shown.clone() } else { target.shown.join(relative) };
-            let hits = Hits { modified: walk::modified(&entry), path, lines: lines.lines, count: lines.count };
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.push(hits);
-            if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
+            let hits = Hits { modified: Reverse(walk::modified(&entry)), path, lines: lines.lines };
+            total.fetch_add(lines.count, Ordering::Relaxed);
+            found.lock().unwrap_or_else(PoisonError::into_inner).add(hits);
+            WalkState::Continue
         }
     });
-    let mut files = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    files.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.path.cmp(&b.path)));
-    Ok(Found { files, late: stop.late() })
+    let files = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted();
+    Ok(Found { files, total: total.into_inner(), late: stop.late() })
 }
 
 pub(crate) fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
@@ -161,7 +167,7 @@ impl Sink for Lines<'_> {
 }
 
 fn render(title: String, found: Found) -> Output {
-    let total: usize = found.files.iter().map(|file| file.count).sum();
+    let total = found.total;
     if total == 0 && !found.late {
         let metadata = object(json!({"matches": 0, "truncated": false}));
         return Output { title, output: "No files found".into(), metadata, ..Output::default() };

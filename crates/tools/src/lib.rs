@@ -5,6 +5,7 @@
 //! only on paths whose symbolic links were resolved and checked, and never through a link that appears afterwards.
 
 mod bash;
+mod best;
 mod context;
 mod diff;
 mod disk;
@@ -30,6 +31,7 @@ mod walk;
 mod web;
 mod write;
 
+pub use best::Best;
 pub use context::{Answers, Context, Loaded, Options, Progress, ProgressUpdate};
 pub use diff::unified_diff;
 pub use disk::{LocalEnvironment, MAX_FILE_BYTES, resolve};

@@ -1,6 +1,5 @@
 //! The `list` tool: the tree of files in a folder. Off unless configured.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,10 +9,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::best::Best;
 use crate::context::Context;
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::walk::{self, MAX_FILES, MAX_RESULTS, Stop};
+use crate::walk::{self, MAX_RESULTS, Stop};
 use crate::write::object;
 
 /// Shows the files below a folder as a tree, up to 100 of them. Ignored and hidden files are left out.
@@ -47,13 +47,17 @@ impl TypedTool for List {
         }
         let ignore = input.ignore.iter().map(|glob| walk::glob(glob)).collect::<Result<Vec<_>, _>>()?;
         let (root, title) = (target.shown.display().to_string(), target.title(&ctx));
-        let files = walk::search(&ctx.cancel, move |stop| Ok(search(&target.real, &ignore, stop))).await?;
-        let truncated = files.len() > MAX_RESULTS;
-        let shown: Vec<&PathBuf> = files.iter().take(MAX_RESULTS).collect();
+        let (files, late) =
+            walk::search(&ctx.cancel, move |stop| Ok((search(&target.real, &ignore, stop), stop.late()))).await?;
+        let total = files.seen();
+        let shown = files.into_sorted();
+        let truncated = total > shown.len() || late;
         let mut output = format!("{root}/\n{}", tree(&shown));
-        if truncated {
-            output
-                .push_str(&format!("\n({} more files are not shown. List a folder below.)", files.len() - MAX_RESULTS));
+        if total > shown.len() {
+            output.push_str(&format!("\n({} more files are not shown. List a folder below.)", total - shown.len()));
+        }
+        if late {
+            output.push_str("\n(The search ran out of time, so files may be missing. List a folder below.)");
         }
         let metadata = object(json!({"count": shown.len(), "truncated": truncated}));
         Ok(Output { title, output, metadata, ..Output::default() })
@@ -65,24 +69,23 @@ fn needs(target: &Target) -> Vec<Need> {
     target.leave_for_folder().into_iter().chain([list]).collect()
 }
 
-fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> BTreeSet<PathBuf> {
-    let found: Mutex<BTreeSet<PathBuf>> = Mutex::default();
+fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> Best<PathBuf> {
+    let found = Mutex::new(Best::new(MAX_RESULTS));
     walk::files(root, false, stop, || {
         |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
             if ignore.iter().any(|glob| glob.is_match(relative)) {
                 return WalkState::Continue;
             }
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.insert(relative.to_owned());
-            if found.len() >= MAX_FILES { WalkState::Quit } else { WalkState::Continue }
+            found.lock().unwrap_or_else(PoisonError::into_inner).add(relative.to_owned());
+            WalkState::Continue
         }
     });
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sorted paths as an indented tree.
-fn tree(paths: &[&PathBuf]) -> String {
+fn tree(paths: &[PathBuf]) -> String {
     let mut out = String::new();
     let mut open: Vec<String> = Vec::new();
     for path in paths {
@@ -107,6 +110,6 @@ mod tests {
     fn a_tree() {
         let paths: Vec<PathBuf> = ["a.txt", "src/lib.rs", "src/x/y.rs", "src/x/z.rs"].map(PathBuf::from).into();
         let want = "  a.txt\n  src/\n    lib.rs\n    x/\n      y.rs\n      z.rs\n";
-        assert_eq!(tree(&paths.iter().collect::<Vec<_>>()), want);
+        assert_eq!(tree(&paths), want);
     }
 }

@@ -20,6 +20,9 @@ mod parse;
 
 use parse::{Hunk, Section};
 
+/// The most bytes of diffs that are shown of one patch; those of further files are left out. They are stored with the call.
+const MAX_SHOWN: usize = 1 << 20;
+
 /// Changes files with a patch. Either the whole patch is applied, or nothing is changed.
 ///
 /// ```text
@@ -185,7 +188,10 @@ impl Plan {
 
     fn enter(&mut self, letter: char, kind: &str, target: &Target, moved: Option<&Target>, before: &str, after: &str) {
         let shown = target.shown.to_string_lossy();
-        let diff = diff::unified(&shown, before, after);
+        let mut diff = diff::unified(&shown, before, after);
+        if self.entries.iter().map(|entry| entry.diff.len()).sum::<usize>() + diff.text.len() > MAX_SHOWN {
+            diff.text = format!("Index: {shown}\n\\ The diff is left out: the patch changes too much to be shown\n");
+        }
         let path = moved.unwrap_or(target).pattern();
         let mut file = json!({
             "filePath": shown, "relativePath": path, "type": kind, "patch": diff.text,

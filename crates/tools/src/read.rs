@@ -1,24 +1,32 @@
 //! The `read` tool: files with line numbers, folders, images; and the same for files that a prompt names.
 
-use std::io;
+use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use api::{EnvironmentError, JsonMap};
+use api::{Content, EnvironmentError, JsonMap};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::best::Best;
 use crate::context::Context;
 use crate::image;
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
+use crate::walk::{self, Stop};
 use crate::write::object;
 
 mod instructions;
 mod text;
 
-/// The most entries of a folder that are looked at.
-const MAX_ENTRIES: usize = 100_000;
+use text::Page;
+
+/// The most entries of a folder that are held, in their order: a page must begin and end among them.
+const MAX_ENTRIES: usize = 1_000_000;
+/// The most entries that are compared with the name of a file that does not exist.
+const MAX_NEIGHBOURS: usize = 10_000;
+/// What is read at once of a file that is too large to be held.
+const BUFFER: usize = 64 << 10;
 /// Lines of the preview.
 const PREVIEW_LINES: usize = 20;
 /// Names that are proposed for a file that does not exist.
@@ -89,7 +97,7 @@ fn window(offset: Option<u64>, limit: Option<u64>, ctx: &Context) -> Window {
 }
 
 async fn read(ctx: &Context, target: &Target, window: Window) -> Result<Output, ToolError> {
-    let content = match ctx.env.read(&target.real).await {
+    let content = match ctx.env.open(&target.real).await {
         Ok(content) => content,
         Err(EnvironmentError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {
             return read_folder(ctx, target, window).await;
@@ -97,45 +105,76 @@ async fn read(ctx: &Context, target: &Target, window: Window) -> Result<Output, 
         Err(EnvironmentError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Err(not_found(target));
         }
-        Err(EnvironmentError::Io { source, .. }) if source.kind() == io::ErrorKind::FileTooLarge => {
-            let shown = target.shown.display();
-            return Err(ToolError::failed(format!("{shown} {source}. Use grep, or head, tail and sed in bash.")));
-        }
         Err(error) => return Err(path::explain("read", error)),
     };
-    if let Some(mime) = image::sniff(&content) {
-        return read_image(ctx, target, mime, &content);
-    }
-    if image::is_binary(&content) {
-        return Err(ToolError::failed(format!(
-            "{} is a binary file ({} bytes) and cannot be shown as text.",
-            target.shown.display(),
-            content.len()
-        )));
-    }
-    let page = text::page(&content, window)
-        .map_err(|message| ToolError::failed(format!("{} {message}", target.shown.display())))?;
+    let page = match content {
+        Content::Whole(content) => {
+            if let Some(mime) = image::sniff(&content) {
+                return read_image(ctx, target, mime, &content);
+            }
+            is_text(target, &content, content.len() as u64)?;
+            text::page(&content[..], window, true, &|| false)
+        }
+        Content::Large { size, reader } => {
+            let (target, window) = (target.clone(), window);
+            walk::search(&ctx.cancel, move |stop| read_large(&target, window, size, reader, stop)).await?
+        }
+    };
+    let page = page.map_err(|message| ToolError::failed(format!("{} {message}", target.shown.display())))?;
     let shown = target.shown.to_string_lossy();
     let mut output =
         format!("<path>{shown}</path>\n<type>file</type>\n<content>\n{}\n\n{}\n</content>", page.numbered, page.note);
     let (reminder, loaded) = instructions::nested(ctx, target).await;
     output.push_str(&reminder);
-    let display = json!({
+    let mut display = json!({
         "type": "file", "path": shown, "text": page.text, "lineStart": page.first, "lineEnd": page.last,
-        "totalLines": page.total, "truncated": page.truncated,
+        "truncated": page.truncated,
     });
+    if let Some(total) = page.total {
+        display["totalLines"] = total.into();
+    }
     let metadata = metadata(&preview(&page.text), page.truncated, &loaded, Some(display));
     Ok(Output { title: target.title(ctx), output, metadata, ..Output::default() })
 }
 
-fn read_image(ctx: &Context, target: &Target, mime: &str, content: &[u8]) -> Result<Output, ToolError> {
+/// A page of a file that is too large to be held: it is read up to there, and not counted to its end.
+fn read_large(
+    target: &Target,
+    window: Window,
+    size: u64,
+    mut reader: Box<dyn io::Read + Send>,
+    stop: &Stop,
+) -> Result<Result<Page, String>, ToolError> {
+    let mut head = Vec::new();
+    let failed = |error| ToolError::failed(format!("Could not read {}: {error}", target.shown.display()));
+    (&mut reader).take(BUFFER as u64).read_to_end(&mut head).map_err(failed)?;
+    if image::sniff(&head).is_some() {
+        return Err(too_large_image(target, size));
+    }
+    is_text(target, &head, size)?;
+    let source = BufReader::with_capacity(BUFFER, io::Cursor::new(head).chain(reader));
+    Ok(text::page(source, window, false, &|| stop.reached()))
+}
+
+fn is_text(target: &Target, head: &[u8], size: u64) -> Result<(), ToolError> {
+    if !image::is_binary(head) {
+        return Ok(());
+    }
     let shown = target.shown.display();
+    Err(ToolError::failed(format!("{shown} is a binary file ({size} bytes) and cannot be shown as text.")))
+}
+
+fn too_large_image(target: &Target, size: u64) -> ToolError {
+    ToolError::failed(format!(
+        "{} has {size} bytes; images and PDF files of up to {} MB can be shown. Make a smaller one first.",
+        target.shown.display(),
+        image::MAX_ATTACHMENT_BYTES / 1024 / 1024
+    ))
+}
+
+fn read_image(ctx: &Context, target: &Target, mime: &str, content: &[u8]) -> Result<Output, ToolError> {
     if content.len() > image::MAX_ATTACHMENT_BYTES {
-        let bound = image::MAX_ATTACHMENT_BYTES / 1024 / 1024;
-        return Err(ToolError::failed(format!(
-            "{shown} has {} bytes; images and PDF files of up to {bound} MB can be shown. Make a smaller one first.",
-            content.len()
-        )));
+        return Err(too_large_image(target, content.len() as u64));
     }
     let filename = target.shown.file_name().map(|name| name.to_string_lossy().into_owned());
     let what = if mime == "application/pdf" { "PDF" } else { "Image" };
@@ -146,13 +185,20 @@ fn read_image(ctx: &Context, target: &Target, mime: &str, content: &[u8]) -> Res
 }
 
 async fn read_folder(ctx: &Context, target: &Target, window: Window) -> Result<Output, ToolError> {
-    let folder = target.real.clone();
-    let names = tokio::task::spawn_blocking(move || entries(&folder)).await;
+    let (folder, most) = (target.real.clone(), (window.offset - 1).saturating_add(window.limit).min(MAX_ENTRIES));
+    let names = tokio::task::spawn_blocking(move || entries(&folder, most)).await;
     let names = names
         .unwrap_or_else(|error| Err(io::Error::other(error)))
         .map_err(|error| ToolError::failed(format!("Could not list {}: {error}", target.shown.display())))?;
-    let total = names.len();
+    let total = names.seen();
     let from = window.offset.min(total + 1);
+    if from > MAX_ENTRIES {
+        let shown = target.shown.display();
+        return Err(ToolError::failed(format!(
+            "{shown} has {total} entries; the first {MAX_ENTRIES} can be listed. Find the others with glob."
+        )));
+    }
+    let names = names.into_sorted();
     let mut bytes = 0;
     let fits = |name: &&String| {
         bytes += name.len() + 1;
@@ -177,18 +223,18 @@ async fn read_folder(ctx: &Context, target: &Target, window: Window) -> Result<O
     Ok(Output { title: target.title(ctx), output, metadata, ..Output::default() })
 }
 
-/// The names in a folder, sorted; folders end in a slash.
-fn entries(folder: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder)?.take(MAX_ENTRIES) {
+/// The first names in a folder; folders end in a slash.
+fn entries(folder: &Path, most: usize) -> io::Result<Best<String>> {
+    let mut names = Best::new(most);
+    for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let mut name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().is_dir() {
+        // Where a link leads is asked of the system, everything else the folder says itself.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir()) {
             name.push('/');
         }
-        names.push(name);
+        names.add(name);
     }
-    names.sort();
     Ok(names)
 }
 
@@ -215,7 +261,7 @@ fn near_names(target: &Target) -> Vec<PathBuf> {
     let Ok(list) = std::fs::read_dir(real) else { return Vec::new() };
     let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned();
     let mut near: Vec<(u32, PathBuf)> = list
-        .take(MAX_ENTRIES)
+        .take(MAX_NEIGHBOURS)
         .filter_map(|entry| {
             let other = entry.ok()?.file_name();
             let lower = other.to_string_lossy().to_lowercase();

@@ -34,12 +34,20 @@ pub(crate) fn output_path(options: &Options) -> PathBuf {
     options.output_dir.join(format!("tool_{}", api::tool_call_id().trim_start_matches("call_")))
 }
 
-/// Makes the folder for whole outputs; only the user may look into it.
+/// Makes the folder for whole outputs; only the user may look into it. Does not make the data folder above it: if that was
+/// moved away, a new one in its place would keep the user from moving it back.
 pub(crate) fn make_output_dir(folder: &Path) -> io::Result<()> {
     if !folder.is_absolute() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    // Each session has its own folder below that of all outputs.
+    for folder in folder.parent().into_iter().chain([folder]) {
+        match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+    }
+    Ok(())
 }
 
 fn save(path: &Path, text: &str) -> io::Result<()> {

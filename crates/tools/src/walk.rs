@@ -11,8 +11,6 @@ use crate::tool::ToolError;
 
 /// After this a search gives what it has found.
 pub(crate) const SEARCH_TIME: Duration = Duration::from_secs(60);
-/// Files that a search remembers before it stops; the best of them are shown.
-pub(crate) const MAX_FILES: usize = 50_000;
 /// Results that are shown.
 pub(crate) const MAX_RESULTS: usize = 100;
 

@@ -2,16 +2,16 @@
 
 use std::io;
 
-use api::{EnvironmentError, Json, JsonMap};
+use api::{Content, EnvironmentError, Json, JsonMap};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::diff;
 use crate::lock::FileLocks;
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
+use crate::{diff, disk};
 
 /// Writes a whole file, with the folders above it. What the file held before is replaced.
 ///
@@ -36,10 +36,13 @@ impl TypedTool for Write {
 
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         let target = path::locate(ctx, &input.file_path)?;
-        let before = read_bytes(ctx, &target).await;
-        let diff = before.map(|before| {
-            let before = before.unwrap_or_default();
-            diff::unified(&target.shown.to_string_lossy(), &String::from_utf8_lossy(&before), &input.content).text
+        let shown = target.shown.to_string_lossy();
+        let diff = open(ctx, &target).await.map(|before| match before {
+            None => diff::unified(&shown, "", &input.content).text,
+            Some(Content::Whole(before)) => {
+                diff::unified(&shown, &String::from_utf8_lossy(&before), &input.content).text
+            }
+            Some(Content::Large { size, .. }) => diff::replaced(&shown, size, &input.content),
         });
         unless_outside(&target, diff)
     }
@@ -48,7 +51,7 @@ impl TypedTool for Write {
         let target = path::locate(&ctx, &input.file_path)?;
         path::confirm(&ctx, &edit_needs(&target, ""))?;
         let _guard = self.locks.lock(&target.real).await;
-        let exists = read_bytes(&ctx, &target).await?.is_some();
+        let exists = open(&ctx, &target).await?.is_some();
         ctx.env.write(&target.real, input.content.as_bytes()).await.map_err(|e| path::explain("write", e))?;
         let filepath = target.shown.to_string_lossy();
         Ok(Output {
@@ -81,9 +84,22 @@ pub(crate) fn edit_needs(target: &Target, diff: &str) -> Vec<Need> {
     target.leave_for_file().into_iter().chain([edit]).collect()
 }
 
-/// The content of a file, or nothing if there is none.
+/// The content of a file that is to be changed in part, or nothing if there is none.
 pub(crate) async fn read_bytes(ctx: &Context, target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
-    match ctx.env.read(&target.real).await {
+    match open(ctx, target).await? {
+        None => Ok(None),
+        Some(Content::Whole(content)) => Ok(Some(content)),
+        Some(Content::Large { size, .. }) => Err(ToolError::failed(format!(
+            "{} has {size} bytes; a part of a file is changed up to {} MB. Change it with a command in bash, or replace it \
+             with write.",
+            target.shown.display(),
+            disk::MAX_FILE_BYTES / 1024 / 1024
+        ))),
+    }
+}
+
+async fn open(ctx: &Context, target: &Target) -> Result<Option<Content>, ToolError> {
+    match ctx.env.open(&target.real).await {
         Ok(content) => Ok(Some(content)),
         Err(EnvironmentError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(EnvironmentError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {

@@ -10,9 +10,9 @@ use super::stream::Sink;
 use crate::lock;
 
 /// Bytes that may wait before whoever adds an update waits as well.
-const MAX_WAITING: usize = 1 << 20;
+const MAX_WAITING: usize = 128 << 10;
 /// The longest text that grows in one message; what comes then begins another one.
-const MAX_GROWN: usize = 128 << 10;
+const MAX_GROWN: usize = 64 << 10;
 /// Bytes that are written at once: what is behind them can still grow.
 const BATCH: usize = 64 << 10;
 

@@ -16,6 +16,10 @@ const MAX_CALLS: usize = 4_000;
 const MAX_OUTPUT: usize = 50 << 10;
 /// The most of a call's arguments, as JSON.
 const MAX_INPUT: usize = 64 << 10;
+/// The longest id of a call, a terminal or a session, in bytes: longer ones are not heard.
+const MAX_ID: usize = 1 << 10;
+/// The longest word that says how far a step of a plan is, or how urgent.
+const MAX_WORD: usize = 100;
 /// The most of a headline.
 const MAX_TITLE: usize = 1_000;
 /// The largest side of a change that is shown, in bytes.
@@ -102,7 +106,7 @@ impl Report {
 
     /// Takes what an update says of a call of the session.
     fn call(&mut self, update: &Value) -> Option<&RunnerCall> {
-        let id = update["toolCallId"].as_str()?;
+        let id = id(&update["toolCallId"])?;
         if !self.calls.contains_key(id) {
             if self.calls.len() >= MAX_CALLS {
                 return None;
@@ -110,7 +114,7 @@ impl Report {
             self.calls.insert(id.to_owned(), RunnerCall { id: id.to_owned(), ..RunnerCall::default() });
         }
         let shown = update["content"].as_array().into_iter().flatten().find(|block| block["type"] == "terminal");
-        if let Some(terminal) = shown.and_then(|block| block["terminalId"].as_str()) {
+        if let Some(terminal) = shown.and_then(|block| self::id(&block["terminalId"])) {
             self.terminals.insert(id.to_owned(), terminal.to_owned());
         }
         let call = self.calls.get_mut(id)?;
@@ -125,7 +129,7 @@ impl Report {
         {
             return (RunnerCall { state: RunnerCallState::Running, ..known.clone() }, false);
         }
-        let id = format!("{session}:{}", call["toolCallId"].as_str().unwrap_or_default());
+        let id = format!("{session}:{}", id(&call["toolCallId"]).unwrap_or_default());
         let mut wanted = RunnerCall { id, state: RunnerCallState::Running, ..RunnerCall::default() };
         merge(&mut wanted, call);
         wanted.state = RunnerCallState::Running;
@@ -205,7 +209,7 @@ impl Report {
                 child.text.drain(..start);
             }
             "tool_call" | "tool_call_update" => {
-                let id = update["toolCallId"].as_str()?;
+                let id = id(&update["toolCallId"])?;
                 let entry = child.summary.entry(id.to_owned()).or_insert_with(|| json!({"id": id, "state": {}}));
                 let mut call =
                     RunnerCall { tool: entry["tool"].as_str().unwrap_or_default().to_owned(), ..RunnerCall::default() };
@@ -243,7 +247,8 @@ impl Report {
         let cost = &update["cost"];
         let dollars = cost["currency"].as_str().is_none_or(|currency| currency.eq_ignore_ascii_case("usd"));
         let amount = cost["amount"].as_f64().filter(|amount| dollars && amount.is_finite() && *amount >= 0.0);
-        if let Some(amount) = amount {
+        let room = self.costs.len() <= MAX_CHILDREN && session.len() <= MAX_ID || self.costs.contains_key(session);
+        if let Some(amount) = amount.filter(|_| room) {
             self.costs.insert(session.to_owned(), amount);
         }
         if session == self.session {
@@ -280,6 +285,10 @@ impl Report {
     }
 }
 
+fn id(value: &Value) -> Option<&str> {
+    value.as_str().filter(|id| id.len() <= MAX_ID)
+}
+
 fn text(content: &Value) -> Option<String> {
     let text = match content["type"].as_str()? {
         "text" => content["text"].as_str()?.to_owned(),
@@ -291,7 +300,7 @@ fn text(content: &Value) -> Option<String> {
 }
 
 fn todos(entries: &Value) -> Vec<Todo> {
-    let word = |value: &Value, default: &str| value.as_str().unwrap_or(default).to_owned();
+    let word = |value: &Value, default: &str| size::cut(value.as_str().unwrap_or(default), MAX_WORD);
     let todo = |entry: &Value| Todo {
         content: size::cut(entry["content"].as_str().unwrap_or_default(), MAX_TITLE),
         status: word(&entry["status"], "pending"),

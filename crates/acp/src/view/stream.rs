@@ -6,11 +6,17 @@ use std::path::PathBuf;
 use agent_client_protocol_schema::v1::{
     Annotations, ContentBlock, ContentChunk, Role, SessionUpdate, TextContent, ToolCall, ToolCallUpdateFields,
 };
-use api::{Message, MessageId, MessageWithParts, Part, PartId, SessionId, StepFinishPart, TextPart, ToolPart, ToolRef};
+use api::{
+    Message, MessageId, MessageOrder, MessageWithParts, Part, PartId, SessionId, StepFinishPart, TextPart, ToolPart,
+    ToolRef,
+};
 
 use super::{Act, Voice, call_update};
 use crate::changes::Changes;
 use crate::tool::{self, Shown};
+
+/// The newest messages that are told apart from others: more than are read again after a gap.
+pub const MESSAGES: usize = 512;
 
 /// What was shown of a session.
 pub struct Stream {
@@ -20,6 +26,8 @@ pub struct Stream {
     visible: bool,
     /// Where calls that were asked about are seen.
     pub seen_on: SessionId,
+    /// The messages that were heard of, in their order.
+    order: MessageOrder,
     /// Everything up to here was shown to its end.
     floor: Option<MessageId>,
     /// The human's messages, and whether the client wrote them itself.
@@ -28,7 +36,6 @@ pub struct Stream {
     texts: HashMap<PartId, (Voice, String, usize)>,
     done: HashSet<PartId>,
     calls: HashMap<PartId, Call>,
-    newest: Option<MessageId>,
 }
 
 /// What was shown of a call.
@@ -63,12 +70,12 @@ impl Stream {
             session,
             directory,
             visible,
+            order: MessageOrder::new(MESSAGES),
             floor: None,
             users: HashMap::new(),
             texts: HashMap::new(),
             done: HashSet::new(),
             calls: HashMap::new(),
-            newest: None,
         }
     }
 
@@ -77,29 +84,33 @@ impl Stream {
         self.users.insert(message.clone(), true);
     }
 
+    /// The session has these messages, oldest first; `whole` if there are none before them.
+    pub fn list<'a>(&mut self, messages: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
+        self.order.list(messages, whole);
+    }
+
     /// Everything up to this message was shown to its end.
     pub fn settle(&mut self, message: &MessageId) {
-        if self.floor.as_ref() < Some(message) {
+        if !self.is_old(message) {
             self.floor = Some(message.clone());
         }
     }
 
     /// The session rests: nothing of what was shown changes any more, so it need not be remembered.
     pub fn rest(&mut self) {
-        if let Some(newest) = self.newest.take() {
+        if let Some(newest) = self.order.last().cloned() {
             self.settle(&newest);
         }
-        let floor = self.floor.clone();
-        self.users.retain(|message, _| Some(message) > floor.as_ref());
+        // A prompt that the client is about to write was not heard of yet.
+        let order = &self.order;
+        self.users.retain(|message, _| order.place(message).is_none() && !order.is_forgotten(message));
         self.texts.clear();
         self.done.clear();
         self.calls.clear();
     }
 
     pub fn message(&mut self, info: &Message) {
-        if self.newest.as_ref() < Some(info.id()) {
-            self.newest = Some(info.id().clone());
-        }
+        self.order.hear(info.id());
         if let Message::User(user) = info {
             self.users.entry(user.id.clone()).or_insert(false);
         }
@@ -111,7 +122,10 @@ impl Stream {
     }
 
     fn is_old(&self, message: &MessageId) -> bool {
-        self.floor.as_ref().is_some_and(|floor| message <= floor)
+        match self.order.place(message) {
+            Some(place) => self.floor.as_ref().is_some_and(|floor| Some(place) <= self.order.place(floor)),
+            None => self.order.is_forgotten(message),
+        }
     }
 
     pub fn part(
@@ -123,6 +137,7 @@ impl Stream {
         acts: &mut Vec<Act>,
     ) {
         let Some(head) = part.head() else { return };
+        self.order.hear(&head.message_id);
         if self.is_old(&head.message_id) || self.done.contains(&head.id) {
             return;
         }

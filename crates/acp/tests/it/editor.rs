@@ -98,6 +98,31 @@ async fn what_the_editor_cannot_do_is_done_on_disk() {
     assert_eq!(std::fs::read_to_string(path.join("x.txt")).unwrap(), "x");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_too_large_for_an_editor_is_the_disks() {
+    let lab = Lab::new();
+    let lines = format!("{}\n", "0123456789".repeat(100));
+    lab.project.write("big.log", lines.repeat(65_000 + 3_000));
+    let client = lab.client(json!({"fs": {"readTextFile": true, "writeTextFile": true}})).await;
+    let id = client.session(&lab).await;
+    client.answers(|method, _| match method {
+        "session/request_permission" => crate::rig::selected("once"),
+        other => panic!("asked for {other}"),
+    });
+    let steps = json!([
+        {"tools": [["read", {"filePath": "big.log", "offset": 60_000, "limit": 1}]]},
+        {"tools": [["write", {"filePath": "big.log", "content": "small\n"}]]},
+        {"text": "done"},
+    ]);
+    client.prompt(&id, &script(steps)).await.unwrap();
+    let updates = client.kind(&id, "tool_call_update");
+    let done: Vec<&Value> = updates.iter().filter(|update| update["status"] == "completed").collect();
+    assert!(done[0]["rawOutput"].to_string().contains("60000: 0123"), "{}", done[0]);
+    assert_eq!(lab.project.read("big.log"), "small\n");
+    // The file before is not known, so nobody is told that there was none.
+    assert!(!done[1].to_string().contains("\"oldText\":null"), "{}", done[1]);
+}
+
 /// A client with terminals: each prints its name and its command.
 fn terminals(log: &Arc<Mutex<Vec<String>>>, ends: bool) -> impl FnMut(&str, &Value) -> Answer + Send + 'static {
     let log = log.clone();

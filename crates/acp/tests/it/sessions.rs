@@ -414,3 +414,40 @@ async fn servers_that_a_client_brings_go_with_it_unless_another_brings_some() {
     third.ask("session/resume", json!({"sessionId": id, "cwd": lab.cwd()})).await.unwrap();
     assert_eq!(pid(&third).await, None);
 }
+
+/// Ids that sort anywhere, of other clients and of clocks that were wrong, hide nothing from the editor.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_later_is_shown_whatever_its_id() {
+    let lab = Lab::new();
+    let editor = lab.client(json!({})).await;
+    let id = editor.session(&lab).await;
+    let session = api::SessionId::parse(&id).unwrap();
+    let scope = api::Scope::new(lab.cwd());
+    for (place, chosen) in
+        ["msg_zzzz", "msg_ffffffffffffzzzzzzzzzzzzzz", "msg_000000000000aaaaaaaaaaaaaa"].iter().enumerate()
+    {
+        let said = format!("from elsewhere {place}");
+        let input = api::PromptInput {
+            message_id: Some(api::MessageId::parse(chosen).unwrap()),
+            parts: vec![api::PromptPart::text(script(json!([{"text": format!("answered {place}")}])))],
+            ..api::PromptInput::default()
+        };
+        api::Host::prompt(&lab.engine, &scope, &session, input).await.unwrap();
+        editor.until_text(&id, &format!("answered {place}")).await;
+        api::shift_clock(-600_000 * (place as i64 + 1));
+        let answer = editor.prompt(&id, &script(json!([{"text": said}]))).await.unwrap();
+        assert_eq!(answer["stopReason"], "end_turn");
+        assert!(editor.text(&id).ends_with(&said), "{}", editor.text(&id));
+    }
+    // Shown again, it comes in the order in which it happened.
+    let wanted = "answered 0from elsewhere 0answered 1from elsewhere 1answered 2from elsewhere 2";
+    assert_eq!(editor.text(&id), wanted);
+    let second = lab.client(json!({})).await;
+    second.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    assert_eq!(second.text(&id), wanted);
+    // Nor is it shown twice when it is resumed and goes on.
+    let third = lab.client(json!({})).await;
+    third.ask("session/resume", json!({"sessionId": id, "cwd": lab.cwd()})).await.unwrap();
+    third.prompt(&id, &script(json!([{"text": "the end"}]))).await.unwrap();
+    assert_eq!(third.text(&id), "the end");
+}

@@ -21,7 +21,7 @@ use api::{
 pub use input::Typed;
 pub use json::escape;
 pub use render::{Piece, Renderer, thousands};
-pub use verdict::cancelled;
+pub use verdict::{cancelled, unsent};
 
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
@@ -82,6 +82,8 @@ pub async fn run(
             Some(newest) => Some(newest),
             None => Some(last_prompt(host.as_ref(), &scope, &session.id).await?),
         };
+    } else if resumed {
+        target.message_id = Some(host.message_id(&scope, &session.id).await?);
     }
     let options = turn::Options {
         json: args.format == crate::args::Format::Json,
@@ -93,6 +95,7 @@ pub async fn run(
         sends,
         resumed,
         left,
+        local: args.remote.attach.is_none(),
     };
     let id = session.id;
     let answer = match &args.command {

@@ -56,6 +56,8 @@ pub struct Renderer {
     running: Vec<(PartId, String)>,
     waiting: String,
     line_open: bool,
+    /// The message of the last text.
+    speaking: Option<MessageId>,
     last: Last,
     header: bool,
     totals: Totals,
@@ -76,6 +78,7 @@ impl Renderer {
             running: Vec::new(),
             waiting: "waiting for the model".into(),
             line_open: false,
+            speaking: None,
             last: Last::Nothing,
             header: false,
             totals: Totals::default(),
@@ -147,6 +150,11 @@ impl Renderer {
         }
         match part {
             Part::Text(text) if text.synthetic != Some(true) && text.ignored != Some(true) => {
+                // A long text goes on in another part of its message, in the middle of a line.
+                if self.speaking.as_ref() != Some(&head.message_id) {
+                    self.close_line(out);
+                    self.speaking = Some(head.message_id.clone());
+                }
                 let shown = *self.shown.entry(head.id.clone()).or_default();
                 // A final text may be shorter than what was streamed (trimmed); then there is nothing to add.
                 if let Some(rest) = text.text.get(shown..).map(str::to_string) {
@@ -154,15 +162,18 @@ impl Renderer {
                 }
                 if text.time.as_ref().is_some_and(|time| time.end.is_some()) {
                     self.done.insert(head.id.clone());
-                    self.close_line(out);
                 }
             }
             Part::Tool(tool) => self.tool(tool, out),
             Part::StepFinish(step) => {
                 self.done.insert(head.id.clone());
+                self.close_line(out);
                 self.count(step);
             }
-            Part::Reasoning(_) => self.waiting = "thinking".into(),
+            Part::Reasoning(_) => {
+                self.close_line(out);
+                self.waiting = "thinking".into();
+            }
             _ => {}
         }
     }
@@ -279,7 +290,8 @@ impl Renderer {
         out.push(Piece::Note(text.to_string()));
     }
 
-    fn close_line(&mut self, out: &mut Vec<Piece>) {
+    /// Ends the line of a text that may have gone on.
+    pub fn close_line(&mut self, out: &mut Vec<Piece>) {
         if std::mem::take(&mut self.line_open) {
             out.push(Piece::Text("\n".into()));
         }

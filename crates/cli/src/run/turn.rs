@@ -10,6 +10,7 @@ use api::{
 };
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
+use rustix::io::Errno;
 
 use super::asks::{Ask, Asks, Outcome, Reply, reject, summary};
 use super::family::{Family, Note};
@@ -17,7 +18,7 @@ use super::render::{Piece, Renderer};
 use super::verdict::{Seen, acts, judge};
 use super::{Typed, json, verdict};
 use crate::exit::{Exit, Failure};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Signal};
 use crate::picture;
 use crate::term::{Screen, Style, plural};
 
@@ -29,6 +30,9 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 const HEAR_OUT: Duration = Duration::from_secs(2);
 /// A turn that has not begun yet cannot be aborted; how soon that is tried again.
 const ABORT_AGAIN: Duration = Duration::from_millis(20);
+/// How long a prompt may take to be stored when this process is told to end, and how often that is looked at.
+const STORE_WAIT: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(20);
 /// How many messages are read again when events were lost.
 pub const REREAD: usize = 200;
 
@@ -52,6 +56,8 @@ pub struct Options {
     pub resumed: bool,
     /// The prompt has its answer: only what its turn left in the background can go on.
     pub left: bool,
+    /// The turn runs in this process, and is parked when it ends.
+    pub local: bool,
 }
 
 enum View {
@@ -186,11 +192,15 @@ impl Turn {
             tokio::select! {
                 biased;
                 () = interrupt.token.cancelled(), if deadline.is_none() => {
+                    let signal = interrupt.signal().unwrap_or(Signal::Interrupt);
+                    if signal != Signal::Interrupt {
+                        return self.leave(signal, answer, last).await;
+                    }
                     self.seen.cancelled = true;
                     if !self.owns().await {
-                        return Err(verdict::left().into());
+                        return Err(verdict::left(signal).into());
                     }
-                    self.cancel(interrupt.typed());
+                    self.cancel();
                 }
                 item = events.next() => {
                     self.item(item, &mut events).await?;
@@ -378,6 +388,14 @@ impl Turn {
             View::Json(lines) => lines.event(event).map_or(Ok(()), |line| self.screen.text(&line)),
         };
         if let Err(error) = shown {
+            if error.raw_os_error() == Some(Errno::IO.raw_os_error()) {
+                // The terminal is gone, and SIGHUP is on its way.
+                let failure = match self.options.local && self.owns().await {
+                    true => verdict::parked(Signal::Hangup, &self.session),
+                    false => verdict::left(Signal::Hangup),
+                };
+                return Err(failure.into());
+            }
             // Nobody reads the answer any more, so nobody here wants the rest of the work.
             if self.owns().await {
                 let _ = tokio::time::timeout(STOP_WAIT, self.host.abort(&self.scope, &self.session)).await;
@@ -526,10 +544,44 @@ impl Turn {
         }
     }
 
-    fn cancel(&mut self, typed: bool) {
+    fn cancel(&mut self) {
         self.asks.clear();
-        self.note(if typed { "cancelling; press Ctrl-C again to quit at once\n" } else { "cancelling\n" });
+        self.note("cancelling; press Ctrl-C again to quit at once\n");
         self.stop();
+    }
+
+    /// This process is told to end. A turn of its own is parked when the engine shuts down, after this; one of another process
+    /// goes on there. `last`: what is known of its end.
+    async fn leave(
+        &mut self,
+        signal: Signal,
+        answer: HostFuture<'_, MessageWithParts>,
+        last: Option<MessageWithParts>,
+    ) -> anyhow::Result<MessageWithParts> {
+        if !self.options.local || !self.owns().await {
+            return Err(verdict::left(signal).into());
+        }
+        if last.is_none() && self.options.sends {
+            // What is on its way is stored in a moment; an answer that is there in that moment counts.
+            let stored = async {
+                while !self.is_stored().await {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stored => {}
+                result = answer => return Ok(result?),
+                () = tokio::time::sleep(STORE_WAIT) => return Err(verdict::unsent(signal).into()),
+            }
+        }
+        Err(verdict::parked(signal, &self.session).into())
+    }
+
+    /// Whether the prompt waits for its answer.
+    async fn is_stored(&self) -> bool {
+        let waiting = self.host.waiting(&self.scope, &self.session).await.unwrap_or_default();
+        waiting.iter().any(|id| Some(id) == self.options.first.as_ref())
     }
 
     fn stop(&mut self) {

@@ -1,13 +1,14 @@
 //! Whether a turn really succeeded.
 
-use api::{AssistantMessage, Blocked, Bound, Message, MessageError, MessageWithParts, Part};
+use api::{AssistantMessage, Blocked, Bound, Message, MessageError, MessageWithParts, Part, SessionId};
 
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Signal;
 
 /// What happened while the turn ran, beyond what its last message says.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// Somebody pressed Ctrl-C, or the process was told to end.
+    /// Somebody pressed Ctrl-C.
     pub cancelled: bool,
     /// A permission or a question was rejected, so that the turn stopped there.
     pub rejected: bool,
@@ -44,10 +45,25 @@ pub fn cancelled() -> Failure {
     Failure::new(Exit::Cancelled, "cancelled").hint("what was done is kept; go on with `trefoil run -c \"go on\"`")
 }
 
-/// Ctrl-C in a turn that another process began: it is not stopped.
-pub fn left() -> Failure {
-    Failure::new(Exit::Cancelled, "left the session; its turn goes on in the process that began it")
+/// A signal in a turn that another process runs: it is not stopped.
+pub fn left(signal: Signal) -> Failure {
+    Failure::new(signal.exit(), "left the session; its turn goes on in the process that began it")
         .hint("a message that was sent is answered there; follow it with `trefoil run -c`")
+}
+
+/// A signal that does not cancel, in a turn of this process.
+pub fn parked(signal: Signal, session: &SessionId) -> Failure {
+    Failure::new(signal.exit(), format!("{} came: the turn is parked, and what was done is kept", signal.name()))
+        .hint(format!("let it go on with `trefoil run -c`, or `trefoil run --session {session}`"))
+}
+
+/// A signal before anything was sent.
+pub fn unsent(signal: Signal) -> Failure {
+    match signal {
+        Signal::Interrupt => cancelled(),
+        _ => Failure::new(signal.exit(), format!("{} came before the message was sent", signal.name()))
+            .hint("run the same command again"),
+    }
 }
 
 /// The turn waits for its budget, and nobody is there to raise it.
@@ -104,7 +120,7 @@ fn failed(error: &MessageError, answer: &AssistantMessage) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::{ApiErrorData, Json, MessageId, SessionId};
+    use api::{ApiErrorData, Json, MessageId};
     use serde_json::json;
 
     fn answer(change: Json) -> MessageWithParts {

@@ -1,18 +1,17 @@
 //! One session, out of whatever is heard of it.
 //!
 //! After a gap the same facts come twice: first as rows that are read, then as older events that lead to them. So nothing
-//! here counts events. Messages and calls are joined by id and never go back, and a turn is told as ended once for the
-//! place that its last message has.
-
-use std::collections::BTreeMap;
+//! here counts events. Messages and calls are joined by id and never go back, and a turn is told as ended once for its last
+//! message.
 
 use api::{
-    EventBody, Message, MessageError, MessageId, Part, PartHead, PartId, Session, SessionId, SessionStatus,
-    SessionTokens, Timestamp, ToolState, Usd,
+    EventBody, Message, MessageError, MessageId, MessageOrder, Part, PartHead, PartId, Session, SessionId,
+    SessionStatus, SessionTokens, Timestamp, ToolState, Usd,
 };
 use indexmap::IndexMap;
 
 use super::event::{Ask, Changes, MonitorEvent, Outcome, Progress, State, ToolUse, Usage};
+use super::read::MESSAGES;
 use super::tree::ReadSession;
 
 /// The steps of which calls and costs are known one by one; of older ones the sums are kept.
@@ -25,9 +24,6 @@ const ASKS: usize = 64;
 const TEXT: usize = 2 << 10;
 /// Bytes of a title.
 const TITLE: usize = 256;
-
-/// Where a message stands in its session.
-pub(super) type Place = (Timestamp, MessageId);
 
 /// Why a session is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,17 +47,18 @@ pub(super) struct Node {
     pub asks: Vec<Ask>,
     updated: Timestamp,
     status: SessionStatus,
-    /// The newest message.
-    last: Option<Place>,
+    /// The messages in their order.
+    order: MessageOrder,
     /// The newest message when the last end of a turn was told, and how that ended.
-    ended: Option<(Place, Outcome)>,
+    ended: Option<(MessageId, Outcome)>,
     /// The newest message when the session was idle, but did not look as if its turn were over.
-    doubt: Option<Place>,
+    doubt: Option<MessageId>,
     /// What was told to have gone wrong in this turn.
     error: Option<MessageError>,
-    steps: BTreeMap<Place, Step>,
-    /// Steps up to here are in the sums.
-    summed: Option<Place>,
+    /// Oldest first.
+    steps: IndexMap<MessageId, Step>,
+    /// The newest step that is in the sums, with all before it.
+    summed: Option<MessageId>,
     summed_usage: Usage,
     summed_calls: u64,
     /// What the session's row counts; it lags behind the messages, but knows those that were never seen.
@@ -89,7 +86,8 @@ struct Call {
 
 /// The last text.
 struct Said {
-    place: (Place, PartId),
+    message: MessageId,
+    part: PartId,
     end: String,
     /// Whether it is whole.
     done: bool,
@@ -109,11 +107,11 @@ impl Node {
             asks: Vec::new(),
             updated: Timestamp::MIN,
             status: SessionStatus::Idle,
-            last: None,
+            order: MessageOrder::new(2 * MESSAGES),
             ended: None,
             doubt: None,
             error: None,
-            steps: BTreeMap::new(),
+            steps: IndexMap::new(),
             summed: None,
             summed_usage: Usage::default(),
             summed_calls: 0,
@@ -151,6 +149,8 @@ impl Node {
     /// Takes in what was read of it.
     pub fn read(&mut self, read: &ReadSession, sight: Sight, out: &mut Vec<MonitorEvent>) {
         self.row(&read.session);
+        let ids = read.messages.iter().map(|message| message.info.id());
+        self.list(ids, read.messages.len() < MESSAGES);
         for message in &read.messages {
             self.message(&message.info);
             for part in &message.parts {
@@ -227,7 +227,24 @@ impl Node {
 
     /// Whether something came after the last end of a turn.
     fn is_open(&self) -> bool {
-        self.ended.as_ref().is_none_or(|(place, _)| self.last.as_ref() > Some(place))
+        self.ended.as_ref().is_none_or(|(last, _)| self.order.last() != Some(last))
+    }
+
+    /// Takes in which messages there are, oldest first.
+    fn list<'a>(&mut self, ids: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
+        let (last, open) = (self.order.last().cloned(), self.is_open());
+        self.order.list(ids, whole);
+        if last.as_ref() != self.order.last() {
+            self.goes_on(open);
+        }
+    }
+
+    /// A message came; `open`: so did another since the last end of a turn.
+    fn goes_on(&mut self, open: bool) {
+        if !open {
+            self.error = None;
+        }
+        self.doubt = None;
     }
 
     fn tell(&mut self, out: &mut Vec<MonitorEvent>) {
@@ -241,8 +258,11 @@ impl Node {
     fn row(&mut self, session: &Session) {
         let usage =
             Usage { cost: session.cost.unwrap_or_default(), tokens: session.tokens.clone().unwrap_or_default() };
-        self.row_usage = self.row_usage.max(&usage);
-        if session.time.updated < self.updated {
+        // What was used only grows. The clock may have gone back meanwhile, so it decides only what that leaves open.
+        let grown = self.row_usage.max(&usage);
+        let (less, same) = (grown != usage, self.row_usage == usage);
+        self.row_usage = grown;
+        if less || same && session.time.updated < self.updated {
             return;
         }
         self.updated = session.time.updated;
@@ -254,19 +274,22 @@ impl Node {
     }
 
     fn message(&mut self, message: &Message) {
-        let place = (message.created(), message.id().clone());
-        if self.last.as_ref() < Some(&place) {
-            if !self.is_open() {
-                self.error = None;
-            }
-            self.last = Some(place.clone());
-            self.doubt = None;
+        let open = self.is_open();
+        if self.order.hear(message.id()) {
+            self.goes_on(open);
         }
+        // One that is too old to be known is in the sums.
+        let Some(place) = self.order.place(message.id()) else { return };
         let Message::Assistant(message) = message else { return };
-        if self.summed.as_ref() >= Some(&place) {
+        if self.summed.as_ref().and_then(|summed| self.order.place(summed)) >= Some(place) {
             return;
         }
-        let step = self.steps.entry(place).or_default();
+        if !self.steps.contains_key(&message.id) {
+            let before = |id: &&MessageId| self.order.place(id) < Some(place);
+            let at = self.steps.keys().take_while(before).count();
+            self.steps.shift_insert(at, message.id.clone(), Step::default());
+        }
+        let step = self.steps.entry(message.id.clone()).or_default();
         let tokens = SessionTokens {
             input: message.tokens.input,
             output: message.tokens.output,
@@ -280,24 +303,23 @@ impl Node {
             step.error.clone_from(&message.error);
         }
         while self.steps.len() > STEPS
-            && let Some((place, step)) = self.steps.pop_first()
+            && let Some((message, step)) = self.steps.shift_remove_index(0)
         {
-            self.summed = Some(place);
+            self.summed = Some(message);
             self.summed_usage = self.summed_usage.plus(&step.usage);
             self.summed_calls += step.calls.len() as u64;
         }
     }
 
     /// Prompts have parts as well; only those of steps count.
-    fn step(&mut self, head: &PartHead) -> Option<(Place, &mut Step)> {
-        let found = self.steps.iter_mut().rev().find(|((_, id), _)| *id == head.message_id);
-        found.map(|(place, step)| (place.clone(), step))
+    fn step(&mut self, head: &PartHead) -> Option<&mut Step> {
+        self.steps.get_mut(&head.message_id)
     }
 
     fn part(&mut self, part: &Part, live: bool) {
         match part {
             Part::Tool(part) => {
-                let Some((_, step)) = self.step(&part.head) else { return };
+                let Some(step) = self.step(&part.head) else { return };
                 let full = step.calls.len() >= CALLS;
                 let (rank, title, time) = match &part.state {
                     ToolState::Pending(_) => (0, None, None),
@@ -318,16 +340,23 @@ impl Node {
                 }
             }
             Part::Text(part) => {
-                let Some((place, _)) = self.step(&part.head) else { return };
-                let place = (place, part.head.id.clone());
+                if self.step(&part.head).is_none() {
+                    return;
+                }
+                let PartHead { id, message_id, .. } = &part.head;
                 let done = part.time.as_ref().is_some_and(|time| time.end.is_some());
                 let newer = match &self.said {
-                    Some(said) => said.place < place || (said.place == place && (done || !said.done)),
+                    Some(said) if said.message != *message_id => {
+                        self.order.place(&said.message) < self.order.place(message_id)
+                    }
+                    // Within a message ids grow.
+                    Some(said) => said.part < *id || (said.part == *id && (done || !said.done)),
                     None => true,
                 };
                 if newer {
                     let grows = !done && (live || part.text.is_empty());
-                    self.said = Some(Said { place, end: tail(&part.text).to_owned(), done, grows });
+                    let (message, part_id) = (message_id.clone(), id.clone());
+                    self.said = Some(Said { message, part: part_id, end: tail(&part.text).to_owned(), done, grows });
                 }
             }
             _ => {}
@@ -335,7 +364,7 @@ impl Node {
     }
 
     fn grow(&mut self, part: &PartId, delta: &str) {
-        if let Some(said) = self.said.as_mut().filter(|said| said.grows && said.place.1 == *part) {
+        if let Some(said) = self.said.as_mut().filter(|said| said.grows && said.part == *part) {
             said.end.push_str(delta);
             let cut = said.end.len() - tail(&said.end).len();
             said.end.drain(..cut);
@@ -359,7 +388,7 @@ impl Node {
         for ask in std::mem::take(&mut self.asks) {
             out.push(MonitorEvent::ChildAnswered { session_id: self.id.clone(), ask_id: ask.id().to_owned() });
         }
-        let Some(last) = self.last.clone().filter(|_| self.is_open()) else { return };
+        let Some(last) = self.order.last().cloned().filter(|_| self.is_open()) else { return };
         match self.outcome(&last) {
             Some(outcome) => self.end(last, outcome, out),
             None => self.doubt = Some(last),
@@ -368,7 +397,7 @@ impl Node {
 
     /// How the turn ended, if its last message looks as if it had. An idle session may not: the word is about the turn
     /// before, the next one is about to begin, or nobody was left to write down the end.
-    fn outcome(&self, last: &Place) -> Option<Outcome> {
+    fn outcome(&self, last: &MessageId) -> Option<Outcome> {
         let step = self.steps.get(last);
         let whole = step.filter(|step| step.completed && !step.goes_on && step.error.is_none());
         if whole.is_some() {
@@ -381,7 +410,7 @@ impl Node {
         })
     }
 
-    fn end(&mut self, last: Place, outcome: Outcome, out: &mut Vec<MonitorEvent>) {
+    fn end(&mut self, last: MessageId, outcome: Outcome, out: &mut Vec<MonitorEvent>) {
         let error = self.steps.get(&last).and_then(|step| step.error.clone());
         if let Some(error) = error {
             self.fail(&error, out);

@@ -13,7 +13,7 @@ use super::tree::{Read, ReadSession, SESSIONS};
 /// Requests at once.
 const AT_ONCE: usize = 8;
 /// The newest messages of a session that are read.
-const MESSAGES: usize = 100;
+pub(super) const MESSAGES: usize = 100;
 
 /// Reads a tree. A root that does not exist is [`HostError::NotFound`].
 ///
@@ -64,6 +64,10 @@ async fn all<'a, T>(requests: impl Iterator<Item = HostFuture<'a, T>>) -> Result
 
 async fn children(host: &dyn Host, scope: Scope, id: &SessionId) -> Result<Vec<Session>, HostError> {
     let mut children = existing(host.children(&scope, id).await)?.unwrap_or_default();
+    if host.features().tree {
+        // Trefoil lists them as they were made.
+        return Ok(children);
+    }
     children.sort_by(|a, b| (a.time.created, &b.id).cmp(&(b.time.created, &a.id)));
     Ok(children)
 }

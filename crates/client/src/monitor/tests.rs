@@ -610,3 +610,37 @@ fn events_are_written_as_the_names_that_clients_know() {
     assert_eq!((&json[1]["type"], &json[1]["sessionID"]), (&json!("child_progress"), &json!("ses_a")));
     assert_eq!(json[1]["progress"]["state"], json!({"type": "running"}));
 }
+
+/// A server whose clock goes back, and clients that choose ids: each turn has its end, in whichever way it is heard of.
+#[test]
+fn turns_end_whatever_clocks_and_ids_say() {
+    for reads in [false, true] {
+        let mut tree = tree();
+        let mut world = World::default();
+        let mut told = Vec::new();
+        world.sessions.insert(SessionId::parse("ses_root").unwrap(), session("ses_root", None));
+        let mut hear = |events: &[Event]| {
+            for event in events {
+                world.apply(&event.body);
+            }
+            if reads {
+                told.extend(tree.resync(world.read(), false));
+            } else {
+                told.extend(play(&mut tree, events));
+            }
+        };
+        hear(&[created("ses_a", "ses_root")]);
+        for (place, time) in [500, 300, 900, 100].into_iter().enumerate() {
+            hear(&[status("ses_a", "busy"), prompted("ses_a", time), step("ses_a", time + 1, 1.0, None)]);
+            let mut row = session("ses_a", Some("ses_root"));
+            (row.title, row.time.updated) = (format!("after {place}"), time);
+            row.cost = Some(Usd(place as f64 + 1.0));
+            let row = event("session.updated", json!({"sessionID": "ses_a", "info": row}));
+            hear(&[step("ses_a", time + 1, 1.0, Some("stop")), row, status("ses_a", "idle")]);
+        }
+        let ends = told.iter().filter(|event| matches!(event, MonitorEvent::ChildCompleted { .. })).count();
+        assert_eq!(ends, 4, "reads: {reads}, {told:#?}");
+        let child = &tree.snapshot().sessions[1];
+        assert_eq!((child.title.as_str(), child.total.cost), ("after 3", Usd(4.0)));
+    }
+}

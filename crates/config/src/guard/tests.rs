@@ -44,6 +44,7 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
         (json!({"brand_new": 1}), json!({}), "brand_new"),
         (json!({"subagents": {"at_once": 99, "budget": {"cost": 99}}}), json!({}), "subagents lifts a bound"),
         (json!({"ask": {"timeout": 1, "then": "allow"}}), json!({}), "ask decides"),
+        (json!({"session": {"max_age_days": 1}}), json!({}), "session deletes"),
         (
             json!({"agent": {"a": {"acp": {"command": ["x"]}, "mode": "all"}}}),
             json!({"agent": {}}),

@@ -1,10 +1,13 @@
 //! One linked worktree, as git sees it: its files as a tree, a commit of them, their way back, its end.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use api::{FileDiffStatus, FileStatus};
 use exec::Exec;
-use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, PATCH, Scratch};
+use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch};
 
 /// Who commits where nobody is configured.
 const NOBODY: [&str; 4] = ["-c", "user.name=Trefoil", "-c", "user.email=trefoil@localhost"];
@@ -33,6 +36,14 @@ fn names(files: &[String]) -> String {
     let more = files.len().saturating_sub(NAMES_MAX);
     let listed = files[..files.len() - more].join(", ");
     if more == 0 { listed } else { format!("{listed} and {more} more files") }
+}
+
+/// What differs.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) list: Vec<FileStatus>,
+    /// Whether there are more than these.
+    pub(super) more: bool,
 }
 
 /// A linked worktree.
@@ -87,15 +98,26 @@ impl Linked<'_> {
         git.text(&["write-tree"]).await
     }
 
-    /// What differs between a commit and a tree.
-    pub(super) async fn files(&self, base: &str, tree: &str) -> Result<Vec<FileStatus>, GitError> {
-        let output = Git::new(self.main).patient().run(&[&DIFF[..], &LIST, &[base, tree, "--"]].concat()).await?;
-        Ok(git::changes(&output).into_iter().map(status).collect())
+    /// What differs between a commit and a tree. Of very many files only the first are given, without their lines.
+    pub(super) async fn files(&self, base: &str, tree: &str) -> Result<Files, GitError> {
+        let git = Git::new(self.main).patient();
+        let diff = |form: &[&'static str]| [&DIFF[..], form, &[base, tree, "--"]].concat();
+        let (names, whole) = git.head(&diff(&NAMES), MAX_NAMES).await?;
+        let mut list = git::changes(&names);
+        let more = !whole || list.len() > MAX_FILES;
+        if more {
+            list.truncate(MAX_FILES);
+        } else if !list.is_empty() {
+            list = git::changes(&git.run(&diff(&LIST)).await?);
+        }
+        Ok(Files { list: list.into_iter().map(status).collect(), more })
     }
 
-    /// The same as a patch.
-    pub(super) async fn patch(&self, base: &str, tree: &str) -> Result<Vec<u8>, GitError> {
-        Git::new(self.main).patient().run(&[&DIFF[..], &PATCH, &[base, tree, "--"]].concat()).await
+    /// The same as a patch, and whether that is all: of a very long one the first files are given.
+    pub(super) async fn patch(&self, base: &str, tree: &str) -> Result<(String, bool), GitError> {
+        let patch = [&DIFF[..], &PATCH, &[base, tree, "--"]].concat();
+        let (patch, whole) = Git::new(self.main).patient().head(&patch, MAX_PATCH).await?;
+        Ok((String::from_utf8_lossy(git::whole_files(&patch, whole)).into_owned(), whole))
     }
 
     /// Has the branch end in a commit of this tree.
@@ -118,14 +140,14 @@ impl Linked<'_> {
     /// it or nothing. Its other edits stay, and those to the same files too, as long as both fit together.
     pub(super) async fn merge(&self, base: &str, tree: &str, target: &Path) -> Result<(), MergeError> {
         let git = Git::new(target).patient();
-        let files = self.files(base, tree).await?;
-        let (name, paths) = (target.display().to_string(), files.iter().map(|file| file.path.as_str()));
-        let paths: Vec<&str> = paths.collect();
+        let name = target.display().to_string();
+        let paths = [&DIFF[..], &["--name-only", "-z", base, tree, "--"]].concat();
+        let paths = Git::new(self.main).patient().run(&paths).await?;
         in_the_way(target, &paths)?;
         // What the other tree has of these files, edits included.
         let scratch = Scratch::copy(&git, self.scratch).await?;
         let indexed = git.with_index(scratch.index());
-        indexed.run_with(&["update-index", "-z", "--add", "--remove", "--stdin"], paths.join("\0").as_bytes()).await?;
+        indexed.run_with(&["update-index", "-z", "--add", "--remove", "--stdin"], &paths).await?;
         let theirs = indexed.text(&["write-tree"]).await?;
         // Both sides begin at the base, whatever history they have by now.
         let ours = commit_tree(&git, &format!("{tree}^{{tree}}"), base, "worktree").await?;
@@ -139,11 +161,14 @@ impl Linked<'_> {
             let files = fields.map(str::to_owned).collect();
             return Err(MergeError::Conflict { files, target: name, branch: self.branch.to_owned() });
         }
-        let patch = git.run(&[&DIFF[..], &PATCH, &[&theirs, &merged, "--"]].concat()).await?;
-        if patch.is_empty() {
+        // By a file, for it may be longer than what we hold.
+        let patch = scratch.file("patch");
+        let written = format!("--output={}", utf8(&patch)?);
+        git.run(&[&DIFF[..], &PATCH, &[&written, &theirs, &merged, "--"]].concat()).await?;
+        if std::fs::metadata(&patch).is_ok_and(|patch| patch.len() == 0) {
             return Ok(());
         }
-        let applied = git.writing(self.exec).run_with(&["apply", "--whitespace=nowarn", "-"], &patch).await;
+        let applied = git.writing(self.exec).run(&["apply", "--whitespace=nowarn", "--", utf8(&patch)?]).await;
         applied.map(drop).map_err(|error| match error {
             GitError::Refused(why) => MergeError::Refused(format!("{name} does not take the changes: {why}")),
             error => error.into(),
@@ -186,12 +211,17 @@ async fn commit_tree(git: &Git, tree: &str, parent: &str, message: &str) -> Resu
 }
 
 /// A file where a folder has to be: git would find out in the middle of its work.
-fn in_the_way(target: &Path, paths: &[&str]) -> Result<(), MergeError> {
-    for path in paths {
-        let above = Path::new(path).ancestors().skip(1).map(|above| target.join(above));
-        for above in above.take_while(|above| above != target) {
+fn in_the_way(target: &Path, paths: &[u8]) -> Result<(), MergeError> {
+    let mut seen = HashSet::new();
+    for path in git::records(paths).map(|path| Path::new(OsStr::from_bytes(path))) {
+        for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+            if !seen.insert(above) {
+                break;
+            }
+            let above = target.join(above);
             if std::fs::symlink_metadata(&above).is_ok_and(|there| !there.is_dir()) {
-                return Err(MergeError::Refused(format!("{} is in the way of {path}", above.display())));
+                let message = format!("{} is in the way of {}", above.display(), path.display());
+                return Err(MergeError::Refused(message));
             }
         }
     }

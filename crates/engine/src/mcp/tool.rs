@@ -13,6 +13,8 @@ use tools::{
 const ATTACHABLE: [&str; 5] = ["application/pdf", "image/gif", "image/jpeg", "image/png", "image/webp"];
 /// The most files of one answer.
 const ATTACHMENTS_MAX: usize = 20;
+/// The most bytes of all of them, in base64: they are stored with the call, and told in one event.
+const ATTACHED_BYTES: usize = 2 * MAX_ATTACHMENT_BYTES;
 
 /// A tool of one of these servers.
 pub(super) fn tool(servers: &Arc<Servers>, tool: ::mcp::Tool) -> Arc<dyn Tool> {
@@ -130,12 +132,18 @@ fn attached(name: Option<String>, mime: Option<String>, base64: String) -> Piece
 
 /// The outcome of a call: its texts, within the limits, and its files.
 pub(super) async fn output(title: String, pieces: Vec<Piece>, ctx: &Context) -> Output {
-    let (mut texts, mut attachments) = (Vec::new(), Vec::new());
+    let (mut texts, mut attachments, mut bytes) = (Vec::new(), Vec::new(), 0);
     for piece in pieces {
         match piece {
             Piece::Text(text) => texts.push(text),
-            Piece::File(file) if attachments.len() < ATTACHMENTS_MAX => attachments.push(file),
-            Piece::File(_) => texts.push(format!("[A file is left out: there are more than {ATTACHMENTS_MAX}]")),
+            Piece::File(file) if attachments.len() < ATTACHMENTS_MAX && bytes + file.url.len() <= ATTACHED_BYTES => {
+                bytes += file.url.len();
+                attachments.push(file);
+            }
+            Piece::File(_) => texts.push(format!(
+                "[A file is left out: there are more than {ATTACHMENTS_MAX}, or they have more than {} MB together]",
+                ATTACHED_BYTES >> 20
+            )),
         }
     }
     let text = truncate(texts.join("\n\n"), &ctx.options).await;

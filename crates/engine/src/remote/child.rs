@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::{
-    CreateSession, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, MessageId, Part, PartHead,
-    RunnerChild, RunnerEnd, RunnerError, RunnerSeat, Session, SessionId, SessionStatus, StepStartPart, TextPart,
-    UserMessage, UserTime,
+    CreateSession, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, Part, PartHead, RunnerChild,
+    RunnerEnd, RunnerError, RunnerSeat, Session, SessionId, SessionStatus, StepStartPart, TextPart, UserMessage,
+    UserTime,
 };
 use serde::{Deserialize, Serialize};
 use store::{Acquire, Batch, StoreError};
@@ -179,10 +179,10 @@ impl Desk {
             Ok(found) => found,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (Acquire::Taken { lease, took_over, .. }, _) = held.acquire().await? else {
+        let (Acquire::Taken { lease, took_over, newest, .. }, _) = held.acquire().await? else {
             return Ok(Err(in_use(&session)));
         };
-        let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, &held.run));
+        let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, newest, &held.run));
         match self.begin(&turn, took_over, known, child).await {
             Ok((user, told, book)) => {
                 let shared = inner.share_environment(&self.turn.session_id, &session);
@@ -251,7 +251,7 @@ impl Desk {
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
         known.put(&mut batch, &session.id);
         let Some(held) = inner.occupy(&session.id) else { return Ok(Err(in_use(&session.id))) };
-        store.commit(batch).await?;
+        self.turn.commit(batch).await?;
         job.begun.fetch_add(1, Ordering::Relaxed);
         family.insert(child.id.clone(), session.id.clone());
         Ok(Ok((session.id, known, held)))
@@ -270,7 +270,7 @@ impl Desk {
         }
         let session = &turn.session_id;
         let user = UserMessage {
-            id: MessageId::new(),
+            id: turn.message_id(),
             session_id: session.clone(),
             time: UserTime { created: api::now() },
             format: None,
@@ -294,7 +294,7 @@ impl Desk {
         put_message(&mut batch, &answer);
         let head = PartHead::new(session, &answer.id);
         put_part(&mut batch, &Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
-        turn.store().commit(batch).await?;
+        turn.commit(batch).await?;
         Ok((user, told, Book::of_child(answer, known, tokens)))
     }
 
@@ -323,7 +323,7 @@ impl Desk {
             }
         }
         if !batch.is_empty() {
-            turn.store().commit(batch).await?;
+            turn.commit(batch).await?;
         }
         Ok(())
     }

@@ -143,7 +143,7 @@ impl Desk {
                 let mut batch = turn.batch();
                 batch.todos(&turn.session_id, &todos);
                 batch.event(EventBody::TodoUpdated { session_id: turn.session_id.clone(), todos });
-                turn.store().commit(batch).await?;
+                turn.commit(batch).await?;
             }
             RunnerNews::Used { used, kept } => {
                 let running = used.all_tokens();
@@ -296,7 +296,7 @@ impl Desk {
         let kind = if existed { FileChange::Change } else { FileChange::Add };
         let mut batch = self.turn.batch();
         Call::record(&self.turn, &mut batch, Change::File { path: path.to_owned(), kind });
-        self.turn.store().commit(batch).await.map(drop)
+        self.turn.commit(batch).await.map(drop)
     }
 
     /// A prompt that came in and is for the same agent.

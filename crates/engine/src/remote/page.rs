@@ -5,15 +5,15 @@ use std::time::Instant;
 use api::{
     AssistantMessage, EventBody, Extra, Json, JsonMap, MessageError, MessageId, Part, PartHead, RunnerCall,
     RunnerCallState, SessionId, StepFinishPart, StepStartPart, Tokens, ToolCompleted, ToolError, ToolPart, ToolPending,
-    ToolRunning, ToolState, ToolTime, Usage, UserMessage,
+    ToolRunning, ToolState, ToolTime, Usage, UserMessage, json_size,
 };
 use indexmap::IndexMap;
-use store::{Batch, Reservation, StoreError};
+use store::{Reservation, StoreError};
 
 use super::{ELSEWHERE, Known};
 use crate::call::PROGRESS_INTERVAL;
 use crate::ledger;
-use crate::prose::Prose;
+use crate::prose::{Prose, row_interval};
 use crate::step::{put_message, put_part};
 use crate::turn::Turn;
 
@@ -21,6 +21,8 @@ use crate::turn::Turn;
 const TEXT_MAX: usize = 4 << 20;
 /// The most calls of one job.
 const CALLS_MAX: usize = 2_000;
+/// The bytes after which the diff of a call ends, with that of a file.
+const DIFF_MAX: usize = 256 << 10;
 /// What a call says that was left open.
 const LEFT: &str = "interrupted: the agent ended before it told what became of this call; it may have taken effect.";
 
@@ -92,19 +94,19 @@ impl Book {
             put_part(&mut batch, &part);
             self.parts.push(part);
         }
-        turn.store().commit(batch).await.map(drop)
+        turn.commit(batch).await.map(drop)
     }
 
     /// A message joined the job: what follows answers it.
     pub async fn turn_over(&mut self, turn: &Turn, user: &UserMessage) -> Result<(), StoreError> {
+        self.end_text(turn);
         let mut batch = turn.batch().durable();
-        self.end_text(&mut batch);
         self.known.handed.push(user.id.clone());
         self.known.put(&mut batch, &turn.session_id);
         let message = turn.answer_to(user);
         put_message(&mut batch, &message);
         self.pages.push(message);
-        turn.store().commit(batch).await.map(drop)
+        turn.commit(batch).await.map(drop)
     }
 
     /// The answer or the thoughts grow. Nothing is written beyond what a job may write: then it is told off.
@@ -113,26 +115,23 @@ impl Book {
         if self.bytes > TEXT_MAX {
             return Ok(Err(format!("The agent wrote more than {} MB of text, and was ended", TEXT_MAX >> 20)));
         }
-        if !self.prose.fits(reasoning) {
-            let mut batch = turn.batch();
-            self.end_text(&mut batch);
-            turn.hold(batch);
-        }
         if let Some(page) = self.pages.last() {
-            self.prose.write(turn, &page.id, text, reasoning, false).await?;
+            self.prose.write(turn, &page.id, text, reasoning, false, &mut self.parts).await?;
         }
         Ok(Ok(()))
     }
 
     /// A call appeared or changed; its part, if there is room for it.
     pub async fn call(&mut self, turn: &Turn, call: &RunnerCall) -> Result<Result<ToolPart, String>, StoreError> {
+        let is_new = !self.calls.contains_key(&call.id);
+        if is_new && self.calls.len() >= CALLS_MAX {
+            return Ok(Err(format!("The agent made more than {CALLS_MAX} calls in one turn, and was ended")));
+        }
+        if is_new {
+            self.end_text(turn);
+        }
         let mut batch = turn.batch();
-        if !self.calls.contains_key(&call.id) {
-            if self.calls.len() >= CALLS_MAX {
-                turn.hold(batch);
-                return Ok(Err(format!("The agent made more than {CALLS_MAX} calls in one turn, and was ended")));
-            }
-            self.end_text(&mut batch);
+        if is_new {
             let Some(page) = self.pages.last() else { return Ok(Err("The work has ended".to_owned())) };
             let part = blank(PartHead::new(&turn.session_id, &page.id), call);
             batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
@@ -147,7 +146,7 @@ impl Book {
             entry.part.state = state(&entry.part.state, call);
             entry.tie();
             entry.stale = true;
-            if fresh || before != entry.part.state.status() || entry.written.elapsed() >= PROGRESS_INTERVAL {
+            if fresh || before != entry.part.state.status() || entry.is_due() {
                 put_part(&mut batch, &Part::Tool(entry.part.clone()));
                 (entry.written, entry.stale) = (Instant::now(), false);
             }
@@ -161,7 +160,7 @@ impl Book {
         }
         let part = entry.part.clone();
         if !batch.is_empty() {
-            turn.store().commit(batch).await?;
+            turn.commit(batch).await?;
         }
         Ok(Ok(part))
     }
@@ -176,7 +175,7 @@ impl Book {
         let mut batch = turn.batch();
         put_part(&mut batch, &Part::Tool(entry.part.clone()));
         (entry.written, entry.stale) = (Instant::now(), false);
-        turn.store().commit(batch).await.map(drop)
+        turn.commit(batch).await.map(drop)
     }
 
     /// The call that is at work: the one that began last.
@@ -199,17 +198,17 @@ impl Book {
         } else {
             self.used.cost.0 -= more;
         }
-        turn.store().commit(batch).await.map(drop)
+        turn.commit(batch).await.map(drop)
     }
 
     /// Writes down what is only in memory, for whoever goes on.
     pub async fn save(&mut self, turn: &Turn) -> Result<(), StoreError> {
+        self.end_text(turn);
         let mut batch = turn.batch();
-        self.end_text(&mut batch);
         for entry in self.calls.values().filter(|entry| entry.stale) {
             put_part(&mut batch, &Part::Tool(entry.part.clone()));
         }
-        if batch.is_empty() { Ok(()) } else { turn.store().commit(batch).await.map(drop) }
+        if batch.is_empty() { Ok(()) } else { turn.commit(batch).await.map(drop) }
     }
 
     /// The end of the job, in one commit.
@@ -219,8 +218,8 @@ impl Book {
         reason: &str,
         error: Option<MessageError>,
     ) -> Result<Vec<(AssistantMessage, Vec<Part>)>, StoreError> {
+        self.end_text(turn);
         let mut batch = turn.batch().durable();
-        self.end_text(&mut batch);
         for entry in self.calls.values_mut() {
             if !entry.part.state.is_done() {
                 let (input, start) = (entry.part.state.input().clone(), started(&entry.part.state));
@@ -280,7 +279,7 @@ impl Book {
         if self.call.is_none() {
             turn.idle(&mut batch);
         }
-        turn.store().commit(batch).await?;
+        turn.commit(batch).await?;
         Ok(done)
     }
 
@@ -296,15 +295,19 @@ impl Book {
         used
     }
 
-    fn end_text(&mut self, batch: &mut Batch) {
-        if let Some(part) = self.prose.end(false) {
-            put_part(batch, &part);
-            self.parts.push(part);
-        }
+    /// The text that is being written is complete; its row goes out with the next batch.
+    fn end_text(&mut self, turn: &Turn) {
+        self.prose.close(turn, false, &mut self.parts);
     }
 }
 
 impl Entry {
+    /// Whether a change of how far the call is shall be written already.
+    fn is_due(&self) -> bool {
+        let waited = self.written.elapsed();
+        waited >= PROGRESS_INTERVAL && waited >= row_interval(PROGRESS_INTERVAL, json_size(&self.part))
+    }
+
     /// Tells clients which session the call waits for.
     fn tie(&mut self) {
         let Some(child) = &self.child else { return };
@@ -370,5 +373,14 @@ pub(super) fn diff(call: &RunnerCall) -> Option<String> {
     let one = |change: &api::RunnerChange| {
         tools::unified_diff(&change.path.to_string_lossy(), change.old.as_deref().unwrap_or_default(), &change.new)
     };
-    (!call.changes.is_empty()).then(|| call.changes.iter().map(one).collect::<Vec<_>>().join("\n"))
+    let mut text = one(call.changes.first()?);
+    for change in &call.changes[1..] {
+        if text.len() > DIFF_MAX {
+            text.push_str("\\ What else is changed is left out\n");
+            break;
+        }
+        text.push('\n');
+        text.push_str(&one(change));
+    }
+    Some(text)
 }

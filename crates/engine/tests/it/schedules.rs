@@ -18,7 +18,7 @@ use store::{Options, Schedule, Store};
 use testkit::TempProject;
 
 use crate::common::family::{background, task};
-use crate::common::{Lab, open_on, prompt, script};
+use crate::common::{Lab, open_store, prompt, script};
 
 /// How many seeds are played.
 const SEEDS: u64 = 150;
@@ -235,7 +235,7 @@ fn whatever_meets_whatever_every_accepted_prompt_comes_to_its_end() {
         let options = Options { schedule: Some(schedule), ..Options::default() };
         let store = Store::open_with(&folder.path().join("t.db"), options).unwrap();
         let project = TempProject::new();
-        let engine = open_on(&project, store.clone(), HashMap::new());
+        let engine = open_store(&project, store.clone(), HashMap::new());
         let scope = Scope::new(project.directory());
         let lab = Lab { project, engine, scope };
         for seed in seeds {

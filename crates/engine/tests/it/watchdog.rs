@@ -15,12 +15,12 @@ use testkit::{Recorder, TempProject, eventually};
 use trefoil_engine::Tended;
 
 use crate::common::family::{background, children, is_idle, reports};
-use crate::common::{Lab, doomed, open, open_on, open_with, prompt, script, text};
+use crate::common::{Lab, doomed, open, open_store, open_with, prompt, script, text};
 
 fn lab() -> (Lab, Store) {
     let project = TempProject::new();
     let store = Store::open(&project.root().join("t.db")).unwrap();
-    let engine = open_on(&project, store.clone(), HashMap::new());
+    let engine = open_store(&project, store.clone(), HashMap::new());
     let scope = Scope::new(project.directory());
     (Lab { project, engine, scope }, store)
 }

@@ -115,6 +115,24 @@ async fn a_child_works_beside_and_its_changes_are_merged_when_somebody_wants_the
 }
 
 #[tokio::test]
+async fn what_is_too_large_to_be_shown_is_merged_all_the_same() {
+    let lab = lab();
+    let command =
+        "echo small > a.txt; head -c 17000000 /dev/zero | tr '\\0' x | fold -w 1000 > big.txt; echo last > z.txt";
+    let (_, children, tools) = delegate(&lab, vec![smith(command)]).await;
+    assert!(output(&tools[0]).0.contains("- big.txt (added, +17000 -0)"), "{}", output(&tools[0]).0);
+    let child = &children[0];
+    let diff = lab.engine.worktree_diff(&lab.scope, &child.id).await.unwrap();
+    let patched: Vec<&str> = diff.patch.lines().filter(|line| line.starts_with("diff --git")).collect();
+    assert_eq!((diff.cut, patched), (true, vec!["diff --git a/a.txt b/a.txt"]));
+    assert_eq!((diff.worktree.files.len(), diff.worktree.more), (3, false));
+    let theirs = std::fs::read(Path::new(&child.directory).join("big.txt")).unwrap();
+    lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap();
+    assert!(std::fs::read(lab.project.path().join("big.txt")).unwrap() == theirs, "another content");
+    assert_eq!(lab.project.read("z.txt"), "last\n");
+}
+
+#[tokio::test]
 async fn children_side_by_side_change_the_same_file() {
     let lab = lab();
     let lines = |first: &str, last: &str| format!("{first}\n2\n3\n4\n5\n6\n7\n8\n{last}\n");

@@ -19,8 +19,19 @@ pub const DIFF: [&str; 10] = [
     "--no-indent-heuristic",
 ];
 
+/// The most files that a list of changes has, and the most bytes that git may say about them before their contents are
+/// looked at: ten thousand take two megabytes.
+pub const MAX_FILES: usize = 10_000;
+/// See [`MAX_FILES`].
+pub const MAX_NAMES: u64 = 4 << 20;
+/// All patches of an answer, in bytes.
+pub const MAX_PATCH: u64 = 16 << 20;
+
 /// What makes [`DIFF`] list files, for [`changes`].
 pub const LIST: [&str; 3] = ["--raw", "--numstat", "-z"];
+
+/// The same without looking into files, for [`changes`] too.
+pub const NAMES: [&str; 3] = ["--raw", "--no-abbrev", "-z"];
 
 /// What makes [`DIFF`] give a patch that can be applied elsewhere, also to what is not text.
 pub const PATCH: [&str; 4] = ["--patch", "--binary", "--full-index", "--unified=3"];
@@ -49,13 +60,13 @@ pub struct Change {
     pub kind: ChangeKind,
 }
 
-/// Reads what git answers to [`LIST`]: `:modes ids status\0path\0…` and after that `added\tremoved\tpath\0…`. Sorted by
-/// path, as a human would.
+/// Reads what git answers to [`LIST`]: `:modes ids status\0path\0…` and after that `added\tremoved\tpath\0…`, which may be
+/// missing. Sorted by path, as a human would.
 pub fn changes(output: &[u8]) -> Vec<Change> {
     let text = String::from_utf8_lossy(output);
     let mut fields = text.split('\0');
-    let mut kinds: HashMap<&str, ChangeKind> = HashMap::new();
-    let mut list = Vec::new();
+    let mut found: HashMap<&str, Change> = HashMap::new();
+    let change = |path: &str, kind| Change { path: path.to_owned(), added: 0, removed: 0, kind };
     while let Some(field) = fields.next() {
         if field.starts_with(':') {
             let kind = match field.rsplit(' ').next() {
@@ -63,42 +74,91 @@ pub fn changes(output: &[u8]) -> Vec<Change> {
                 Some("D") => ChangeKind::Deleted,
                 _ => ChangeKind::Modified,
             };
-            kinds.extend(fields.next().map(|path| (path, kind)));
+            found.extend(fields.next().map(|path| (path, change(path, kind))));
         } else if let [added, removed, path] = field.splitn(3, '\t').collect::<Vec<_>>()[..] {
             // What is not text has a dash for a number.
             let number = |text: &str| text.parse().unwrap_or(0);
-            let kind = kinds.get(path).copied().unwrap_or(ChangeKind::Modified);
-            list.push(Change { path: path.to_owned(), added: number(added), removed: number(removed), kind });
+            let change = found.entry(path).or_insert_with(|| change(path, ChangeKind::Modified));
+            (change.added, change.removed) = (number(added), number(removed));
         }
     }
-    list.sort_by_cached_key(|change| (change.path.to_lowercase(), change.path.clone()));
+    let mut list: Vec<Change> = found.into_values().collect();
+    sort(&mut list);
     list
 }
 
-/// A copy of a working tree's index, in a folder that is gone when this is dropped.
+/// Sorts by path, as a human would.
+pub fn sort(list: &mut [Change]) {
+    list.sort_by_cached_key(|change| (change.path.to_lowercase(), change.path.clone()));
+}
+
+/// The fields of what git writes with `-z`. The last one may be cut off, and is left out.
+pub fn records(output: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let whole = output.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1);
+    output[..whole].split(|byte| *byte == 0).filter(|field| !field.is_empty())
+}
+
+/// A patch without its last file if that is cut off.
+pub fn whole_files(patch: &[u8], whole: bool) -> &[u8] {
+    const HEAD: &[u8] = b"\ndiff --git ";
+    let end = || patch.windows(HEAD.len()).rposition(|bytes| bytes == HEAD).map_or(0, |last| last + 1);
+    if whole { patch } else { &patch[..end()] }
+}
+
+/// A folder for an index, and for objects that are of no further use. It is gone when this is dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A copy of the index of git's working tree, if it has one: a new repository has none. It is made below `parent`.
+    /// An empty one, made below `parent`.
+    pub async fn new(parent: &Path) -> Result<Self, GitError> {
+        Self::make(parent, |_| Ok(())).await
+    }
+
+    /// One with a copy of the index of git's working tree, if it has one: a new repository has none.
     pub async fn copy(git: &Git, parent: &Path) -> Result<Self, GitError> {
-        let index = git.text(&["rev-parse", "--path-format=absolute", "--git-path", "index"]).await?;
-        let (index, folder) = (PathBuf::from(index), parent.join(format!("index-{:016x}", fastrand::u64(..))));
-        let copied = tokio::task::spawn_blocking(move || {
+        let index = PathBuf::from(git.text(&["rev-parse", "--path-format=absolute", "--git-path", "index"]).await?);
+        Self::make(parent, move |scratch| match copy_with_time(&index, &scratch.index()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        })
+        .await
+    }
+
+    async fn make(
+        parent: &Path,
+        fill: impl FnOnce(&Self) -> std::io::Result<()> + Send + 'static,
+    ) -> Result<Self, GitError> {
+        let folder = parent.join(format!("index-{:016x}", fastrand::u64(..)));
+        let made = tokio::task::spawn_blocking(move || {
             let scratch = Self(folder);
-            std::fs::create_dir_all(&scratch.0)?;
-            match copy_with_time(&index, &scratch.index()) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                _ => Ok(scratch),
-            }
+            std::fs::create_dir_all(scratch.objects())?;
+            fill(&scratch).map(|()| scratch)
         });
-        let copied = copied.await.map_err(std::io::Error::other).and_then(|copied| copied);
-        copied.map_err(|error| GitError::Start { directory: parent.to_owned(), error })
+        let made = made.await.map_err(std::io::Error::other).and_then(|made| made);
+        made.map_err(|error| GitError::Start { directory: parent.to_owned(), error })
     }
 
     /// The index.
     pub fn index(&self) -> PathBuf {
         self.0.join("index")
+    }
+
+    /// A file of that name.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn objects(&self) -> PathBuf {
+        self.0.join("objects")
+    }
+
+    /// Git whose new objects go into the folder; it finds those of the repository, too.
+    pub async fn aside(&self, git: &Git) -> Result<Git, GitError> {
+        let known = git.text(&["rev-parse", "--path-format=absolute", "--git-path", "objects"]).await?;
+        // A list, where a colon would begin the next entry.
+        let known = format!("\"{}\"", known.replace('\\', "\\\\").replace('"', "\\\""));
+        Ok(git.with("GIT_OBJECT_DIRECTORY", self.objects()).with("GIT_ALTERNATE_OBJECT_DIRECTORIES", known))
     }
 }
 

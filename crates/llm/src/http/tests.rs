@@ -8,6 +8,7 @@ use axum::body::Body as Answer;
 use axum::extract::Request;
 use axum::response::Response as Reply;
 use futures::StreamExt;
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -74,7 +75,7 @@ fn chat(base_url: String) -> OpenAiChat {
 }
 
 fn prompt() -> Prompt {
-    Prompt { messages: vec![PromptMessage::User(vec![Content::Text("hello".into())])], ..Prompt::default() }
+    Prompt { messages: vec![PromptMessage::User(vec![Content::Text("hello".into())]).into()], ..Prompt::default() }
 }
 
 async fn ask(chat: OpenAiChat, prompt: Prompt) -> Vec<Result<LlmEvent, LlmError>> {
@@ -176,6 +177,35 @@ async fn silence_is_cut_by_the_watchdog() {
     chat.timeouts.idle = Duration::from_millis(50);
     let error = ask(chat, prompt()).await.pop().unwrap().unwrap_err();
     assert!(error.class == ErrorClass::Retryable && error.message.contains("sent nothing for 50ms"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_closed() {
+    let chunk = format!("data: {}\n\n", json!({"choices": [{"delta": {"content": "x".repeat(64 << 10)}}]}));
+    let body = move || {
+        stream::repeat_with({
+            let chunk = chunk.clone();
+            move || Ok::<_, Infallible>(chunk.clone())
+        })
+    };
+    let chat = chat(serve(move |_| sse(Answer::from_stream(body()))).await);
+    let mut answer = ask(chat, prompt()).await;
+    let error = answer.pop().unwrap().unwrap_err();
+    assert_eq!(error.class, ErrorClass::TooLong);
+    let said = answer.into_iter().map(|event| match event.unwrap() {
+        LlmEvent::Text(text) => text.len(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(said.sum::<usize>(), crate::MAX_ANSWER, "what came before the bound was told");
+}
+
+#[tokio::test]
+async fn chunks_that_say_nothing_keep_no_stream_alive() {
+    let body = || stream::repeat_with(|| Ok::<_, Infallible>("data: {\"choices\":[{\"delta\":{}}]}\n\n"));
+    let mut chat = chat(serve(move |_| sse(Answer::from_stream(body()))).await);
+    chat.timeouts.idle = Duration::from_millis(100);
+    let error = ask(chat, prompt()).await.pop().unwrap().unwrap_err();
+    assert!(error.class == ErrorClass::Retryable && error.message.contains("keep-alives"), "{error}");
 }
 
 #[tokio::test]

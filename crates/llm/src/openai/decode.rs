@@ -1,5 +1,6 @@
 //! The answer's decoder: one payload in, events out. Pure.
 
+use crate::bound::MAX_ANSWER;
 use crate::error::bounded;
 use crate::openai::chunk::{CallDelta, Choice, Chunk, Delta, Text, usage};
 use crate::{FinishReason, LlmError, LlmEvent, Usage, classify};
@@ -10,13 +11,12 @@ const MAX_CALLS: usize = 256;
 const MAX_NAME: usize = 256;
 /// The longest id of a call, in bytes. Some gateways hide whole signatures in it.
 const MAX_ID: usize = 64 * 1024;
-/// The arguments of all calls of one answer, in bytes.
-const MAX_ARGUMENTS: usize = 16 * 1024 * 1024;
 
 /// Decodes one answer. Feed it each payload, then call [`Decoder::finish`] once.
 #[derive(Debug, Default)]
 pub struct Decoder {
     calls: Vec<Call>,
+    /// What is kept of their arguments. Not all of it was told: a call may have no name yet.
     argument_bytes: usize,
     usage: Option<Usage>,
     finish: Option<FinishReason>,
@@ -162,10 +162,8 @@ impl Decoder {
             None => self.open(number, id)?,
         };
         self.argument_bytes += arguments.len();
-        if self.argument_bytes > MAX_ARGUMENTS {
-            return Err(LlmError::retryable(format!(
-                "The model sent more than {MAX_ARGUMENTS} bytes of tool arguments; the stream was closed"
-            )));
+        if self.argument_bytes > MAX_ANSWER {
+            return Err(LlmError::too_long());
         }
         let Some(call) = self.calls.get_mut(index) else { return Ok(()) };
         call.arguments.push_str(&arguments);

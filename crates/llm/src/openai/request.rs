@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use api::{Json, JsonMap, Written};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 
-use crate::{AssistantContent, Content, Prompt, PromptMessage, ToolResult, ToolSpec};
+use crate::{AssistantContent, Content, Prompt, PromptMessage, Said, ToolResult, ToolSpec};
 
 /// OpenAI's limit for a tool's name.
 const MAX_NAME: usize = 64;
@@ -20,7 +21,7 @@ const NO_RESULT: &str = "No result: the call was interrupted, and whether it had
 #[derive(Debug)]
 pub struct Body<'a> {
     model: &'a str,
-    messages: Vec<Message<'a>>,
+    messages: Vec<Line<'a>>,
     /// Written from where they are: they are the same for every request, and long.
     tools: &'a [ToolSpec],
     rest: JsonMap,
@@ -66,7 +67,7 @@ pub fn request<'a>(prompt: &'a Prompt, model: &'a str) -> Body<'a> {
     let system = system.iter().filter(|text| !text.trim().is_empty()).map(String::as_str).collect::<Vec<_>>();
     let system = system.join("\n\n");
     if !system.is_empty() {
-        wire.push(Message::System { content: system });
+        wire.push(Line::Made(Message::System { content: system }));
     }
     Messages { out: &mut wire }.add(messages);
     let mut body = JsonMap::new();
@@ -156,88 +157,145 @@ impl Serialize for Parts<'_> {
     }
 }
 
+/// A message of the body: one that is written already, or one that is made for this request.
+#[derive(Debug)]
+enum Line<'a> {
+    /// The message, and its text.
+    Written(&'a PromptMessage, &'a RawValue),
+    Made(Message<'a>),
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Written(_, text) => text.serialize(serializer),
+            Self::Made(message) => message.serialize(serializer),
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    /// The line of a message that stands alone. Its text is kept with it: a long conversation is written once, not with every
+    /// request.
+    fn of(said: &'a Said) -> Option<Self> {
+        let text = said.wire(|message| alone(message).and_then(|message| to_raw_value(&message).ok()))?;
+        Some(Self::Written(said, text))
+    }
+
+    fn is_user(&self) -> bool {
+        match self {
+            Self::Written(message, _) => matches!(message, PromptMessage::User(_)),
+            Self::Made(message) => matches!(message, Message::User { .. }),
+        }
+    }
+
+    /// Whether the model speaks without calling anything.
+    fn is_speech(&self) -> bool {
+        match self {
+            Self::Written(message, _) => matches!(message, PromptMessage::Assistant(said) if !calls(said)),
+            Self::Made(message) => matches!(message, Message::Assistant { tool_calls, .. } if tool_calls.is_empty()),
+        }
+    }
+
+    /// The message, to be changed.
+    fn make(self) -> Option<Message<'a>> {
+        match self {
+            Self::Written(message, _) => alone(message),
+            Self::Made(message) => Some(message),
+        }
+    }
+}
+
+/// A message as it is if nothing is joined with it, and if it is of an earlier turn. Nothing if there is nothing to say.
+fn alone(message: &PromptMessage) -> Option<Message<'_>> {
+    match message {
+        PromptMessage::User(content) => Some(Message::User { content: Parts(parts(content)) }),
+        PromptMessage::Assistant(said) => assistant(said, false),
+        PromptMessage::Tool(result) => Some(tool(&result.id, Some(result))),
+    }
+}
+
+fn calls(said: &[AssistantContent]) -> bool {
+    said.iter().any(|piece| matches!(piece, AssistantContent::ToolCall { .. }))
+}
+
 /// Builds a conversation that strict servers accept: each call is followed by exactly one result, roles alternate where
 /// they can, and no message is empty.
 struct Messages<'a, 'o> {
-    out: &'o mut Vec<Message<'a>>,
+    out: &'o mut Vec<Line<'a>>,
 }
 
 impl<'a> Messages<'a, '_> {
-    fn add(&mut self, messages: &'a [PromptMessage]) {
+    fn add(&mut self, messages: &'a [Said]) {
         // Thinking goes back only within the turn that it belongs to: vendors that want it back want it there, and
         // refuse or ignore it later.
-        let turn = messages.iter().rposition(|message| matches!(message, PromptMessage::User(_))).unwrap_or(0);
-        let mut messages: Vec<Option<&PromptMessage>> = messages.iter().map(Some).collect();
+        let turn = messages.iter().rposition(|message| matches!(**message, PromptMessage::User(_))).unwrap_or(0);
+        let mut messages: Vec<Option<&Said>> = messages.iter().map(Some).collect();
         for at in 0..messages.len() {
-            match messages[at].take() {
-                Some(PromptMessage::User(content)) => self.user(content.iter().filter_map(part).collect()),
-                Some(PromptMessage::Assistant(content)) => {
-                    let calls = self.assistant(content, at > turn);
-                    let results = calls.into_iter().map(|id| (id, take_result(&mut messages[at + 1..], id)));
-                    let results = results.collect();
-                    self.results(results);
-                }
-                // A result without its call: servers refuse the whole request for it.
-                Some(PromptMessage::Tool(_)) | None => {}
-            }
-        }
-    }
-
-    fn user(&mut self, mut parts: Vec<Part<'a>>) {
-        if parts.is_empty() {
-            parts.push(Part::Text { text: "(no text)".into() });
-        }
-        match self.out.last_mut() {
-            Some(Message::User { content }) => content.0.append(&mut parts),
-            _ => self.out.push(Message::User { content: Parts(parts) }),
-        }
-    }
-
-    /// Adds what the model said, and returns the ids of its calls.
-    fn assistant(&mut self, content: &'a [AssistantContent], current: bool) -> Vec<&'a str> {
-        let (mut text, mut thinking) = (Cow::Borrowed(""), String::new());
-        let (mut tool_calls, mut ids) = (Vec::new(), Vec::new());
-        let mut seen = HashSet::new();
-        for piece in content {
-            match piece {
-                // Only what stands in several pieces is copied.
-                AssistantContent::Text(more) => text += more.as_str(),
-                AssistantContent::Reasoning { text: more, .. } => thinking.push_str(more),
-                AssistantContent::ToolCall { id, name, input } => {
-                    if seen.insert(id.as_str()) {
-                        tool_calls.push(call(id, name, input));
-                        ids.push(id.as_str());
+            let Some(said) = messages[at].take() else { continue };
+            match &**said {
+                PromptMessage::User(content) => {
+                    if self.out.last().is_some_and(Line::is_user) {
+                        self.user(parts(content));
+                    } else {
+                        self.out.extend(Line::of(said));
                     }
                 }
+                PromptMessage::Assistant(content) => {
+                    self.speak(said, content, at > turn);
+                    if calls(content) {
+                        let results = ids(content).map(|id| (id, take_result(&mut messages[at + 1..], id)));
+                        let results = results.collect();
+                        self.results(results);
+                    }
+                }
+                // A result without its call: servers refuse the whole request for it.
+                PromptMessage::Tool(_) => {}
             }
         }
-        let mut content = Some(text).filter(|text| !text.trim().is_empty());
-        if content.is_none() && tool_calls.is_empty() {
-            return ids;
+    }
+
+    /// Adds what the user says to what they said just before, or as a message of its own.
+    fn user(&mut self, mut parts: Vec<Part<'a>>) {
+        let before = self.out.pop_if(|line| line.is_user()).and_then(Line::make);
+        let content = match before {
+            Some(Message::User { content: Parts(mut before) }) => {
+                before.append(&mut parts);
+                before
+            }
+            _ => parts,
+        };
+        self.out.push(Line::Made(Message::User { content: Parts(content) }));
+    }
+
+    /// Adds what the model said.
+    fn speak(&mut self, said: &'a Said, content: &'a [AssistantContent], current: bool) {
+        let joins = self.out.last().is_some_and(Line::is_speech);
+        if !joins && !current {
+            self.out.extend(Line::of(said));
+            return;
         }
-        let reasoning_content = if current && !tool_calls.is_empty() { thinking } else { String::new() };
-        if let Some(Message::Assistant { content: before, tool_calls, .. }) = self.out.last()
-            && tool_calls.is_empty()
+        let Some(mut message) = assistant(content, current) else { return };
+        if joins
+            && let Message::Assistant { content, .. } = &mut message
+            && let Some(Message::Assistant { content: before, .. }) = self.out.pop().and_then(Line::make)
         {
             let (before, text) = (before.as_deref().unwrap_or_default(), content.as_deref().unwrap_or_default());
-            content = Some([before, text].join("\n\n").trim_end().to_owned().into());
-            self.out.pop();
+            *content = Some([before, text].join("\n\n").trim_end().to_owned().into());
         }
-        self.out.push(Message::Assistant { content, reasoning_content, tool_calls });
-        ids
+        self.out.push(Line::Made(message));
     }
 
     /// Adds the results of one message's calls, then what is attached to them: a result can only be text.
-    fn results(&mut self, results: Vec<(&'a str, Option<&'a ToolResult>)>) {
+    fn results(&mut self, results: Vec<(&'a str, Option<&'a Said>)>) {
         let mut attached = Vec::new();
-        for (id, result) in results {
+        for (id, said) in results {
+            let result = said.and_then(result_of);
             if let Some(result) = result.filter(|result| !result.attachments.is_empty()) {
                 attached.push(Part::Text { text: format!("Attached to the result of {}:", result.name).into() });
                 attached.extend(result.attachments.iter().filter_map(part));
             }
-            let output = result.map_or(NO_RESULT, |result| result.output.as_str());
-            let content = if output.is_empty() { "(no output)" } else { output };
-            self.out.push(Message::Tool { tool_call_id: id, content });
+            self.out.push(said.and_then(Line::of).unwrap_or_else(|| Line::Made(tool(id, result))));
         }
         if !attached.is_empty() {
             self.user(attached);
@@ -245,16 +303,69 @@ impl<'a> Messages<'a, '_> {
     }
 }
 
-/// The result of a call: it comes before the model speaks again. Ids may come back in later messages.
-fn take_result<'a>(rest: &mut [Option<&'a PromptMessage>], id: &str) -> Option<&'a ToolResult> {
-    for message in rest {
-        match message.take() {
-            Some(PromptMessage::Tool(result)) if result.id == id => return Some(result),
-            Some(next @ PromptMessage::Assistant(_)) => {
-                *message = Some(next);
-                break;
+/// The parts of what a user says; never none.
+fn parts(content: &[Content]) -> Vec<Part<'_>> {
+    let mut parts: Vec<Part<'_>> = content.iter().filter_map(part).collect();
+    if parts.is_empty() {
+        parts.push(Part::Text { text: "(no text)".into() });
+    }
+    parts
+}
+
+/// What the model said. `current`: in the turn that goes on. Nothing if it neither spoke nor called anything.
+fn assistant(content: &[AssistantContent], current: bool) -> Option<Message<'_>> {
+    let (mut text, mut thinking) = (Cow::Borrowed(""), String::new());
+    let mut tool_calls = Vec::new();
+    let mut seen = HashSet::new();
+    for piece in content {
+        match piece {
+            // Only what stands in several pieces is copied.
+            AssistantContent::Text(more) => text += more.as_str(),
+            AssistantContent::Reasoning { text: more, .. } => thinking.push_str(more),
+            AssistantContent::ToolCall { id, name, input } => {
+                if seen.insert(id.as_str()) {
+                    tool_calls.push(call(id, name, input));
+                }
             }
-            other => *message = other,
+        }
+    }
+    let content = Some(text).filter(|text| !text.trim().is_empty());
+    if content.is_none() && tool_calls.is_empty() {
+        return None;
+    }
+    let reasoning_content = if current && !tool_calls.is_empty() { thinking } else { String::new() };
+    Some(Message::Assistant { content, reasoning_content, tool_calls })
+}
+
+/// The ids of the calls that the model made, each once.
+fn ids(content: &[AssistantContent]) -> impl Iterator<Item = &str> {
+    let mut seen = HashSet::new();
+    let ids = content.iter().filter_map(|piece| match piece {
+        AssistantContent::ToolCall { id, .. } => Some(id.as_str()),
+        _ => None,
+    });
+    ids.filter(move |id| seen.insert(*id))
+}
+
+fn result_of(said: &Said) -> Option<&ToolResult> {
+    match &**said {
+        PromptMessage::Tool(result) => Some(result),
+        _ => None,
+    }
+}
+
+fn tool<'a>(id: &'a str, result: Option<&'a ToolResult>) -> Message<'a> {
+    let output = result.map_or(NO_RESULT, |result| result.output.as_str());
+    Message::Tool { tool_call_id: id, content: if output.is_empty() { "(no output)" } else { output } }
+}
+
+/// The result of a call: it comes before the model speaks again. Ids may come back in later messages.
+fn take_result<'a>(rest: &mut [Option<&'a Said>], id: &str) -> Option<&'a Said> {
+    for message in rest {
+        match message.map(|said| &**said) {
+            Some(PromptMessage::Tool(result)) if result.id == id => return message.take(),
+            Some(PromptMessage::Assistant(_)) => break,
+            _ => {}
         }
     }
     None

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::step::Call;
 use super::{Step, Turn};
 use crate::error::bounded;
-use crate::{AssistantContent, Prompt, PromptMessage, ToolResult};
+use crate::{AssistantContent, Prompt, PromptMessage, Said, ToolResult};
 
 /// The sample project: a script with a spelling mistake, and a test that fails because of it.
 const SAMPLE: &str = "greeter.sh";
@@ -173,11 +173,11 @@ impl<'a> Demo<'a> {
     }
 }
 
-fn results(since: &[PromptMessage]) -> Vec<(&Json, &ToolResult)> {
+fn results(since: &[Said]) -> Vec<(&Json, &ToolResult)> {
     let mut inputs: Vec<(&str, &Json)> = Vec::new();
     let mut results = Vec::new();
     for message in since {
-        match message {
+        match &**message {
             PromptMessage::Assistant(content) => inputs.extend(content.iter().filter_map(|piece| match piece {
                 AssistantContent::ToolCall { id, input, .. } => Some((id.as_str(), input)),
                 _ => None,

@@ -12,7 +12,7 @@ const ALL_TOOLS: [&str; 4] = ["glob", "read", "edit", "bash"];
 fn prompt(text: &str, tools: &[&str]) -> Prompt {
     let spec = |name: &&str| ToolSpec { name: (*name).to_owned(), description: "".into(), schema: json!({}).into() };
     Prompt {
-        messages: vec![PromptMessage::User(vec![Content::Text(text.into())])],
+        messages: vec![PromptMessage::User(vec![Content::Text(text.into())]).into()],
         tools: tools.iter().map(spec).collect(),
         settings: Settings { message_id: Some("msg_1".into()), model: Some("fast-1".into()), ..Settings::default() },
         ..Prompt::default()
@@ -47,7 +47,7 @@ fn inline(steps: &Json) -> Vec<Action> {
 }
 
 fn answer(prompt: &mut Prompt, text: &str) {
-    prompt.messages.push(PromptMessage::Assistant(vec![AssistantContent::Text(text.into())]));
+    prompt.messages.push(PromptMessage::Assistant(vec![AssistantContent::Text(text.into())]).into());
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn demo(tools: &[&str], tool: impl Fn(&str, &Json) -> (String, bool)) -> (Vec<(S
                 _ => {}
             }
         }
-        prompt.messages.push(PromptMessage::Assistant(calls));
-        prompt.messages.extend(results);
+        prompt.messages.push(PromptMessage::Assistant(calls).into());
+        prompt.messages.extend(results.into_iter().map(Said::from));
     }
     panic!("the demo does not end: {used:?}");
 }

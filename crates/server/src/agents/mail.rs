@@ -17,12 +17,13 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::backlog::{Reader as Client, Waiting};
 use crate::events::HEARTBEAT;
 
 /// Bytes that may wait to be read.
 const MAX_WAITING: usize = 1 << 20;
 /// Bytes of what was sent that are kept, in case that it did not arrive.
-const MAX_SENT: usize = 1 << 20;
+const MAX_SENT: usize = 128 << 10;
 /// How long they may wait, once there is no room for more.
 const STALL: Duration = Duration::from_secs(60);
 /// How long a client may be without a stream and without a word.
@@ -100,6 +101,8 @@ struct Answer {
 struct Letter {
     about: Name,
     line: Vec<u8>,
+    /// Until it is sent.
+    _waiting: Option<Waiting>,
 }
 
 #[derive(Default)]
@@ -114,13 +117,14 @@ struct Stream {
 
 impl Stream {
     /// Puts back what came after an event; false if that is no longer known.
-    fn rewind(&mut self, last: u64) -> Option<usize> {
+    fn rewind(&mut self, last: u64, reader: &Arc<Client>) -> Option<usize> {
         let lost = usize::try_from(self.number.checked_sub(last)?).ok()?;
         let kept = self.sent.len().checked_sub(lost)?;
         let again = self.sent.split_off(kept);
         let bytes = again.iter().map(|letter| letter.line.len()).sum();
         for letter in again.into_iter().rev() {
-            self.queue.push_front(letter);
+            let _waiting = Some(reader.wait(letter.line.len()));
+            self.queue.push_front(Letter { _waiting, ..letter });
         }
         self.number = last;
         Some(bytes)
@@ -128,6 +132,8 @@ impl Stream {
 }
 
 struct State {
+    /// For whom it all waits.
+    client: Arc<Client>,
     streams: HashMap<Name, Stream>,
     /// Subagents are told of in the stream in which they were announced, until they have one of their own.
     homes: HashMap<String, Name>,
@@ -180,7 +186,8 @@ impl State {
 
     fn push(&mut self, to: Name, about: Name, line: Vec<u8>) {
         self.waiting += line.len();
-        self.streams.entry(to).or_default().queue.push_back(Letter { about, line });
+        let _waiting = Some(self.client.wait(line.len()));
+        self.streams.entry(to).or_default().queue.push_back(Letter { about, line, _waiting });
     }
 }
 
@@ -205,12 +212,13 @@ pub enum Refused {
 
 impl Mail {
     /// For a client whose `initialize` is answered there.
-    pub fn new(hello: oneshot::Sender<Vec<u8>>) -> Arc<Self> {
-        Self::patient(hello, STALL, IDLE)
+    pub fn new(hello: oneshot::Sender<Vec<u8>>, client: Arc<Client>) -> Arc<Self> {
+        Self::patient(hello, client, STALL, IDLE)
     }
 
-    fn patient(hello: oneshot::Sender<Vec<u8>>, stall: Duration, idle: Duration) -> Arc<Self> {
+    fn patient(hello: oneshot::Sender<Vec<u8>>, client: Arc<Client>, stall: Duration, idle: Duration) -> Arc<Self> {
         let state = State {
+            client,
             streams: HashMap::from([(None, Stream::default())]),
             homes: HashMap::new(),
             answers: HashMap::new(),
@@ -319,11 +327,12 @@ impl Mail {
                 state.streams.entry(Some(session.clone())).or_default().queue = moved;
             }
         }
+        let client = state.client.clone();
         let stream = state.streams.entry(session.clone()).or_default();
         if stream.read {
             return Err(Refused::Taken);
         }
-        let again = last.map_or(Some(0), |last| stream.rewind(last)).ok_or(Refused::Lost)?;
+        let again = last.map_or(Some(0), |last| stream.rewind(last, &client)).ok_or(Refused::Lost)?;
         stream.read = true;
         state.sent -= again;
         state.waiting += again;
@@ -337,8 +346,16 @@ impl Mail {
         Ok(Body::from_stream(chunks))
     }
 
-    /// Waits until the client is gone: it reads nothing and says nothing.
+    /// Waits until the client is gone: it reads nothing and says nothing, or what waits for it is needed for others.
     pub async fn abandoned(&self) {
+        let client = self.lock().client.clone();
+        tokio::select! {
+            () = self.silent() => {}
+            () = client.cut() => self.lock().why = Some(UNREAD),
+        }
+    }
+
+    async fn silent(&self) {
         loop {
             let until = {
                 let state = self.lock();
@@ -405,7 +422,7 @@ fn take(state: &mut State, name: &Name) -> Bytes {
         chunk.extend_from_slice(format!("id: {}\ndata: ", stream.number).as_bytes());
         chunk.extend_from_slice(&letter.line);
         chunk.extend_from_slice(b"\n\n");
-        stream.sent.push_back(letter);
+        stream.sent.push_back(Letter { _waiting: None, ..letter });
     }
     state.waiting -= taken;
     state.sent += taken;
@@ -433,6 +450,7 @@ impl Drop for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backlog::Backlog;
     use futures::StreamExt as _;
     use serde_json::{Value, json};
 
@@ -445,7 +463,7 @@ mod tests {
 
     fn with_patience(patience: Duration) -> Arc<Mail> {
         let (sender, _) = oneshot::channel();
-        let mail = Mail::patient(sender, patience, patience);
+        let mail = Mail::patient(sender, Backlog::default().join(), patience, patience);
         mail.lock().hello = None;
         mail
     }
@@ -562,7 +580,7 @@ mod tests {
     async fn what_was_sent_is_kept_within_bounds() {
         let mail = mail();
         let mut session = body(&mail, Some("a"));
-        let long = json!({"method": "session/update", "params": {"sessionId": "a", "n": 0, "x": "x".repeat(100_000)}});
+        let long = json!({"method": "session/update", "params": {"sessionId": "a", "n": 0, "x": "x".repeat(12_000)}});
         for _ in 0..20 {
             mail.say(long.to_string().into()).await.unwrap();
             assert_eq!(next(&mut session).await.len(), 1);

@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::State;
+use crate::backlog::Reader as Client;
 
 /// After this long without a word, a client is asked whether it is still there.
 const PING: Duration = Duration::from_secs(30);
@@ -21,22 +22,40 @@ const MAX_PINGS: u32 = 3;
 const SEND_WAIT: Duration = Duration::from_secs(60);
 
 /// Speaks with a client until it is gone.
-pub async fn converse(state: Arc<State>, socket: WebSocket) {
+pub async fn converse(state: Arc<State>, client: Arc<Client>, socket: WebSocket) {
     let (sink, stream) = socket.split();
-    let writer = Writer(Arc::new(Mutex::new(sink)));
+    let writer = Writer { sink: Arc::new(Mutex::new(sink)), client: client.clone() };
     let reader = Reader { stream, writer: writer.clone(), unanswered: 0 };
-    acp::serve(super::options(&state), reader, writer, state.closing.clone()).await;
+    let stop = state.closing.child_token();
+    let mut serving = std::pin::pin!(acp::serve(super::options(&state), reader, writer, stop.clone()));
+    tokio::select! {
+        () = &mut serving => return,
+        () = client.cut() => stop.cancel(),
+    }
+    serving.await;
 }
 
 /// What we say.
 #[derive(Clone)]
-struct Writer(Arc<Mutex<SplitSink<WebSocket, Message>>>);
+struct Writer {
+    sink: Arc<Mutex<SplitSink<WebSocket, Message>>>,
+    client: Arc<Client>,
+}
 
 impl Writer {
     async fn send(&self, message: Message) -> io::Result<()> {
-        let mut sink = self.0.lock().await;
+        let _waiting = self.client.wait(length(&message));
+        let mut sink = self.sink.lock().await;
         let sent = timeout(SEND_WAIT, sink.send(message)).await;
         sent.map_err(|_| io::ErrorKind::TimedOut)?.map_err(io::Error::other)
+    }
+}
+
+fn length(message: &Message) -> usize {
+    match message {
+        Message::Text(text) => text.len(),
+        Message::Binary(bytes) | Message::Ping(bytes) | Message::Pong(bytes) => bytes.len(),
+        Message::Close(_) => 0,
     }
 }
 

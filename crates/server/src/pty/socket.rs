@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Terminal;
 use super::scrollback::Next;
+use crate::backlog::Reader;
 
 /// The largest message of a client, in bytes.
 pub const MAX_MESSAGE: usize = 1 << 20;
@@ -45,10 +46,17 @@ impl Begin {
 }
 
 /// Serves a client until it leaves, the terminal ends or the server stops.
-pub async fn attend(terminal: Arc<Terminal>, begin: Begin, socket: WebSocket, closing: CancellationToken) {
+pub async fn attend(
+    terminal: Arc<Terminal>,
+    begin: Begin,
+    socket: WebSocket,
+    client: Arc<Reader>,
+    closing: CancellationToken,
+) {
     let (mut sink, stream) = socket.split();
     let why = tokio::select! {
-        why = show(&terminal, begin, &mut sink) => why,
+        why = show(&terminal, begin, &client, &mut sink) => why,
+        () = client.cut() => Some(TOO_SLOW),
         () = take(&terminal, stream) => return,
         () = closing.cancelled() => Some((1001, "server closing")),
     };
@@ -62,6 +70,7 @@ pub async fn attend(terminal: Arc<Terminal>, begin: Begin, socket: WebSocket, cl
 async fn show(
     terminal: &Terminal,
     begin: Begin,
+    client: &Arc<Reader>,
     sink: &mut SplitSink<WebSocket, Message>,
 ) -> Option<(u16, &'static str)> {
     let mut news = terminal.news.subscribe();
@@ -74,6 +83,7 @@ async fn show(
     while at < end {
         match terminal.after(at, end) {
             Next::Text(text, next) => {
+                let _waiting = client.wait(text.len());
                 send(sink, Message::text(text)).await?;
                 at = next;
             }
@@ -88,6 +98,7 @@ async fn show(
         let ended = *news.borrow_and_update();
         match terminal.after(at, u64::MAX) {
             Next::Text(text, next) => {
+                let _waiting = client.wait(text.len());
                 send(sink, Message::text(text)).await?;
                 at = next;
             }

@@ -65,11 +65,12 @@ async fn connect(mut call: Call) -> Result<Raw<bool>, Error> {
     let upgrade = WebSocketUpgrade::from_request_parts(&mut call.parts, &()).await;
     let upgrade = upgrade.map_err(|refused| Error::bad_request(Where::Headers, refused.body_text()))?;
     let state = call.state;
+    let client = state.backlog.reader(&call.parts);
     let seat = state.agents.seat()?;
     let name = named(&secret::new()?);
     let mut response = upgrade.max_message_size(MAX_LINE).on_upgrade(async move |socket| {
         let _held = seat;
-        agents::converse(state, socket).await;
+        agents::converse(state, client, socket).await;
     });
     response.headers_mut().insert(CONNECTION, name);
     Ok(Raw::response(response))

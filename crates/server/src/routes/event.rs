@@ -27,10 +27,12 @@ pub struct After {
 async fn directory(call: Call<Nothing, After>) -> Result<Events<Event>, Error> {
     let after = events::cursor(&call.parts.headers, call.query.after.as_deref());
     let scope = WatchScope::Directory(call.scope.directory);
-    Ok(Events::new(events::stream(&call.state, scope, Envelope::Plain, after).await?))
+    let reader = call.state.backlog.reader(&call.parts);
+    Ok(Events::new(events::stream(&call.state, reader, scope, Envelope::Plain, after).await?))
 }
 
 async fn everywhere(call: Call<Nothing, After>) -> Result<Events<api::GlobalEvent>, Error> {
     let after = events::cursor(&call.parts.headers, call.query.after.as_deref());
-    Ok(Events::new(events::stream(&call.state, WatchScope::All, Envelope::Global, after).await?))
+    let reader = call.state.backlog.reader(&call.parts);
+    Ok(Events::new(events::stream(&call.state, reader, WatchScope::All, Envelope::Global, after).await?))
 }

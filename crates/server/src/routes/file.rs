@@ -9,7 +9,7 @@ use tools::Entries;
 use super::vcs::vcs;
 use crate::call::{Call, Nothing};
 use crate::error::{Error, Where};
-use crate::operation::{Data, Operation, operation};
+use crate::operation::{Cut, Data, Operation, operation};
 
 /// The most lines that a search gives.
 const LINES: usize = 100;
@@ -45,8 +45,9 @@ fn in_query(error: HostError) -> Error {
     }
 }
 
-async fn list(call: Call<Nothing, PathQuery>) -> Result<Data<Vec<FileNode>>, Error> {
-    Ok(Data(call.state.engine.files(&call.scope, &call.query.path).await.map_err(in_query)?))
+async fn list(call: Call<Nothing, PathQuery>) -> Result<Cut<FileNode>, Error> {
+    let (list, whole) = call.state.engine.list_files(&call.scope, &call.query.path).await.map_err(in_query)?;
+    Ok(Cut { list, missing: if whole { Vec::new() } else { vec!["files"] } })
 }
 
 async fn read(call: Call<Nothing, PathQuery>) -> Result<Data<FileContent>, Error> {
@@ -58,15 +59,16 @@ async fn read(call: Call<Nothing, PathQuery>) -> Result<Data<FileContent>, Error
     }
 }
 
-async fn status(call: Call) -> Result<Data<Vec<api::FileStatus>>, Error> {
-    let Some(vcs) = vcs(&call.state, &call.scope) else { return Ok(Data(Vec::new())) };
+async fn status(call: Call) -> Result<Cut<api::FileStatus>, Error> {
+    let Some(vcs) = vcs(&call.state, &call.scope) else { return Ok(Cut::default()) };
     let file = |changed: crate::vcs::FileStatus| api::FileStatus {
         path: changed.file,
         added: changed.additions,
         removed: changed.deletions,
         status: changed.status,
     };
-    Ok(Data(vcs.status().await?.into_iter().map(file).collect()))
+    let Cut { list, missing } = vcs.status().await?;
+    Ok(Cut { list: list.into_iter().map(file).collect(), missing })
 }
 
 /// What to look for.

@@ -1,14 +1,15 @@
 //! The server itself.
 
 use api::Json;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::call::Call;
 use crate::error::Error;
 use crate::operation::{Data, Operation, operation};
-use crate::{COMPATIBLE, doc};
+use crate::{COMPATIBLE, State, doc};
 
 pub fn operations() -> Vec<Operation> {
     vec![
@@ -27,8 +28,17 @@ struct Health {
     version: &'static str,
 }
 
-async fn health(_: Call) -> Result<Data<Health>, Error> {
+async fn health(call: Call) -> Result<Data<Health>, Error> {
+    well(&call.state)?;
     Ok(Data(Health { healthy: true, version: COMPATIBLE }))
+}
+
+/// A 503 that says why, if the server cannot store anything.
+pub fn well(state: &State) -> Result<(), Error> {
+    state.engine.store().health().map_err(|error| {
+        let body = json!({ "healthy": false, "version": COMPATIBLE, "reason": error.to_string() });
+        Error { status: StatusCode::SERVICE_UNAVAILABLE, body: Some(body), cause: None }
+    })
 }
 
 async fn document(call: Call) -> Result<Data<Json>, Error> {

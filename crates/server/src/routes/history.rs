@@ -195,7 +195,7 @@ type Known = IndexMap<String, u64>;
 async fn history(call: Call<Nothing, Nothing, Maybe<Known>>) -> Result<Data<Vec<Logged>>, Error> {
     let (store, known) = (call.state.engine.store().clone(), call.body.0);
     let read = tokio::task::spawn_blocking(move || logged(&store, &known)).await;
-    read.map_err(Error::internal)?.map(Data).map_err(Error::internal)
+    Ok(Data(read.map_err(Error::internal)??))
 }
 
 fn logged(store: &Store, known: &Known) -> Result<Vec<Logged>, StoreError> {

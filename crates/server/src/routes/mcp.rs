@@ -54,7 +54,7 @@ struct Add {
 
 async fn add(call: Call<Nothing, Nothing, JsonBody<Add>>) -> Result<Raw<IndexMap<String, McpStatus>>, Error> {
     let (engine, scope, JsonBody(Add { name, config })) = (call.state.engine.clone(), call.scope, call.body);
-    patient(async move { engine.mcp_add(&scope, &name, config).await }).await
+    patient(&call.state, async move { engine.mcp_add(&scope, &name, config).await }).await
 }
 
 /// How servers are given to a session.
@@ -125,12 +125,12 @@ async fn auth_callback(call: Call<ServerPath, Nothing, JsonBody<Code>>) -> Resul
 async fn auth_authenticate(call: Call<ServerPath>) -> Result<Raw<McpStatus>, Error> {
     let (engine, scope, name) = (call.state.engine.clone(), call.scope, call.path.name);
     engine.mcp_oauth(&scope, &name).map_err(no_oauth)?;
-    patient(async move { engine.mcp_authenticate(&scope, &name).await }).await
+    patient(&call.state, async move { engine.mcp_authenticate(&scope, &name).await }).await
 }
 
 async fn connect(call: Call<ServerPath>) -> Result<Raw<bool>, Error> {
     let (engine, scope, name) = (call.state.engine.clone(), call.scope, call.path.name);
-    patient(async move { engine.mcp_connect(&scope, &name).await.map(|()| true) }).await
+    patient(&call.state, async move { engine.mcp_connect(&scope, &name).await.map(|()| true) }).await
 }
 
 async fn disconnect(call: Call<ServerPath>) -> Result<Data<bool>, Error> {

@@ -1,16 +1,20 @@
 //! Messages and parts.
 
 use api::{Host as _, HostError, ListMessages, MessageId, MessageWithParts, Part, PartId, SessionId, Timestamp};
+use axum::body::Body;
 use axum::http::{HeaderValue, Method, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures::stream::{self, Stream, StreamExt as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use store::{Pages, StoreError};
 
 use super::session::{SessionPath, whole};
 use crate::call::{Call, Given, JsonBody, Nothing};
 use crate::error::{Error, Where};
-use crate::operation::{Data, Operation, Raw, Reply as _, operation};
+use crate::operation::{Data, Operation, Raw, json, operation};
 
 pub fn operations() -> Vec<Operation> {
     const MESSAGES: &str = "/session/{sessionID}/message";
@@ -25,6 +29,9 @@ pub fn operations() -> Vec<Operation> {
         operation(Method::DELETE, PART, "part.delete", "Delete a part.", delete_part).not_found().busy(),
     ]
 }
+
+/// A list of so many messages is read at once.
+const FEW: usize = 256;
 
 /// Which messages.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -44,12 +51,55 @@ struct PageCursor {
 }
 
 impl PageCursor {
+    fn of(message: &MessageWithParts) -> Self {
+        Self { id: Given(message.info.id().clone()), time: message.info.created() }
+    }
+
     fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
     fn decode(text: &str) -> Option<Self> {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?).ok()
+    }
+}
+
+/// A long list of messages that is being written.
+struct List {
+    pages: Pages,
+    begun: bool,
+}
+
+impl List {
+    /// The next messages of the list, and its end if they are the last.
+    fn json(&mut self, messages: &[MessageWithParts]) -> Vec<u8> {
+        let mut out = if std::mem::replace(&mut self.begun, true) { Vec::new() } else { vec![b'['] };
+        for message in messages {
+            if out.last() != Some(&b'[') {
+                out.push(b',');
+            }
+            // What was stored as JSON can be written as such.
+            let _ = serde_json::to_writer(&mut out, message);
+        }
+        if self.pages.is_done() {
+            out.push(b']');
+        }
+        out
+    }
+
+    /// The list, of which this is the beginning.
+    fn stream(self, begin: Vec<u8>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
+        let rest = stream::unfold(Some(self), |list| async {
+            let mut list = list.filter(|list| !list.pages.is_done())?;
+            let read = move || list.pages.next_page().map(|messages| (list.json(&messages), list));
+            Some(match tokio::task::spawn_blocking(read).await.map_err(std::io::Error::other) {
+                Ok(Ok((json, list))) => (Ok(json.into()), Some(list)),
+                // Too late for another status: the connection breaks off.
+                Ok(Err(error)) => (Err(std::io::Error::other(error)), None),
+                Err(error) => (Err(error), None),
+            })
+        });
+        stream::iter([Ok(begin.into())]).chain(rest)
     }
 }
 
@@ -62,14 +112,31 @@ async fn list(call: Call<SessionPath, ListQuery>) -> Result<Raw<Vec<MessageWithP
         Some(_) if limit.is_none() => return Err(bad("A cursor needs a limit")),
         Some(text) => Some(PageCursor::decode(text).ok_or_else(|| bad("Not a cursor of this server"))?.id.0),
     };
-    let list = ListMessages { limit, before };
-    let page = call.state.engine.messages(&call.scope, &call.path.session.0, list).await?;
-    let next = page.older.and_then(|id| {
-        let time = page.messages.iter().find(|message| *message.info.id() == id)?.info.created();
-        Some(PageCursor { id: Given(id), time }.encode())
-    });
-    let mut response = Data(page.messages).into_response();
-    if let Some(cursor) = next
+    let session = &call.path.session.0;
+    // A short list is read at once, a long one piece by piece while the client takes it.
+    let (body, next) = if limit.is_some_and(|limit| limit <= FEW) {
+        let page = call.state.engine.messages(&call.scope, session, ListMessages { limit, before }).await?;
+        let first = page.messages.first().filter(|_| page.older.is_some()).map(PageCursor::of);
+        (serde_json::to_vec(&page.messages).map_err(Error::internal)?.into(), first)
+    } else {
+        call.state.engine.session(&call.scope, session).await?;
+        let (store, session) = (call.state.engine.store().clone(), session.clone());
+        let begin = move || {
+            let mut list = List { pages: store.pages(&session, limit, before.as_ref())?, begun: false };
+            let messages = list.pages.next_page()?;
+            let first = messages.first().filter(|_| list.pages.has_older()).map(PageCursor::of);
+            Ok((list.json(&messages), first, list))
+        };
+        let begun: Result<_, StoreError> = tokio::task::spawn_blocking(begin).await.map_err(Error::internal)?;
+        let (json, first, list) = begun.map_err(|error| match error {
+            StoreError::NoMessage { id } => HostError::not_found("message", id.as_str()).into(),
+            error => Error::internal(error),
+        })?;
+        let body = if list.pages.is_done() { json.into() } else { Body::from_stream(list.stream(json)) };
+        (body, first)
+    };
+    let mut response = json(body);
+    if let Some(cursor) = next.map(|cursor| cursor.encode())
         && let Ok(value) = HeaderValue::from_str(&cursor)
     {
         let headers = response.headers_mut();

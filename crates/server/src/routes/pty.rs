@@ -205,9 +205,10 @@ async fn connect(mut call: Call<PtyPath, Connect>) -> Result<Raw<bool>, Error> {
     })?;
     let begin = Begin::parse(call.query.cursor.as_deref());
     let (closing, running) = (call.state.closing.clone(), call.state.ptys.tasks.token());
+    let client = call.state.backlog.reader(&call.parts);
     let response = upgrade.max_message_size(pty::MAX_MESSAGE).on_upgrade(async move |socket| {
         let _held = (seat, running);
-        pty::attend(terminal, begin, socket, closing).await;
+        pty::attend(terminal, begin, socket, client, closing).await;
     });
     Ok(Raw::response(response))
 }

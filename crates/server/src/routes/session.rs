@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::turn::patient;
 use crate::call::{Call, Given, JsonBody, Maybe, Nothing};
 use crate::error::{Error, Where};
 use crate::operation::{Data, Operation, Raw, operation};
@@ -177,9 +178,10 @@ struct Fork {
     message: Option<Given<MessageId>>,
 }
 
-async fn fork(call: Call<SessionPath, Nothing, Maybe<Fork>>) -> Result<Data<Session>, Error> {
+async fn fork(call: Call<SessionPath, Nothing, Maybe<Fork>>) -> Result<Raw<Session>, Error> {
     let before = call.body.0.message.map(|id| id.0);
-    Ok(Data(call.state.engine.fork_session(&call.scope, &call.path.session.0, before).await?))
+    let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
+    patient(&call.state, async move { engine.fork_session(&scope, &session, before).await }).await
 }
 
 async fn todo(call: Call<SessionPath>) -> Result<Data<Vec<Todo>>, Error> {

@@ -66,7 +66,8 @@ async fn tree(call: Call<SessionPath>) -> Result<Data<Tree>, Error> {
 
 async fn told(call: Call<SessionPath, After>) -> Result<Events<Event>, Error> {
     let after = events::cursor(&call.parts.headers, call.query.after.as_deref());
-    Ok(Events::new(events::subtree(&call.state, &call.scope, call.path.session.0, after).await?))
+    let reader = call.state.backlog.reader(&call.parts);
+    Ok(Events::new(events::subtree(&call.state, reader, &call.scope, call.path.session.0, after).await?))
 }
 
 /// A message for a turn that runs: a text, parts as a prompt has them, or both.
@@ -111,7 +112,7 @@ async fn resume(call: Call<SessionPath>) -> Result<Data<bool>, Error> {
 
 async fn cancel(call: Call<SessionPath>) -> Result<Raw<Cancelled>, Error> {
     let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
-    patient(async move { engine.cancel(&scope, &session).await }).await
+    patient(&call.state, async move { engine.cancel(&scope, &session).await }).await
 }
 
 async fn budget(call: Call<SessionPath, Nothing, JsonBody<Budget>>) -> Result<Data<BudgetState>, Error> {
@@ -136,10 +137,10 @@ async fn worktree(call: Call<SessionPath>) -> Result<Data<WorktreeDiff>, Error> 
 
 async fn merge(call: Call<SessionPath>) -> Result<Raw<Worktree>, Error> {
     let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
-    patient(async move { engine.worktree_merge(&scope, &session).await }).await
+    patient(&call.state, async move { engine.worktree_merge(&scope, &session).await }).await
 }
 
 async fn discard(call: Call<SessionPath>) -> Result<Raw<Worktree>, Error> {
     let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
-    patient(async move { engine.worktree_discard(&scope, &session).await }).await
+    patient(&call.state, async move { engine.worktree_discard(&scope, &session).await }).await
 }

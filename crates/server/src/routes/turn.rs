@@ -16,7 +16,8 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, interval_at, timeout};
+use tokio::time::{Instant, interval_at, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::session::SessionPath;
 use crate::State;
@@ -27,6 +28,10 @@ use crate::operation::{Data, NoContent, Operation, Raw, operation};
 /// How long a call may take before its answer begins, still without content. Clients give up on a silent server after
 /// minutes, and a turn can take longer.
 const SOON: Duration = Duration::from_secs(10);
+
+/// How long turns may take to be parked when the server stops, before those who wait for them are answered all the same: less
+/// than connections have to end.
+const PARKING: Duration = Duration::from_secs(2);
 
 /// The client chose an id for its message, and another message has it.
 const ID_TAKEN: &[&str] = &["ConflictError"];
@@ -248,7 +253,7 @@ async fn summarize(call: Call<SessionPath, Nothing, JsonBody<Summarize>>) -> Res
     let JsonBody(body) = call.body;
     let model = ModelRef { provider_id: body.provider, model_id: body.model, variant: None };
     let input = SummarizeInput { model, auto: body.auto.unwrap_or_default() };
-    patient(async move { engine.summarize(&scope, &session, input).await.map(|()| true) }).await
+    patient(&call.state, async move { engine.summarize(&scope, &session, input).await.map(|()| true) }).await
 }
 
 /// A point to go back to.
@@ -278,10 +283,10 @@ async fn turn<T: Serialize + Send + 'static>(
     state: &Arc<State>,
     work: impl Future<Output = Result<T, HostError>> + Send + 'static,
 ) -> Result<Raw<T>, Error> {
-    let state = state.clone();
-    patient(async move {
+    let listeners = state.clone();
+    patient(state, async move {
         let done = work.await;
-        state.listeners.told().await;
+        listeners.listeners.told().await;
         done
     })
     .await
@@ -289,14 +294,27 @@ async fn turn<T: Serialize + Send + 'static>(
 
 /// Waits for work that can take long. It runs on a task of its own, so it does not end with its client's connection. What
 /// ends soon is answered as ever; else the answer begins, and blanks (JSON allows them) show that it is still on its way.
+/// What fails after that ends the answer with the error's body: the status can no longer say it.
 pub async fn patient<T: Serialize + Send + 'static>(
+    state: &Arc<State>,
     work: impl Future<Output = Result<T, HostError>> + Send + 'static,
 ) -> Result<Raw<T>, Error> {
     let mut work = tokio::spawn(work);
-    match timeout(SOON, &mut work).await {
-        Ok(done) => Ok(Raw::json(written(done)?)),
-        Err(_) => Ok(Raw::json(Body::from_stream(blanks(work)))),
+    let mut stopped = Box::pin(stopped(state.closing.clone(), PARKING));
+    tokio::select! {
+        biased;
+        done = &mut work => Ok(Raw::json(written(done)?)),
+        error = &mut stopped => Err(error),
+        () = sleep(SOON) => Ok(Raw::json(Body::from_stream(blanks(work, stopped, SOON)))),
     }
+}
+
+/// What is said to whoever waits when the server stops, once turns had their time to be parked.
+async fn stopped(closing: CancellationToken, parking: Duration) -> Error {
+    closing.cancelled().await;
+    sleep(parking).await;
+    let message = "The server is stopping. A prompt that it has accepted is kept, and goes on at the next start";
+    HostError::Unavailable(message.to_owned()).into()
 }
 
 fn written<T: Serialize>(done: Result<Result<T, HostError>, tokio::task::JoinError>) -> Result<Bytes, Error> {
@@ -306,20 +324,70 @@ fn written<T: Serialize>(done: Result<Result<T, HostError>, tokio::task::JoinErr
 
 fn blanks<T: Serialize + Send + 'static>(
     work: JoinHandle<Result<T, HostError>>,
+    stopped: impl Future<Output = Error> + Send + Unpin + 'static,
+    pause: Duration,
 ) -> impl futures::Stream<Item = Result<Bytes, std::io::Error>> {
-    let ticks = interval_at(Instant::now(), SOON);
-    futures::stream::unfold(Some((work, ticks)), |state| async {
-        let (mut work, mut ticks) = state?;
-        tokio::select! {
-            done = &mut work => match written(done) {
-                Ok(bytes) => Some((Ok(bytes), None)),
-                // Too late for another status: the connection breaks off.
-                Err(error) => {
-                    tracing::error!(body = ?error.body, cause = error.cause, "a turn failed after its answer began");
-                    Some((Err(std::io::Error::other("the turn failed")), None))
-                }
-            },
-            _ = ticks.tick() => Some((Ok(Bytes::from_static(b" ")), Some((work, ticks)))),
-        }
+    let ticks = interval_at(Instant::now(), pause);
+    futures::stream::unfold(Some((work, stopped, ticks)), |state| async {
+        let (mut work, mut stopped, mut ticks) = state?;
+        let done = tokio::select! {
+            biased;
+            done = &mut work => written(done),
+            error = &mut stopped => Err(error),
+            _ = ticks.tick() => return Some((Ok(Bytes::from_static(b" ")), Some((work, stopped, ticks)))),
+        };
+        let last = done.or_else(|error| {
+            tracing::warn!(body = ?error.body, cause = error.cause, "a turn failed after its answer began");
+            let body = error.body.ok_or_else(|| std::io::Error::other("the turn failed"))?;
+            Ok(Bytes::from(body.to_string()))
+        });
+        Some((last, None))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt as _;
+
+    use super::*;
+
+    /// What comes after some blanks, once `then` has happened.
+    async fn body(
+        work: JoinHandle<Result<bool, HostError>>,
+        closing: &CancellationToken,
+        then: impl FnOnce(),
+    ) -> String {
+        let stopped = Box::pin(stopped(closing.clone(), Duration::ZERO));
+        let mut body = Box::pin(blanks(work, stopped, Duration::from_millis(1)));
+        for _ in 0..3 {
+            assert_eq!(body.next().await.unwrap().unwrap(), " ");
+        }
+        then();
+        let mut text = String::new();
+        while let Some(bytes) = testkit::soon("the end of the answer", body.next()).await {
+            text.push_str(std::str::from_utf8(&bytes.unwrap()).unwrap());
+        }
+        text
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_began_ends_in_json_whatever_happens() {
+        let closing = CancellationToken::new();
+        let ends = |end: Result<bool, HostError>| {
+            let (now, then) = tokio::sync::oneshot::channel::<()>();
+            (now, tokio::spawn(async move { then.await.map_or(Ok(false), |()| end) }))
+        };
+        let (now, work) = ends(Ok(true));
+        let told = body(work, &closing, || now.send(()).unwrap()).await;
+        assert!(serde_json::from_str::<bool>(&told).unwrap());
+        let (now, work) = ends(Err(HostError::Failed("secret".to_owned())));
+        let told = body(work, &closing, || now.send(()).unwrap()).await;
+        let told: api::Json = serde_json::from_str(&told).unwrap();
+        assert!(told["name"] == "UnknownError" && told["data"]["ref"].is_string(), "{told}");
+        let (_never, work) = ends(Ok(true));
+        let told = body(work, &closing, || closing.cancel()).await;
+        let told: api::Json = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["_tag"], "ServiceUnavailableError");
+        assert!(told["message"].as_str().unwrap().contains("next start"), "{told}");
+    }
 }

@@ -45,7 +45,8 @@ struct Health {
     healthy: bool,
 }
 
-async fn health(_: Call) -> Result<Data<Health>, Error> {
+async fn health(call: Call) -> Result<Data<Health>, Error> {
+    super::global::well(&call.state)?;
     Ok(Data(Health { healthy: true }))
 }
 

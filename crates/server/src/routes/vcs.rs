@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::State;
 use crate::call::{Call, JsonBody, Nothing};
 use crate::error::Error;
-use crate::operation::{Data, Operation, Reply, operation};
+use crate::operation::{Cut, Data, Operation, Reply, operation};
 use crate::vcs::{FileDiff, FileStatus, Info, Since, Vcs};
 use exec::git::GitError;
 
@@ -69,9 +69,9 @@ async fn info(call: Call) -> Result<Data<Info>, Error> {
     Ok(Data(vcs.info().await?))
 }
 
-async fn status(call: Call) -> Result<Data<Vec<FileStatus>>, Error> {
-    let Some(vcs) = vcs(&call.state, &call.scope) else { return Ok(Data(Vec::new())) };
-    Ok(Data(vcs.status().await?))
+async fn status(call: Call) -> Result<Cut<FileStatus>, Error> {
+    let Some(vcs) = vcs(&call.state, &call.scope) else { return Ok(Cut::default()) };
+    Ok(vcs.status().await?)
 }
 
 /// Which changes.
@@ -91,14 +91,14 @@ enum Mode {
     Branch,
 }
 
-async fn diff(call: Call<Nothing, DiffQuery>) -> Result<Data<Vec<FileDiff>>, Error> {
+async fn diff(call: Call<Nothing, DiffQuery>) -> Result<Cut<FileDiff>, Error> {
     let since = match call.query.mode {
         Mode::Git => Since::Commit,
         Mode::Branch => Since::Branch,
     };
     let context = call.query.context.map(|lines| u32::try_from(lines).unwrap_or(u32::MAX));
-    let Some(vcs) = vcs(&call.state, &call.scope) else { return Ok(Data(Vec::new())) };
-    Ok(Data(vcs.diff(since, context).await?))
+    let Some(vcs) = vcs(&call.state, &call.scope) else { return Ok(Cut::default()) };
+    Ok(vcs.diff(since, context).await?)
 }
 
 /// A patch.

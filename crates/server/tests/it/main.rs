@@ -10,6 +10,8 @@ mod acp;
 mod catalog;
 mod common;
 mod events;
+mod faults;
+mod load;
 mod openapi;
 mod operations;
 mod project;

@@ -227,3 +227,39 @@ async fn writing_agents_md_makes_a_project_known() {
     assert_eq!(post(&rig, &format!("{session}/init"), body).await, json!(true));
     assert!(rig.get("/project/current").await["time"]["initialized"].is_number());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_messages_do_not_follow_the_clock() {
+    let rig = rig().await;
+    let session = session(&rig, json!({})).await;
+    let mut wanted = Vec::new();
+    for (place, minutes) in [0, 5, -10, 3, -60].into_iter().enumerate() {
+        api::shift_clock(minutes * 60_000);
+        let mut body = json!({"parts": script(&json!([{"text": place.to_string()}]))});
+        if place == 2 {
+            body["messageID"] = json!("msg_zzzz");
+        }
+        let answer = post(&rig, &format!("{session}/message"), body).await;
+        wanted.push(answer["info"]["id"].clone());
+    }
+    let answers = |page: &Value| -> Vec<Value> {
+        let answers = page.as_array().unwrap().iter().filter(|message| message["info"]["role"] == "assistant");
+        answers.map(|message| message["info"]["id"].clone()).collect()
+    };
+    assert_eq!(answers(&rig.get(&format!("{session}/message")).await), wanted);
+    let (mut found, mut query) = (Vec::new(), "limit=3".to_owned());
+    loop {
+        let page = rig.http.get(format!("{}{session}/message?{query}", rig.url)).send().await.unwrap();
+        let next = page.headers().get("x-next-cursor").map(|cursor| cursor.to_str().unwrap().to_owned());
+        found.splice(0..0, answers(&page.json().await.unwrap()));
+        match next {
+            Some(cursor) => query = format!("limit=3&before={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(found, wanted);
+    // But for the one that the client chose, ids sort as they stand: official clients show them by id.
+    let messages = rig.get(&format!("{session}/message")).await;
+    let ids = messages.as_array().unwrap().iter().map(|message| message["info"]["id"].as_str().unwrap().to_owned());
+    assert!(ids.filter(|id| id != "msg_zzzz").is_sorted());
+}

@@ -6,6 +6,9 @@ use crate::Store;
 use crate::error::StoreError;
 use crate::log;
 
+/// The bytes of events after which a piece of the log ends.
+const PIECE: usize = 1 << 20;
+
 impl Store {
     /// The next events of the log after a sequence number, oldest first, with the number to go on from; nothing once there
     /// are no more. Text that grows is not among them.
@@ -16,8 +19,7 @@ impl Store {
             if after >= tip {
                 return Ok(None);
             }
-            let to = tip.min(after + log::CHUNK);
-            Ok(Some((log::replay(conn, after, to)?, to)))
+            Ok(Some(log::replay(conn, after, tip.min(after + log::CHUNK), PIECE)?))
         })
     }
 }

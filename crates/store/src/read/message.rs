@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use api::{Message, MessageId, MessagePage, MessageWithParts, Part, PartId, SessionId};
+use api::{Message, MessageId, MessagePage, MessageWithParts, Part, PartId, SessionId, Stamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::Store;
 use crate::error::StoreError;
 use crate::read::one_moment;
-use crate::row::{self, int};
+use crate::row::{self, int, uint};
 use crate::{log, text};
 
 /// Texts that are newer than their rows. They are taken before the rows are read: a row that ended meanwhile wins.
-type Texts = HashMap<PartId, String>;
+pub(super) type Texts = HashMap<PartId, String>;
 
 fn overlay(part: &mut Part, texts: &mut Texts) {
     if !text::is_open(part) {
@@ -32,7 +32,7 @@ fn bare(row: &Row<'_>) -> Result<Message, StoreError> {
     row::json("message", text(0)?, text(1)?)
 }
 
-fn part(row: &Row<'_>, texts: &mut Texts) -> Result<Part, StoreError> {
+pub(super) fn part(row: &Row<'_>, texts: &mut Texts) -> Result<Part, StoreError> {
     let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
     let (id, json) = (text(0)?, text(1)?);
     let mut part = Part::from_json(json).map_err(|error| row::unreadable("part", id, &error))?;
@@ -41,7 +41,7 @@ fn part(row: &Row<'_>, texts: &mut Texts) -> Result<Part, StoreError> {
 }
 
 fn with_parts(conn: &Connection, info: Message, texts: &mut Texts) -> Result<MessageWithParts, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT id, json FROM part WHERE message = ?1 ORDER BY id")?;
+    let mut statement = conn.prepare_cached("SELECT id, json FROM part WHERE message = ?1 ORDER BY position, id")?;
     let mut rows = statement.query([info.id().as_str()])?;
     let mut parts = Vec::new();
     while let Some(row) = rows.next()? {
@@ -51,9 +51,18 @@ fn with_parts(conn: &Connection, info: Message, texts: &mut Texts) -> Result<Mes
 }
 
 /// Where a message stands in its session.
-fn place(conn: &Connection, session: &SessionId, id: &MessageId) -> Result<Option<(i64, i64)>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT created, rowid FROM message WHERE id = ?1 AND session = ?2")?;
-    Ok(statement.query_row([id.as_str(), session.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+pub(super) fn place(conn: &Connection, session: &SessionId, id: &MessageId) -> Result<i64, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT position FROM message WHERE id = ?1 AND session = ?2")?;
+    let found = statement.query_row([id.as_str(), session.as_str()], |row| row.get(0)).optional()?;
+    found.ok_or_else(|| StoreError::NoMessage { id: id.clone() })
+}
+
+/// The greatest stamp of an id among the messages of a session.
+pub(crate) fn newest(conn: &Connection, session: &SessionId) -> Result<Stamp, StoreError> {
+    let mut statement =
+        conn.prepare_cached("SELECT stamp FROM message WHERE session = ?1 ORDER BY position DESC LIMIT 1")?;
+    let found: Option<String> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
+    Ok(found.and_then(|digits| Stamp::parse(&digits)).unwrap_or_default())
 }
 
 fn page(
@@ -63,17 +72,14 @@ fn page(
     before: Option<&MessageId>,
     texts: &mut Texts,
 ) -> Result<MessagePage, StoreError> {
-    let end = match before {
-        Some(id) => place(conn, session, id)?.ok_or_else(|| StoreError::NoMessage { id: id.clone() })?,
-        None => (i64::MAX, i64::MAX),
-    };
+    let end = before.map_or(Ok(i64::MAX), |id| place(conn, session, id))?;
     // One more than wanted tells whether there is an older page; a negative limit means all.
     let most = limit.map_or(-1, |limit| int(limit as u64).saturating_add(1));
     let mut statement = conn.prepare_cached(
-        "SELECT id, json, created, rowid FROM message WHERE session = ?1 AND (created, rowid) < (?2, ?3)
-         ORDER BY created DESC, rowid DESC LIMIT ?4",
+        "SELECT id, json, position FROM message WHERE session = ?1 AND position < ?2
+         ORDER BY position DESC LIMIT ?3",
     )?;
-    let mut rows = statement.query(params![session.as_str(), end.0, end.1, most])?;
+    let mut rows = statement.query(params![session.as_str(), end, most])?;
     let (mut messages, mut begin, mut older) = (Vec::new(), end, None);
     while let Some(row) = rows.next()? {
         if limit == Some(messages.len()) {
@@ -81,7 +87,7 @@ fn page(
             break;
         }
         messages.push(MessageWithParts { info: bare(row)?, parts: Vec::new() });
-        begin = (row.get(2)?, row.get(3)?);
+        begin = row.get(2)?;
     }
     messages.reverse();
     add_parts(conn, session, (begin, end), &mut messages, texts)?;
@@ -93,17 +99,16 @@ fn page(
 fn add_parts(
     conn: &Connection,
     session: &SessionId,
-    (begin, end): ((i64, i64), (i64, i64)),
+    (begin, end): (i64, i64),
     messages: &mut [MessageWithParts],
     texts: &mut Texts,
 ) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT part.id, part.json, message.id FROM message CROSS JOIN part ON part.message = message.id
-         WHERE message.session = ?1 AND (message.created, message.rowid) >= (?2, ?3)
-           AND (message.created, message.rowid) < (?4, ?5)
-         ORDER BY message.created, message.rowid, part.id",
+         WHERE message.session = ?1 AND message.position >= ?2 AND message.position < ?3
+         ORDER BY message.position, part.position, part.id",
     )?;
-    let mut rows = statement.query(params![session.as_str(), begin.0, begin.1, end.0, end.1])?;
+    let mut rows = statement.query(params![session.as_str(), begin, end])?;
     let mut messages = messages.iter_mut();
     let mut current = messages.next();
     while let Some(row) = rows.next()? {
@@ -133,42 +138,46 @@ impl Store {
         })
     }
 
-    /// That message and all later ones of its session.
-    pub fn messages_from(&self, session: &SessionId, from: &MessageId) -> Result<Vec<MessageWithParts>, StoreError> {
+    /// That message and all later ones of its session, each with the number of the turn that wrote it; 0 is unknown.
+    pub fn messages_from(
+        &self,
+        session: &SessionId,
+        from: &MessageId,
+    ) -> Result<Vec<(MessageWithParts, u64)>, StoreError> {
         let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
             let _moment = one_moment(conn)?;
-            let (created, rowid) =
-                place(conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
             let mut statement = conn.prepare_cached(
-                "SELECT id, json FROM message WHERE session = ?1 AND (created, rowid) >= (?2, ?3)
-                 ORDER BY created, rowid",
+                "SELECT id, json, turn FROM message WHERE session = ?1 AND position >= ?2 ORDER BY position",
             )?;
-            let mut rows = statement.query(params![session.as_str(), created, rowid])?;
+            let mut rows = statement.query(params![session.as_str(), place(conn, session, from)?])?;
             let mut messages = Vec::new();
             while let Some(row) = rows.next()? {
-                messages.push(with_parts(conn, bare(row)?, &mut texts)?);
+                messages.push((with_parts(conn, bare(row)?, &mut texts)?, uint(row.get(2)?)));
             }
             Ok(messages)
         })
     }
 
-    /// The ids of that message and of all later ones of its session.
-    pub fn message_ids_from(&self, session: &SessionId, from: &MessageId) -> Result<Vec<MessageId>, StoreError> {
+    /// The ids of that message and of all later ones of its session, or of all that there are.
+    pub fn message_ids(&self, session: &SessionId, from: Option<&MessageId>) -> Result<Vec<MessageId>, StoreError> {
         self.read(|conn| {
             let _moment = one_moment(conn)?;
-            let (created, rowid) =
-                place(conn, session, from)?.ok_or_else(|| StoreError::NoMessage { id: from.clone() })?;
-            let mut statement = conn.prepare_cached(
-                "SELECT id FROM message WHERE session = ?1 AND (created, rowid) >= (?2, ?3) ORDER BY created, rowid",
-            )?;
-            let mut rows = statement.query(params![session.as_str(), created, rowid])?;
+            let begin = from.map_or(Ok(0), |id| place(conn, session, id))?;
+            let mut statement =
+                conn.prepare_cached("SELECT id FROM message WHERE session = ?1 AND position >= ?2 ORDER BY position")?;
+            let mut rows = statement.query(params![session.as_str(), begin])?;
             let mut ids = Vec::new();
             while let Some(row) = rows.next()? {
                 ids.push(row::id("message", &row.get::<_, String>(0)?)?);
             }
             Ok(ids)
         })
+    }
+
+    /// The greatest stamp among the ids of a session's messages: an id [made after it](MessageId::after) sorts last.
+    pub fn newest(&self, session: &SessionId) -> Result<Stamp, StoreError> {
+        self.read(|conn| newest(conn, session))
     }
 
     /// The answers among the newest so many messages of a session that are not complete, oldest first. The rows are
@@ -178,9 +187,9 @@ impl Store {
         self.read(|conn| {
             let _moment = one_moment(conn)?;
             let mut statement = conn.prepare_cached(
-                "SELECT id, json FROM (SELECT id, json, created, rowid AS place FROM message WHERE session = ?1
-                                       ORDER BY created DESC, rowid DESC LIMIT ?2)
-                 WHERE json ->> '$.role' = 'assistant' AND json ->> '$.time.completed' IS NULL ORDER BY created, place",
+                "SELECT id, json FROM (SELECT id, json, position FROM message WHERE session = ?1
+                                       ORDER BY position DESC LIMIT ?2)
+                 WHERE json ->> '$.role' = 'assistant' AND json ->> '$.time.completed' IS NULL ORDER BY position",
             )?;
             let mut rows = statement.query(params![session.as_str(), int(newest as u64)])?;
             let mut messages = Vec::new();
@@ -200,6 +209,18 @@ impl Store {
             let mut rows = statement.query([id.as_str()])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             with_parts(conn, bare(row)?, &mut texts).map(Some)
+        })
+    }
+
+    /// Has `see` look at the JSON of every part that contains a text. Looks at everything.
+    pub fn parts_with(&self, text: &str, mut see: impl FnMut(&str)) -> Result<(), StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare("SELECT json FROM part WHERE instr(json, ?1) > 0")?;
+            let mut rows = statement.query([text])?;
+            while let Some(row) = rows.next()? {
+                see(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?);
+            }
+            Ok(())
         })
     }
 

@@ -168,9 +168,7 @@ impl Store {
     /// The sessions that a session spawned, oldest first.
     pub fn children(&self, id: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
-            // Session ids sort newest first.
-            let mut statement =
-                conn.prepare_cached("SELECT json, id FROM session WHERE parent = ?1 ORDER BY id DESC")?;
+            let mut statement = conn.prepare_cached("SELECT json, id FROM session WHERE parent = ?1 ORDER BY rowid")?;
             let mut rows = statement.query([id.as_str()])?;
             let mut children = Vec::new();
             while let Some(row) = rows.next()? {
@@ -184,12 +182,23 @@ impl Store {
     /// What every session does that is not idle. Only a live owner of its lease makes a session busy.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
         let dead = self.dead()?;
-        living(self.read(status_rows)?, &dead)
+        let mut statuses = living(self.read(status_rows)?, &dead)?;
+        self.inner.feed.correct(&mut statuses);
+        Ok(statuses)
+    }
+
+    /// The status in a session's row.
+    pub(crate) fn stored_status(&self, id: &SessionId) -> Result<SessionStatus, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached("SELECT json FROM status WHERE session = ?1")?;
+            let json: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
+            json.map_or(Ok(SessionStatus::Idle), |json| row::json("status", id.as_str(), &json))
+        })
     }
 
     /// The owners of leases that are dead. To be asked before the rows are read that this is about: then those hold all
     /// that such a process has written, and it was not cut off only because it ended in between.
-    pub(super) fn dead(&self) -> Result<HashSet<String>, StoreError> {
+    pub(crate) fn dead(&self) -> Result<HashSet<String>, StoreError> {
         Ok(self.owners()?.into_iter().filter(|owner| !self.is_alive(owner)).collect())
     }
 
@@ -204,7 +213,12 @@ impl Store {
     /// Who runs a session.
     pub fn holder(&self, session: &SessionId) -> Result<Option<Holder>, StoreError> {
         let found = self.read(|conn| lease::row(conn, session))?;
-        Ok(found.map(|(owner, _)| Holder { alive: self.is_alive(&owner), own: owner == self.owner(), owner }))
+        Ok(found.map(|(owner, epoch)| Holder {
+            alive: self.is_alive(&owner),
+            own: owner == self.owner(),
+            owner,
+            epoch,
+        }))
     }
 
     /// Whether a process that is gone still holds leases, because something that it started is not: that of a session, or

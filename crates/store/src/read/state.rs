@@ -110,7 +110,7 @@ impl Store {
     pub fn asks_of(&self, session: &SessionId, call: &str) -> Result<Vec<AskRow>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
-                "SELECT id FROM ask WHERE session = ?1 AND json_extract(json, '$.tool.callID') = ?2 ORDER BY id",
+                "SELECT id FROM ask WHERE session = ?1 AND json_extract(json, '$.tool.callID') = ?2 ORDER BY rowid",
             )?;
             let ids: Vec<String> =
                 statement.query_map([session.as_str(), call], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -122,7 +122,7 @@ impl Store {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT id, json FROM ask WHERE kind = ?1 AND reply IS NULL AND (?2 IS NULL OR session = ?2)
-                 AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR directory = ?4) ORDER BY id",
+                 AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR directory = ?4) ORDER BY rowid",
             )?;
             let session = filter.session.as_ref().map(SessionId::as_str);
             let mut rows = statement.query(params![kind.name(), session, filter.project, filter.directory])?;

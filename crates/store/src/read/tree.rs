@@ -88,12 +88,12 @@ struct Created {
     created: Timestamp,
 }
 
-/// A session and all below it, parents before their children; siblings are oldest first, as session ids sort newest first.
-const BELOW: &str = "WITH RECURSIVE below (id, depth) AS (
-     SELECT id, 0 FROM session WHERE id = ?1
+/// A session and all below it, parents before their children; siblings are oldest first, which the numbers of rows tell.
+const BELOW: &str = "WITH RECURSIVE below (number, id, depth) AS (
+     SELECT rowid, id, 0 FROM session WHERE id = ?1
      UNION ALL
-     SELECT session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id WHERE below.depth < 100
-     ORDER BY 2, 1 DESC";
+     SELECT session.rowid, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
+     WHERE below.depth < 100 ORDER BY 3, 1";
 
 /// The sessions in their order, without what they do.
 fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<Branch>, StoreError> {
@@ -103,7 +103,7 @@ fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<Branch>, StoreErr
              SELECT rowid, id, 0 FROM session WHERE id = ?1
              UNION ALL
              SELECT session.rowid, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
-             WHERE below.depth < 100 ORDER BY 3 DESC, 2 DESC
+             WHERE below.depth < 100 ORDER BY 3 DESC, 1
          )
          SELECT below.id, below.depth, session.parent, session.json, turn.started, turn.ended, turn.error,
                 budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, {}
@@ -144,7 +144,7 @@ fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<Branch>, StoreErr
 
 fn tools(conn: &Connection, sessions: &[Branch]) -> Result<Vec<ToolPart>, StoreError> {
     let running: std::collections::HashSet<&str> = sessions.iter().map(|session| session.id.as_str()).collect();
-    let mut statement = conn.prepare_cached("SELECT id, session, json FROM part WHERE running = 1 ORDER BY id")?;
+    let mut statement = conn.prepare_cached("SELECT id, session, json FROM part WHERE running = 1 ORDER BY +rowid")?;
     let mut rows = statement.query([])?;
     let mut tools = Vec::new();
     while let Some(row) = rows.next()? {
@@ -178,8 +178,9 @@ impl Store {
         if sessions.is_empty() {
             return Ok(None);
         }
-        let mut statuses: HashMap<SessionId, SessionStatus> =
-            super::session::living(rows, &dead)?.into_iter().collect();
+        let mut statuses = super::session::living(rows, &dead)?;
+        self.inner.feed.correct(&mut statuses);
+        let mut statuses: HashMap<SessionId, SessionStatus> = statuses.into_iter().collect();
         for session in &mut sessions {
             session.status = statuses.remove(&session.id);
         }
@@ -193,7 +194,7 @@ impl Store {
     pub fn family(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!(
-                "{BELOW}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.id = below.id"
+                "{BELOW}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.rowid = below.number"
             ))?;
             let mut rows = statement.query([root.as_str()])?;
             let mut family = Vec::new();

@@ -105,19 +105,83 @@ async fn a_slow_watcher_is_told_and_cut_and_can_go_on_from_its_cursor() {
     let temp = Temp::new();
     let store = temp.open();
     let mut slow = store.watch(WatchScope::All, None).unwrap();
+    store.commit(toast_batch("seen")).await.unwrap();
+    let last = next_frame(&mut slow).await.cursor;
     let mut big = batch();
     for i in 0..WATCH_QUEUE + 10 {
         big.event(toast(i.to_string()));
     }
     store.commit(big).await.unwrap();
-    let mut last = None;
-    for _ in 0..WATCH_QUEUE {
-        last = next_frame(&mut slow).await.cursor;
-    }
+    assert_eq!(store.unread(), 0, "nothing waits for one that is cut");
     assert!(matches!(next(&mut slow).await, WatchItem::Lagged));
     assert!(slow.next().await.is_none());
     let mut again = store.watch(WatchScope::All, last).unwrap();
-    assert_eq!(toast_text(&next_frame(&mut again).await), Some(WATCH_QUEUE.to_string()));
+    for i in 0..WATCH_QUEUE + 10 {
+        assert_eq!(toast_text(&next_frame(&mut again).await), Some(i.to_string()));
+    }
+}
+
+/// A store that holds so much for its watchers.
+fn bounded(temp: &Temp, watch_bytes: usize) -> Store {
+    Store::open_with(&temp.path(), Options { watch_bytes, ..Options::default() }).unwrap()
+}
+
+#[tokio::test]
+async fn what_waits_for_slow_watchers_has_a_bound() {
+    const MOST: usize = 200_000;
+    let temp = Temp::new();
+    let store = bounded(&temp, MOST);
+    let mut stuck: Vec<_> = (0..50).map(|_| store.watch(WatchScope::All, None).unwrap()).collect();
+    let mut reads = store.watch(WatchScope::All, None).unwrap();
+    let text = "x".repeat(2000);
+    let mut most = 0;
+    for _ in 0..300 {
+        store.commit(toast_batch(&text)).await.unwrap();
+        most = most.max(store.unread());
+        assert_eq!(toast_text(&next_frame(&mut reads).await).as_ref(), Some(&text), "whoever reads hears everything");
+    }
+    assert!(most <= MOST && most > MOST / 2, "{most}");
+    for slow in &mut stuck {
+        assert!(matches!(next(slow).await, WatchItem::Lagged));
+    }
+    // Those that come then wait for the same frames: they are held once.
+    stuck.extend((0..50).map(|_| store.watch(WatchScope::All, None).unwrap()));
+    store.commit(toast_batch(&text)).await.unwrap();
+    let one = store.unread();
+    assert!(one > text.len() && one < 10 * text.len(), "{one}");
+    drop((stuck, reads));
+    assert_eq!(store.unread(), 0, "they are gone");
+}
+
+#[tokio::test]
+async fn the_watcher_that_is_furthest_behind_is_cut_first() {
+    let temp = Temp::new();
+    let store = bounded(&temp, 100_000);
+    let text = "x".repeat(2000);
+    let [mut slowest, mut slow] = [(); 2].map(|()| store.watch(WatchScope::All, None).unwrap());
+    let weight = {
+        store.commit(toast_batch(&text)).await.unwrap();
+        next_frame(&mut slow).await;
+        store.unread()
+    };
+    // As many as there is room for, and one more.
+    for _ in 0..100_000 / weight {
+        store.commit(toast_batch(&text)).await.unwrap();
+    }
+    assert!(matches!(next(&mut slowest).await, WatchItem::Lagged));
+    assert_eq!(toast_text(&next_frame(&mut slow).await).as_ref(), Some(&text), "the other one is behind, but goes on");
+}
+
+#[tokio::test]
+async fn a_frame_that_is_larger_than_all_the_room_reaches_whoever_reads() {
+    let temp = Temp::new();
+    let store = bounded(&temp, 1000);
+    let mut reads = store.watch(WatchScope::All, None).unwrap();
+    let text = "x".repeat(100_000);
+    for _ in 0..3 {
+        store.commit(toast_batch(&text)).await.unwrap();
+        assert_eq!(toast_text(&next_frame(&mut reads).await).as_ref(), Some(&text));
+    }
 }
 
 async fn resync(store: &Store, cursor: Cursor) -> String {

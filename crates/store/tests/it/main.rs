@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
+mod faults;
 mod feed;
 mod files;
 mod ledger;
+mod order;
+mod pages;
 mod processes;
 mod rows;
+mod space;

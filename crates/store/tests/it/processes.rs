@@ -70,11 +70,13 @@ async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living()
     let (epoch, owner) = hello.split_once(' ').unwrap();
     assert_eq!(store.acquire(&the_session()).await.unwrap(), Acquire::Held { owner: owner.into() });
     let holder = store.holder(&the_session()).unwrap().unwrap();
-    assert_eq!(holder, Holder { owner: owner.into(), alive: true, own: false });
+    let epoch: u64 = epoch.parse().unwrap();
+    assert_eq!(holder, Holder { owner: owner.into(), epoch, alive: true, own: false });
+    assert_eq!(holder.pid(), i32::try_from(child.id()).ok());
     assert_eq!(store.statuses().unwrap(), vec![(the_session(), SessionStatus::Busy)]);
     assert!(store.unfinished().unwrap().is_empty());
     let sent = [
-        Signal::Abort,
+        Signal::Abort { epoch },
         Signal::Wake,
         Signal::Reply { ask: "per_1".into() },
         Signal::Steer { message: MessageId::new() },
@@ -91,10 +93,35 @@ async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living()
     assert!(!store.holder(&the_session()).unwrap().unwrap().alive);
     assert!(store.statuses().unwrap().is_empty(), "a dead process makes nothing busy");
     assert_eq!(store.unfinished().unwrap(), vec![the_session()]);
-    assert!(!store.signal(&the_session(), Signal::Abort).await.unwrap());
+    assert!(!store.signal(&the_session(), Signal::Abort { epoch }).await.unwrap());
     let Acquire::Taken { lease, took_over, .. } = store.acquire(&the_session()).await.unwrap() else { panic!() };
-    assert!(took_over && lease.epoch() > epoch.parse().unwrap());
+    assert!(took_over && lease.epoch() > epoch);
     store.commit(batch().fence(&lease)).await.unwrap();
+}
+
+#[tokio::test]
+async fn signals_to_a_stopped_process_take_no_room_twice() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let mut child = child("child_holds_the_lease", &temp);
+    let mut ears = Ears::of(&mut child);
+    ears.hear();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    // More than can wait for one process.
+    for _ in 0..2000 {
+        assert!(store.signal(&the_session(), Signal::Wake).await.unwrap());
+    }
+    assert!(store.signal(&the_session(), Signal::Abort { epoch: 7 }).await.unwrap());
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    // One may have been taken before the process was stopped.
+    let mut heard = ears.hear();
+    while heard == r#"{"type":"wake"}"# {
+        heard = ears.hear();
+    }
+    assert_eq!(serde_json::from_str::<Signal>(&heard).unwrap(), Signal::Abort { epoch: 7 });
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// Child: streams text into a part, as an engine does.
@@ -194,4 +221,39 @@ async fn commits_of_others_are_seen_soon_and_in_order() {
     // The bound is 50 ms. A loaded machine adds to it now and then, but not half of the time.
     times.sort();
     assert!(times[10] < Duration::from_secs(1) && times[19] < Duration::from_secs(20), "{times:?}");
+}
+
+/// Child: meets a limit of the file's size in the middle of a commit, and then no longer.
+#[tokio::test]
+async fn child_cannot_write_for_a_while() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Some(store) = as_child() else { return };
+    store.commit(toast_batch("before")).await.unwrap();
+    let limit = |current| setrlimit(Resource::Fsize, Rlimit { current, ..getrlimit(Resource::Fsize) }).unwrap();
+    // The WAL has some pages already, so this ends in the middle of one.
+    limit(Some(30_000));
+    for (number, durable) in [false, true].into_iter().enumerate() {
+        let mut batch = toast_batch("x".repeat(100_000));
+        batch.session(&session("s", 1));
+        let batch = std::sync::Arc::new(if durable { batch.durable() } else { batch });
+        let error = store.commit(batch.clone()).await.unwrap_err();
+        assert!(matches!(error, StoreError::Database { trouble: Trouble::Io, .. }), "{error}");
+        assert!(error.is_passing(), "{error}");
+        assert_eq!(store.stats().unwrap().sessions as usize, number, "nothing of it was written");
+        limit(None);
+        store.commit(batch).await.unwrap();
+        let stats = store.stats().unwrap();
+        assert_eq!((stats.sessions as usize, stats.events as usize), (number + 1, number + 2), "it was written once");
+        limit(Some(30_000));
+    }
+    say("done");
+}
+
+#[test]
+fn a_commit_that_breaks_off_leaves_the_store_usable() {
+    let temp = Temp::new();
+    let mut child = child("child_cannot_write_for_a_while", &temp);
+    assert_eq!(Ears::of(&mut child).hear(), "done");
+    child.wait().unwrap();
+    Store::check(&temp.path()).unwrap();
 }

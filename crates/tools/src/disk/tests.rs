@@ -1,6 +1,13 @@
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    match open(path)? {
+        Content::Whole(content) => Ok(content),
+        Content::Large { size, .. } => panic!("{size} bytes are held"),
+    }
+}
+
 fn temp() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let real = dir.path().canonicalize().unwrap();
@@ -87,11 +94,15 @@ fn a_read_only_file_stays() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
 }
 
-#[test]
-fn a_file_over_the_bound_is_refused() {
+#[tokio::test]
+async fn a_file_over_the_bound_is_not_held() {
     let (_guard, dir) = temp();
-    File::create(dir.join("big")).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
-    assert!(read(&dir.join("big")).unwrap_err().to_string().contains("larger than 64 MB"));
+    let big = dir.join("big");
+    File::create(&big).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+    assert!(LocalEnvironment.read(&big).await.unwrap_err().to_string().contains("larger than 64 MB"));
+    let Content::Large { size, mut reader } = LocalEnvironment.open(&big).await.unwrap() else { panic!("it is held") };
+    assert_eq!(size, MAX_FILE_BYTES + 1);
+    assert_eq!(reader.read(&mut [0; 100]).unwrap(), 100);
 }
 
 #[tokio::test]

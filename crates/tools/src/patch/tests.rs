@@ -48,6 +48,21 @@ async fn the_recorded_shape() {
 }
 
 #[tokio::test]
+async fn what_is_shown_of_a_large_patch_has_a_bound() {
+    let ws = Workspace::new();
+    for number in 0..8 {
+        ws.file(&format!("{number}.txt"), "a line of text\n".repeat(20_000));
+    }
+    let deletes: Vec<String> = (0..8).map(|number| format!("*** Delete File: {number}.txt")).collect();
+    let output = run(&ws, &deletes.join("\n")).await.unwrap();
+    assert!(output.metadata["diff"].as_str().unwrap().len() < MAX_SHOWN + 10_000);
+    assert!(api::json_size(&output.metadata) < 2 * MAX_SHOWN + 100_000);
+    let last = output.metadata["files"][7]["patch"].as_str().unwrap();
+    assert!(last.contains("left out") && last.contains("7.txt"), "{last}");
+    assert_eq!(output.metadata["files"][7]["deletions"], 20_000);
+}
+
+#[tokio::test]
 async fn a_file_moves() {
     let ws = Workspace::new();
     ws.file("a.txt", "one\ntwo\n");

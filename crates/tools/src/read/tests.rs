@@ -70,7 +70,32 @@ async fn loops_binaries_and_huge_lines() {
     let output = ws.run("read", json!({"filePath": "line.txt"})).await.unwrap();
     assert!(output.output.len() < 5000 && output.output.contains("line cut"));
     std::fs::File::create(ws.path("huge")).unwrap().set_len(1 << 30).unwrap();
-    assert!(ws.fail("read", json!({"filePath": "huge"})).await.contains("is larger than 64 MB. Use grep"));
+    assert!(ws.fail("read", json!({"filePath": "huge"})).await.contains("binary file (1073741824 bytes)"));
+}
+
+#[tokio::test]
+async fn a_file_too_large_to_be_held_is_read_in_part() {
+    let ws = Workspace::new();
+    let path = ws.file("big.log", "\u{feff}one\r\ntwo\nthree\n");
+    // A sparse file: the rest are NUL bytes, one endless line.
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(70 << 20).unwrap();
+    let refused = ws.fail("read", json!({"filePath": "big.log", "limit": 2})).await;
+    assert!(refused.contains("binary file"), "NUL bytes at its beginning: {refused}");
+    let lines = format!("{}\n", "0123456789abcdef".repeat(64)).repeat(1 << 10);
+    let mut file = std::fs::File::create(&path).unwrap();
+    for _ in 0..70 {
+        std::io::Write::write_all(&mut file, lines.as_bytes()).unwrap();
+    }
+    let part = ws.run("read", json!({"filePath": "big.log", "offset": 10_000, "limit": 2})).await.unwrap();
+    let end = "abcdef\n\n(Showing lines 10000-10001 of a longer file. Use offset=10002 to continue.)\n</content>";
+    assert!(part.output.contains("\n10000: 0123") && part.output.ends_with(end), "{}", part.output);
+    assert_eq!((&part.metadata["truncated"], part.metadata["display"].get("totalLines")), (&json!(true), None));
+    let last = ws.run("read", json!({"filePath": "big.log", "offset": 70 << 10})).await.unwrap();
+    assert!(last.output.contains("(End of file - total 71680 lines)"), "{}", last.output);
+    let behind = ws.fail("read", json!({"filePath": "big.log", "offset": (70 << 10) + 1})).await;
+    assert!(behind.contains("has 71680 lines"), "{behind}");
+    std::os::unix::fs::FileExt::write_at(&file, b"%PDF-", 0).unwrap();
+    assert!(ws.fail("read", json!({"filePath": "big.log"})).await.contains("bytes; images and PDF"));
 }
 
 #[tokio::test]

@@ -1,9 +1,21 @@
-//! One page of a text file: numbered lines within the limits.
+//! One page of a text file: numbered lines within the limits. It is read no further than needed, whatever its size.
+
+use std::io::{self, BufRead};
 
 use super::Window;
 
 /// Longer lines are cut: they are generated, and one of them could fill the model's memory.
 const MAX_LINE_CHARS: usize = 2000;
+
+/// What is kept of a line: enough bytes for the characters that are shown and one more.
+const MAX_LINE_BYTES: usize = 4 * (MAX_LINE_CHARS + 1);
+
+/// After so many lines, and within a line so many bytes, it is asked whether to go on.
+const LOOK: usize = 10_000;
+const LONG: u64 = 16 << 20;
+
+/// The mark that some editors put at the beginning of a text.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 #[derive(Debug)]
 pub(super) struct Page {
@@ -15,47 +27,105 @@ pub(super) struct Page {
     pub note: String,
     pub first: usize,
     pub last: usize,
-    pub total: usize,
+    /// How many lines the file has, if it was read to its end.
+    pub total: Option<usize>,
     pub truncated: bool,
 }
 
-/// Takes the lines that are wanted. The error goes on with the name of the file.
-pub(super) fn page(content: &[u8], window: Window) -> Result<Page, String> {
-    let content = String::from_utf8_lossy(content);
-    let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
-    let total = content.lines().count();
+/// Takes the lines that are wanted. Their number is counted to the end only if that is `wanted`: else reading ends behind
+/// them. `stop` ends it early. The error goes on with the name of the file.
+pub(super) fn page(
+    mut source: impl BufRead,
+    window: Window,
+    count: bool,
+    stop: &dyn Fn() -> bool,
+) -> Result<Page, String> {
+    let failed = |error: io::Error| format!("could not be read: {error}.");
     let first = window.offset;
-    if first > total.max(1) {
-        return Err(format!("has {total} lines, so there is no line {first}. Use a smaller offset."));
-    }
+    let after = first.saturating_add(window.limit);
     let (mut numbered, mut text) = (String::new(), String::new());
-    let mut last = first - 1;
-    let mut full = false;
-    for line in content.lines().skip(first - 1).take(window.limit) {
-        let line = cut(line);
+    let (mut seen, mut last, mut full) = (0, first - 1, false);
+    let mut line = Vec::new();
+    let whole = loop {
+        let wanted = seen + 1 >= first && seen + 1 < after && !full;
+        if !wanted && seen + 1 >= first && !count {
+            // Whether there is another line decides how the page ends.
+            break source.fill_buf().map_err(failed)?.is_empty();
+        }
+        if seen % LOOK == 0 && stop() {
+            return Err(format!("took too long to read up to line {seen}. Use grep, or sed and tail in bash."));
+        }
+        line.clear();
+        if !next(&mut source, wanted.then_some(&mut line), stop).map_err(failed)? {
+            break true;
+        }
+        seen += 1;
+        if !wanted {
+            continue;
+        }
+        let decoded = String::from_utf8_lossy(&line);
+        let shown = cut(if seen == 1 { decoded.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&decoded) } else { &decoded });
         // The first line is given in any case, so that there is always a way on.
-        if last >= first && text.len() + line.len() + 1 > window.max_bytes {
+        if last >= first && text.len() + shown.len() + 1 > window.max_bytes {
             full = true;
-            break;
+            continue;
         }
         if last >= first {
             numbered.push('\n');
             text.push('\n');
         }
         last += 1;
-        numbered.push_str(&format!("{last}: {line}"));
-        text.push_str(&line);
+        numbered.push_str(&format!("{last}: {shown}"));
+        text.push_str(&shown);
+    };
+    let total = whole.then_some(seen);
+    if let Some(total) = total.filter(|total| first > (*total).max(1)) {
+        return Err(format!("has {total} lines, so there is no line {first}. Use a smaller offset."));
     }
-    let truncated = last < total;
-    let next = last + 1;
-    let note = if full {
-        format!("(Showing lines {first}-{last} of {total}, as many as fit. Use offset={next} to continue.)")
-    } else if truncated {
-        format!("(Showing lines {first}-{last} of {total}. Use offset={next} to continue.)")
-    } else {
-        format!("(End of file - total {total} lines)")
+    let truncated = total.is_none_or(|total| last < total);
+    let (next, of) = (last + 1, total.map_or_else(|| "a longer file".to_owned(), |total| total.to_string()));
+    let note = match total {
+        _ if full => format!("(Showing lines {first}-{last} of {of}, as many as fit. Use offset={next} to continue.)"),
+        Some(total) if !truncated => format!("(End of file - total {total} lines)"),
+        _ => format!("(Showing lines {first}-{last} of {of}. Use offset={next} to continue.)"),
     };
     Ok(Page { numbered, text, note, first, last, total, truncated })
+}
+
+/// Reads a line up to its end, which is left out; keeps its beginning in `kept`. False at the end of the file.
+fn next(source: &mut impl BufRead, mut kept: Option<&mut Vec<u8>>, stop: &dyn Fn() -> bool) -> io::Result<bool> {
+    let (mut any, mut length) = (false, 0_u64);
+    loop {
+        let bytes = match source.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            bytes => bytes?,
+        };
+        if bytes.is_empty() {
+            return Ok(any);
+        }
+        any = true;
+        let end = memchr::memchr(b'\n', bytes);
+        let piece = &bytes[..end.unwrap_or(bytes.len())];
+        length += piece.len() as u64;
+        if let Some(kept) = &mut kept {
+            kept.extend_from_slice(&piece[..piece.len().min(MAX_LINE_BYTES - kept.len())]);
+        }
+        let used = piece.len() + usize::from(end.is_some());
+        source.consume(used);
+        if end.is_some() {
+            if let Some(kept) = kept
+                && length == kept.len() as u64
+                && kept.last() == Some(&b'\r')
+            {
+                kept.pop();
+            }
+            return Ok(true);
+        }
+        // A line may be as long as the file.
+        if length > LONG && stop() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
 }
 
 fn cut(line: &str) -> std::borrow::Cow<'_, str> {
@@ -74,6 +144,10 @@ mod tests {
         Window { offset, limit, max_bytes: 51200 }
     }
 
+    fn page(content: &[u8], window: Window) -> Result<Page, String> {
+        super::page(content, window, true, &|| false)
+    }
+
     #[test]
     fn pages() {
         let page_of = |offset, limit| page(b"a\nb\nc", window(offset, limit)).unwrap();
@@ -85,7 +159,7 @@ mod tests {
         assert_eq!(page_of(3, 9).note, "(End of file - total 3 lines)");
         assert!(page(b"a\n", window(2, 9)).unwrap_err().contains("no line 2"));
         let empty = page(b"", window(1, 9)).unwrap();
-        assert_eq!((empty.first, empty.last, empty.total, empty.numbered.as_str()), (1, 0, 0, ""));
+        assert_eq!((empty.first, empty.last, empty.total, empty.numbered.as_str()), (1, 0, Some(0), ""));
     }
 
     #[test]
@@ -98,6 +172,47 @@ mod tests {
         let line = "é".repeat(10_000_000);
         let page = page(line.as_bytes(), window(1, 9)).unwrap();
         assert!(page.text.chars().count() < 2100 && page.text.ends_with("(line cut after 2000 characters)"));
+    }
+
+    /// Lines without an end; how much of them was read.
+    struct Endless(std::rc::Rc<std::cell::Cell<usize>>, &'static [u8]);
+
+    impl io::Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let read = self.0.get();
+            for (at, byte) in buffer.iter_mut().enumerate() {
+                *byte = self.1[(read + at) % self.1.len()];
+            }
+            self.0.set(read + buffer.len());
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_read_as_far_as_needed() {
+        let read = std::rc::Rc::default();
+        let source = io::BufReader::new(Endless(std::rc::Rc::clone(&read), b"0123456789\n"));
+        let page = super::page(source, window(20_001, 2), false, &|| false).unwrap();
+        assert_eq!(page.numbered, "20001: 0123456789\n20002: 0123456789");
+        assert_eq!((page.total, page.truncated), (None, true));
+        assert_eq!(page.note, "(Showing lines 20001-20002 of a longer file. Use offset=20003 to continue.)");
+        assert!(read.get() < 20_003 * 11 + 20_000, "{}", read.get());
+        // Nobody waits for a line that never comes, be it one behind very many or one that does not end.
+        for line in [&b"0123456789\n"[..], b"no end "] {
+            let (source, asked) = (io::BufReader::new(Endless(std::rc::Rc::default(), line)), std::cell::Cell::new(0));
+            let stop = || asked.replace(asked.get() + 1) > 3;
+            let refused = super::page(source, window(usize::MAX, 2), false, &stop).unwrap_err();
+            assert!(refused.contains("too long") || refused.contains("timed out"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_file_is_known_when_it_is_seen() {
+        let of = |window| super::page(&b"a\nb\nc"[..], window, false, &|| false);
+        assert_eq!(of(window(2, 9)).unwrap().note, "(End of file - total 3 lines)");
+        assert_eq!(of(window(2, 2)).unwrap().note, "(End of file - total 3 lines)");
+        assert_eq!(of(window(1, 2)).unwrap().note, "(Showing lines 1-2 of a longer file. Use offset=3 to continue.)");
+        assert!(of(window(5, 2)).unwrap_err().contains("has 3 lines"));
     }
 
     #[test]

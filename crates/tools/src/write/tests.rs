@@ -42,6 +42,26 @@ async fn a_folder_and_a_place_outside() {
     assert!(!ws.outside().join("up.txt").exists());
 }
 
+#[tokio::test]
+async fn a_file_too_large_to_be_held_is_replaced_and_not_compared() {
+    let ws = Workspace::new();
+    let big = ws.path("big.log");
+    std::fs::File::create(&big).unwrap().set_len(disk::MAX_FILE_BYTES + 1).unwrap();
+    for (tool, input) in [
+        ("edit", json!({"filePath": "big.log", "oldString": "a", "newString": "b"})),
+        ("apply_patch", json!({"patchText": "*** Begin Patch\n*** Update File: big.log\n@@\n-a\n+b\n*** End Patch"})),
+    ] {
+        let refused = ws.fail(tool, input).await;
+        assert!(refused.contains("67108865 bytes") && refused.contains("bash"), "{refused}");
+    }
+    let input = json!({"filePath": "big.log", "content": "small\n"});
+    let needs = ws.needs("write", input.clone()).await.unwrap();
+    let diff = needs[0].metadata["diff"].as_str().unwrap();
+    assert!(diff.contains("67108865 bytes") && diff.ends_with("+small\n") && diff.len() < 1000, "{diff}");
+    let output = ws.run("write", input).await.unwrap();
+    assert_eq!((&output.metadata["exists"], ws.content("big.log").as_str()), (&json!(true), "small\n"));
+}
+
 /// A disk that is full.
 struct Full;
 

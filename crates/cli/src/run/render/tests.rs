@@ -61,6 +61,11 @@ fn tool(name: &str, state: Json) -> Json {
     json!({"type": "tool", "tool": name, "callID": "c", "state": state})
 }
 
+fn finish() -> Json {
+    json!({"type": "step-finish", "reason": "stop", "cost": 0,
+        "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}})
+}
+
 #[test]
 fn text_streams_and_ends_with_a_line() {
     let mut rig = Rig::new(false);
@@ -68,8 +73,21 @@ fn text_streams_and_ends_with_a_line() {
     assert_eq!(rig.delta(&id, "Hel"), [text("Hel")]);
     assert_eq!(rig.delta(&id, "lo"), [text("lo")]);
     let done = json!({"type": "text", "text": "Hello", "time": {"start": 1, "end": 2}});
-    assert_eq!(rig.part(&id, done.clone()), [text("\n")]);
+    assert_eq!(rig.part(&id, done.clone()), [], "it may go on in another part");
     assert_eq!(rig.part(&id, done), [], "shown once");
+    assert_eq!(rig.part(&PartId::new(), finish()), [text("\n")]);
+}
+
+#[test]
+fn a_long_text_goes_on_in_the_same_line() {
+    let mut rig = Rig::new(false);
+    let done = |text: &str| json!({"type": "text", "text": text, "time": {"start": 1, "end": 2}});
+    assert_eq!(rig.part(&PartId::new(), done("one li")), [text("one li")]);
+    assert_eq!(rig.part(&PartId::new(), done("ne")), [text("ne")]);
+    rig.message = MessageId::new();
+    assert_eq!(rig.part(&PartId::new(), done("another")), [text("\n"), text("another")], "of another message");
+    rig.part(&PartId::new(), json!({"type": "reasoning", "text": "", "time": {"start": 1}}));
+    assert_eq!(rig.part(&PartId::new(), done("behind a thought")), [text("behind a thought")]);
 }
 
 #[test]
@@ -80,7 +98,7 @@ fn what_the_deltas_missed_is_added() {
     let state = json!({"type": "text", "text": "Héllo", "time": {"start": 1}});
     assert_eq!(rig.part(&id, state), [text("llo")]);
     let trimmed = json!({"type": "text", "text": "H", "time": {"start": 1, "end": 2}});
-    assert_eq!(rig.part(&id, trimmed), [text("\n")]);
+    assert_eq!(rig.part(&id, trimmed), []);
 }
 
 #[test]
@@ -190,10 +208,10 @@ fn a_roomy_screen_gets_blank_lines_and_totals() {
     let step = json!({"type": "step-finish", "reason": "stop", "cost": 0.5,
         "tokens": {"input": 1200, "output": 5, "reasoning": 1, "cache": {"read": 10, "write": 0}}});
     let step_id = PartId::new();
-    rig.part(&step_id, step.clone());
-    rig.part(&step_id, step);
+    assert_eq!(rig.part(&step_id, step.clone()), [text("\n")]);
+    assert_eq!(rig.part(&step_id, step), []);
     let pieces = rig.renderer.finish(Some(std::time::Duration::from_millis(1500)));
-    assert_eq!(pieces, [text("\n"), note("\n"), note("1,210 tokens in (10 cached) · 6 out · $0.5000 · 1.5 s\n")]);
+    assert_eq!(pieces, [note("\n"), note("1,210 tokens in (10 cached) · 6 out · $0.5000 · 1.5 s\n")]);
 }
 
 #[test]

@@ -293,13 +293,16 @@ fn it_ends_with_its_editor_and_leaves_no_process() {
         let mut agent = Agent::start(&project, |_| {});
         let session = agent.session(&project.directory());
         let marker = format!("sleep 61.{}", agent.child.id());
-        agent.prompt(&session, &json!([{"tools": [["bash", {"command": marker}]]}, {"text": "x"}]));
+        let prompt = agent.prompt(&session, &json!([{"tools": [["bash", {"command": marker}]]}, {"text": "x"}]));
         agent.until(|update| update["status"] == "in_progress" && update["content"].is_null());
         match signal {
             None => drop(agent.stdin.take()),
             Some(signal) => {
                 let pid = rustix::process::Pid::from_raw(agent.child.id().try_into().unwrap()).unwrap();
                 rustix::process::kill_process(pid, signal).unwrap();
+                // Somebody is there to be told.
+                let error = agent.answer(prompt)["error"]["message"].as_str().unwrap().to_owned();
+                assert!(error.contains("stopping") && error.contains("opened again"), "{error}");
             }
         }
         assert!(agent.ends().success());

@@ -74,6 +74,15 @@ impl Rig {
         command
     }
 
+    /// The program as one that does not ignore SIGHUP, which it would inherit from tests that were started with `nohup`; or that
+    /// does.
+    pub fn hearing(&self, hangup: bool, args: &[&str]) -> Command {
+        let mut command = self.project.command("env");
+        command.arg(if hangup { "--default-signal=HUP" } else { "--ignore-signal=HUP" });
+        command.arg(env!("CARGO_BIN_EXE_trefoil")).args(args);
+        command
+    }
+
     /// Runs the program to its end.
     pub fn trefoil(&self, args: &[&str]) -> Ran {
         finish(spawn(self.command(args)))

@@ -12,7 +12,7 @@ use super::rig::{Program, Ran, Reader, Rig, finish, signal, spawn};
 
 /// A server; it is killed when dropped.
 pub struct Serving {
-    program: Program,
+    pub program: Program,
     pub url: String,
 }
 
@@ -20,7 +20,11 @@ impl Serving {
     pub fn start(rig: &Rig, args: &[&str]) -> Self {
         let mut all = vec!["serve", "--port", "0"];
         all.extend(args);
-        let mut program = spawn(rig.command(&all));
+        Self::of(spawn(rig.command(&all)))
+    }
+
+    /// The server that a program is.
+    pub fn of(mut program: Program) -> Self {
         let stdout = program.stdout.take().unwrap();
         let mut lines = Reader::new(move || stdout);
         lines.wait_for("opencode server listening on ");
@@ -28,8 +32,13 @@ impl Serving {
         Self { program, url }
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
     /// Sends a signal, and waits for the end.
-    fn end(self, with: Signal) -> Ran {
+    pub fn end(self, with: Signal) -> Ran {
         signal(self.program.id(), with);
         finish(self.program)
     }

@@ -40,6 +40,16 @@ fn answer(id: &str, finish: Option<&str>) -> Value {
         "finish": finish}, "parts": []})
 }
 
+/// An id of a clock that is far ahead.
+const NEWEST: &str = "msg_fffffffffff0aaaaaaaaaaaaaa";
+
+/// Answers the question for the newest message, which a new id must sort after.
+async fn named(fake: &mut Fake) {
+    let asked = fake.next().await;
+    assert!(asked.line().starts_with("GET /session/ses_a/message?"), "{}", asked.line());
+    asked.json(200, &json!([answer(NEWEST, Some("stop"))]));
+}
+
 /// A call that runs while the test plays the server.
 fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     client: &Client,
@@ -250,8 +260,10 @@ async fn bodies_have_the_shapes_of_the_wire() {
 
     let input = PromptInput { model: Some(model), ..text("hi") };
     let call = spawn(&client, |client| async move { client.prompt_async(&scope(), &session_id(), input).await });
+    named(&mut fake).await;
     let asked = fake.next().await;
     let id = asked.body["messageID"].as_str().unwrap().to_owned();
+    assert!(id.as_str() > NEWEST, "it sorts after what is there: {id}");
     assert_eq!(
         asked.body,
         json!({"parts": [{"type": "text", "text": "hi"}], "messageID": id, "noReply": false, "variant": "high",
@@ -303,6 +315,7 @@ async fn broken_prompt(
     fake.next().await.json(200, &json!({}));
     call.await.unwrap().unwrap();
     let call = spawn(client, |client| async move { client.prompt(&scope(), &session_id(), text("hi")).await });
+    named(fake).await;
     let asked = fake.next().await;
     let id = asked.body["messageID"].clone();
     let writer = asked.begin("application/json");

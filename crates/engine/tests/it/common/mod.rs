@@ -25,9 +25,14 @@ impl Lab {
 
     /// A lab with a global configuration.
     pub fn with(config: serde_json::Value) -> Self {
+        Self::on_store(config, store::Options::default())
+    }
+
+    /// The same, with other bounds of the store.
+    pub fn on_store(config: serde_json::Value, options: store::Options) -> Self {
         let project = TempProject::new();
         project.write_home(".config/opencode/opencode.json", config.to_string());
-        let engine = open(&project);
+        let engine = open_on(&project, options, HashMap::new());
         let scope = Scope::new(project.directory());
         Self { project, engine, scope }
     }
@@ -85,12 +90,25 @@ pub fn open(project: &TempProject) -> Engine {
 
 /// An engine with others who do the work of some agents.
 pub fn open_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
+    open_on(project, store::Options::default(), runners)
+}
+
+/// An engine whose store has other bounds.
+pub fn open_on(
+    project: &TempProject,
+    options: store::Options,
+    runners: HashMap<String, Arc<dyn api::Runner>>,
+) -> Engine {
     let dirs = Dirs::from_env(&project.env().into_iter().collect(), &project.home());
-    open_on(project, store::Store::open(&dirs.data.join("trefoil.db")).unwrap(), runners)
+    open_store(project, store::Store::open_with(&dirs.data.join("trefoil.db"), options).unwrap(), runners)
 }
 
 /// An engine on a store that a test has opened.
-pub fn open_on(project: &TempProject, store: store::Store, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
+pub fn open_store(
+    project: &TempProject,
+    store: store::Store,
+    runners: HashMap<String, Arc<dyn api::Runner>>,
+) -> Engine {
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };

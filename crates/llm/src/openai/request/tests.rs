@@ -26,7 +26,9 @@ fn result(id: &str, output: &str) -> PromptMessage {
 }
 
 fn messages(messages: Vec<PromptMessage>) -> Vec<Json> {
-    let body = json!(request(&Prompt { messages, ..Prompt::default() }, "m"));
+    let prompt = Prompt { messages: messages.into_iter().map(Said::from).collect(), ..Prompt::default() };
+    let body = json!(request(&prompt, "m"));
+    assert_eq!(json!(request(&prompt, "m")), body, "what is written once stays so");
     body["messages"].as_array().unwrap().clone()
 }
 
@@ -34,7 +36,7 @@ fn messages(messages: Vec<PromptMessage>) -> Vec<Json> {
 fn a_whole_request() {
     let prompt = Prompt {
         system: vec!["Be brief.".into(), " ".into(), "Be kind.".into()],
-        messages: vec![user("hi")],
+        messages: vec![user("hi").into()],
         tools: vec![ToolSpec {
             name: "read".into(),
             description: "Reads".into(),
@@ -148,7 +150,8 @@ fn empty_and_repeated_roles() {
 
 #[test]
 fn pictures_documents_and_attachments() {
-    let image = Content::Image { mime: "image/png".into(), data_url: "data:image/png;base64,AA".into() };
+    let image =
+        Content::Image { mime: "image/png".into(), filename: None, data_url: "data:image/png;base64,AA".into() };
     let file = Content::File {
         mime: "application/pdf".into(),
         filename: "a.pdf".into(),
@@ -172,6 +175,23 @@ fn pictures_documents_and_attachments() {
     assert_eq!(out[2], json!({"role": "tool", "tool_call_id": "a", "content": "ok"}));
     assert_eq!(out[3]["role"], "user");
     assert_eq!(out[3]["content"][1]["type"], "image_url");
+}
+
+#[test]
+fn what_was_said_before_is_written_once() {
+    let turn = |n: usize| [user(&format!("question {n}")), calls(&["a"]), result("a", "out"), says("answer")];
+    let mut messages: Vec<Said> = (0..50).flat_map(turn).map(Said::from).collect();
+    messages.push(user("now").into());
+    let prompt = Prompt { messages, ..Prompt::default() };
+    let texts = |body: &Body<'_>| -> Vec<*const u8> {
+        let written = body.messages.iter().map(|line| match line {
+            Line::Written(_, text) => text.get().as_ptr(),
+            Line::Made(message) => panic!("it is made anew for each request: {message:?}"),
+        });
+        written.collect()
+    };
+    let (first, second) = (texts(&request(&prompt, "m")), texts(&request(&prompt, "m")));
+    assert_eq!((first.len(), &first), (201, &second), "each text is where it was");
 }
 
 #[test]

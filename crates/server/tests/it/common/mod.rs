@@ -16,6 +16,7 @@ pub struct Rig {
     pub project: TempProject,
     pub url: String,
     pub http: reqwest::Client,
+    pub store: store::Store,
     _stop: DropGuard,
 }
 
@@ -39,7 +40,19 @@ impl Rig {
 
     /// A server with more in its environment.
     pub async fn with(project: TempProject, password: Option<Password>, env: &[(&str, &str)]) -> Self {
-        let engine = open(&project, env);
+        let engine = open(&project, env, store::Options::default());
+        Self::serve(project, password, engine).await
+    }
+
+    /// A server whose store has other bounds.
+    pub async fn on_store(config: Value, options: store::Options) -> Self {
+        let project = TempProject::new();
+        project.write_home(".config/opencode/opencode.json", config.to_string());
+        let engine = open(&project, &[], options);
+        Self::serve(project, None, engine).await
+    }
+
+    async fn serve(project: TempProject, password: Option<Password>, engine: Engine) -> Self {
         let options = Options {
             engine: engine.clone(),
             directory: project.path().to_owned(),
@@ -56,7 +69,7 @@ impl Rig {
         // Another test of this process may have been first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(WAIT).build().unwrap();
-        Self { project, url, http, _stop: stop.drop_guard() }
+        Self { project, url, http, store: engine.store().clone(), _stop: stop.drop_guard() }
     }
 
     /// The status and body of a request. A body that is not JSON is null.
@@ -150,11 +163,11 @@ impl Events {
     }
 }
 
-fn open(project: &TempProject, more: &[(&str, &str)]) -> Engine {
+fn open(project: &TempProject, more: &[(&str, &str)], options: store::Options) -> Engine {
     let mut env: BTreeMap<String, String> = project.env().into_iter().collect();
     env.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let dirs = Dirs::from_env(&env, &project.home());
-    let store = store::Store::open(&dirs.data.join("trefoil.db")).unwrap();
+    let store = store::Store::open_with(&dirs.data.join("trefoil.db"), options).unwrap();
     let trust = Trust::Store(TrustStore::load(&dirs.trust_file()).unwrap());
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust };
     let scripts = [("demo".to_owned(), Arc::new(llm::Script::demo()))].into_iter().collect();

@@ -1,0 +1,94 @@
+//! What takes how much space.
+
+use std::path::Path;
+
+use engine::Engine;
+use store::{Sizes, Store};
+
+use super::{Finding, Level};
+use crate::gc::mb;
+use crate::term::plural;
+use crate::wire::World;
+
+/// So many bytes that nothing uses are worth a word.
+const MUCH: u64 = 64 << 20;
+
+/// Looks at the database, if there is one that can be read, and at the outputs of tools.
+pub fn look(world: &World) -> Vec<Finding> {
+    let path = world.database();
+    let mut findings = match path.exists().then(|| Store::sizes(&path)) {
+        Some(Ok(sizes)) => database(&sizes),
+        // What is wrong with it was said.
+        Some(Err(_)) | None => Vec::new(),
+    };
+    findings.push(outputs(&Engine::outputs(&world.dirs)));
+    findings
+}
+
+fn database(sizes: &Sizes) -> Vec<Finding> {
+    let number = |number: u64, noun: &str| plural(usize::try_from(number).unwrap_or(usize::MAX), noun);
+    let sessions = format!("{}, {}", number(sizes.sessions, "session"), mb(sizes.session_bytes));
+    let log = format!("{}, {}", number(sizes.events, "event"), mb(sizes.event_bytes));
+    let mut findings = vec![
+        Finding::new("sessions", Level::Ok, sessions),
+        Finding::new("event log", Level::Ok, log),
+        Finding::new("WAL", Level::Ok, mb(sizes.wal)),
+    ];
+    let free = Finding::new("free pages", Level::Ok, mb(sizes.free));
+    findings.push(match (sizes.shrinks, sizes.free) {
+        (true, _) | (false, ..MUCH) => free,
+        (false, _) => Finding { level: Level::Warning, ..free }.advice(
+            "an older version made the file, so it keeps its size: `trefoil gc` makes it small, and able to shrink",
+        ),
+    });
+    if sizes.leftovers > 0 {
+        let left = number(sizes.leftovers, "deleted session");
+        let found = format!("{left} left {} behind", mb(sizes.leftover_bytes));
+        findings.push(Finding::new("leftovers", Level::Warning, found).advice("`trefoil gc` removes it"));
+    }
+    findings
+}
+
+fn outputs(folder: &Path) -> Finding {
+    let (mut files, mut bytes) = (0, 0);
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => folders.push(entry.path()),
+                Ok(found) => (files, bytes) = (files + 1, bytes + found.len()),
+                Err(_) => {}
+            }
+        }
+    }
+    let found = format!("{} of long outputs, {}, in {}", plural(files, "file"), mb(bytes), folder.display());
+    Finding::new("tool output", Level::Ok, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_freed_is_said() {
+        let mut sizes = Sizes { free: 1 << 30, sessions: 2, session_bytes: 3_000_000, ..Sizes::default() };
+        let found = database(&sizes);
+        assert_eq!(found[0].found, "2 sessions, 3.0 MB");
+        assert_eq!((found[3].level, found.len()), (Level::Warning, 4));
+        (sizes.shrinks, sizes.leftovers, sizes.leftover_bytes) = (true, 1, 500_000);
+        let found = database(&sizes);
+        assert_eq!(found[3].level, Level::Ok);
+        assert_eq!(found[4].found, "1 deleted session left 0.5 MB behind");
+    }
+
+    #[test]
+    fn outputs_are_counted_in_their_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("ses_1")).unwrap();
+        for name in ["tool_a", "ses_1/tool_b"] {
+            std::fs::write(folder.path().join(name), vec![0; 50_000]).unwrap();
+        }
+        assert!(outputs(folder.path()).found.starts_with("2 files of long outputs, 0.1 MB"));
+        assert!(outputs(&folder.path().join("none")).found.starts_with("0 files"));
+    }
+}

@@ -1,0 +1,339 @@
+//! A database that refuses writes for a while: a lock of another program, a full disk, a folder that was moved away. Turns
+//! wait and go on; whoever asks for something else is told at once.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::common::{Lab, open_on, prompt, script, text};
+use api::{EventBody, Host, HostError, Message, Part, SessionId, SessionStatus, ToolState};
+use rusqlite::Connection;
+use serde_json::json;
+use testkit::{Recorder, eventually, soon};
+
+/// The bounds of a store that waits for no lock to speak of.
+fn quick() -> store::Options {
+    store::Options { busy_timeout: Duration::from_millis(50), ..store::Options::default() }
+}
+
+fn lab(options: store::Options) -> Lab {
+    Lab::on_store(json!({}), options)
+}
+
+fn database(lab: &Lab) -> PathBuf {
+    lab.project.home().join(".local/share/trefoil/trefoil.db")
+}
+
+/// Another program.
+fn other(lab: &Lab) -> Connection {
+    let conn = Connection::open(database(lab)).unwrap();
+    conn.busy_timeout(Duration::from_secs(60)).unwrap();
+    conn
+}
+
+fn status_of<'a>(body: &'a EventBody, session: &SessionId) -> Option<&'a SessionStatus> {
+    match body {
+        EventBody::SessionStatus { session_id, status } if session_id == session => Some(status),
+        _ => None,
+    }
+}
+
+fn is_retry(body: &EventBody, session: &SessionId, why: &str) -> bool {
+    matches!(status_of(body, session), Some(SessionStatus::Retry { message, attempt: 1.., .. }) if message.contains(why))
+}
+
+/// The turn waits: it says so, and why.
+async fn waits(events: &mut Recorder, session: &SessionId, why: &str) {
+    events.wait_for(|body| is_retry(body, session, why)).await;
+}
+
+/// Sends a prompt to be answered later.
+fn send(
+    lab: &Lab,
+    session: &SessionId,
+    steps: serde_json::Value,
+) -> tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>> {
+    let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
+    tokio::spawn(async move { engine.prompt(&scope, &id, prompt(&script(steps))).await })
+}
+
+/// A turn with a command that waits for the file `go` and then prints a lot.
+fn command(lab: &Lab) -> serde_json::Value {
+    let gate = lab.gate("go");
+    let command = format!(
+        "echo ran >> effects; until [ -e {} ]; do sleep 0.02; done; head -c 20000 /dev/zero | tr '\\0' x; echo outcome",
+        gate.display()
+    );
+    json!([{"text": "Working. ", "tools": [["bash", {"command": command}]]}, {"text": "All done."}])
+}
+
+/// Checks a turn with that command which was held up: everything is there, and was told in order.
+async fn check(lab: &Lab, session: &SessionId, answer: api::MessageWithParts, events: &mut Recorder) {
+    assert_eq!(text(&answer), "All done.");
+    events.wait_idle(session).await;
+    let tools = lab.tools(session).await;
+    let ToolState::Completed(done) = &tools[0].state else { panic!("{:?}", tools[0].state) };
+    assert!(done.output.contains("outcome"), "the end of {} bytes", done.output.len());
+    assert_eq!(lab.project.read("effects"), "ran\n", "it ran once");
+    let bodies: Vec<EventBody> = events.events().iter().map(|event| event.body.clone()).collect();
+    let last_retry = bodies.iter().rposition(|body| is_retry(body, session, "")).unwrap();
+    let next = bodies[last_retry + 1..].iter().find_map(|body| status_of(body, session));
+    assert_eq!(next, Some(&SessionStatus::Busy), "it is busy again before anything else");
+    let completed = |body: &EventBody| matches!(body, EventBody::PartUpdated { part, .. } if part.as_tool().is_some_and(|tool| tool.state.is_done()));
+    assert!(bodies.iter().position(completed).unwrap() > last_retry, "the outcome waited");
+    assert_eq!(bodies.iter().filter(|body| completed(body)).count(), 1, "and was told once");
+    assert_eq!(bodies.iter().filter(|body| matches!(body, EventBody::SessionIdle { .. })).count(), 1);
+    assert!(!bodies.iter().any(|body| matches!(body, EventBody::SessionError { .. })));
+    assert!(lab.engine.statuses(&lab.scope).await.unwrap().is_empty());
+    assert!(lab.engine.store().inbox(session).unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_outlasts_a_lock_of_another_program() {
+    let lab = self::lab(quick());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer = send(&lab, &session, command(&lab));
+    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
+    let other = other(&lab);
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    lab.project.write("go", "");
+    waits(&mut events, &session, "locked").await;
+    // It is shown to whoever asks, too; everything can be read, nothing else be done.
+    let statuses = lab.engine.statuses(&lab.scope).await.unwrap();
+    assert!(matches!(statuses.get(&session), Some(SessionStatus::Retry { .. })), "{statuses:?}");
+    assert_eq!(lab.messages(&session).await.len(), 2);
+    for refused in [
+        lab.engine.create_session(&lab.scope, Default::default()).await.map(drop),
+        lab.engine.prompt_async(&lab.scope, &session, prompt("more")).await.map(drop),
+        lab.engine.shell(&lab.scope, &session, Default::default()).await.map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(&error, HostError::Unavailable(_) | HostError::Busy(_)), "{error:?}");
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    let answer = soon("the answer", answer).await.unwrap().unwrap();
+    check(&lab, &session, answer, &mut events).await;
+}
+
+fn running(part: &Part) -> bool {
+    part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_outlasts_a_full_disk() {
+    let lab = self::lab(store::Options { max_pages: Some(400), ..quick() });
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer = send(&lab, &session, command(&lab));
+    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
+    let other = other(&lab);
+    other.execute_batch("CREATE TABLE filler (x); INSERT INTO filler VALUES (zeroblob(2000000))").unwrap();
+    lab.project.write("go", "");
+    waits(&mut events, &session, "full").await;
+    let large = prompt(&"x".repeat(100_000));
+    let error = lab.engine.prompt_async(&lab.scope, &session, large).await.unwrap_err();
+    assert!(matches!(&error, HostError::Full(text) if text.contains("Free some space")), "{error:?}");
+    other.execute_batch("DROP TABLE filler").unwrap();
+    let answer = soon("the answer", answer).await.unwrap().unwrap();
+    check(&lab, &session, answer, &mut events).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_outlasts_a_folder_that_is_moved_away() {
+    let lab = self::lab(quick());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer = send(&lab, &session, command(&lab));
+    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
+    let (folder, away) = (database(&lab).parent().unwrap().to_owned(), lab.project.root().join("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    // What need not be durable is checked only now and then, but always after something was refused.
+    let error = lab.engine.prompt_async(&lab.scope, &session, prompt("more")).await.unwrap_err();
+    assert!(matches!(&error, HostError::Unavailable(text) if text.contains("moved")), "{error:?}");
+    lab.project.write("go", "");
+    waits(&mut events, &session, "moved").await;
+    std::fs::rename(&away, &folder).unwrap();
+    let answer = soon("the answer", answer).await.unwrap().unwrap();
+    check(&lab, &session, answer, &mut events).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_outlasts_a_lock() {
+    let lab = self::lab(quick());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer = send(&lab, &session, json!([{"chunks": 20, "hold": lab.gate("go")}]));
+    events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains("w19"))).await;
+    let other = other(&lab);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    lab.project.write("go", "");
+    waits(&mut events, &session, "locked").await;
+    other.execute_batch("ROLLBACK").unwrap();
+    let answer = soon("the answer", answer).await.unwrap().unwrap();
+    assert!(text(&answer).starts_with("w0 ") && text(&answer).contains("w19"), "{}", text(&answer));
+    events.wait_idle(&session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_counts_as_soon_as_the_database_does() {
+    let lab = self::lab(quick());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer = send(&lab, &session, command(&lab));
+    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
+    let other = other(&lab);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let abort = {
+        let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
+        tokio::spawn(async move { engine.abort(&scope, &id).await })
+    };
+    waits(&mut events, &session, "locked").await;
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(soon("the abort", abort).await.unwrap().unwrap());
+    let answer = soon("the answer", answer).await.unwrap().unwrap();
+    let info = answer.info.as_assistant().unwrap();
+    assert!(matches!(info.error, Some(api::MessageError::MessageAbortedError(_))), "{info:?}");
+    events.wait_idle(&session).await;
+    assert!(lab.engine.store().inbox(&session).unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_is_told_and_can_be_gone_on_with() {
+    let lab = self::lab(store::Options { patience: Duration::from_millis(600), ..quick() });
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer = send(&lab, &session, command(&lab));
+    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
+    let other = other(&lab);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    lab.project.write("go", "");
+    waits(&mut events, &session, "locked").await;
+    let error = soon("the end", answer).await.unwrap().unwrap_err();
+    assert!(matches!(&error, HostError::Unavailable(text) if text.contains("locked")), "{error:?}");
+    let told = |body: &EventBody| match body {
+        EventBody::SessionError { session_id: Some(id), error: Some(error) } => {
+            *id == session && format!("{error:?}").contains("locked")
+        }
+        _ => false,
+    };
+    events.wait_for(told).await;
+    events.wait_for(|body| status_of(body, &session) == Some(&SessionStatus::Idle)).await;
+    events.wait_idle(&session).await;
+    assert!(lab.engine.statuses(&lab.scope).await.unwrap().is_empty(), "nothing runs");
+    assert_eq!(lab.engine.store().inbox(&session).unwrap().len(), 1, "the prompt is kept");
+
+    other.execute_batch("ROLLBACK").unwrap();
+    let next = send(&lab, &session, json!([{"text": "Went on.", "after": lab.gate("next")}]));
+    let began = |body: &EventBody| matches!(body, EventBody::MessageUpdated { info, .. } if is_new(info));
+    events.wait_for(|body| status_of(body, &session) == Some(&SessionStatus::Busy)).await;
+    events.wait_for(began).await;
+    let inbox = lab.engine.store().inbox(&session).unwrap();
+    assert_eq!(inbox.iter().map(|row| row.attempts).collect::<Vec<_>>(), [0, 0], "nothing crashed");
+    lab.project.write("next", "");
+    assert_eq!(text(&soon("the answer", next).await.unwrap().unwrap()), "Went on.");
+    let tools = lab.tools(&session).await;
+    let ToolState::Error(lost) = &tools[0].state else { panic!("{:?}", tools[0].state) };
+    assert!(lost.error.contains("interrupted"), "what came of it was known in memory alone: {}", lost.error);
+    assert_eq!(lab.project.read("effects"), "ran\n", "and it is not run again");
+    assert!(lab.engine.store().inbox(&session).unwrap().is_empty());
+    events.wait_idle(&session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_goes_on_without_another_prompt() {
+    let lab = self::lab(store::Options { patience: Duration::from_millis(100), ..quick() });
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer = send(&lab, &session, json!([{"text": "Late.", "after": lab.gate("go")}]));
+    events.wait_for(|body| matches!(body, EventBody::MessageUpdated { info, .. } if is_new(info))).await;
+    let other = other(&lab);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    lab.project.write("go", "");
+    soon("the end", answer).await.unwrap().unwrap_err();
+    other.execute_batch("ROLLBACK").unwrap();
+    events.wait_idle(&session).await;
+    assert_eq!(lab.engine.recover(None).await.unwrap(), 1);
+    events.wait_idle(&session).await;
+    let last = lab.messages(&session).await.pop().unwrap();
+    let finish = last.info.as_assistant().and_then(|answer| answer.finish.clone());
+    assert_eq!(finish.as_deref(), Some("stop"), "it came to its end: {last:?}");
+    assert!(lab.engine.store().inbox(&session).unwrap().is_empty());
+}
+
+/// An answer that was just begun.
+fn is_new(info: &Message) -> bool {
+    info.as_assistant().is_some_and(|answer| answer.time.completed.is_none())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subagent_and_its_caller_outlast_a_lock() {
+    let lab = self::lab(quick());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let task = json!({"description": "d", "prompt": script(command(&lab)), "subagent_type": "general"});
+    let answer = send(&lab, &session, json!([{"tools": [["task", task]]}, {"text": "All done."}]));
+    let bash = |body: &EventBody| match body {
+        EventBody::PartUpdated { part, .. } => running(part) && part.as_tool().is_some_and(|tool| tool.tool == "bash"),
+        _ => false,
+    };
+    let began = events.wait_for(bash).await;
+    let child = began.body.session_id().unwrap().clone();
+    let other = other(&lab);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    lab.project.write("go", "");
+    waits(&mut events, &child, "locked").await;
+    other.execute_batch("ROLLBACK").unwrap();
+    let answer = soon("the answer", answer).await.unwrap().unwrap();
+    assert_eq!(text(&answer), "All done.");
+    for id in [&session, &child] {
+        let tools = lab.tools(id).await;
+        assert!(matches!(tools[0].state, ToolState::Completed(_)), "{:?}", tools[0].state);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_an_ask_is_refused_or_counts() {
+    let lab = Lab::on_store(json!({"permission": {"bash": "ask"}}), quick());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let answer =
+        send(&lab, &session, json!([{"tools": [["bash", {"command": "echo ran >> effects"}]]}, {"text": "ok"}]));
+    let asked = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
+    let EventBody::PermissionAsked(ask) = &asked.body else { unreachable!() };
+    let other = other(&lab);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let reply = || api::PermissionReply { reply: api::PermissionReplyKind::Once, message: None };
+    let error = lab.engine.reply_permission(&lab.scope, &ask.id, reply()).await.unwrap_err();
+    assert!(matches!(&error, HostError::Unavailable(text) if text.contains("locked")), "{error:?}");
+    other.execute_batch("ROLLBACK").unwrap();
+    lab.engine.reply_permission(&lab.scope, &ask.id, reply()).await.unwrap();
+    assert_eq!(text(&soon("the answer", answer).await.unwrap().unwrap()), "ok");
+    assert_eq!(lab.project.read("effects"), "ran\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_was_cut_off_goes_on_once_its_database_is_free() {
+    let mut lab = self::lab(quick());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    drop(send(&lab, &session, json!([{"text": "late", "after": lab.gate("go")}])));
+    events.wait_for(|body| matches!(body, EventBody::MessageUpdated { info, .. } if is_new(info))).await;
+    soon("the engine's end", lab.engine.shutdown()).await;
+    lab.engine = open_on(&lab.project, quick(), HashMap::new());
+    lab.project.write("go", "");
+    let other = other(&lab);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(lab.engine.recover(None).await.unwrap(), 1);
+    // It tries to take its session, and tries again.
+    let engine = lab.engine.clone();
+    for (what, waits) in [("a try", true), ("its end", false), ("another try", true)] {
+        eventually(what, async || (engine.queued_writes() > 0) == waits).await;
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    eventually("the answer", async || {
+        let last = lab.messages(&session).await.pop().unwrap();
+        text(&last).contains("late") && lab.engine.store().inbox(&session).unwrap().is_empty()
+    })
+    .await;
+}

@@ -1,0 +1,119 @@
+//! Long sessions over HTTP, and clients that do not read.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use api::{EventBody, Message, MessageId, Part, PartId, SessionId};
+use reqwest::Method;
+use serde_json::{Value, json};
+use store::{Batch, Place, WATCH_BYTES};
+use testkit::{WAIT, eventually};
+
+use crate::common::Rig;
+
+/// A session of so many messages with a text of so many bytes each.
+async fn filled(rig: &Rig, messages: usize, bytes: usize) -> String {
+    let (_, session) = rig.send(Method::POST, "/session", Some(json!({"title": "long"}))).await;
+    let id: SessionId = session["id"].as_str().unwrap().parse().unwrap();
+    let mut batch = Batch::new(&Place::new(rig.project.directory(), "p"));
+    for number in 0..messages {
+        let info = json!({"role": "user", "id": MessageId::new(), "sessionID": id, "time": {"created": number},
+            "agent": "build", "model": {"providerID": "script", "modelID": "demo"}});
+        let info: Message = serde_json::from_value(info).unwrap();
+        batch.insert_message(&info);
+        let part = json!({"type": "text", "id": PartId::new(), "sessionID": id, "messageID": info.id(),
+            "text": format!("{number} {}", "x".repeat(bytes))});
+        let part: Part = serde_json::from_value(part).unwrap();
+        batch.insert_part(&part);
+    }
+    rig.store.commit(batch).await.unwrap();
+    id.to_string()
+}
+
+fn ids(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|message| message["info"]["id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_long_list_is_sent_piece_by_piece_and_is_the_same() {
+    let rig = Rig::new(json!({})).await;
+    let session = filled(&rig, 600, 2000).await;
+    let path = format!("/session/{session}/message");
+    let response = rig.http.get(format!("{}{path}", rig.url)).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.content_length(), None, "nobody has made all of it before it is sent");
+    let whole: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    assert_eq!(whole.as_array().unwrap().len(), 600);
+    // The same in pages, newest first, as clients read them.
+    let (mut pages, mut query) = (Vec::new(), "limit=100".to_owned());
+    loop {
+        let response = rig.http.get(format!("{}{path}?{query}", rig.url)).send().await.unwrap();
+        let next = response.headers().get("x-next-cursor").map(|next| next.to_str().unwrap().to_owned());
+        pages.push(serde_json::from_slice::<Value>(&response.bytes().await.unwrap()).unwrap());
+        match next {
+            Some(next) => query = format!("limit=100&before={next}"),
+            None => break,
+        }
+    }
+    let paged: Vec<&Value> = pages.iter().rev().flat_map(|page| page.as_array().unwrap()).collect();
+    assert!(paged.iter().copied().eq(whole.as_array().unwrap()), "pages give what the whole list gives");
+    // And a long page, which has a cursor too.
+    let response = rig.http.get(format!("{}{path}?limit=400", rig.url)).send().await.unwrap();
+    let next = response.headers()["x-next-cursor"].to_str().unwrap().to_owned();
+    let page: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    assert_eq!(ids(&page), ids(&whole)[200..]);
+    let rest = rig.get(&format!("{path}?limit=400&before={next}")).await;
+    assert_eq!(ids(&rest), ids(&whole)[..200]);
+    let short = filled(&rig, 3, 10).await;
+    let response = rig.http.get(format!("{}/session/{short}/message", rig.url)).send().await.unwrap();
+    assert!(response.content_length().is_some(), "a short one is sent at once");
+    let (status, _) = rig.send(Method::GET, "/session/ses_unknown/message", None).await;
+    assert_eq!(status, 404);
+}
+
+/// A client that asks for something, reads the beginning, and then nothing.
+fn stuck(rig: &Rig, path: &str) -> TcpStream {
+    let address = rig.url.strip_prefix("http://").unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).unwrap();
+    client.set_read_timeout(Some(WAIT)).unwrap();
+    client.read_exact(&mut [0; 16]).unwrap();
+    client
+}
+
+/// A number that the server tells of itself.
+async fn metric(rig: &Rig, name: &str) -> usize {
+    let text = rig.http.get(format!("{}/metrics", rig.url)).send().await.unwrap().text().await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_clients_that_do_not_read_is_bounded_and_goes_with_them() {
+    let rig = Rig::new(json!({})).await;
+    let mut clients: Vec<TcpStream> = (0..8).map(|_| stuck(&rig, "/global/event")).collect();
+    let list = filled(&rig, 300, 20_000).await;
+    clients.extend((0..4).map(|_| stuck(&rig, &format!("/session/{list}/message"))));
+    let place = Place::new(rig.project.directory(), "p");
+    let (mut most, message) = (0, "x".repeat(60_000));
+    // More than the sockets take.
+    for _ in 0..250 {
+        let mut batch = Batch::new(&place);
+        let (title, variant, duration) = (None, "info".to_owned(), None);
+        batch.event(EventBody::TuiToastShow { title, message: message.clone(), variant, duration });
+        rig.store.commit(batch).await.unwrap();
+        most = most.max(rig.store.unread());
+    }
+    assert!(most <= WATCH_BYTES, "{most}");
+    assert!(metric(&rig, "trefoil_unread_bytes").await > 0, "something waits");
+    // Whoever reads is not held up by them.
+    let mut events = rig.events("/event").await;
+    rig.send(Method::POST, "/session", Some(json!({"title": "heard"}))).await;
+    events.wait_for("session.created").await;
+    drop((clients, events));
+    let gone = async || metric(&rig, "trefoil_subscribers").await == 0;
+    eventually("the server notices that they are gone", gone).await;
+    // Only the answer that says so.
+    let left = async || metric(&rig, "trefoil_unread_bytes").await == 0 && rig.store.unread() == 0;
+    eventually("nothing waits for nobody", left).await;
+}

@@ -1,0 +1,58 @@
+//! Checks that the open files are still the ones at the database's path. SQLite does not check: it keeps writing to a deleted
+//! file, and everything is gone when the process ends.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{StoreError, Trouble};
+
+/// Device and inode of the files of an open database: the file itself, its WAL and the WAL's index.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    files: Vec<(PathBuf, (u64, u64))>,
+}
+
+impl Identity {
+    /// Reads them; the database must be open, so that its files exist.
+    pub(crate) fn of(path: &Path) -> Result<Self, StoreError> {
+        let mut files = vec![(path.to_owned(), number(path).map_err(|error| StoreError::io(path, &error))?)];
+        for suffix in ["-wal", "-shm"] {
+            let file = beside(path, suffix);
+            // Without shared memory there is no index.
+            files.extend(number(&file).ok().map(|number| (file, number)));
+        }
+        Ok(Self { files })
+    }
+
+    /// Fails if one of them was moved, deleted or replaced.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        for (file, known) in &self.files {
+            let moved = |what: &str| Err(StoreError::trouble(file, Trouble::Moved, what));
+            match number(file) {
+                Ok(found) if found == *known => {}
+                Ok(_) => return moved("there is another file now"),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    return moved("it is gone");
+                }
+                Err(error) => return Err(StoreError::io(file, &error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Device and inode.
+fn number(path: &Path) -> std::io::Result<(u64, u64)> {
+    let found = fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// The path of a database with a suffix. SQLite puts such files next to the file itself, not next to a link to it.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name: OsString = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).into_os_string();
+    name.push(suffix);
+    name.into()
+}

@@ -1,0 +1,222 @@
+//! Reading a database that cannot be written: its disk is full, or its folder is read-only.
+//!
+//! In WAL mode readers share an index in a file of its own (`-shm`), which the first of them makes. Where that is not
+//! possible there are two other ways, and both need that no process has the database open.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{StatVfs, StatVfsMountFlags, statvfs};
+
+use crate::error::{StoreError, Trouble};
+use crate::lease::Owners;
+use crate::schema;
+
+/// The system's files as they are, without locks: those of SQLite are no use where nobody else is, and cannot be taken where
+/// nothing can be written.
+const WITHOUT_LOCKS: &std::ffi::CStr = c"unix-none";
+
+/// How readers get at the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Together with all others, through the index that they share.
+    Shared,
+    /// The file alone: nothing is in its WAL.
+    Still,
+    /// The file and its WAL, with an index in memory.
+    Private,
+    /// There is no file, so there are no rows.
+    Nothing,
+}
+
+impl Access {
+    /// A connection that only reads.
+    pub(crate) fn open(self, path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+        let conn = match self {
+            Self::Shared => return schema::reader(path, busy),
+            Self::Nothing => return schema::empty(busy),
+            Self::Still => {
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+                Connection::open_with_flags(immutable(path), flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
+            }
+            Self::Private => {
+                let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                let conn = Connection::open_with_flags_and_vfs(path, flags, WITHOUT_LOCKS)?;
+                // Closing it would move the WAL into the file.
+                conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+                // What nobody shares is kept in memory. Before the first read, which opens the WAL.
+                conn.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(()))?;
+                conn
+            }
+        };
+        schema::set_up_reader(&conn, busy)?;
+        Ok(conn)
+    }
+}
+
+/// How a database can be read that could not be opened for writing; `why` otherwise.
+pub(crate) fn find(path: &Path, busy: Duration, why: StoreError) -> Result<Access, StoreError> {
+    let StoreError::Database { trouble: Trouble::Full | Trouble::ReadOnly | Trouble::Failed, .. } = &why else {
+        return Err(why);
+    };
+    match fs::exists(path) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Access::Nothing),
+        Err(_) => return Err(why),
+    }
+    if is_readable(Access::Shared, path, busy) {
+        return Ok(Access::Shared);
+    }
+    if Owners::any(path) {
+        return Err(why);
+    }
+    let wal = fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len());
+    let access = if wal == 0 { Access::Still } else { Access::Private };
+    if is_readable(access, path, busy) { Ok(access) } else { Err(why) }
+}
+
+/// A connection to look at a database that may be another program's: nothing is changed, also not when it is closed.
+pub(crate) fn look(access: Access, path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+    let conn = access.open(path, busy)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    schema::identify(path, &conn)?;
+    Ok(conn)
+}
+
+/// Whether it is a database of ours with tables as this program knows them.
+fn is_readable(access: Access, path: &Path, busy: Duration) -> bool {
+    let read = || Ok::<_, StoreError>(schema::version(&look(access, path, busy)?)? == schema::VERSION);
+    read().unwrap_or_else(|error| {
+        tracing::debug!(%error, ?access, "the database cannot be read this way");
+        false
+    })
+}
+
+/// Says of an error that was met while opening that the disk is full, if it is: SQLite knows no more than that a file could
+/// not be made.
+pub(crate) fn explain(path: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Database { path: place, trouble: Trouble::ReadOnly | Trouble::Failed, detail } if is_full(path) => {
+            StoreError::Database { path: place, trouble: Trouble::Full, detail }
+        }
+        error => error,
+    }
+}
+
+/// Whether nothing more fits on the disk of a file, of those that could be written.
+pub(crate) fn is_full(path: &Path) -> bool {
+    let folder = path.ancestors().skip(1).find(|folder| folder.exists());
+    let full = |disk: StatVfs| {
+        let (blocks, files) = (disk.f_bavail == 0, disk.f_files > 0 && disk.f_favail == 0);
+        !disk.f_flag.contains(StatVfsMountFlags::RDONLY) && (blocks || files)
+    };
+    folder.and_then(|folder| statvfs(folder).ok()).is_some_and(full)
+}
+
+/// The file that SQLite keeps beside a database.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The address of a file that does not change while it is read.
+fn immutable(path: &Path) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte);
+    let mut address = String::from("file:");
+    for byte in OsStr::as_bytes(path.as_os_str()) {
+        if plain(byte) {
+            address.push(char::from(*byte));
+        } else {
+            let _ = write!(address, "%{byte:02X}");
+        }
+    }
+    address + "?immutable=1"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: Duration = Duration::from_secs(1);
+
+    fn full(path: &Path) -> StoreError {
+        StoreError::trouble(path, Trouble::Full, "said so")
+    }
+
+    fn count(conn: &Connection) -> i64 {
+        conn.query_row("SELECT count(*) FROM counter", [], |row| row.get(0)).unwrap()
+    }
+
+    /// A database with a row in its file and another one in its WAL, as a killed process leaves them; without the index.
+    fn left_by_a_dead_process(folder: &Path) -> PathBuf {
+        let (origin, copy) = (folder.join("origin.db"), folder.join("a copy?#%.db"));
+        let (conn, _) = schema::open(&origin, BUSY).unwrap();
+        conn.execute("INSERT INTO counter VALUES ('file', 1)", []).unwrap();
+        conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        conn.execute("INSERT INTO counter VALUES ('wal', 1)", []).unwrap();
+        fs::copy(&origin, &copy).unwrap();
+        fs::copy(beside(&origin, "-wal"), beside(&copy, "-wal")).unwrap();
+        copy
+    }
+
+    #[test]
+    fn a_wal_is_read_without_a_shared_index_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = left_by_a_dead_process(folder.path());
+        let files = || [fs::read(&path).unwrap(), fs::read(beside(&path, "-wal")).unwrap()];
+        let before = files();
+        for _ in 0..2 {
+            let (one, two) = (Access::Private.open(&path, BUSY).unwrap(), Access::Private.open(&path, BUSY).unwrap());
+            assert_eq!((count(&one), count(&two)), (2, 2));
+            assert!(one.execute("INSERT INTO counter VALUES ('x', 1)", []).is_err(), "it only reads");
+        }
+        assert!(files() == before && !beside(&path, "-shm").exists(), "nothing was changed or made");
+        assert!(is_readable(Access::Private, &path, BUSY));
+    }
+
+    #[test]
+    fn a_file_is_read_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = left_by_a_dead_process(folder.path());
+        fs::remove_file(beside(&path, "-wal")).unwrap();
+        let conn = Access::Still.open(&path, BUSY).unwrap();
+        assert_eq!(count(&conn), 1);
+        assert!(conn.execute("INSERT INTO counter VALUES ('x', 1)", []).is_err(), "it only reads");
+        assert!(!beside(&path, "-wal").exists() && !beside(&path, "-shm").exists());
+    }
+
+    #[test]
+    fn which_way_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("none/at/all.db");
+        assert_eq!(find(&missing, BUSY, full(&missing)).unwrap(), Access::Nothing);
+        assert_eq!(count(&Access::Nothing.open(&missing, BUSY).unwrap()), 0);
+        let path = left_by_a_dead_process(folder.path());
+        // Where there is space it is read as ever.
+        assert_eq!(find(&path, BUSY, full(&path)).unwrap(), Access::Shared);
+        let damaged = StoreError::trouble(&path, Trouble::Damaged, "said so");
+        assert_eq!(find(&path, BUSY, damaged.clone()), Err(damaged));
+        // An index that cannot be made: a link that leads nowhere is in its place.
+        let _ = fs::remove_file(beside(&path, "-shm"));
+        std::os::unix::fs::symlink("/nowhere/at/all", beside(&path, "-shm")).unwrap();
+        assert_eq!(find(&path, BUSY, full(&path)).unwrap(), Access::Private);
+        // Somebody may be writing.
+        let (_, lock) = Owners::enter(&path).unwrap();
+        assert_eq!(find(&path, BUSY, full(&path)), Err(full(&path)));
+        drop(lock);
+        fs::remove_file(beside(&path, "-wal")).unwrap();
+        assert_eq!(find(&path, BUSY, full(&path)).unwrap(), Access::Still);
+        let (conn, _) = schema::open(&folder.path().join("origin.db"), BUSY).unwrap();
+        conn.pragma_update(None, "user_version", schema::VERSION - 1).unwrap();
+        drop(conn);
+        let old = folder.path().join("origin.db");
+        assert_eq!(find(&old, BUSY, full(&old)), Err(full(&old)), "tables that this program would not understand");
+    }
+}

@@ -1,0 +1,162 @@
+//! What takes how much space, and how it is given back.
+//!
+//! A file that this version has made gives free pages back in small steps: the writer does that when nobody wants anything
+//! from it. An older file can only be rewritten as a whole ([`Store::compact`](crate::Store::compact)).
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use api::SessionId;
+use rusqlite::Connection;
+
+use crate::error::{StoreError, Trouble};
+use crate::row::{self, int, uint};
+use crate::schema;
+
+/// So many free pages are kept for what is written next.
+pub(crate) const SLACK: u64 = 1024;
+
+/// The most pages that one step gives back: it holds the lock for some milliseconds.
+const STEP: u64 = 256;
+
+/// What `PRAGMA auto_vacuum` says of a file that can give pages back.
+const INCREMENTAL: i64 = 2;
+
+/// What takes how much of a database.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of the file.
+    pub database: u64,
+    /// Bytes of the write-ahead log beside it.
+    pub wal: u64,
+    /// Bytes of the file that nothing uses.
+    pub free: u64,
+    /// Whether those are given back by themselves. A file of an older version must be rewritten for that.
+    pub shrinks: bool,
+    /// Events in the log.
+    pub events: u64,
+    /// Bytes of their content.
+    pub event_bytes: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Bytes of their messages and parts.
+    pub session_bytes: u64,
+    /// Deleted sessions of which something is left, and the bytes of that.
+    pub leftovers: u64,
+    /// Bytes of their messages, parts and events.
+    pub leftover_bytes: u64,
+}
+
+/// What became of the wish to make the file as small as it can be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compacted {
+    /// It was rewritten.
+    Whole,
+    /// Its free pages were given back; it was not rewritten, and this is why.
+    Pages(String),
+    /// It is as it was, and this is why.
+    Not(String),
+}
+
+fn number(conn: &Connection, sql: &str) -> Result<u64, StoreError> {
+    Ok(uint(conn.query_row(sql, [], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)))
+}
+
+/// Sessions that are gone but have messages, or events with content: deleted by this version and not swept to the end, or
+/// by an older one, which left its events.
+const GONE: &str = "SELECT DISTINCT session FROM message WHERE session NOT IN (SELECT id FROM session)
+     UNION SELECT DISTINCT session FROM event WHERE session NOT IN (SELECT id FROM session) AND json IS NOT NULL
+         AND (json ->> '$.type' <> 'session.deleted' OR json ->> '$.properties.info.title' <> '')";
+
+/// What takes how much, by reading alone. The schema may be an older one.
+pub(crate) fn sizes(path: &Path, busy: Duration) -> Result<Sizes, StoreError> {
+    let read = |conn: &Connection| -> Result<Sizes, StoreError> {
+        let moment = conn.unchecked_transaction()?;
+        let page = number(&moment, "PRAGMA page_size")?;
+        let bytes =
+            |table: &str, of: &str| number(&moment, &format!("SELECT sum(octet_length(json)) FROM {table} WHERE {of}"));
+        let gone = format!("session IN ({GONE})");
+        let there = "session IN (SELECT id FROM session)";
+        Ok(Sizes {
+            database: number(&moment, "PRAGMA page_count")?.saturating_mul(page),
+            wal: fs::metadata(wal(path)).map_or(0, |file| file.len()),
+            free: number(&moment, "PRAGMA freelist_count")?.saturating_mul(page),
+            shrinks: shrinks(&moment)?,
+            events: number(&moment, "SELECT count(*) FROM event")?,
+            event_bytes: bytes("event", "1")?,
+            sessions: number(&moment, "SELECT count(*) FROM session")?,
+            session_bytes: bytes("message", there)? + bytes("part", there)?,
+            leftovers: number(&moment, &format!("SELECT count(*) FROM ({GONE})"))?,
+            leftover_bytes: bytes("message", &gone)? + bytes("part", &gone)? + bytes("event", &gone)?,
+        })
+    };
+    schema::look(path, busy, read).map_err(|error| error.at(path))
+}
+
+/// The write-ahead log of a database.
+pub(crate) fn wal(path: &Path) -> std::path::PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// Sessions that are gone, but of which something is left.
+pub(crate) fn gone(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
+    let mut statement = conn.prepare(GONE)?;
+    let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
+    ids.map(|id| row::id("removed", &id?)).collect()
+}
+
+/// Whether a file can give pages back.
+pub(crate) fn shrinks(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("PRAGMA auto_vacuum")?.query_row([], |row| row.get::<_, i64>(0))? == INCREMENTAL)
+}
+
+/// Gives some free pages back, but for those to be kept; false if there were none.
+pub(crate) fn give_back(conn: &Connection, keep: u64) -> Result<bool, StoreError> {
+    let free = number(conn, "PRAGMA freelist_count")?;
+    if free <= keep || !shrinks(conn)? {
+        return Ok(false);
+    }
+    conn.pragma(None, "incremental_vacuum", int((free - keep).min(STEP)), |_| Ok(()))?;
+    Ok(number(conn, "PRAGMA freelist_count")? < free)
+}
+
+/// Moves everything that was written into the file itself and empties the write-ahead log, as far as nobody reads it.
+pub(crate) fn truncate_wal(conn: &Connection) -> Result<(), StoreError> {
+    Ok(conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
+}
+
+/// Writes the whole file anew: needs as much space again, here and where temporary files are. Afterwards it can give pages
+/// back by itself.
+pub(crate) fn rewrite(conn: &Connection) -> Result<(), StoreError> {
+    conn.pragma_update(None, "auto_vacuum", "incremental")?;
+    // Not in memory, where we have temporary tables otherwise: this one is as large as the database.
+    conn.pragma_update(None, "temp_store", "file")?;
+    let done = conn.execute_batch("VACUUM");
+    conn.pragma_update(None, "temp_store", "memory")?;
+    Ok(done?)
+}
+
+/// Why there is no room for the whole file a second time, if there is none.
+pub(crate) fn lacks_room(path: &Path, needed: u64) -> Option<String> {
+    let folder = path.parent()?;
+    let free = rustix::fs::statvfs(folder).ok()?;
+    let free = free.f_bavail.saturating_mul(free.f_frsize);
+    (free < needed).then(|| {
+        let mb = |bytes: u64| bytes.div_ceil(1_000_000);
+        format!("rewriting it needs {} MB of space, and {} has {} MB left", mb(needed), folder.display(), mb(free))
+    })
+}
+
+/// What to say of a rewrite that failed for a reason that may pass.
+pub(crate) fn passing(error: &StoreError) -> Option<String> {
+    match error {
+        StoreError::Database { trouble: Trouble::Full, .. } => {
+            Some("there is not enough space to rewrite it, here or where temporary files are".to_owned())
+        }
+        StoreError::Database { trouble: Trouble::Busy, .. } => Some("another process uses it".to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,174 @@
+//! What is left of deleted sessions goes here, piece by piece: each piece is a transaction of its own, so that nobody waits
+//! long for the lock. What a crash leaves stands in `removed`, and goes with the next sweep.
+
+use std::collections::HashMap;
+
+use api::SessionId;
+use rusqlite::{Connection, params};
+
+use crate::error::StoreError;
+use crate::log;
+use crate::row::{self, int, uint};
+
+/// The most rows of one piece.
+const ROWS: usize = 500;
+
+/// The bytes of rows and events after which a piece ends.
+const BYTES: u64 = 4 << 20;
+
+/// The most rows of the log that are looked at for one piece.
+const EVENTS: u64 = 4096;
+
+/// Deleted sessions of which something may be left.
+pub(crate) fn removed(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT session FROM removed ORDER BY session")?;
+    let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
+    ids.map(|id| row::id("removed", &id?)).collect()
+}
+
+/// How far a sweep is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sweep {
+    /// The deleted sessions that it is about.
+    pub sessions: Vec<String>,
+    /// Those whose rows are gone.
+    swept: usize,
+    /// Events up to here are without content.
+    scrubbed: u64,
+}
+
+impl Sweep {
+    pub(crate) fn new(sessions: Vec<String>) -> Self {
+        Self { sessions, ..Self::default() }
+    }
+
+    /// Does one piece, inside a transaction. Gives how far it is then; nothing once all is done.
+    pub(crate) fn step(&self, conn: &Connection) -> Result<Option<Self>, StoreError> {
+        let mut next = self.clone();
+        if let Some(session) = self.sessions.get(self.swept) {
+            next.swept += usize::from(rows(conn, session)?);
+            return Ok(Some(next));
+        }
+        match scrub(conn, self.scrubbed)? {
+            Some(scrubbed) => {
+                next.scrubbed = scrubbed;
+                Ok(Some(next))
+            }
+            None => {
+                let mut statement = conn.prepare_cached("DELETE FROM removed WHERE session = ?1")?;
+                for session in &self.sessions {
+                    statement.execute([session])?;
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Removes rows of a session; true once there are none. One that is there again, under its old id, keeps its rows.
+fn rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
+    let there = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
+    if exists(there, session)? {
+        return Ok(true);
+    }
+    let mut left = Left { rows: ROWS, bytes: BYTES };
+    let mut first = conn.prepare_cached("SELECT id FROM message WHERE session = ?1 ORDER BY position LIMIT 1")?;
+    let mut parts = conn.prepare_cached("SELECT id, octet_length(json) FROM part WHERE message = ?1 LIMIT ?2")?;
+    let mut drop_part = conn.prepare_cached("DELETE FROM part WHERE id = ?1")?;
+    let mut drop_message = conn.prepare_cached("DELETE FROM message WHERE id = ?1")?;
+    let mut records = Records::default();
+    while let Some(message) = first.query_map([session], |row| row.get::<_, String>(0))?.next().transpose()? {
+        let found = parts.query_map(params![message, int(ROWS as u64)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for (part, bytes) in found.collect::<Result<Vec<(String, i64)>, _>>()? {
+            if !left.take(uint(bytes)) {
+                return Ok(false);
+            }
+            records.forget(conn, &part)?;
+            drop_part.execute([&part])?;
+        }
+        if !left.take(0) {
+            return Ok(false);
+        }
+        // Unless there were more of its parts than one look shows.
+        if parts.query(params![message, 1])?.next()?.is_none() {
+            drop_message.execute([&message])?;
+        }
+    }
+    for sql in [
+        "DELETE FROM ask WHERE id IN (SELECT id FROM ask WHERE session = ?1 LIMIT ?2)",
+        "DELETE FROM touched WHERE session = ?1 AND path IN (SELECT path FROM touched WHERE session = ?1 LIMIT ?2)",
+    ] {
+        if conn.prepare_cached(sql)?.execute(params![session, int(ROWS as u64)])? == ROWS {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn exists(mut statement: rusqlite::CachedStatement<'_>, key: &str) -> Result<bool, StoreError> {
+    Ok(statement.query_row([key], |row| row.get(0))?)
+}
+
+/// What a piece may still take.
+struct Left {
+    rows: usize,
+    bytes: u64,
+}
+
+impl Left {
+    /// Takes a row; false if it is to be left for the next piece. The first one is always taken.
+    fn take(&mut self, bytes: u64) -> bool {
+        if self.rows == 0 || self.bytes == 0 {
+            return false;
+        }
+        self.rows -= 1;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        true
+    }
+}
+
+/// Records by their key. There are few, but no index for keys alone.
+#[derive(Default)]
+struct Records(Option<HashMap<String, Vec<String>>>);
+
+impl Records {
+    /// Removes those that are kept for a part.
+    fn forget(&mut self, conn: &Connection, part: &str) -> Result<(), StoreError> {
+        if self.0.is_none() {
+            let mut all: HashMap<String, Vec<String>> = HashMap::new();
+            let mut statement = conn.prepare_cached("SELECT key, namespace FROM record")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                all.entry(row.get(0)?).or_default().push(row.get(1)?);
+            }
+            self.0 = Some(all);
+        }
+        for namespace in self.0.iter_mut().filter_map(|all| all.remove(part)).flatten() {
+            conn.prepare_cached("DELETE FROM record WHERE namespace = ?1 AND key = ?2")?.execute([&namespace, part])?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the content out of the next events of deleted sessions. Their rows stay, so that cursors stay valid and numbers have
+/// no hole; what says that a session was deleted stays, without what was said in it. Gives how far it came.
+fn scrub(conn: &Connection, after: u64) -> Result<Option<u64>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT coalesce(max(seq), 0) FROM removed")?;
+    let end = uint(statement.query_row([], |row| row.get(0))?).min(log::tip(conn)?);
+    let from = log::first(conn)?.max(after + 1);
+    if from > end {
+        return Ok(None);
+    }
+    let to = log::piece(conn, from, end + 1, EVENTS, BYTES)?;
+    conn.prepare_cached(
+        "UPDATE event SET part = NULL, length = NULL, json = CASE json ->> '$.type' WHEN 'session.deleted' THEN
+             json_remove(json_set(json, '$.properties.info.title', ''), '$.properties.info.summary',
+                         '$.properties.info.share', '$.properties.info.metadata', '$.properties.info.permission',
+                         '$.properties.info.revert')
+             END
+         WHERE seq >= ?1 AND seq < ?2 AND json IS NOT NULL
+           AND EXISTS (SELECT 1 FROM removed WHERE removed.session = event.session AND event.seq <= removed.seq)",
+    )?
+    .execute(params![int(from), int(to)])?;
+    Ok(Some(to - 1))
+}

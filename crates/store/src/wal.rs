@@ -1,0 +1,165 @@
+//! Reads a WAL the way SQLite recovers one (<https://sqlite.org/fileformat2.html#walformat>), to find damage. SQLite itself
+//! stops at the first invalid frame without an error.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::Path;
+
+/// The size of the file's header, and of the header of each frame.
+const HEADER: usize = 32;
+const FRAME: usize = 24;
+
+/// The first bytes; the last bit is the byte order of the checksums.
+const MAGIC: u32 = 0x377f_0682;
+
+/// The largest page that SQLite knows.
+const PAGE_MAX: usize = 65_536;
+
+/// The state of a WAL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wal {
+    /// There is none, or an empty one.
+    Missing,
+    /// Every transaction in it is sound.
+    Sound,
+    /// It is damaged or cut off; so many complete transactions follow the damage.
+    Torn { transactions: u64 },
+}
+
+/// Checks a WAL.
+pub(crate) fn look(path: &Path) -> std::io::Result<Wal> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Wal::Missing),
+        opened => BufReader::with_capacity(1 << 20, opened?),
+    };
+    let mut header = [0; HEADER];
+    match fill(&mut file, &mut header)? {
+        0 => return Ok(Wal::Missing),
+        HEADER => {}
+        _ => return Ok(Wal::Torn { transactions: 0 }),
+    }
+    let (magic, size) = (word(&header[..4]), word(&header[8..12]) as usize);
+    let big = magic & 1 == 1;
+    let mut sum = checksum(big, &header[..24], (0, 0));
+    if magic & !1 != MAGIC || !size.is_power_of_two() || size > PAGE_MAX || sum != pair(&header[24..]) {
+        return Ok(Wal::Torn { transactions: 0 });
+    }
+    let mut frame = vec![0; FRAME + size];
+    let (mut sound, mut lost, mut cut) = (true, 0, false);
+    loop {
+        match fill(&mut file, &mut frame)? {
+            0 => break,
+            read if read < frame.len() => {
+                // The salt tells whether it belongs to this WAL or is left over from an earlier one.
+                cut = read >= 16 && frame[8..16] == header[16..24];
+                break;
+            }
+            _ => {}
+        }
+        if frame[8..16] != header[16..24] {
+            // Left over from an earlier, longer WAL, or damaged.
+            sound = false;
+            continue;
+        }
+        sum = checksum(big, &frame[FRAME..], checksum(big, &frame[..8], sum));
+        sound &= sum == pair(&frame[16..24]);
+        // The last frame of a transaction has the size of the database.
+        lost += u64::from(!sound && word(&frame[4..8]) > 0);
+    }
+    // Frames without an end are a transaction that a crash cut off; it was never committed.
+    Ok(if lost > 0 || cut { Wal::Torn { transactions: lost } } else { Wal::Sound })
+}
+
+/// Reads until the buffer is full or the file ends.
+fn fill(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read(&mut buffer[read..]) {
+            Ok(0) => break,
+            Ok(count) => read += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+fn pair(bytes: &[u8]) -> (u32, u32) {
+    (word(&bytes[..4]), word(&bytes[4..8]))
+}
+
+fn checksum(big: bool, bytes: &[u8], (mut first, mut second): (u32, u32)) -> (u32, u32) {
+    let take = |bytes: &[u8]| if big { word(bytes) } else { word(bytes).swap_bytes() };
+    for eight in bytes.chunks_exact(8) {
+        first = first.wrapping_add(take(&eight[..4])).wrapping_add(second);
+        second = second.wrapping_add(take(&eight[4..])).wrapping_add(first);
+    }
+    (first, second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::Connection;
+
+    /// A WAL with so many transactions of two pages at least.
+    fn wal(folder: &Path, transactions: u32) -> Vec<u8> {
+        let path = folder.join("w.db");
+        let conn = Connection::open(&path).unwrap();
+        conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).unwrap();
+        conn.execute_batch("CREATE TABLE t (x)").unwrap();
+        for i in 1..transactions {
+            conn.execute("INSERT INTO t VALUES (?1)", [i]).unwrap();
+        }
+        std::fs::read(folder.join("w.db-wal")).unwrap()
+    }
+
+    fn seen(bytes: &[u8]) -> Wal {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        look(file.path()).unwrap()
+    }
+
+    #[test]
+    fn damage_is_told_from_what_never_was_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = wal(folder.path(), 10);
+        let frame = 4096 + FRAME;
+        let frames = (bytes.len() - HEADER) / frame;
+        let at = |number: usize| HEADER + number * frame;
+        let is_end = |number: usize| word(&bytes[at(number) + 4..at(number) + 8]) > 0;
+        let ends = |from: usize| (from..frames).filter(|number| is_end(*number)).count() as u64;
+        assert_eq!(ends(0), 10);
+        assert_eq!(seen(&bytes), Wal::Sound);
+        assert_eq!(seen(&[]), Wal::Missing);
+        assert_eq!(look(&folder.path().join("nothing")).unwrap(), Wal::Missing);
+
+        // Bytes in the middle.
+        let mut damaged = bytes.clone();
+        damaged[at(frames / 2) + 1000] ^= 1;
+        assert_eq!(seen(&damaged), Wal::Torn { transactions: ends(frames / 2) });
+        damaged[at(frames / 2)..at(frames / 2 + 1)].fill(0xee);
+        assert_eq!(seen(&damaged), Wal::Torn { transactions: ends(frames / 2 + 1) });
+        let mut headless = bytes.clone();
+        headless[5] ^= 1;
+        assert_eq!(seen(&headless), Wal::Torn { transactions: 0 });
+
+        // Cut in the middle of a frame.
+        assert_eq!(seen(&bytes[..at(frames - 1) + 500]), Wal::Torn { transactions: 0 });
+        assert_eq!(seen(&bytes[..10]), Wal::Torn { transactions: 0 });
+
+        // A transaction that was not finished: its frames are there but for the last one.
+        let last = (0..frames).rev().find(|number| !is_end(*number)).unwrap();
+        assert_eq!(seen(&bytes[..at(last + 1)]), Wal::Sound);
+        // What is left of an earlier WAL has another salt.
+        let mut older = bytes.clone();
+        for number in frames / 2..frames {
+            older[at(number) + 8] ^= 1;
+        }
+        assert_eq!(seen(&older), Wal::Sound);
+    }
+}

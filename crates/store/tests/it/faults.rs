@@ -1,0 +1,375 @@
+//! What passes (a lock, a full disk, a folder that was moved away), and what is gone for good.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use api::*;
+use rusqlite::Connection;
+use trefoil_store::*;
+
+fn impatient() -> Options {
+    Options { busy_timeout: Duration::from_millis(20), ..Options::default() }
+}
+
+/// The error of something that may succeed later.
+fn passing<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Trouble {
+    match result.unwrap_err() {
+        error @ StoreError::Database { trouble, .. } if error.is_passing() => trouble,
+        other => panic!("expected something that passes, got {other}"),
+    }
+}
+
+/// The files in a folder and those below it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().is_dir() { found.extend(files(&entry.path())) } else { found.push(entry.path()) }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn what_a_lock_refused_is_written_once_when_it_is_tried_again() {
+    let temp = Temp::new();
+    let store = Store::open_with(&temp.path(), impatient()).unwrap();
+    let other = Connection::open(temp.path()).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let batch = Arc::new(toast_batch("x").durable());
+    for _ in 0..3 {
+        assert_eq!(passing(store.commit(batch.clone()).await), Trouble::Busy);
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.commit(batch).await.unwrap().last.unwrap().seq, 1);
+    assert_eq!(store.stats().unwrap().events, 1);
+}
+
+#[tokio::test]
+async fn a_database_that_is_locked_can_be_opened_and_read() {
+    let temp = Temp::new();
+    let store = temp.open();
+    store.commit(toast_batch("x")).await.unwrap();
+    let other = Connection::open(temp.path()).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    assert_eq!(temp.open().stats().unwrap().events, 1);
+    let mut watch = store.watch(WatchScope::All, None).unwrap();
+    assert!(futures::poll!(futures::StreamExt::next(&mut watch)).is_pending());
+    drop(store);
+    assert_eq!(temp.open().stats().unwrap().events, 1, "also if nobody else has it open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_a_lock_longer_than_it_may_in_all() {
+    let temp = Temp::new();
+    let busy = Duration::from_secs(2);
+    let store = Store::open_with(&temp.path(), Options { busy_timeout: busy, ..Options::default() }).unwrap();
+    let other = Connection::open(temp.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let commit = |name: &'static str| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let began = Instant::now();
+            assert_eq!(passing(store.commit(toast_batch(name).durable()).await), Trouble::Busy);
+            began.elapsed()
+        })
+    };
+    let first = commit("first");
+    // While the first one waits in a transaction that cannot begin, more come.
+    while store.queued() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let rest: Vec<_> = (0..5).map(|_| commit("later")).collect();
+    for waited in futures::future::join_all(std::iter::once(first).chain(rest)).await {
+        let waited = waited.unwrap();
+        assert!(waited >= busy, "{waited:?}: it may wait for {busy:?}");
+        // Twice as long would be too long; a busy machine adds to it.
+        assert!(waited < busy + busy * 3 / 4, "{waited:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_over_once_there_is_room_again() {
+    let temp = Temp::new();
+    let store = Store::open_with(&temp.path(), Options { max_pages: Some(150), ..Options::default() }).unwrap();
+    let other = Connection::open(temp.path()).unwrap();
+    other.execute_batch("CREATE TABLE filler (x); INSERT INTO filler VALUES (zeroblob(1000000))").unwrap();
+    let batch = Arc::new(toast_batch("x".repeat(50_000)).durable());
+    for _ in 0..3 {
+        assert_eq!(passing(store.commit(batch.clone()).await), Trouble::Full);
+    }
+    // Its pages are free now, and used before the file would grow.
+    other.execute_batch("DROP TABLE filler").unwrap();
+    assert_eq!(store.commit(batch).await.unwrap().last.unwrap().seq, 1);
+    assert_eq!(store.stats().unwrap().events, 1);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_moved_away_and_back() {
+    let temp = Temp::new();
+    let store = temp.open();
+    store.commit(toast_batch("before").durable()).await.unwrap();
+    store.stats().unwrap();
+    let (folder, away) = (temp.path().parent().unwrap().to_owned(), temp.folder.path().join("away"));
+    store.health().unwrap();
+    for _ in 0..2 {
+        fs::rename(&folder, &away).unwrap();
+        let error = store.commit(toast_batch("x").durable()).await.unwrap_err();
+        assert!(error.to_string().contains("moved, deleted or replaced"), "{error}");
+        assert_eq!(passing(Err::<(), _>(error)), Trouble::Moved);
+        assert_eq!(passing(store.acquire(&SessionId::new()).await), Trouble::Moved);
+        assert_eq!(passing(store.health()), Trouble::Moved);
+        assert_eq!(store.stats().unwrap().events, 1, "what is there can be read");
+        assert!(!folder.exists(), "nothing was made in its place");
+        fs::rename(&away, &folder).unwrap();
+        store.health().unwrap();
+    }
+    assert_eq!(store.commit(toast_batch("after").durable()).await.unwrap().last.unwrap().seq, 2);
+}
+
+#[tokio::test]
+async fn what_is_quick_notices_a_missing_folder_soon() {
+    let temp = Temp::new();
+    let store = temp.open();
+    fs::remove_dir_all(temp.path().parent().unwrap()).unwrap();
+    let noticed = async {
+        while store.commit(toast_batch("x")).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WAIT, noticed).await.expect("a commit is refused");
+    assert_eq!(passing(store.commit(toast_batch("x")).await), Trouble::Moved);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_deleted_is_not_made_anew() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let folder = temp.path().parent().unwrap().to_owned();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(passing(store.commit(toast_batch("x").durable()).await), Trouble::Moved);
+    // Two reads at once: the second one would need another connection.
+    let read = store.together(|_| store.stats());
+    assert_eq!(passing(read), Trouble::Moved);
+    drop(store);
+    assert!(!folder.exists());
+}
+
+#[tokio::test]
+async fn a_file_that_takes_the_place_of_the_database_is_left_alone() {
+    let temp = Temp::new();
+    let store = temp.open();
+    store.commit(toast_batch("mine")).await.unwrap();
+    store.stats().unwrap();
+    let folder = temp.path().parent().unwrap().to_owned();
+    let theirs = Temp::new();
+    let other = theirs.open();
+    for word in ["theirs", "too"] {
+        other.commit(toast_batch(word)).await.unwrap();
+    }
+    drop(other);
+    fs::rename(&folder, temp.folder.path().join("away")).unwrap();
+    fs::rename(theirs.path().parent().unwrap(), &folder).unwrap();
+    let before: Vec<_> = files(&folder).into_iter().map(|file| (fs::read(&file).unwrap(), file)).collect();
+    assert_eq!(passing(store.commit(toast_batch("x").durable()).await), Trouble::Moved);
+    assert_eq!(store.stats().unwrap().events, 1, "ours is read, not theirs");
+    assert_eq!(passing(store.together(|_| store.stats())), Trouble::Moved);
+    drop(store);
+    let after: Vec<_> = files(&folder).into_iter().map(|file| (fs::read(&file).unwrap(), file)).collect();
+    assert!(before == after, "their files were touched: {:?}", files(&folder));
+    assert_eq!(Store::open(&temp.path()).unwrap().stats().unwrap().events, 2);
+}
+
+#[tokio::test]
+async fn a_wal_or_its_index_that_is_removed_in_use_stops_the_writing() {
+    for suffix in ["db-wal", "db-shm"] {
+        let temp = Temp::new();
+        let store = temp.open();
+        store.commit(toast_batch("x")).await.unwrap();
+        fs::remove_file(temp.path().with_extension(suffix)).unwrap();
+        let error = store.commit(toast_batch("y").durable()).await.unwrap_err();
+        assert!(error.to_string().contains(suffix), "{error}");
+        assert_eq!(passing(Err::<(), _>(error)), Trouble::Moved);
+        // Closing it saves what was written before.
+        drop(store);
+        assert_eq!(temp.open().stats().unwrap().events, 1, "{suffix}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_cannot_be_stored_is_told_until_something_can() {
+    let temp = Temp::new();
+    let store = Store::open_with(&temp.path(), impatient()).unwrap();
+    let session = session("s", 1);
+    let lease = lease(&store, &session.id).await;
+    let status = |status: SessionStatus| EventBody::SessionStatus { session_id: session.id.clone(), status };
+    let retry = SessionStatus::Retry { attempt: 1, message: "locked".into(), action: None, next: 7 };
+    let mut first = batch().fence(&lease);
+    first.session(&session);
+    first.event(status(SessionStatus::Busy));
+    store.commit(first).await.unwrap();
+    let mut watch = store.watch(WatchScope::All, None).unwrap();
+
+    let other = Connection::open(temp.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut last = toast_batch("at last").fence(&lease);
+    last.event(status(SessionStatus::Idle));
+    last.release(&lease);
+    let last = Arc::new(last);
+    assert_eq!(passing(store.commit(last.clone()).await), Trouble::Busy);
+    store.tell(&place(), status(retry.clone()));
+    assert_eq!(store.statuses().unwrap(), [(session.id.clone(), retry.clone())]);
+    assert_eq!(store.held_up(&session.id), Some(retry.clone()));
+    assert_eq!(store.tree(&session.id).unwrap().unwrap().sessions[0].status, Some(retry.clone()));
+    other.execute_batch("ROLLBACK").unwrap();
+    store.commit(last).await.unwrap();
+
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let frame = next_frame(&mut watch).await;
+        seen.push((frame.cursor.is_some(), frame.event().unwrap().body.clone()));
+    }
+    let want = [
+        (false, status(retry)),
+        (false, status(SessionStatus::Busy)),
+        (true, toast("at last")),
+        (true, status(SessionStatus::Idle)),
+    ];
+    assert_eq!(seen, want);
+    assert_eq!((store.statuses().unwrap(), store.held_up(&session.id)), (Vec::new(), None));
+}
+
+/// A database whose last process was killed at work, with a part of it in the WAL alone.
+fn killed() -> Temp {
+    let temp = Temp::new();
+    let mut child = child("child_writes_until_killed", &temp);
+    let mut ears = Ears::of(&mut child);
+    while ears.hear().parse::<u64>().unwrap() < 40 {}
+    child.kill().unwrap();
+    child.wait().unwrap();
+    temp
+}
+
+/// The same once more, in a folder of its own.
+fn copy(of: &Temp) -> Temp {
+    let temp = Temp::new();
+    let folder = temp.path().parent().unwrap().to_owned();
+    fs::create_dir(&folder).unwrap();
+    for entry in fs::read_dir(of.path().parent().unwrap()).unwrap().flatten() {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+    temp
+}
+
+fn wal_of(temp: &Temp) -> PathBuf {
+    temp.path().with_extension("db-wal")
+}
+
+#[test]
+fn a_kill_alone_loses_nothing() {
+    let whole = killed();
+    for tail in [0, 10, 5_000] {
+        let temp = copy(&whole);
+        // What a commit that was cut off leaves: no frame of it is complete, or its last one is not.
+        let wal = fs::read(wal_of(&temp)).unwrap();
+        let mut longer = wal.clone();
+        longer.extend_from_slice(&wal[32..32 + tail]);
+        fs::write(wal_of(&temp), longer).unwrap();
+        assert_eq!(Store::lost(&temp.path()).unwrap(), None, "{tail}");
+        let store = temp.open();
+        assert_eq!(store.loss(), None, "{tail}");
+        assert!(store.stats().unwrap().events > 40);
+        drop(store);
+        // Closed in order there is no WAL.
+        assert!(!wal_of(&temp).exists());
+        assert_eq!(temp.open().loss(), None);
+        assert!(Store::past_losses(&temp.path()).is_empty());
+    }
+}
+
+#[test]
+fn a_wal_that_was_removed_or_torn_is_told_and_kept() {
+    let whole = killed();
+    let frame = 4096 + 24;
+    type Tear = fn(Vec<u8>) -> Option<Vec<u8>>;
+    let tears: [(&str, Tear); 5] = [
+        ("missing", |_| None),
+        ("cut off or damaged", |wal| Some(wal[..wal.len() / 2 / 4120 * 4120 + 700].to_vec())),
+        ("cut off", |wal| Some(wal[..32 + wal.len() / 2 / 4120 * 4120].to_vec())),
+        ("commits stand behind the damage", |mut wal| {
+            let middle = wal.len() / 2;
+            wal[middle..middle + 100].fill(0xee);
+            Some(wal)
+        }),
+        ("cut off or damaged", |mut wal| {
+            wal[..32].fill(0);
+            Some(wal)
+        }),
+    ];
+    for (what, tear) in tears {
+        let temp = copy(&whole);
+        let sound = fs::read(wal_of(&temp)).unwrap();
+        assert!(sound.len() > 20 * frame, "there is something to tear");
+        let torn = tear(sound);
+        match &torn {
+            Some(torn) => fs::write(wal_of(&temp), torn).unwrap(),
+            None => fs::remove_file(wal_of(&temp)).unwrap(),
+        }
+        let seen = Store::lost(&temp.path()).unwrap().unwrap_or_else(|| panic!("{what}: nothing is missing"));
+        let store = temp.open();
+        let loss = store.loss().unwrap_or_else(|| panic!("{what}: nothing is missing")).clone();
+        assert_eq!((seen.events, seen.synced, seen.since), (loss.events, loss.synced, loss.since));
+        let left = store.stats().unwrap().last_seq;
+        let all = Store::open(&copy(&whole).path()).unwrap().stats().unwrap().last_seq;
+        // It may have been killed before it could note its last commit.
+        assert!((all - 1..=all).contains(&(left + loss.events)), "{what}: {left} of {all} are left; {loss}");
+        assert!(loss.synced > 0 && loss.until > api::now() - 600_000, "{loss:?}");
+        assert_eq!(loss.since.is_some(), left > 0, "{loss:?}");
+        let text = loss.to_string();
+        assert!(text.contains(what) && text.contains("trefoil.db"), "{what}: {text}");
+        assert_eq!(loss.kept.as_ref().map(|kept| fs::read(kept).unwrap()), torn, "{what}: the WAL as it was");
+        if let Some(kept) = &loss.kept {
+            assert!(kept.starts_with(fs::canonicalize(temp.path()).unwrap().parent().unwrap()), "{kept:?}");
+            assert!(text.contains(kept.to_str().unwrap()), "{text}");
+        }
+        drop(store);
+        let again = temp.open();
+        assert_eq!(again.loss(), None, "{what}: it is told once");
+        assert_eq!(Store::past_losses(&temp.path()), [format!("{text}\n")], "{what}: and remembered");
+    }
+}
+
+#[tokio::test]
+async fn few_torn_wals_are_kept() {
+    let temp = Temp::new();
+    for round in 0..7 {
+        let store = temp.open();
+        assert_eq!(store.loss().is_some(), round > 0);
+        store.commit(toast_batch(round.to_string())).await.unwrap();
+        // As a kill would leave it: the WAL is not moved into the file.
+        let dead = copy(&temp);
+        drop(store);
+        fs::write(wal_of(&dead), b"torn").unwrap();
+        for suffix in ["db", "db-wal", "db.tip"] {
+            fs::copy(dead.path().with_extension(suffix), temp.path().with_extension(suffix)).unwrap();
+        }
+    }
+    let names: Vec<_> = files(temp.path().parent().unwrap());
+    let kept = names.iter().filter(|name| name.to_str().unwrap().contains("torn-")).count();
+    assert_eq!(kept, 8, "four, with their reports: {names:#?}");
+}
+
+#[tokio::test]
+async fn a_database_that_takes_the_place_of_another_has_lost_nothing() {
+    let temp = Temp::new();
+    let store = temp.open();
+    store.commit(toast_batch("x")).await.unwrap();
+    drop(store);
+    fs::remove_file(temp.path()).unwrap();
+    let store = temp.open();
+    assert_eq!((store.loss(), store.stats().unwrap().events), (None, 0));
+}
