@@ -191,7 +191,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
             counts.find("clients that panicked", String::new());
         }
     });
-    settle(&mut first, &sessions, &counts)?;
+    // A server closes connections that were silent for so long.
+    settle(&mut server.connect()?, &sessions, &counts)?;
     let after = Size::of(&server, &setup)?;
     report(&counts, &before, &after)
 }

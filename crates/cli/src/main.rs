@@ -15,6 +15,7 @@ mod interrupt;
 mod log;
 mod login;
 mod mcp;
+mod memory;
 mod models;
 mod picture;
 mod run;
@@ -95,7 +96,12 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
     let runtime = runtime.context("cannot start the asynchronous runtime")?;
-    let result = runtime.block_on(perform(&cli.command, &world));
+    let result = runtime.block_on(async {
+        tokio::select! {
+            result = perform(&cli.command, &world) => result,
+            never = memory::give_back() => match never {},
+        }
+    });
     // A reader of the terminal may still be blocked; it must not keep the process.
     runtime.shutdown_background();
     result.map(|()| Exit::Success)

@@ -69,32 +69,29 @@ impl Prose {
                 held = false;
             }
             let (piece, later) = rest.split_at(room);
-            self.grow(turn, message, piece, reasoning, held).await?;
+            if self.open.is_none() {
+                self.begin(turn, blank(PartHead::new(&turn.session_id, message), reasoning), held).await?;
+            }
+            self.grow(turn, piece).await?;
             rest = later;
         }
         Ok(())
     }
 
-    async fn grow(
-        &mut self,
-        turn: &Turn,
-        message: &MessageId,
-        delta: &str,
-        reasoning: bool,
-        held: bool,
-    ) -> Result<(), StoreError> {
-        if self.open.is_none() {
-            let part = blank(PartHead::new(&turn.session_id, message), reasoning);
-            let mut batch = turn.batch();
-            put_part(&mut batch, &part);
-            if held {
-                turn.hold(batch);
-            } else {
-                turn.commit(batch).await?;
-            }
-            self.saved = Instant::now();
-            self.open = Some(part);
+    async fn begin(&mut self, turn: &Turn, part: Part, held: bool) -> Result<(), StoreError> {
+        let mut batch = turn.batch();
+        put_part(&mut batch, &part);
+        if held {
+            turn.hold(batch);
+        } else {
+            turn.commit(batch).await?;
         }
+        self.saved = Instant::now();
+        self.open = Some(part);
+        Ok(())
+    }
+
+    async fn grow(&mut self, turn: &Turn, delta: &str) -> Result<(), StoreError> {
         let Some(part) = &mut self.open else { return Ok(()) };
         match part {
             Part::Text(text) => text.text.push_str(delta),

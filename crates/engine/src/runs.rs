@@ -321,9 +321,8 @@ impl Drop for Occupied {
             Some(Ran::Here) if joined || self.claim.is_some() => {
                 self.inner.start_if_waiting(&self.session);
             }
-            Some(Ran::Here) => {}
-            // What broke once may break again at once, so the watchdog tries it after a while.
-            None => {}
+            // Nobody relies on us; or it broke, and may break again at once, so the watchdog tries it after a while.
+            Some(Ran::Here) | None => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -15,6 +15,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{StatVfs, StatVfsMountFlags, statvfs};
 
 use crate::error::{StoreError, Trouble};
+use crate::identity::beside;
 use crate::lease::Owners;
 use crate::schema;
 
@@ -119,13 +120,6 @@ pub(crate) fn is_full(path: &Path) -> bool {
     folder.and_then(|folder| statvfs(folder).ok()).is_some_and(full)
 }
 
-/// The file that SQLite keeps beside a database.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
 /// The address of a file that does not change while it is read.
 fn immutable(path: &Path) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte);
@@ -142,6 +136,8 @@ fn immutable(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     const BUSY: Duration = Duration::from_secs(1);

@@ -11,6 +11,7 @@ use api::SessionId;
 use rusqlite::Connection;
 
 use crate::error::{StoreError, Trouble};
+use crate::identity::beside;
 use crate::row::{self, int, uint};
 use crate::schema;
 
@@ -80,7 +81,7 @@ pub(crate) fn sizes(path: &Path, busy: Duration) -> Result<Sizes, StoreError> {
         let there = "session IN (SELECT id FROM session)";
         Ok(Sizes {
             database: number(&moment, "PRAGMA page_count")?.saturating_mul(page),
-            wal: fs::metadata(wal(path)).map_or(0, |file| file.len()),
+            wal: fs::metadata(beside(path, "-wal")).map_or(0, |file| file.len()),
             free: number(&moment, "PRAGMA freelist_count")?.saturating_mul(page),
             shrinks: shrinks(&moment)?,
             events: number(&moment, "SELECT count(*) FROM event")?,
@@ -92,13 +93,6 @@ pub(crate) fn sizes(path: &Path, busy: Duration) -> Result<Sizes, StoreError> {
         })
     };
     schema::look(path, busy, read).map_err(|error| error.at(path))
-}
-
-/// The write-ahead log of a database.
-pub(crate) fn wal(path: &Path) -> std::path::PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
 }
 
 /// Sessions that are gone, but of which something is left.

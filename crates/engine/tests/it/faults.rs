@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::{Lab, open_on, prompt, script, text};
-use api::{EventBody, Host, HostError, Message, Part, SessionId, SessionStatus, ToolState};
+use api::{EventBody, Host, HostError, Message, SessionId, SessionStatus, ToolPart, ToolState};
 use rusqlite::Connection;
 use serde_json::json;
 use testkit::{Recorder, eventually, soon};
@@ -31,6 +31,13 @@ fn other(lab: &Lab) -> Connection {
     conn
 }
 
+/// Another program, which has locked the database until it rolls back.
+fn lock(lab: &Lab) -> Connection {
+    let conn = other(lab);
+    conn.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    conn
+}
+
 fn status_of<'a>(body: &'a EventBody, session: &SessionId) -> Option<&'a SessionStatus> {
     match body {
         EventBody::SessionStatus { session_id, status } if session_id == session => Some(status),
@@ -47,12 +54,11 @@ async fn waits(events: &mut Recorder, session: &SessionId, why: &str) {
     events.wait_for(|body| is_retry(body, session, why)).await;
 }
 
+/// The answer to a prompt, when it comes.
+type Answer = tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>>;
+
 /// Sends a prompt to be answered later.
-fn send(
-    lab: &Lab,
-    session: &SessionId,
-    steps: serde_json::Value,
-) -> tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>> {
+fn send(lab: &Lab, session: &SessionId, steps: serde_json::Value) -> Answer {
     let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
     tokio::spawn(async move { engine.prompt(&scope, &id, prompt(&script(steps))).await })
 }
@@ -65,6 +71,20 @@ fn command(lab: &Lab) -> serde_json::Value {
         gate.display()
     );
     json!([{"text": "Working. ", "tools": [["bash", {"command": command}]]}, {"text": "All done."}])
+}
+
+/// The call of a tool that runs now.
+fn call(body: &EventBody) -> Option<&ToolPart> {
+    let EventBody::PartUpdated { part, .. } = body else { return None };
+    part.as_tool().filter(|tool| matches!(tool.state, ToolState::Running(_)))
+}
+
+/// A turn with that command, which runs.
+async fn under_way(lab: &Lab, session: &SessionId) -> (Recorder, Answer) {
+    let mut events = lab.recorder().await;
+    let answer = send(lab, session, command(lab));
+    events.wait_for(|body| call(body).is_some()).await;
+    (events, answer)
 }
 
 /// Checks a turn with that command which was held up: everything is there, and was told in order.
@@ -92,11 +112,8 @@ async fn check(lab: &Lab, session: &SessionId, answer: api::MessageWithParts, ev
 async fn a_turn_outlasts_a_lock_of_another_program() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let mut events = lab.recorder().await;
-    let answer = send(&lab, &session, command(&lab));
-    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
-    let other = other(&lab);
-    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let (mut events, answer) = under_way(&lab, &session).await;
+    let other = lock(&lab);
     lab.project.write("go", "");
     waits(&mut events, &session, "locked").await;
     // It is shown to whoever asks, too; everything can be read, nothing else be done.
@@ -116,17 +133,11 @@ async fn a_turn_outlasts_a_lock_of_another_program() {
     check(&lab, &session, answer, &mut events).await;
 }
 
-fn running(part: &Part) -> bool {
-    part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_outlasts_a_full_disk() {
     let lab = self::lab(store::Options { max_pages: Some(400), ..quick() });
     let session = lab.session().await;
-    let mut events = lab.recorder().await;
-    let answer = send(&lab, &session, command(&lab));
-    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
+    let (mut events, answer) = under_way(&lab, &session).await;
     let other = other(&lab);
     other.execute_batch("CREATE TABLE filler (x); INSERT INTO filler VALUES (zeroblob(2000000))").unwrap();
     lab.project.write("go", "");
@@ -143,9 +154,7 @@ async fn a_turn_outlasts_a_full_disk() {
 async fn a_turn_outlasts_a_folder_that_is_moved_away() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let mut events = lab.recorder().await;
-    let answer = send(&lab, &session, command(&lab));
-    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
+    let (mut events, answer) = under_way(&lab, &session).await;
     let (folder, away) = (database(&lab).parent().unwrap().to_owned(), lab.project.root().join("away"));
     std::fs::rename(&folder, &away).unwrap();
     // What need not be durable is checked only now and then, but always after something was refused.
@@ -165,8 +174,7 @@ async fn text_outlasts_a_lock() {
     let mut events = lab.recorder().await;
     let answer = send(&lab, &session, json!([{"chunks": 20, "hold": lab.gate("go")}]));
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains("w19"))).await;
-    let other = other(&lab);
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let other = lock(&lab);
     lab.project.write("go", "");
     waits(&mut events, &session, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
@@ -179,11 +187,8 @@ async fn text_outlasts_a_lock() {
 async fn an_abort_counts_as_soon_as_the_database_does() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let mut events = lab.recorder().await;
-    let answer = send(&lab, &session, command(&lab));
-    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
-    let other = other(&lab);
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (mut events, answer) = under_way(&lab, &session).await;
+    let other = lock(&lab);
     let abort = {
         let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
         tokio::spawn(async move { engine.abort(&scope, &id).await })
@@ -202,11 +207,8 @@ async fn an_abort_counts_as_soon_as_the_database_does() {
 async fn what_is_given_up_is_told_and_can_be_gone_on_with() {
     let lab = self::lab(store::Options { patience: Duration::from_millis(600), ..quick() });
     let session = lab.session().await;
-    let mut events = lab.recorder().await;
-    let answer = send(&lab, &session, command(&lab));
-    events.wait_for(|body| matches!(body, EventBody::PartUpdated { part, .. } if running(part))).await;
-    let other = other(&lab);
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (mut events, answer) = under_way(&lab, &session).await;
+    let other = lock(&lab);
     lab.project.write("go", "");
     waits(&mut events, &session, "locked").await;
     let error = soon("the end", answer).await.unwrap().unwrap_err();
@@ -247,8 +249,7 @@ async fn what_is_given_up_goes_on_without_another_prompt() {
     let mut events = lab.recorder().await;
     let answer = send(&lab, &session, json!([{"text": "Late.", "after": lab.gate("go")}]));
     events.wait_for(|body| matches!(body, EventBody::MessageUpdated { info, .. } if is_new(info))).await;
-    let other = other(&lab);
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let other = lock(&lab);
     lab.project.write("go", "");
     soon("the end", answer).await.unwrap().unwrap_err();
     other.execute_batch("ROLLBACK").unwrap();
@@ -273,14 +274,9 @@ async fn a_subagent_and_its_caller_outlast_a_lock() {
     let mut events = lab.recorder().await;
     let task = json!({"description": "d", "prompt": script(command(&lab)), "subagent_type": "general"});
     let answer = send(&lab, &session, json!([{"tools": [["task", task]]}, {"text": "All done."}]));
-    let bash = |body: &EventBody| match body {
-        EventBody::PartUpdated { part, .. } => running(part) && part.as_tool().is_some_and(|tool| tool.tool == "bash"),
-        _ => false,
-    };
-    let began = events.wait_for(bash).await;
+    let began = events.wait_for(|body| call(body).is_some_and(|tool| tool.tool == "bash")).await;
     let child = began.body.session_id().unwrap().clone();
-    let other = other(&lab);
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let other = lock(&lab);
     lab.project.write("go", "");
     waits(&mut events, &child, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
@@ -301,8 +297,7 @@ async fn an_answer_to_an_ask_is_refused_or_counts() {
         send(&lab, &session, json!([{"tools": [["bash", {"command": "echo ran >> effects"}]]}, {"text": "ok"}]));
     let asked = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &asked.body else { unreachable!() };
-    let other = other(&lab);
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let other = lock(&lab);
     let reply = || api::PermissionReply { reply: api::PermissionReplyKind::Once, message: None };
     let error = lab.engine.reply_permission(&lab.scope, &ask.id, reply()).await.unwrap_err();
     assert!(matches!(&error, HostError::Unavailable(text) if text.contains("locked")), "{error:?}");
@@ -322,8 +317,7 @@ async fn a_turn_that_was_cut_off_goes_on_once_its_database_is_free() {
     soon("the engine's end", lab.engine.shutdown()).await;
     lab.engine = open_on(&lab.project, quick(), HashMap::new());
     lab.project.write("go", "");
-    let other = other(&lab);
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let other = lock(&lab);
     assert_eq!(lab.engine.recover(None).await.unwrap(), 1);
     // It tries to take its session, and tries again.
     let engine = lab.engine.clone();

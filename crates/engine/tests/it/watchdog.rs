@@ -1,6 +1,7 @@
 //! Work that nobody does is found and done: prompts without a turn, turns of the dead, reports that nobody would give.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +10,7 @@ use api::{
     SessionId,
 };
 use futures::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{Batch, Place, Store};
 use testkit::{Recorder, TempProject, eventually};
 use trefoil_engine::Tended;
@@ -61,26 +62,33 @@ async fn whoever_is_there_for_its_own_sessions_leaves_others_alone() {
     assert!(!events.events().iter().any(|event| is_idle(&other)(&event.body)));
 }
 
-#[tokio::test]
-async fn the_turn_of_a_process_that_died_goes_on_in_one_that_lives() {
+/// A lab that goes on with the turns of the dead, and a session whose engine died in its turn after it had said `word`. `turn`
+/// is given the file that its model waits for, `gate` in the project.
+async fn orphan(turn: impl Fn(PathBuf) -> Value, word: &str) -> (Lab, Recorder, SessionId) {
     let project = TempProject::new();
     let scope = Scope::new(project.directory());
-    let living = open(&project);
-    living.watch_over(Tended::All);
-    let mut events = Recorder::new(Arc::new(living.clone())).await;
-    let gate = project.path().join("gate");
-    let turn = json!([{ "text": "working", "hold": gate }, { "text": "done" }]);
-    let session = doomed(&project, async |engine| {
-        let session = engine.create_session(&scope, Default::default()).await.unwrap().id;
+    let engine = open(&project);
+    engine.watch_over(Tended::All);
+    let events = Recorder::new(Arc::new(engine.clone())).await;
+    let lab = Lab { project, engine, scope };
+    let turn = turn(lab.gate("gate"));
+    let session = doomed(&lab.project, async |engine| {
+        let session = engine.create_session(&lab.scope, Default::default()).await.unwrap().id;
         let mut own = Recorder::new(Arc::new(engine.clone())).await;
-        engine.prompt_async(&scope, &session, prompt(&script(turn))).await.unwrap();
-        own.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
+        engine.prompt_async(&lab.scope, &session, prompt(&script(turn))).await.unwrap();
+        own.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains(word))).await;
         session
     });
-    std::fs::write(&gate, "").unwrap();
+    (lab, events, session)
+}
+
+#[tokio::test]
+async fn the_turn_of_a_process_that_died_goes_on_in_one_that_lives() {
+    let turn = |gate| json!([{ "text": "working", "hold": gate }, { "text": "done" }]);
+    let (lab, mut events, session) = orphan(turn, "working").await;
+    lab.project.write("gate", "");
     // Nobody has asked for it.
     events.wait_idle(&session).await;
-    let lab = Lab { project, engine: living, scope };
     let messages = lab.messages(&session).await;
     assert!(messages.iter().all(|m| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some())), "{messages:#?}");
     assert_eq!(text(messages.last().unwrap()), "working", "the step that was cut off is played again");
@@ -88,23 +96,12 @@ async fn the_turn_of_a_process_that_died_goes_on_in_one_that_lives() {
 
 #[tokio::test]
 async fn the_report_of_a_task_in_the_background_comes_although_its_process_died() {
-    let project = TempProject::new();
-    let scope = Scope::new(project.directory());
-    let living = open(&project);
-    living.watch_over(Tended::All);
-    let mut events = Recorder::new(Arc::new(living.clone())).await;
-    let gate = project.path().join("gate");
-    let child = json!([{ "text": "found", "hold": gate }]);
-    let turn = json!([{ "tools": [background("look", child)] }, { "text": "meanwhile" }]);
-    let session = doomed(&project, async |engine| {
-        let session = engine.create_session(&scope, Default::default()).await.unwrap().id;
-        let mut own = Recorder::new(Arc::new(engine.clone())).await;
-        engine.prompt(&scope, &session, prompt(&script(turn))).await.unwrap();
-        own.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains("found"))).await;
-        session
-    });
-    std::fs::write(&gate, "").unwrap();
-    let lab = Lab { project, engine: living, scope };
+    let turn = |gate| {
+        let child = json!([{ "text": "found", "hold": gate }]);
+        json!([{ "tools": [background("look", child)] }, { "text": "meanwhile" }])
+    };
+    let (lab, mut events, session) = orphan(turn, "found").await;
+    lab.project.write("gate", "");
     eventually("the report", async || !reports(&lab, &session).await.is_empty()).await;
     events.wait_for(is_idle(&session)).await;
     assert_eq!(reports(&lab, &session).await.len(), 1);
