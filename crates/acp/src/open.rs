@@ -1,6 +1,6 @@
 //! A session that the client has open.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,8 +51,8 @@ pub struct Open {
     pub refresh_waits: AtomicBool,
     /// What is asked at the moment, and how it is withdrawn.
     pub asks: Mutex<HashMap<String, CancellationToken>>,
-    /// The newest answers that were told to their end.
-    ended: watch::Sender<VecDeque<MessageId>>,
+    /// Changes when an answer was told to its end.
+    told: watch::Sender<()>,
     /// Cancelled when the session is closed.
     pub closed: CancellationToken,
     follower: Mutex<Option<AbortOnDropHandle<()>>>,
@@ -78,7 +78,7 @@ impl Open {
             refreshing: tokio::sync::Mutex::default(),
             refresh_waits: AtomicBool::new(false),
             asks: Mutex::default(),
-            ended: watch::Sender::default(),
+            told: watch::Sender::default(),
             closed: CancellationToken::new(),
             follower: Mutex::default(),
         }
@@ -179,6 +179,7 @@ impl Open {
     /// Does something with the view, and tells what follows; gives what is left to be done.
     pub async fn show(&self, work: impl FnOnce(&mut View) -> Vec<Act>) -> Vec<Act> {
         let mut view = self.view.lock().await;
+        let last = view.ended().last().cloned();
         let acts = work(&mut view);
         let mut left = Vec::new();
         for act in acts {
@@ -194,13 +195,9 @@ impl Open {
                 other => left.push(other),
             }
         }
-        self.ended.send_if_modified(|known| {
-            let newer = known.front() != view.ended().front();
-            if newer {
-                known.clone_from(view.ended());
-            }
-            newer
-        });
+        if view.ended().last() != last.as_ref() {
+            self.told.send_replace(());
+        }
         left
     }
 
@@ -252,8 +249,9 @@ impl Open {
 
     /// Waits until an answer was told to its end, if it ever is.
     pub async fn until_told(&self, answer: &MessageId) {
-        let mut ended = self.ended.subscribe();
-        let _ = ended.wait_for(|ended| ended.contains(answer)).await;
+        let mut told = self.told.subscribe();
+        // Whoever tells has the view until the end is told as well.
+        while !self.view.lock().await.ended().contains(answer) && told.changed().await.is_ok() {}
     }
 
     /// Whether something is being told at the moment.

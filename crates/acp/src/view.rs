@@ -6,7 +6,7 @@
 mod child;
 mod stream;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use agent_client_protocol_schema::v1::{
@@ -17,6 +17,7 @@ use api::{
     EventBody, Message, MessageId, MessageWithParts, Part, PermissionRequest, QuestionRequest, Session, SessionId,
     SessionStatus, StepFinishPart, Todo, Tokens, ToolRef,
 };
+use indexmap::IndexSet;
 
 use crate::abilities::Abilities;
 use crate::changes::Changes;
@@ -136,7 +137,7 @@ pub struct View {
     cost: f64,
     turn: Used,
     /// The newest answers that were shown to their end.
-    ended: VecDeque<MessageId>,
+    ended: IndexSet<MessageId>,
 }
 
 impl View {
@@ -153,7 +154,7 @@ impl View {
             used: 0,
             cost: session.cost.unwrap_or_default().0,
             turn: Used::default(),
-            ended: VecDeque::new(),
+            ended: IndexSet::new(),
         }
     }
 
@@ -174,8 +175,8 @@ impl View {
         self.turn
     }
 
-    /// The newest answers that were shown to their end.
-    pub fn ended(&self) -> &VecDeque<MessageId> {
+    /// The newest answers that were shown to their end, in the order of their ends.
+    pub fn ended(&self) -> &IndexSet<MessageId> {
         &self.ended
     }
 
@@ -280,10 +281,10 @@ impl View {
         self.root.message(info);
         if let Message::Assistant(answer) = info
             && answer.time.completed.is_some()
-            && !self.ended.contains(&answer.id)
+            && self.ended.insert(answer.id.clone())
+            && self.ended.len() > 2 * ENDED
         {
-            self.ended.truncate(ENDED - 1);
-            self.ended.push_front(answer.id.clone());
+            self.ended.drain(..ENDED);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The order of a session's messages, for whoever hears of them one by one.
 
-use std::collections::VecDeque;
+use indexmap::IndexSet;
 
 use crate::MessageId;
 
@@ -8,26 +8,27 @@ use crate::MessageId;
 /// ids tell it: clocks go back, and clients choose ids as they like.
 #[derive(Debug, Clone)]
 pub struct MessageOrder {
-    ids: VecDeque<MessageId>,
+    ids: IndexSet<MessageId>,
     most: usize,
     /// Whether there are older ones that are not among them.
     older: bool,
 }
 
 impl MessageOrder {
-    /// An order that keeps so many.
+    /// An order that keeps so many at least, and less than twice as many.
     pub fn new(most: usize) -> Self {
-        Self { ids: VecDeque::new(), most, older: false }
+        Self { ids: IndexSet::new(), most, older: false }
     }
 
     /// The newest message.
     pub fn last(&self) -> Option<&MessageId> {
-        self.ids.back()
+        self.ids.last()
     }
 
     /// Where a message stands among them.
     pub fn place(&self, id: &MessageId) -> Option<usize> {
-        self.ids.iter().rposition(|known| known == id)
+        // It is usually about the newest.
+        if self.last() == Some(id) { Some(self.ids.len() - 1) } else { self.ids.get_index_of(id) }
     }
 
     /// Whether it is one of those that are too old to be known. That only its id can tell: it sorts before all of them.
@@ -37,12 +38,12 @@ impl MessageOrder {
 
     /// A message was heard of. True if it is new, and the newest.
     pub fn hear(&mut self, id: &MessageId) -> bool {
-        let new = self.place(id).is_none() && !self.is_forgotten(id);
-        if new {
-            self.ids.push_back(id.clone());
-            self.forget();
+        if self.place(id).is_some() || self.is_forgotten(id) {
+            return false;
         }
-        new
+        self.ids.insert(id.clone());
+        self.forget();
+        true
     }
 
     /// Messages were listed, oldest first; `whole` if there are none before them.
@@ -52,7 +53,9 @@ impl MessageOrder {
             match self.place(id) {
                 Some(known) => place = known,
                 // Before the one that follows it in the list.
-                None => self.ids.insert(place, id.clone()),
+                None => {
+                    self.ids.shift_insert(place, id.clone());
+                }
             }
         }
         self.older |= !whole;
@@ -60,9 +63,11 @@ impl MessageOrder {
     }
 
     fn forget(&mut self) {
-        let over = self.ids.len().saturating_sub(self.most);
-        self.older |= over > 0;
-        self.ids.drain(..over);
+        // Not one by one: all that stay get another place.
+        if self.ids.len() >= 2 * self.most {
+            self.older = true;
+            self.ids.drain(..self.ids.len() - self.most);
+        }
     }
 }
 
@@ -80,12 +85,12 @@ mod tests {
 
     #[test]
     fn messages_stand_as_they_came() {
-        let mut order = MessageOrder::new(3);
+        let mut order = MessageOrder::new(2);
         assert!(order.hear(&id("5")) && order.hear(&id("z")) && !order.hear(&id("5")));
         assert!(order.hear(&id("1")), "of a clock that went back");
         assert_eq!((shown(&order), order.last()), (vec!["5", "z", "1"], Some(&id("1"))));
         assert!(order.hear(&id("2")));
-        assert_eq!(shown(&order), ["z", "1", "2"]);
+        assert_eq!(shown(&order), ["1", "2"]);
         assert!(!order.hear(&id("0")), "one of those that are forgotten");
         assert!(order.is_forgotten(&id("0")) && !order.is_forgotten(&id("1")) && !order.is_forgotten(&id("3")));
     }
