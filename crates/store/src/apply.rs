@@ -124,13 +124,16 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
             run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
         }
         Op::Part { id, session, message, open, running, json } => {
-            run(
-                conn,
-                "INSERT INTO part (id, session, message, open, running, json, position)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT coalesce(max(position), 0) + 1 FROM part WHERE message = ?3))
-                 ON CONFLICT (id) DO UPDATE SET open = ?4, running = ?5, json = ?6",
-                params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
-            )?;
+            // Most parts are written several times; only a new one needs its place.
+            let sql = "UPDATE part SET open = ?2, running = ?3, json = ?4 WHERE id = ?1";
+            if run(conn, sql, params![id.as_str(), open, running, json])? == 0 {
+                run(
+                    conn,
+                    "INSERT INTO part (id, session, message, open, running, json, position)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT coalesce(max(position), 0) + 1 FROM part WHERE message = ?3))",
+                    params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
+                )?;
+            }
         }
         Op::DeletePart(id) => {
             run(conn, "DELETE FROM part WHERE id = ?1", [id.as_str()])?;

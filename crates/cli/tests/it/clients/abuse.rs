@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 
+use serde_json::json;
 use testkit::{WAIT, until};
 
 use super::rig::Served;
@@ -78,6 +79,39 @@ fn abandoned_connections_leave_nothing_behind() {
     assert!(after <= before + MEMORY_MARGIN, "{before} bytes before, {after} after");
     let (status, _) = served.send("POST", "/session", None);
     assert_eq!(status, 200);
+}
+
+/// Subscribers who read nothing, while a lot happens in a session that is deleted then.
+fn stall(served: &Served, readers: usize) -> Vec<TcpStream> {
+    let subscribe = |_| {
+        let mut stream = TcpStream::connect(served.address()).unwrap();
+        write!(stream, "GET /event HTTP/1.1\r\nhost: {}\r\n\r\n", served.address()).unwrap();
+        stream
+    };
+    let stalled: Vec<TcpStream> = (0..readers).map(subscribe).collect();
+    until("all are subscribed", || served.gauge("trefoil_subscribers") >= i64::try_from(readers).unwrap());
+    let (_, session) = served.send("POST", "/session", None);
+    let path = format!("/session/{}", session["id"].as_str().unwrap());
+    let prompt = json!({
+        "model": {"providerID": "script", "modelID": "demo"},
+        "parts": [{"type": "text", "text": r#"SCRIPT: [{"chunks": 20000}]"#}],
+    });
+    for _ in 0..10 {
+        assert_eq!(served.send("POST", &format!("{path}/message"), Some(&prompt)).0, 200);
+    }
+    assert_eq!(served.send("DELETE", &path, None).0, 200);
+    stalled
+}
+
+#[test]
+fn what_slow_readers_take_is_bounded() {
+    let served = Served::start();
+    let before = memory(served.pid());
+    let stalled = stall(&served, 300);
+    let most = memory(served.pid());
+    assert!(most <= before + (64 << 20), "{before} bytes before, {most} with slow readers");
+    drop(stalled);
+    until("no connection is open", || idle(&served));
 }
 
 /// Whether there is no connection but the one that asks.
