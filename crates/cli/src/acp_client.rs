@@ -2,10 +2,13 @@
 
 mod show;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use ::acp::client::{Client, ClientError, Event, Events, Form, Options, Permission, Program, Read, Root, Session};
+use ::acp::client::{
+    Answer, Client, ClientError, Event, Events, Form, Options, Permission, Program, Read, Root, Session,
+};
 use anyhow::Context as _;
 use exec::{Exec, Spec};
 use serde_json::{Map, Value};
@@ -23,6 +26,8 @@ use show::Show;
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// Some agents send the last updates behind the answer: how long a silence says that nothing more comes.
 const LATE: Duration = Duration::from_millis(200);
+/// How many grants are remembered.
+const MAX_GRANTED: usize = 100;
 /// How much of what an agent wrote to standard error is shown.
 const MAX_COMPLAINT: usize = 500;
 
@@ -44,7 +49,8 @@ pub async fn acp_client(args: &AcpClient, world: &World) -> anyhow::Result<()> {
     let spec = Spec::shell(Path::new("/bin/sh"), &args.agent, &directory);
     let (client, events, program) = Client::start(spec, options).await?;
     let show = Show::new(args.json, world.no_color());
-    let human = Human { show, typed: Typed::default(), interrupt, policy: args.permission };
+    let granted = Granted::default();
+    let human = Human { show, typed: Typed::default(), interrupt, policy: args.permission, granted };
     let mut talk = Talk { client, events, human, args };
     let result = talk.hold(&directory).await;
     talk.end(program, result).await
@@ -64,6 +70,7 @@ struct Human {
     typed: Typed,
     interrupt: Interrupt,
     policy: Policy,
+    granted: Granted,
 }
 
 impl Talk<'_> {
@@ -174,19 +181,28 @@ impl Human {
 
     /// Answers a permission: by policy, or by hand where there is a terminal.
     async fn decide(&mut self, permission: Permission) -> anyhow::Result<()> {
+        if !permission.is_asked() && self.granted.covers(&permission.call) {
+            permission.allow();
+            return Ok(());
+        }
         let chosen = if self.is_asked() {
             // Before it is asked: an answer may come at once.
             self.typed.forget();
-            self.show.ask(&permission);
+            let mut pages = self.show.question(&permission);
+            self.show.ask(&pages);
             loop {
                 tokio::select! {
                     () = self.interrupt.token.cancelled() => break None,
                     () = permission.withdrawn() => break None,
                     line = self.typed.line() => match line {
                         None => break None,
+                        Some(line) if pages.turn(&line) => self.show.ask(&pages),
                         Some(line) => match show::choose(&permission.answers, &line) {
-                            Some(answer) => break Some(answer.clone()),
-                            None => self.show.ask(&permission),
+                            // Only a no is taken before the end was seen.
+                            Some(answer) if pages.is_last() || answer.kind.starts_with("reject") => {
+                                break Some(answer.clone());
+                            }
+                            _ => self.show.ask(&pages),
                         },
                     },
                 }
@@ -199,6 +215,9 @@ impl Human {
             permission.of_kind(&kinds).cloned()
         };
         self.show.decision(&permission, chosen.as_ref())?;
+        if permission.is_asked() {
+            self.granted.note(&permission.call, chosen.as_ref());
+        }
         match chosen {
             Some(answer) => permission.choose(&answer.id),
             None => permission.cancel(),
@@ -254,6 +273,54 @@ impl Human {
             }
         }
         Some(content)
+    }
+}
+
+/// What the human allowed when the agent asked: the same thing is not asked again when the agent has it done here.
+#[derive(Default)]
+struct Granted(VecDeque<Grant>);
+
+struct Grant {
+    commands: Vec<String>,
+    paths: Vec<String>,
+    always: bool,
+}
+
+impl Granted {
+    /// Remembers what an allowed call is about.
+    fn note(&mut self, call: &Value, answer: Option<&Answer>) {
+        let always = match answer.map(|answer| answer.kind.as_str()) {
+            Some("allow_always") => true,
+            Some("allow_once") => false,
+            _ => return,
+        };
+        let texts = |value: &Value| value.as_str().map(str::to_owned);
+        let input = &call["rawInput"];
+        let list = |name: &str| call[name].as_array().cloned().unwrap_or_default();
+        let mut paths: Vec<String> =
+            ["filePath", "file_path", "filepath", "path"].iter().filter_map(|name| texts(&input[*name])).collect();
+        paths.extend(list("content").iter().chain(&list("locations")).filter_map(|entry| texts(&entry["path"])));
+        self.0.push_back(Grant { commands: texts(&input["command"]).into_iter().collect(), paths, always });
+        if self.0.len() > MAX_GRANTED {
+            self.0.pop_front();
+        }
+    }
+
+    /// Whether a command or a write was allowed before; what was allowed once counts once.
+    fn covers(&mut self, call: &Value) -> bool {
+        let input = &call["rawInput"];
+        let command = call["kind"] == "execute";
+        let wanted = if command { [&input["command"], &input["script"]] } else { [&call["content"][0]["path"]; 2] };
+        self.0.iter_mut().any(|grant| {
+            let things = if command { &mut grant.commands } else { &mut grant.paths };
+            let Some(place) = things.iter().position(|thing| wanted.iter().any(|wanted| *wanted == thing)) else {
+                return false;
+            };
+            if !grant.always {
+                things.remove(place);
+            }
+            true
+        })
     }
 }
 

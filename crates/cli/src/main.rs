@@ -18,6 +18,7 @@ mod mcp;
 mod memory;
 mod models;
 mod picture;
+mod reveal;
 mod run;
 mod serve;
 mod session;

@@ -150,12 +150,14 @@ pub struct Screen {
     shown: Option<usize>,
     line_open: bool,
     frame: usize,
+    /// The question that waits for its answer: it stays below whatever else is written.
+    question: Option<String>,
 }
 
 impl Screen {
     /// The process's own streams.
     pub fn new() -> Self {
-        Self { spins: io::stderr().is_terminal(), shown: None, line_open: false, frame: 0 }
+        Self { spins: io::stderr().is_terminal(), shown: None, line_open: false, frame: 0, question: None }
     }
 
     /// Whether a spinner can be shown at all.
@@ -165,25 +167,55 @@ impl Screen {
 
     /// The answer, to standard output.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
-        self.hide();
-        if let Some(last) = text.chars().last() {
-            self.line_open = last != '\n';
-        }
-        print(text)
+        self.above(|screen| {
+            screen.hide();
+            if let Some(last) = text.chars().last() {
+                screen.line_open = last != '\n';
+            }
+            print(text)
+        })
     }
 
     /// Everything about the answer, to standard error.
     pub fn note(&mut self, text: &str) {
-        self.hide();
-        eprint(text);
-        self.line_open = false;
+        self.above(|screen| {
+            screen.hide();
+            eprint(text);
+            screen.line_open = false;
+        });
     }
 
-    /// A question whose answer is typed behind it; what was typed before it appeared does not count.
+    /// A question whose answer is typed behind it; what was typed before it appeared does not count. It stays the last thing
+    /// on the screen until it is [answered](Self::answered). Its lines must fit the terminal.
     pub fn ask(&mut self, text: &str) {
         let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
+        self.answered();
         self.note(text);
         self.line_open = true;
+        self.question = Some(text.to_owned());
+    }
+
+    /// The question is no longer open: a line was typed, or nobody wants to know any more.
+    pub fn answered(&mut self) {
+        if self.question.take().is_some() {
+            self.line_open = false;
+        }
+    }
+
+    /// Writes something above the question, if one is open, and draws that again.
+    fn above<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        let Some(question) = self.question.take() else { return write(self) };
+        let rows = question.matches('\n').count();
+        eprint(&("\r\x1b[K".to_string() + &"\x1b[1A\x1b[K".repeat(rows)));
+        self.line_open = false;
+        let written = write(self);
+        if self.line_open {
+            eprint("\n");
+        }
+        eprint(&question);
+        self.line_open = true;
+        self.question = Some(question);
+        written
     }
 
     /// How many lines can stand above the spinner.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::family::{Family, Subagent};
 use super::form::Form;
@@ -125,8 +125,20 @@ pub struct Permission {
     pub call: Value,
     /// What can be answered.
     pub answers: Vec<Answer>,
-    request: Request,
+    asker: Asker,
 }
+
+/// Who waits for the answer.
+enum Asker {
+    /// The agent asked.
+    Agent(Request),
+    /// The agent wants something done here, and never asked: whether it may.
+    Here(oneshot::Sender<bool>),
+}
+
+/// The ids of the answers to what the agent never asked.
+const ALLOW: &str = "allow_once";
+const REJECT: &str = "reject_once";
 
 impl std::fmt::Debug for Permission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -143,7 +155,23 @@ impl Permission {
             Some(Answer { name: text(&option["name"]), kind: text(&option["kind"]), id })
         };
         let answers = params["options"].as_array().into_iter().flatten().filter_map(answer).collect();
-        Self { session: text(&params["sessionId"]), call: params["toolCall"].take(), answers, request }
+        let (session, call) = (text(&params["sessionId"]), params["toolCall"].take());
+        Self { session, call, answers, asker: Asker::Agent(request) }
+    }
+
+    /// A question of our own about something that the agent wants done here. The receiver gets the answer; a question that is
+    /// dropped is a no.
+    pub(super) fn here(session: &Value, call: Value) -> (Self, oneshot::Receiver<bool>) {
+        let answer = |id: &str, name: &str| Answer { id: id.to_owned(), name: name.to_owned(), kind: id.to_owned() };
+        let answers = vec![answer(ALLOW, "Allow once"), answer(REJECT, "Reject")];
+        let (sender, receiver) = oneshot::channel();
+        let session = session.as_str().unwrap_or_default().to_owned();
+        (Self { session, call, answers, asker: Asker::Here(sender) }, receiver)
+    }
+
+    /// Whether the agent itself asked.
+    pub fn is_asked(&self) -> bool {
+        matches!(self.asker, Asker::Agent(_))
     }
 
     /// The answer of the first of these kinds that is offered.
@@ -153,16 +181,34 @@ impl Permission {
 
     /// Waits until the agent no longer wants an answer.
     pub async fn withdrawn(&self) {
-        self.request.cancel.cancelled().await;
+        match &self.asker {
+            Asker::Agent(request) => request.cancel.cancelled().await,
+            Asker::Here(_) => std::future::pending().await,
+        }
     }
 
     /// Answers it.
     pub fn choose(self, id: &str) {
-        self.request.reply(Ok(json!({"outcome": {"outcome": "selected", "optionId": id}})));
+        match self.asker {
+            Asker::Agent(request) => {
+                request.reply(Ok(json!({"outcome": {"outcome": "selected", "optionId": id}})));
+            }
+            Asker::Here(answer) => drop(answer.send(id == ALLOW)),
+        }
+    }
+
+    /// Allows it once, if that is offered.
+    pub fn allow(self) {
+        match self.of_kind(&["allow_once"]).map(|answer| answer.id.clone()) {
+            Some(id) => self.choose(&id),
+            None => self.cancel(),
+        }
     }
 
     /// Says that nobody decides: the turn is over.
     pub fn cancel(self) {
-        self.request.reply(Ok(json!({"outcome": {"outcome": "cancelled"}})));
+        if let Asker::Agent(request) = self.asker {
+            request.reply(Ok(json!({"outcome": {"outcome": "cancelled"}})));
+        }
     }
 }

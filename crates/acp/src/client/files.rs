@@ -91,6 +91,12 @@ impl Root {
         Self::shown(params, bytes)
     }
 
+    /// What is in a file that would be written, if it can be shown.
+    pub(super) fn before(&self, path: &Path) -> Option<String> {
+        std::fs::metadata(path).ok().filter(|there| there.is_file() && there.len() <= MAX_FILE)?;
+        String::from_utf8(std::fs::read(path).ok()?).ok()
+    }
+
     /// Answers `fs/write_text_file`.
     pub(super) fn write(&self, params: &Value) -> Result<Value, Error> {
         let path = absolute(text(params, "path")?)?;

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::events::{Event, Heard, Permission};
 use super::files::{Root, text};
 use super::form::Form;
-use super::terminals::Terminals;
+use super::terminals::{Terminals, Wanted};
 use crate::rpc::{Error, Handler, Request};
 
 /// Answers the agent.
@@ -78,9 +78,12 @@ impl Server {
             },
             "fs/write_text_file" => match self.desk(params) {
                 Some(desk) => self.write(desk.as_ref(), params).await,
-                None => self.file(params, Root::write).await,
+                None => match self.write_is_allowed(&request).await {
+                    Ok(()) => self.file(params, Root::write).await,
+                    Err(error) => Err(error),
+                },
             },
-            "terminal/create" => match self.permitted(params).await {
+            "terminal/create" => match self.command_is_allowed(&request).await {
                 Ok(()) => self.terminals.create(params),
                 Err(error) => Err(error),
             },
@@ -110,10 +113,32 @@ impl Server {
     }
 
     /// Whether the command of `terminal/create` may run.
-    async fn permitted(&self, params: &Value) -> Result<(), Error> {
-        let Some(desk) = self.desk(params) else { return Ok(()) };
-        let (line, directory) = self.terminals.wanted(params)?;
-        desk.execute(&line, &directory).await.map_err(Error::internal)
+    async fn command_is_allowed(&self, request: &Request) -> Result<(), Error> {
+        let Wanted { line, script, directory } = self.terminals.wanted(&request.params)?;
+        if let Some(desk) = self.desk(&request.params) {
+            return desk.execute(&line, &directory).await.map_err(Error::internal);
+        }
+        let input = json!({"command": line, "script": script, "cwd": directory});
+        self.allowed(request, json!({"title": line, "kind": "execute", "rawInput": input})).await
+    }
+
+    /// Whether the file of `fs/write_text_file` may be written.
+    async fn write_is_allowed(&self, request: &Request) -> Result<(), Error> {
+        let (path, content) = (self.root.file(&request.params)?, text(&request.params, "content")?);
+        let change = json!({"type": "diff", "path": path, "oldText": self.root.before(&path), "newText": content});
+        let call = json!({"title": format!("write {}", path.display()), "kind": "edit", "content": [change]});
+        self.allowed(request, call).await
+    }
+
+    /// Asks whoever listens whether the agent may have something done here. Nobody there means no.
+    async fn allowed(&self, request: &Request, call: Value) -> Result<(), Error> {
+        let (permission, answer) = Permission::here(&request.params["sessionId"], call);
+        self.hand_on(Heard::Event(Event::Permission(Box::new(permission))));
+        let allowed = tokio::select! {
+            answer = answer => answer.unwrap_or(false),
+            () = request.cancel.cancelled() => return Err(Error::cancelled()),
+        };
+        if allowed { Ok(()) } else { Err(Error::internal("Permission denied")) }
     }
 
     async fn file(&self, params: &Value, work: fn(&Root, &Value) -> Result<Value, Error>) -> Result<Value, Error> {

@@ -27,6 +27,8 @@ const MAX_OUTPUT: usize = 1 << 20;
 const RUNNER_KEEPS: usize = 4 << 10;
 /// How long commands may take to be gone when the connection ends.
 const LEAVE: Duration = Duration::from_secs(GRACE.as_secs() + KILL_WAIT.as_secs() + 1);
+/// The shell for command lines, if it is there.
+const BASH: &str = "/bin/bash";
 /// What shells answer for a command that cannot be started.
 const NOT_STARTED: i32 = 127;
 
@@ -41,6 +43,17 @@ pub(super) struct Terminals {
     tasks: TaskTracker,
     /// Ends them all.
     stop: CancellationToken,
+}
+
+/// A command that an agent asks for.
+pub(super) struct Wanted {
+    /// The command line as bash would read it. Its environment stands in front of it: that can change what a command does as
+    /// much as its arguments.
+    pub line: String,
+    /// What a shell would be given, if that is all there is to it.
+    pub script: Option<String>,
+    /// Where it would run.
+    pub directory: PathBuf,
 }
 
 struct Terminal {
@@ -128,15 +141,20 @@ impl Terminals {
         };
         let cwd = self.root.folder(params["cwd"].as_str())?;
         let args = texts(&params["args"]);
-        // Agents of others give a whole command line too.
+        // Agents of others give a whole command line too. Command lines are judged as bash reads them.
         let mut spec = if args.is_empty() && command.contains(char::is_whitespace) {
-            Spec::shell(Path::new("/bin/sh"), command, &cwd)
+            let shell = [BASH, "/bin/sh"].map(Path::new).into_iter().find(|shell| shell.exists());
+            Spec::shell(shell.unwrap_or(Path::new("/bin/sh")), command, &cwd)
         } else {
             Spec::new(command, args, cwd)
         };
         spec.keep_bytes = RUNNER_KEEPS;
         for variable in params["env"].as_array().into_iter().flatten() {
             if let (Some(name), Some(value)) = (variable["name"].as_str(), variable["value"].as_str()) {
+                // Another name could not be written in front of a command, so it could not be judged there.
+                if !is_name(name) {
+                    return Err(Error::invalid_params(format!("{name:?} is no name of an environment variable")));
+                }
                 spec.env.push((name.into(), value.into()));
             }
         }
@@ -200,17 +218,31 @@ impl Terminals {
         Some(output.text.clone())
     }
 
-    /// The command line that `terminal/create` asks for, as a shell would read it, and where it would run.
-    pub fn wanted(&self, params: &Value) -> Result<(String, PathBuf), Error> {
+    /// What `terminal/create` asks for.
+    pub fn wanted(&self, params: &Value) -> Result<Wanted, Error> {
         let spec = self.spec(params)?;
         let words: Vec<_> =
             std::iter::once(&spec.program).chain(&spec.args).map(|word| word.to_string_lossy()).collect();
-        let is_shell = |word: &str| matches!(word.rsplit('/').next(), Some("sh" | "bash" | "zsh" | "dash"));
-        let line = match &words[..] {
-            [shell, flag, line] if is_shell(shell) && matches!(flag.as_ref(), "-c" | "-lc") => line.to_string(),
-            words => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+        let (mut script, mut bash) = (None, false);
+        if let [shell, flag, line] = &words[..]
+            && matches!(flag.as_ref(), "-c" | "-lc")
+            && spec.env.is_empty()
+        {
+            let shells = ["bash", BASH, "/usr/bin/bash", "sh", "/bin/sh", "zsh", "/bin/zsh", "/usr/bin/zsh"];
+            let known = shells.iter().position(|known| *known == shell.as_ref());
+            script = known.map(|_| line.to_string());
+            bash = known.is_some_and(|place| place < 3);
+        }
+        // What another shell is given reads as bash only in part: its name stays.
+        let line = match &script {
+            Some(script) if bash => script.clone(),
+            _ => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
         };
-        Ok((line, spec.cwd))
+        let variable = |(name, value): &(OsString, OsString)| {
+            format!("{}={} ", name.to_string_lossy(), quote(&value.to_string_lossy()))
+        };
+        let line = spec.env.iter().map(variable).collect::<String>() + &line;
+        Ok(Wanted { line, script, directory: spec.cwd })
     }
 
     /// Ends them all.
@@ -222,6 +254,13 @@ impl Terminals {
             tracing::warn!("a command of the agent does not end");
         }
     }
+}
+
+/// Whether a shell takes a text for the name of a variable.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|c: char| c.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// A word as a shell would read it.
@@ -280,6 +319,34 @@ mod tests {
         terminals.release(&made).unwrap();
         assert_eq!(terminals.output(&made).unwrap_err().code, code::NOT_FOUND);
         assert!(terminals.create(&json!({"command": "pwd", "cwd": "/"})).is_err());
+    }
+
+    #[test]
+    fn what_is_judged_is_what_would_run() {
+        let (_folder, terminals) = terminals();
+        let variable = |name: &str, value: &str| json!([{"name": name, "value": value}]);
+        for (params, want) in [
+            (json!({"command": "git", "args": ["status", "a b"]}), "git status 'a b'"),
+            (json!({"command": "git status && ls"}), "git status && ls"),
+            (json!({"command": "bash", "args": ["-lc", "git status"]}), "git status"),
+            (json!({"command": "sh", "args": ["-c", "git status"]}), "sh -c 'git status'"),
+            (json!({"command": "/usr/bin/zsh", "args": ["-c", "=rm x"]}), "/usr/bin/zsh -c '=rm x'"),
+            (json!({"command": "./bash", "args": ["-c", "ls"]}), "./bash -c ls"),
+            (
+                json!({"command": "git", "args": ["status"], "env": variable("GIT_CONFIG_COUNT", "1")}),
+                "GIT_CONFIG_COUNT=1 git status",
+            ),
+            (json!({"command": "ls", "env": variable("PATH", "/tmp/x y")}), "PATH='/tmp/x y' ls"),
+            (
+                json!({"command": "git status; ls", "env": variable("LD_PRELOAD", "x")}),
+                "LD_PRELOAD=x /bin/bash -c 'git status; ls'",
+            ),
+        ] {
+            assert_eq!(terminals.wanted(&params).unwrap().line, want, "{params}");
+        }
+        for name in ["", "a.b", "1X", "A B", "BASH_FUNC_ls%%", "A=B"] {
+            assert!(terminals.wanted(&json!({"command": "ls", "env": variable(name, "x")})).is_err(), "{name}");
+        }
     }
 
     #[tokio::test]

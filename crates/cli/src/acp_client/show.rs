@@ -2,16 +2,23 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
 use ::acp::client::{Answer, Choice, Event, Events, Field, Form, Kind, Permission, Session, Subagent};
 use serde_json::{Map, Value, json};
 
-use crate::term::{Screen, Style, one_line, table};
+use crate::reveal::{Pages, indented, wrap};
+use crate::run::diff;
+use crate::term::{Screen, Style, height, one_line, table};
 
 /// Calls whose title is remembered until they end.
 const MAX_CALLS: usize = 1000;
 /// How many choices of one kind are listed.
 const MAX_LISTED: usize = 200;
+/// How much of a title is shown once it was decided.
+const MAX_TITLE: usize = 200;
+/// How long the shortest way from one text to another is looked for.
+const DIFF_TIME: Duration = Duration::from_millis(200);
 /// How many lines of a failed call are shown.
 const MAX_WHY: usize = 300;
 
@@ -173,25 +180,58 @@ impl Show {
         self.note(&format!("{indent}{} {title} {}", self.style.red("✗"), self.style.dim(&one_line(why, MAX_WHY))));
     }
 
-    /// Asks the human.
-    pub fn ask(&mut self, permission: &Permission) {
-        let mut text = format!("{} {}\n", self.style.cyan("?"), self.style.bold(&title(permission)));
-        for (number, answer) in permission.answers.iter().enumerate() {
-            text += &format!("    {}  {}\n", number + 1, one_line(&answer.name, 80));
+    /// What the human is asked: all that the agent tells of the call.
+    pub fn question(&self, permission: &Permission) -> Pages {
+        let (style, width) = (self.style, self.style.width);
+        let call = &permission.call;
+        let text = title(permission);
+        let mut lines: Vec<String> = wrap(&text, width.saturating_sub(3)).iter().map(|row| style.bold(row)).collect();
+        if let Some(first) = lines.first_mut() {
+            *first = format!("{} {first}", style.cyan("?"));
         }
+        for (name, value) in call["rawInput"].as_object().into_iter().flatten() {
+            let value = match value {
+                Value::Null => continue,
+                Value::String(value) if *value == text => continue,
+                Value::String(value) => value.clone(),
+                value => serde_json::to_string_pretty(value).unwrap_or_default(),
+            };
+            lines.extend(indented("    ", &format!("{name}: {value}"), width));
+        }
+        for part in call["content"].as_array().into_iter().flatten() {
+            if let (Some(path), Some(new)) = (part["path"].as_str(), part["newText"].as_str()) {
+                let old = part["oldText"].as_str().unwrap_or_default();
+                let patch = similar::TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, new);
+                lines.extend(diff::whole(&patch.unified_diff().header(path, path).to_string(), style));
+            } else if let Some(text) = part["content"]["text"].as_str() {
+                lines.extend(indented("    ", text, width));
+            }
+        }
+        for (number, answer) in permission.answers.iter().enumerate() {
+            lines.extend(indented("    ", &format!("{}  {}", number + 1, answer.name), width));
+        }
+        Pages { lines, keys: "a number, y or n >".to_owned(), height: height(), page: 0 }
+    }
+
+    /// Asks the human.
+    pub fn ask(&mut self, question: &Pages) {
+        self.screen.answered();
         let end = if std::mem::take(&mut self.open) { "\n" } else { "" };
-        self.screen.ask(&format!("{end}{text}  {} ", self.style.cyan("a number, y or n >")));
+        self.screen.note(end);
+        self.screen.ask(&question.text(self.style));
     }
 
     /// How a permission was answered.
     pub fn decision(&mut self, permission: &Permission, answer: Option<&Answer>) -> io::Result<()> {
+        self.screen.answered();
         if self.json {
             let outcome = answer.map_or("cancelled", |answer| answer.id.as_str());
             let told = json!({"sessionId": permission.session, "toolCall": permission.call, "outcome": outcome});
             return self.line("permission", told);
         }
         let outcome = answer.map_or("nobody decided".to_owned(), |answer| one_line(&answer.name, 80));
-        self.note(&self.style.yellow(&format!("permission for {}: {outcome}", title(permission))));
+        let title = one_line(&title(permission), MAX_TITLE);
+        self.note(&self.style.yellow(&format!("permission for {title}: {outcome}")));
         Ok(())
     }
 
@@ -229,6 +269,7 @@ impl Show {
 
     /// How a form was answered.
     pub fn filled(&mut self, form: &Form, action: &str, content: Option<&Map<String, Value>>) -> io::Result<()> {
+        self.screen.answered();
         if self.json {
             let told =
                 json!({"sessionId": form.session, "message": form.message, "action": action, "content": content});
@@ -248,9 +289,10 @@ impl Show {
     }
 }
 
+/// What a call is called, whole.
 fn title(permission: &Permission) -> String {
     let call = &permission.call;
-    one_line(call["title"].as_str().or_else(|| call["toolCallId"].as_str()).unwrap_or("something"), 200)
+    call["title"].as_str().or_else(|| call["toolCallId"].as_str()).unwrap_or("something").to_owned()
 }
 
 fn listed(choices: &[Choice]) -> String {

@@ -6,12 +6,13 @@ use api::{Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRe
 pub use client::Ask;
 
 use super::diff;
+use crate::reveal::{Pages, indented, wrap};
 use crate::term::{Style, one_line};
 
-/// How many patterns of a request are shown.
-const MAX_PATTERNS: usize = 12;
 /// Where a request says which subagent it is of.
 const SUBAGENT: &str = "subagent";
+/// What a request tells besides, and has a place of its own in the question or is of no use to a human.
+const TOLD: [&str; 7] = [SUBAGENT, "command", "diff", "files", "format", "opaque", "subagent_type"];
 
 /// An answer for the host.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,14 +35,18 @@ pub enum Outcome {
 /// The asks that wait, in their order; the first is the one that is asked.
 pub struct Asks {
     style: Style,
+    /// How many lines the terminal has.
+    height: usize,
     queue: VecDeque<Ask>,
     answers: Vec<Vec<String>>,
+    /// The page of the question that is shown.
+    page: usize,
 }
 
 impl Asks {
-    /// None yet.
-    pub fn new(style: Style) -> Self {
-        Self { style, queue: VecDeque::new(), answers: Vec::new() }
+    /// None yet; `height` is how many lines of a question can be seen at once.
+    pub fn new(style: Style, height: usize) -> Self {
+        Self { style, height, queue: VecDeque::new(), answers: Vec::new(), page: 0 }
     }
 
     /// Another one; one that is known already is not added again.
@@ -61,30 +66,57 @@ impl Asks {
         let first = self.queue.front().is_some_and(|ask| ask.id() == id);
         self.queue.retain(|ask| ask.id() != id);
         if first {
-            self.answers.clear();
+            self.begin();
         }
         first
+    }
+
+    /// The next one is asked from its beginning.
+    fn begin(&mut self) {
+        self.answers.clear();
+        self.page = 0;
     }
 
     /// None is wanted any more.
     pub fn clear(&mut self) {
         self.queue.clear();
-        self.answers.clear();
+        self.begin();
     }
 
-    /// What to show for the first.
-    pub fn prompt(&self) -> Option<String> {
-        Some(match self.queue.front()? {
+    /// The first one, whole.
+    fn pages(&self) -> Option<Pages> {
+        let (lines, keys) = match self.queue.front()? {
             Ask::Permission(request) => permission(request, self.style),
             Ask::Question(request) => match request.questions.get(self.answers.len()) {
                 Some(question) => question_text(question, &asker(request.extra.get(SUBAGENT)), self.style),
-                None => "  press Enter > ".to_string(),
+                None => (Vec::new(), "press Enter >".to_owned()),
             },
-        })
+        };
+        Some(Pages { lines, keys, height: self.height, page: self.page })
+    }
+
+    /// What to show for the first: the whole question, or a page of one that is too long for the terminal.
+    pub fn prompt(&self) -> Option<String> {
+        Some(self.pages()?.text(self.style))
+    }
+
+    /// Turns pages as long as there are more: only a no is taken before the end was seen.
+    fn turn_page(&mut self, line: &str) -> Option<Outcome> {
+        let mut pages = self.pages()?;
+        if pages.turn(line) {
+            self.page = pages.page;
+            return Some(Outcome::More(String::new()));
+        }
+        let no = line.trim().to_lowercase();
+        let seen = pages.is_last() || no.starts_with('n') || no == "-";
+        (!seen).then(|| Outcome::More("there is more to read: press Enter, or type e for the end".into()))
     }
 
     /// What a typed line means for the first; `None` is the end of input.
     pub fn take(&mut self, line: Option<&str>) -> Option<Outcome> {
+        if let Some(more) = line.and_then(|line| self.turn_page(line)) {
+            return Some(more);
+        }
         let outcome = match self.queue.front()? {
             Ask::Permission(request) => match line.map_or(Some(reject(None)), parse_permission) {
                 Some(reply) => Outcome::Reply(Reply::Permission(request.id.clone(), reply)),
@@ -99,6 +131,7 @@ impl Asks {
                     (Some(line), Some(question)) => match choose(question, line) {
                         Ok(labels) => {
                             self.answers.push(labels);
+                            self.page = 0;
                             if self.answers.len() < request.questions.len() {
                                 return Some(Outcome::More(String::new()));
                             }
@@ -110,7 +143,7 @@ impl Asks {
             }
         };
         self.queue.pop_front();
-        self.answers.clear();
+        self.begin();
         Some(outcome)
     }
 }
@@ -137,33 +170,43 @@ fn asker(subagent: Option<&Json>) -> String {
     if agents.is_empty() { String::new() } else { format!("{}: ", agents.join(" › ")) }
 }
 
-fn permission(request: &PermissionRequest, style: Style) -> String {
+/// Lines and what can be typed.
+type Shown = (Vec<String>, String);
+
+fn permission(request: &PermissionRequest, style: Style) -> Shown {
     let asker = asker(request.metadata.get(SUBAGENT));
     let what = format!("{asker}allow {}?", one_line(&request.permission, 60));
-    let mut text = format!("{} {}\n", style.cyan("?"), style.bold(&what));
-    for pattern in request.patterns.iter().take(MAX_PATTERNS) {
-        text += &format!("    {}\n", one_line(pattern, style.width.saturating_sub(4)));
+    let mut lines = vec![format!("{} {}", style.cyan("?"), style.bold(&what))];
+    for pattern in &request.patterns {
+        lines.extend(indented("    ", pattern, style.width));
     }
-    if request.patterns.len() > MAX_PATTERNS {
-        text += &format!("    … {} more\n", request.patterns.len() - MAX_PATTERNS);
-    }
-    // The command as a whole says more than its parts, where it has several.
+    // The command as a whole says more than its parts.
     if let Some(command) = request.metadata.get("command").and_then(Json::as_str)
-        && request.patterns.first().is_none_or(|first| first != command)
+        && request.patterns != [command]
     {
-        for line in api::strip_control(command).lines().take(MAX_PATTERNS) {
-            text += &format!("  {} {}\n", style.dim("$"), one_line(line, style.width.saturating_sub(4)));
+        let rows = wrap(command, style.width.saturating_sub(5));
+        let mark = |row: usize| if row == 0 { style.dim("$") } else { " ".to_owned() };
+        lines.extend(rows.iter().enumerate().map(|(row, text)| format!("  {} {text}", mark(row))));
+    }
+    if request.metadata.contains_key("opaque") {
+        lines.push(format!("  {}", style.yellow("what it does cannot be told from its text; read all of it")));
+    }
+    for (name, value) in &request.metadata {
+        let text =
+            value.as_str().map_or_else(|| serde_json::to_string_pretty(value).unwrap_or_default(), str::to_owned);
+        if !TOLD.contains(&name.as_str()) && !request.patterns.contains(&text) {
+            lines.extend(indented("  ", &format!("{name}: {text}"), style.width));
         }
     }
     if let Some(patch) = diff::of(&request.metadata) {
-        text += &diff::compact(patch, style);
+        lines.extend(diff::whole(patch, style));
     }
-    let always = one_line(&request.always.join(", "), 60);
-    let always = if always.is_empty() { String::new() } else { format!("  [a] always ({always})") };
-    text + &format!(
-        "  {} ",
-        style.cyan(&format!("[y] once{always}  [n] no  [n TEXT] no, and say what to do instead >"))
-    )
+    let mut always = String::new();
+    if !request.always.is_empty() {
+        lines.extend(indented("  ", &format!("always would allow: {}", request.always.join(", ")), style.width));
+        always = "  [a] always".to_owned();
+    }
+    (lines, format!("[y] once{always}  [n] no  [n TEXT] no, and say what to do instead >"))
 }
 
 fn parse_permission(line: &str) -> Option<PermissionReply> {
@@ -179,22 +222,21 @@ fn parse_permission(line: &str) -> Option<PermissionReply> {
     }
 }
 
-fn question_text(question: &Question, asker: &str, style: Style) -> String {
-    let width = style.width.saturating_sub(8);
+fn question_text(question: &Question, asker: &str, style: Style) -> Shown {
     let header = format!("{asker}{}", one_line(&question.header, 40));
-    let mut text = format!("{} {}\n", style.cyan("?"), style.bold(&header));
-    for line in api::strip_control(&question.question).lines() {
-        text += &format!("  {line}\n");
-    }
+    let mut lines = vec![format!("{} {}", style.cyan("?"), style.bold(&header))];
+    lines.extend(indented("  ", &question.question, style.width));
     for (number, option) in question.options.iter().enumerate() {
-        text += &format!("    {}  {}\n", number + 1, one_line(&option.label, width));
+        let label = indented("       ", &option.label, style.width).join("\n");
+        lines.extend(format!("    {}  {}", number + 1, label.trim_start()).split('\n').map(str::to_owned));
         if !option.description.is_empty() {
-            text += &format!("       {}\n", style.dim(&one_line(&option.description, width)));
+            let description = indented("       ", &option.description, style.width);
+            lines.extend(description.iter().map(|row| style.dim(row)));
         }
     }
     let several = if question.multiple == Some(true) { "numbers with commas" } else { "a number" };
     let free = if question.custom == Some(false) { "" } else { ", or your own words" };
-    text + &format!("  {} ", style.cyan(&format!("{several}{free} (- to dismiss) >")))
+    (lines, format!("{several}{free} (- to dismiss) >"))
 }
 
 /// The labels that a line chooses.

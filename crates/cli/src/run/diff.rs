@@ -2,6 +2,7 @@
 
 use api::{Json, JsonMap};
 
+use crate::reveal::wrap;
 use crate::term::{Style, one_line};
 
 /// How many lines of a diff are shown.
@@ -44,17 +45,44 @@ pub fn compact(patch: &str, style: Style) -> String {
     out
 }
 
+/// The changed lines, all of them and uncut, below the names of their files.
+pub fn whole(patch: &str, style: Style) -> Vec<String> {
+    let mut out = Vec::new();
+    let width = style.width.saturating_sub(5);
+    let mut inside = false;
+    for line in patch.split('\n') {
+        inside = goes_on(inside, line);
+        let paint = match line.as_bytes().first() {
+            Some(b'+') if inside => Style::green,
+            Some(b'-') if inside => Style::red,
+            Some(b'@') if inside && !out.is_empty() => {
+                out.push(format!("    {}", style.dim("⋯")));
+                continue;
+            }
+            _ if !inside && (line.starts_with("+++ ") || line.starts_with("rename to ")) => Style::dim,
+            _ => continue,
+        };
+        out.extend(wrap(line, width).iter().map(|row| format!("    {}", paint(style, row))));
+    }
+    out
+}
+
 /// The lines of the hunks: file headers (`---`, `+++`, before a hunk) left out.
 fn body(patch: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     patch.lines().filter(move |line| {
-        match line.as_bytes().first() {
-            Some(b'@') => inside = line.starts_with("@@"),
-            Some(b'+' | b'-' | b' ' | b'\\') | None => {}
-            Some(_) => inside = false,
-        }
+        inside = goes_on(inside, line);
         inside
     })
+}
+
+/// Whether a line is in a hunk, if the one before it was or was not.
+fn goes_on(inside: bool, line: &str) -> bool {
+    match line.as_bytes().first() {
+        Some(b'@') => line.starts_with("@@"),
+        Some(b'+' | b'-' | b' ' | b'\\') | None => inside,
+        Some(_) => false,
+    }
 }
 
 fn changes(patch: &str) -> impl Iterator<Item = &str> {

@@ -19,8 +19,8 @@ use super::verdict::{Seen, acts, judge};
 use super::{Typed, json, verdict};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{Interrupt, Signal};
-use crate::picture;
 use crate::term::{Screen, Style, plural};
+use crate::{picture, term};
 
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(100);
@@ -109,7 +109,7 @@ impl Turn {
             scope,
             family: Family::new(session.clone(), options.style),
             session,
-            asks: Asks::new(options.style),
+            asks: Asks::new(options.style, term::height()),
             typed,
             prompted: false,
             options,
@@ -518,13 +518,14 @@ impl Turn {
     /// An ask was answered, here or elsewhere.
     fn settled(&mut self, id: &str) {
         if self.asks.settle(id) && std::mem::take(&mut self.prompted) {
+            self.screen.answered();
             self.screen.note("\n  answered elsewhere\n");
         }
     }
 
     async fn line(&mut self, line: Option<String>) {
         self.prompted = false;
-        self.screen.note("");
+        self.screen.answered();
         match self.asks.take(line.as_deref()) {
             Some(Outcome::Reply(reply)) => self.reply(reply).await,
             Some(Outcome::More(why)) if !why.is_empty() => self.screen.note(&format!("  {why}\n")),
@@ -546,6 +547,7 @@ impl Turn {
 
     fn cancel(&mut self) {
         self.asks.clear();
+        self.screen.answered();
         self.note("cancelling; press Ctrl-C again to quit at once\n");
         self.stop();
     }

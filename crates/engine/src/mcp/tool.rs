@@ -47,8 +47,9 @@ impl Tool for ServerTool {
         Effect::SideEffect
     }
 
-    fn needs<'a>(&'a self, _: &'a Json, _: &'a Context) -> BoxFuture<'a, Result<Vec<Need>, ToolError>> {
-        Box::pin(async { Ok(vec![Need::new(&self.tool.name, "*")]) })
+    /// Whoever is asked sees what the tool would be called with.
+    fn needs<'a>(&'a self, input: &'a Json, _: &'a Context) -> BoxFuture<'a, Result<Vec<Need>, ToolError>> {
+        Box::pin(async { Ok(vec![Need::new(&self.tool.name, "*").with("input", input.clone())]) })
     }
 
     fn run<'a>(&'a self, input: Json, ctx: Context) -> BoxFuture<'a, Result<Output, ToolError>> {

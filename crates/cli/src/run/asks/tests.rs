@@ -20,7 +20,7 @@ fn question(id: &str) -> api::QuestionRequest {
 }
 
 fn asks(ask: Ask) -> Asks {
-    let mut asks = Asks::new(Style::plain());
+    let mut asks = Asks::new(Style::plain(), 22);
     asks.add(ask);
     asks
 }
@@ -67,8 +67,68 @@ fn a_request_shows_what_it_wants() {
     let text = asks(Ask::Permission(Box::new(permission()))).prompt().unwrap();
     assert_eq!(
         text,
-        "? allow bash?\n    rm -rf x\n    ls\n  $ rm -rf x && ls\n  [y] once  [a] always (rm *, ls *)  [n] no  [n TEXT] no, and say what to do instead > "
+        "? allow bash?\n    rm -rf x\n    ls\\u{1b}[2J\n  $ rm -rf x && ls\n  always would allow: rm *, ls *\n  \
+         [y] once  [a] always  [n] no  [n TEXT] no, and say what to do instead > "
     );
+}
+
+/// All pages of a request, and what could be typed on each of them but a no.
+fn pages(request: PermissionRequest) -> String {
+    let mut asks = asks(Ask::Permission(Box::new(request)));
+    let mut seen = asks.prompt().unwrap();
+    while !seen.ends_with("instead > ") {
+        for eager in ["y", "yes", "a", "always"] {
+            assert!(matches!(asks.take(Some(eager)), Some(Outcome::More(why)) if why.contains("more to read")));
+        }
+        assert_eq!(asks.take(Some("\n")), Some(Outcome::More(String::new())));
+        seen += &asks.prompt().unwrap();
+    }
+    assert!(matches!(asks.take(Some("y")), Some(Outcome::Reply(_))));
+    seen
+}
+
+#[test]
+fn nothing_of_a_request_is_cut_or_hidden() {
+    let tails = [
+        format!("echo {}; rm -rf TAIL", "x".repeat(5000)),
+        format!("{}rm -rf TAIL", "echo hello\n".repeat(300)),
+        format!("echo{}; rm -rf TAIL", " ".repeat(400)),
+        format!("{}rm -rf TAIL", "\n".repeat(400)),
+        "echo \u{202e}; rm -rf TAIL \u{2066}".to_owned(),
+        "echo a\r; rm -rf TAIL\u{1b}[1A\u{1b}[2K".to_owned(),
+    ];
+    for command in tails {
+        let mut request = permission();
+        request.patterns = vec!["echo".to_owned(); 40];
+        request.patterns.push("rm -rf TAIL".to_owned());
+        request.metadata.insert("command".to_owned(), command.clone().into());
+        let seen = pages(request);
+        assert!(seen.matches("TAIL").count() >= 2, "{seen}");
+        assert!(!seen.contains(['\u{202e}', '\r', '\u{2066}', '\u{1b}']), "{seen:?}");
+    }
+    let lines: String = (0..200).map(|line| format!("+line {line}.\n")).collect();
+    let mut request = permission();
+    request.metadata.insert("diff".to_owned(), format!("--- a\n+++ b/name\n@@ -0,0 +1,200 @@\n{lines}").into());
+    request.metadata.insert("input".to_owned(), json!({"query": "drop everything", "deep": ["TAIL"]}));
+    let seen = pages(request);
+    assert!((0..200).all(|line| seen.contains(&format!("+line {line}.\n"))), "{seen}");
+    assert!(seen.contains("b/name") && seen.contains("drop everything") && seen.contains("TAIL"), "{seen}");
+}
+
+#[test]
+fn a_no_is_taken_on_every_page_and_the_end_can_be_looked_at() {
+    let mut long = permission();
+    long.patterns = (0..100).map(|number| format!("echo {number}")).collect();
+    let mut first = asks(Ask::Permission(Box::new(long.clone())));
+    assert!(first.prompt().unwrap().contains("lines: [Enter] more  [e] the end  [n] no > "));
+    assert!(matches!(first.take(Some("n not that")), Some(Outcome::Reply(_))));
+    let mut last = asks(Ask::Permission(Box::new(long)));
+    assert_eq!(last.take(Some("e")), Some(Outcome::More(String::new())));
+    assert!(last.prompt().unwrap().contains("echo 99\n") && !last.prompt().unwrap().contains("echo 1\n"));
+    // Whatever comes next begins at its beginning.
+    last.add(Ask::Permission(Box::new(PermissionRequest { id: "per_2".parse().unwrap(), ..permission() })));
+    assert!(matches!(last.take(Some("y")), Some(Outcome::Reply(_))));
+    assert!(last.prompt().unwrap().starts_with("? allow bash?"));
 }
 
 #[test]

@@ -264,3 +264,54 @@ fn an_agent_gets_nothing_from_outside_the_folder() {
     assert!(answers.contains("Only forms") && answers.contains("-32601") && !answers.contains("s3cret"), "{answers}");
     assert_eq!(std::fs::read_to_string(secret).unwrap(), "s3cret");
 }
+
+/// An agent that never asks: it has a command run and files written, and ends.
+fn unasked(rig: &Rig) -> String {
+    let ask = |id: u32, method: &str, params: Value| {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        format!("echo '{line}'; read -r answer; echo \"$answer\" >> answers\n")
+    };
+    let file = rig.project.path().join("written");
+    let script = [
+        HELLO.to_owned(),
+        "read line\n".to_owned(),
+        ask(70, "terminal/create", json!({ "sessionId": "s", "command": "touch ran" })),
+        ask(71, "terminal/create", json!({ "sessionId": "s", "command": "touch", "args": ["ran"] })),
+        ask(72, "fs/write_text_file", json!({ "sessionId": "s", "path": file, "content": "x" })),
+        ask(73, "terminal/wait_for_exit", json!({ "sessionId": "s", "terminalId": "term_1" })),
+        ask(74, "terminal/wait_for_exit", json!({ "sessionId": "s", "terminalId": "term_2" })),
+        "echo '{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"stopReason\":\"end_turn\"}}'; cat > /dev/null\n".to_owned(),
+    ];
+    shell(rig, &script.concat())
+}
+
+#[test]
+fn what_an_agent_does_not_ask_for_is_decided_all_the_same() {
+    let rig = Rig::new();
+    let (ran, written) = (rig.project.path().join("ran"), rig.project.path().join("written"));
+    // Nobody is there to be asked: that is a no as well.
+    for args in [&["--permission", "reject", "go"][..], &["go"], &["--json", "go"]] {
+        client(&rig, &unasked(&rig), args).expect(0);
+        assert!(!ran.exists() && !written.exists(), "{args:?}");
+        assert_eq!(rig.project.read("answers").matches("Permission denied").count(), 3, "{args:?}");
+        std::fs::remove_file(rig.project.path().join("answers")).unwrap();
+    }
+    let lines = client(&rig, &unasked(&rig), &["--json", "--permission", "reject", "go"]).expect(0).json_lines();
+    let told: Vec<_> = of(&lines, "permission").iter().map(|line| line["toolCall"]["title"].clone()).collect();
+    assert_eq!(told, [json!("touch ran"), json!("touch ran"), json!(format!("write {}", written.display()))]);
+    client(&rig, &unasked(&rig), &["--permission", "allow", "go"]).expect(0);
+    assert!(ran.exists() && written.exists());
+}
+
+#[test]
+fn a_human_decides_about_what_an_agent_does_not_ask_for() {
+    let rig = Rig::new();
+    let mut terminal = Terminal::new(rig.command(&["acp-client", "--agent", &unasked(&rig), "go"]));
+    for (shown, answer) in [("touch ran", "n"), ("touch ran", "y"), ("+x", "2")] {
+        terminal.screen.wait_for(shown);
+        terminal.screen.wait_for("a number, y or n > ");
+        terminal.say(answer);
+    }
+    terminal.end(0);
+    assert!(rig.project.path().join("ran").exists() && !rig.project.path().join("written").exists());
+}

@@ -107,6 +107,50 @@ fn a_plain_no_ends_the_turn_and_a_no_with_words_goes_on() {
 }
 
 #[test]
+fn a_long_command_is_shown_to_its_end() {
+    let rig = asking();
+    let command = format!("{}echo \u{202e}{}\ntouch tail # END", "echo one\n".repeat(60), "x".repeat(300));
+    let steps = json!([{ "tools": [["bash", { "command": command }]] }, { "text": "Finished." }]);
+    let mut terminal = Terminal::play(&rig, steps, &["go"]);
+    let mut seen = terminal.screen.wait_for("[Enter] more");
+    terminal.say("y");
+    terminal.screen.wait_for("there is more to read");
+    let mut pages = 0;
+    while !seen.contains("# END") {
+        terminal.screen.wait_for(" > ");
+        assert!(!rig.project.path().join("tail").exists() && pages < 50, "{seen}");
+        terminal.say("");
+        seen = terminal.screen.wait_for("[n] no");
+        pages += 1;
+    }
+    assert!(seen.contains("\\u{202e}"), "{seen}");
+    terminal.screen.wait_for("instead > ");
+    terminal.say("y");
+    terminal.screen.wait_for("Finished.");
+    terminal.end(0);
+    assert!(rig.project.path().join("tail").exists());
+}
+
+#[test]
+fn a_question_stays_below_what_others_print() {
+    let rig = Rig::new();
+    rig.configure(json!({ "permission": { "bash": { "*": "allow", "touch *": "ask" } } }));
+    let pipe = rig.project.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    let calls = json!([["bash", { "command": "touch one" }], ["bash", { "command": "cat pipe" }]]);
+    let mut terminal = Terminal::play(&rig, json!([{ "tools": calls }, { "text": "Finished." }]), &["go"]);
+    terminal.screen.wait_for("instead > ");
+    std::fs::write(&pipe, "meanwhile\n").unwrap();
+    terminal.screen.wait_for("│ meanwhile");
+    let again = terminal.screen.wait_for("instead > ");
+    assert!(again.contains("allow bash?") && again.contains("touch one"), "{again}");
+    terminal.say("y");
+    terminal.screen.wait_for("Finished.");
+    terminal.end(0);
+    assert!(rig.project.path().join("one").exists());
+}
+
+#[test]
 fn an_ask_survives_the_program() {
     let rig = asking();
     let mut terminal = Terminal::play(&rig, touch(&["one"]), &["go"]);
