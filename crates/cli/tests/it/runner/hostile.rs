@@ -160,6 +160,40 @@ async fn it_writes_without_a_call_and_is_asked_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_its_terminals_would_really_run_is_asked_about() {
+    let variable = |name: &str| json!([{"name": name, "value": "x"}]);
+    let cases = [
+        json!({"command": "git", "args": ["status"], "env": variable("GIT_CONFIG_COUNT")}),
+        json!({"command": "git", "args": ["status"], "env": variable("PATH")}),
+        json!({"command": "git", "args": ["status"], "env": variable("LD_PRELOAD")}),
+        json!({"command": "git status && true", "env": variable("BASH_ENV")}),
+        json!({"command": "git status; touch other"}),
+        json!({"command": "bash", "args": ["-c", "touch other"]}),
+        json!({"command": "sh", "args": ["-c", "git status; touch other"]}),
+    ];
+    let allowed = json!({"command": "git", "args": ["status"]});
+    let terminal = |id: usize, mut params: Value| {
+        params["sessionId"] = json!("s");
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": "terminal/create", "params": params});
+        format!("echo '{line}'; read -r answer\n")
+    };
+    let mut then = terminal(100, allowed);
+    then.extend(cases.iter().enumerate().map(|(id, case)| terminal(id + 10, case.clone())));
+    let rules = json!({"permission": {"bash": {"*": "ask", "git status *": "allow"}}});
+    let lab = Lab::with(rules, |_| after_the_handshake(&format!("{then}{END}")));
+    let mut events = lab.recorder().await;
+    let session = lab.session().await;
+    lab.begin(&session, "go").await;
+    for case in &cases {
+        let ask = asked(&mut events).await;
+        assert_eq!(ask.permission, "bash", "{case}: {ask:?}");
+        lab.answer(&ask, PermissionReplyKind::Reject).await;
+    }
+    events.wait_idle(&session).await;
+    assert!(!lab.project.path().join("other").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_starts_itself() {
     let said = failure(shell("echo \"below $ACP_AGENT_DEPTH\" >&2; exit 3")).await;
     assert!(said.contains("it wrote: below 1"), "{said}");
