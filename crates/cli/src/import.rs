@@ -92,6 +92,8 @@ async fn settle(export: &mut Export, host: &dyn Host, store: &Store, scope: &Sco
     info.workspace_id = None;
     info.share = None;
     info.revert = None;
+    // Whoever wrote the file has no say in what is allowed here.
+    info.permission = None;
     if let Some(parent) = &info.parent_id
         && store.session(parent)?.is_none()
     {

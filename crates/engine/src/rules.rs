@@ -26,6 +26,8 @@ pub(crate) const RULES: &str = "rules";
 const FLOORS_MAX: usize = 128;
 /// What built-in agents are denied because of how clients and tasks work, not to protect anything: no floor has these denials.
 const TECHNICAL: [&str; 4] = ["question", "plan_enter", "plan_exit", "todowrite"];
+/// The same for what the session of a subagent is denied when it is made: the bound on its depth holds without that.
+const TECHNICAL_BELOW: [&str; 2] = ["task", "todowrite"];
 
 /// Rules that are judged together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,14 +80,21 @@ impl Level {
             .any(|rules| api::evaluate(*rules, permission, pattern) == Action::Deny)
     }
 
-    /// The same for those below: without denials that only have technical reasons.
-    fn as_floor(&self) -> Self {
-        let builtin = self.builtin.min(self.agent);
-        let technical = |rule: &Rule| rule.action == Action::Deny && TECHNICAL.contains(&rule.permission.as_str());
-        let kept = |(place, rule): &(usize, &Rule)| *place >= builtin || !technical(rule);
-        let rules: Ruleset = self.rules.iter().enumerate().filter(kept).map(|(_, rule)| rule.clone()).collect();
-        let left_out = self.rules.len() - rules.len();
-        Self { rules, agent: self.agent - left_out, builtin: builtin - left_out, tighten: self.tighten.clone() }
+    /// The same for those below: without denials that only have technical reasons. `subagent`: the session is one's.
+    fn as_floor(&self, subagent: bool) -> Self {
+        let agent = self.of_agent();
+        let (builtin, configured) = agent.split_at(self.builtin.min(agent.len()));
+        let denies = |rule: &Rule, what: &[&str]| {
+            rule.action == Action::Deny && rule.pattern == "*" && what.contains(&rule.permission.as_str())
+        };
+        let builtin: Ruleset = builtin.iter().filter(|rule| !denies(rule, &TECHNICAL)).cloned().collect();
+        let session = self.of_session().iter().filter(|rule| !(subagent && denies(rule, &TECHNICAL_BELOW)));
+        Self {
+            builtin: builtin.len(),
+            agent: builtin.len() + configured.len(),
+            rules: builtin.iter().chain(configured).chain(session).cloned().collect(),
+            tighten: self.tighten.clone(),
+        }
     }
 }
 
@@ -159,6 +168,8 @@ pub(crate) struct Rules(Arc<InForce>);
 #[derive(Debug)]
 struct InForce {
     session: SessionId,
+    /// Whether the session is a subagent's.
+    subagent: bool,
     agent: String,
     careful: bool,
     /// Own levels, then those of the floors.
@@ -199,11 +210,11 @@ impl Rules {
 
     /// What binds a session that works for this one.
     pub(crate) fn below(&self) -> Standing {
-        let InForce { session, agent, careful, levels, own, standing } = &*self.0;
+        let InForce { session, subagent, agent, careful, levels, own, standing } = &*self.0;
         let mut below = Standing { careful: *careful, ..standing.clone() };
         for level in &levels[..*own] {
-            let floor =
-                Floor { session: session.clone(), agent: agent.clone(), careful: *careful, level: level.as_floor() };
+            let (session, agent) = (session.clone(), agent.clone());
+            let floor = Floor { session, agent, careful: *careful, level: level.as_floor(*subagent) };
             if !below.floors.contains(&floor) {
                 below.floors.push(floor);
             }
@@ -213,12 +224,18 @@ impl Rules {
 
     /// These and others: whatever either forbids is forbidden.
     pub(crate) fn and(&self, other: &Self) -> Self {
-        let InForce { session, agent, careful, levels, own, standing } = &*self.0;
+        let InForce { session, subagent, agent, careful, levels, own, standing } = &*self.0;
         let mut levels = levels.clone();
         other.0.levels.iter().for_each(|level| add(&mut levels, level.clone()));
-        let (session, agent, standing) = (session.clone(), agent.clone(), standing.clone());
-        let careful = *careful || other.0.careful;
-        Self(Arc::new(InForce { session, agent, careful, levels, own: *own, standing }))
+        Self(Arc::new(InForce {
+            session: session.clone(),
+            subagent: *subagent,
+            agent: agent.clone(),
+            careful: *careful || other.0.careful,
+            levels,
+            own: *own,
+            standing: standing.clone(),
+        }))
     }
 }
 
@@ -257,7 +274,8 @@ impl Inner {
             all.unknown |= recorded.unknown;
             let instance = self.instance(above.directory.as_ref());
             let agent = above.agent.clone().unwrap_or_else(|| instance.default_agent());
-            let level = instance.level(&agent, careful, above.permission.as_deref().unwrap_or_default()).as_floor();
+            let level = instance.level(&agent, careful, above.permission.as_deref().unwrap_or_default());
+            let level = level.as_floor(above.parent_id.is_some());
             let floor = Floor { session: above.id, agent, careful, level };
             if !all.floors.contains(&floor) {
                 all.floors.push(floor);
@@ -294,8 +312,8 @@ impl Inner {
                 add(&mut levels, now);
             }
         }
-        let (session, agent) = (session.id.clone(), agent.to_owned());
-        Ok(Rules(Arc::new(InForce { session, agent, careful, levels, own, standing })))
+        let (session, subagent, agent) = (session.id.clone(), session.parent_id.is_some(), agent.to_owned());
+        Ok(Rules(Arc::new(InForce { session, subagent, agent, careful, levels, own, standing })))
     }
 
     /// A floor as the caller's configuration and session have it now, if its agent is still there.
@@ -306,11 +324,11 @@ impl Inner {
         if !instance.agents.contains_key(&floor.agent) {
             return Ok(None);
         }
-        let rules = match &caller {
-            Some(caller) => caller.permission.as_deref().unwrap_or_default(),
-            None => floor.level.of_session(),
+        let (rules, subagent) = match &caller {
+            Some(caller) => (caller.permission.as_deref().unwrap_or_default(), caller.parent_id.is_some()),
+            None => (floor.level.of_session(), false),
         };
-        Ok(Some(instance.level(&floor.agent, floor.careful, rules).as_floor()))
+        Ok(Some(instance.level(&floor.agent, floor.careful, rules).as_floor(subagent)))
     }
 }
 

@@ -14,6 +14,7 @@ fn in_force(levels: Vec<Level>) -> Rules {
     let standing = Standing::default();
     Rules(Arc::new(InForce {
         session: SessionId::new(),
+        subagent: false,
         agent: "build".to_owned(),
         careful: false,
         levels,
@@ -66,7 +67,7 @@ fn a_floor_has_what_protects_and_not_what_is_technical() {
     ];
     let configured = [rule("bash", "*", Deny), rule("question", "*", Deny)];
     let agent: Vec<Rule> = builtin.iter().chain(&configured).cloned().collect();
-    let floor = Level::new(&agent, builtin.len(), &[rule("read", "*", Deny)], &[rule("x", "*", Deny)]).as_floor();
+    let floor = Level::new(&agent, builtin.len(), &[rule("read", "*", Deny)], &[rule("x", "*", Deny)]).as_floor(false);
     for (permission, pattern, want) in [
         ("todowrite", "*", Allow),
         ("task", "general", Deny),
@@ -81,8 +82,15 @@ fn a_floor_has_what_protects_and_not_what_is_technical() {
         assert_eq!(floor.judge(&[], &need(permission, pattern)), want, "{permission} {pattern}");
     }
     assert_eq!(floor.of_session(), [rule("read", "*", Deny)]);
-    let plain = Level::new(&builtin, builtin.len(), &[], &[]).as_floor();
+    let plain = Level::new(&builtin, builtin.len(), &[], &[]).as_floor(false);
     assert_eq!(plain.judge(&[], &need("question", "*")), Allow);
+    // The session of a subagent has denials that it was made with.
+    let made = [rule("task", "*", Deny), rule("bash", "*", Deny), rule("todowrite", "*", Deny)];
+    for (subagent, task) in [(true, Allow), (false, Deny)] {
+        let floor = Level::new(&builtin, builtin.len(), &made, &[]).as_floor(subagent);
+        assert_eq!(floor.judge(&[], &need("task", "explore")), task);
+        assert_eq!(floor.judge(&[], &need("bash", "ls")), Deny);
+    }
 }
 
 #[test]
@@ -142,7 +150,7 @@ proptest! {
         let mut levels = vec![own];
         for other in others {
             // A caller and whoever works for it are judged alike by what protects.
-            prop_assert_eq!(other.as_floor().judge(&approved, &need), other.judge(&approved, &need));
+            prop_assert_eq!(other.as_floor(true).judge(&approved, &need), other.judge(&approved, &need));
             prop_assert_eq!(serde_json::from_str::<Level>(&serde_json::to_string(&other).unwrap()).unwrap(), other.clone());
             levels.push(other);
             let stricter = in_force(levels.clone()).judge(&approved, &need);
