@@ -114,7 +114,12 @@ pub fn open_store(
 
 /// An engine as an editor has it, which asks for edits and commands.
 pub fn open_careful(project: &TempProject) -> Engine {
-    open_as(project, store(project), HashMap::new(), true)
+    open_careful_with(project, HashMap::new())
+}
+
+/// The same, with others who do the work of some agents.
+pub fn open_careful_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
+    open_as(project, store(project), runners, true)
 }
 
 /// The journal of a project.
