@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use api::{Host, MessageWithParts, Scope, Session};
+use api::{Host, JsonMap, Message, MessageWithParts, Part, Scope, Session, ToolError, ToolPart, ToolState, ToolTime};
 use store::{Batch, Draft, Place, Store, StoreError};
 
 use crate::exit::{Exit, Failure};
@@ -82,6 +82,7 @@ async fn write(draft: &mut Draft, info: &Session, messages: &[MessageWithParts])
 
 /// Makes the session one of this directory; what it pointed to elsewhere is dropped.
 async fn settle(export: &mut Export, host: &dyn Host, store: &Store, scope: &Scope) -> anyhow::Result<()> {
+    export.messages.iter_mut().for_each(end);
     let info = &mut export.info;
     let project = host.project(scope).await?;
     let path = Path::new(&scope.directory).strip_prefix(&project.worktree).ok();
@@ -92,12 +93,38 @@ async fn settle(export: &mut Export, host: &dyn Host, store: &Store, scope: &Sco
     info.workspace_id = None;
     info.share = None;
     info.revert = None;
+    // Whoever wrote the file has no say in what is allowed here.
+    info.permission = None;
     if let Some(parent) = &info.parent_id
         && store.session(parent)?.is_none()
     {
         info.parent_id = None;
     }
     Ok(())
+}
+
+/// What the file says is at work has ended: nothing of it goes on here.
+fn end(message: &mut MessageWithParts) {
+    if let Message::Assistant(answer) = &mut message.info {
+        answer.time.completed.get_or_insert(answer.time.created);
+    }
+    for part in &mut message.parts {
+        if let Part::Tool(tool) = part
+            && !tool.state.is_done()
+        {
+            cut_off(tool);
+        }
+    }
+}
+
+fn cut_off(tool: &mut ToolPart) {
+    let now = api::now();
+    tool.state = ToolState::Error(ToolError {
+        input: tool.state.input().clone(),
+        error: "interrupted: the session was exported while this call ran, so its outcome is unknown".to_owned(),
+        metadata: Some(JsonMap::from_iter([("interrupted".to_owned(), true.into())])),
+        time: ToolTime { start: now, end: Some(now), compacted: None },
+    });
 }
 
 fn read(directory: &Path, file: &Path) -> anyhow::Result<Export> {

@@ -1,5 +1,6 @@
 //! The agents: the built-in ones, and what configuration makes of them.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use api::{Action, Agent, AgentMode, JsonMap, ModelRef, Rule, Ruleset};
@@ -12,11 +13,17 @@ pub(crate) const DEFAULT_AGENT: &str = "build";
 /// What a careful engine asks for.
 const CAREFUL: [&str; 2] = ["edit", "bash"];
 
-/// All agents by name, in the order in which they are listed: the default first, then by name. With `careful` the built-in
-/// rules allow neither edits nor commands without a question; the configuration may.
-pub(crate) fn agents(loaded: &Loaded, output_dir: &str, careful: bool) -> IndexMap<String, Agent> {
+/// All agents by name, in the order in which they are listed: the default first, then by name; and how many rules of each are
+/// built in: its first. With `careful` the built-in rules allow neither edits nor commands without a question; the configuration
+/// may.
+pub(crate) fn agents(
+    loaded: &Loaded,
+    output_dir: &str,
+    careful: bool,
+) -> (IndexMap<String, Agent>, HashMap<String, usize>) {
     let readable = readable(loaded, output_dir);
     let mut all: IndexMap<String, Agent> = builtin(&readable).into_iter().map(|a| (a.name.clone(), a)).collect();
+    let mut built_in: HashMap<String, usize> = all.values().map(|a| (a.name.clone(), a.permission.len())).collect();
     let global = loaded.config.permission.clone().unwrap_or_default();
     for agent in all.values_mut() {
         if careful {
@@ -29,7 +36,10 @@ pub(crate) fn agents(loaded: &Loaded, output_dir: &str, careful: bool) -> IndexM
             all.shift_remove(&entry.name);
             continue;
         }
-        let agent = all.entry(entry.name.clone()).or_insert_with(|| custom(&entry.name, &global, &readable, careful));
+        let agent = all.entry(entry.name.clone()).or_insert_with(|| {
+            built_in.insert(entry.name.clone(), defaults(&readable).len());
+            custom(&entry.name, &global, &readable, careful)
+        });
         apply(agent, &entry.config);
     }
     // Whatever else is refused, the agent may read the output that we told it to read.
@@ -38,7 +48,7 @@ pub(crate) fn agents(loaded: &Loaded, output_dir: &str, careful: bool) -> IndexM
     }
     let default = default_name(loaded, &all);
     all.sort_by(|a, _, b, _| (*a != default).cmp(&(*b != default)).then(a.cmp(b)));
-    all
+    (all, built_in)
 }
 
 /// The name of the agent that a prompt without one gets.

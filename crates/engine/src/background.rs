@@ -45,7 +45,8 @@ impl Inner {
         let system = self.enter(&bond.bound.child).await.map_err(HostError::from)?.map_err(HostError::Invalid)?;
         let input = PromptInput { traceparent, system, ..PromptInput::clone(input) };
         let begun = Bound { input: None, ..bond.bound.clone() };
-        self.submit_with(&begun.child, input, false, |batch| bond.replace(batch, &begun)).await.map(drop)
+        let careful = begun.careful;
+        self.submit_with(&begun.child, input, false, careful, |batch| bond.replace(batch, &begun)).await.map(drop)
     }
 
     /// Sees a task in the background through to its report, unless that is done already. Its call must have ended: until
@@ -150,7 +151,8 @@ impl Inner {
             let part =
                 PromptPart::Text { id: None, text, synthetic: Some(true), ignored: None, time: None, metadata: None };
             let input = PromptInput { parts: vec![part], no_reply: !wake, ..PromptInput::default() };
-            match self.submit_with(&caller.id, input, wake, |batch| bond.remove(batch)).await {
+            let careful = bond.bound.careful;
+            match self.submit_with(&caller.id, input, wake, careful, |batch| bond.remove(batch)).await {
                 // Somebody changed the bond at this moment.
                 Err(HostError::Conflict(_)) => {}
                 done => return done.map(drop),

@@ -28,6 +28,9 @@ pub(crate) struct Bound {
     /// It was cancelled before it began.
     #[serde(default)]
     pub(crate) cancelled: bool,
+    /// Whether the work that called is careful; then so is what its result leads to.
+    #[serde(default)]
+    pub(crate) careful: bool,
     /// Set if the caller goes on without waiting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) background: Option<Background>,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress, ProgressUpdate, Tool, ToolError};
 
 use crate::prose::row_interval;
+use crate::rules::Rules;
 use crate::step::put_part;
 use crate::turn::Turn;
 use crate::{Error, asks, bound, permission, prompt, structured, task};
@@ -22,6 +23,8 @@ use crate::{Error, asks, bound, permission, prompt, structured, task};
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// So many equal calls in a row are a loop, and need a permission of their own.
 const DOOM_LOOP: usize = 3;
+/// That permission.
+const DOOM_LOOP_PERMISSION: &str = "doom_loop";
 /// The longest piece of a model's broken arguments that an error quotes.
 const QUOTED: usize = 500;
 
@@ -49,8 +52,7 @@ pub(crate) enum Ended {
 /// A call, ready to run.
 pub(crate) struct Call {
     pub(crate) turn: Arc<Turn>,
-    /// The agent's rules and the session's, in their order.
-    pub(crate) rules: Arc<[Rule]>,
+    pub(crate) rules: Rules,
     pub(crate) model: String,
     pub(crate) agent: String,
     /// The prompt that the turn answers.
@@ -59,6 +61,8 @@ pub(crate) struct Call {
     /// How many equal calls came just before it.
     pub(crate) repeats: usize,
     pub(crate) part: ToolPart,
+    /// What it asked before a restart, answered or not.
+    pub(crate) asked: Vec<PermissionRequest>,
     /// Told when the call is visible as running.
     pub(crate) begun: Option<oneshot::Sender<()>>,
 }
@@ -96,6 +100,18 @@ pub(crate) enum Decision {
     Cancelled,
 }
 
+impl Decision {
+    /// How the call ends, if it is not allowed.
+    fn refusal(self) -> Option<Refused> {
+        Some(match self {
+            Self::Allowed => return None,
+            Self::Denied(text) | Self::Feedback(text) => Refused::Text(text, Ended::Done),
+            Self::Rejected(text) => Refused::Text(text, Ended::Rejected),
+            Self::Cancelled => Refused::Cancelled,
+        })
+    }
+}
+
 impl Call {
     /// Runs a call that the model has just written.
     pub(crate) async fn run(self, raw: &str) -> Result<(ToolPart, Ended), Error> {
@@ -129,9 +145,15 @@ impl Call {
         };
         let started = api::now();
         let mut begun = false;
+        self.asked = self.asked_before()?;
+        if self.part.tool == INVALID {
+            // It does nothing: what a call asked that has become one is not waited for.
+            self.asked.retain(|ask| ask.permission == DOOM_LOOP_PERMISSION && ask.patterns == [INVALID]);
+        }
         // A model that turns in circles is noticed before the call is looked at: it often repeats one that fails.
-        if let Some(need) = self.doom_loop(&input)?
-            && let Some(ended) = self.pass(&need, &input, started, &mut begun).await?
+        let doom_loop = self.doom_loop(&input);
+        if let Some(need) = &doom_loop
+            && let Some(ended) = self.pass(need, &input, started, &mut begun).await?
         {
             return ended.apply(self, input, started).await;
         }
@@ -147,6 +169,9 @@ impl Call {
             if let Some(ended) = self.pass(need, &input, started, &mut begun).await? {
                 return ended.apply(self, input, started).await;
             }
+        }
+        if let Some(ended) = self.pass_asked(doom_loop.iter().chain(&needs), &mut begun).await? {
+            return ended.apply(self, input, started).await;
         }
         if let Some(questions) = tool.questions(&input) {
             match self.question(questions, &input, started, &mut begun).await? {
@@ -201,7 +226,7 @@ impl Call {
 
     async fn tool(&self) -> Option<Arc<dyn Tool>> {
         let tool = self.turn.tool(&self.model, &self.part.tool).await?;
-        let refused = tool.name() != INVALID && permission::refused(&self.rules, permission::of_tool(tool.name()));
+        let refused = tool.name() != INVALID && self.rules.refuse(permission::of_tool(tool.name()));
         (!refused).then_some(tool)
     }
 
@@ -225,13 +250,12 @@ impl Call {
     }
 
     /// Equal calls in a row need a permission of their own. So does a call that asked for it before a restart.
-    fn doom_loop(&self, input: &Json) -> Result<Option<Need>, StoreError> {
-        let asked = |ask: &PermissionRequest| ask.permission == "doom_loop";
-        if self.repeats + 1 < DOOM_LOOP && !self.asked_before()?.iter().any(asked) {
-            return Ok(None);
+    fn doom_loop(&self, input: &Json) -> Option<Need> {
+        if self.repeats + 1 < DOOM_LOOP && !self.asked.iter().any(|ask| ask.permission == DOOM_LOOP_PERMISSION) {
+            return None;
         }
-        let need = Need::new("doom_loop", &self.part.tool).with("tool", self.part.tool.clone());
-        Ok(Some(need.with("input", input.clone())))
+        let need = Need::new(DOOM_LOOP_PERMISSION, &self.part.tool).with("tool", self.part.tool.clone());
+        Some(need.with("input", input.clone()))
     }
 
     /// Whether a need is granted; if not, how the call ends.
@@ -246,12 +270,25 @@ impl Call {
         if !*begun && !matches!(decision, Decision::Allowed) {
             self.begin(input, started, false, |_| {}).await?;
         }
-        Ok(match decision {
-            Decision::Allowed => None,
-            Decision::Denied(text) | Decision::Feedback(text) => Some(Refused::Text(text, Ended::Done)),
-            Decision::Rejected(text) => Some(Refused::Text(text, Ended::Rejected)),
-            Decision::Cancelled => Some(Refused::Cancelled),
-        })
+        Ok(decision.refusal())
+    }
+
+    /// Waits for the answers to what the call asked before a restart and would not need any more: the files may be others now.
+    async fn pass_asked(
+        &self,
+        needs: impl Iterator<Item = &Need> + Clone,
+        begun: &mut bool,
+    ) -> Result<Option<Refused>, Error> {
+        for ask in &self.asked {
+            if needs.clone().any(|need| is_about(ask, need)) {
+                continue;
+            }
+            *begun = true;
+            if let Some(ended) = self.decision(&ask.id).await?.refusal() {
+                return Ok(Some(ended));
+            }
+        }
+        Ok(None)
     }
 
     /// The call is visible as running. It has not begun yet: see [`start`](Self::start).
@@ -326,18 +363,22 @@ impl Call {
         begun: &mut bool,
     ) -> Result<Decision, Error> {
         let approved = self.turn.store().approvals(&self.turn.instance.project.id)?;
-        let tighten = &self.turn.instance.loaded.config.tighten;
-        match permission::decide(&self.rules, tighten, &approved, need) {
-            Action::Allow => Ok(Decision::Allowed),
-            Action::Deny => Ok(Decision::Denied(denied(self.rules.iter().chain(tighten), need))),
-            Action::Ask => {
+        match self.rules.judge(&approved, need) {
+            Action::Deny => Ok(Decision::Denied(denied(&self.rules.denial(need), need))),
+            // What was asked is decided by the answer: rules that allow it now do not take its place.
+            Action::Allow if !self.asked.iter().any(|ask| is_about(ask, need)) => Ok(Decision::Allowed),
+            Action::Allow | Action::Ask => {
                 let id = self.ask(need, input, started, begun).await?;
-                let Some(reply) = self.answer(id.as_str()).await? else { return Ok(Decision::Cancelled) };
-                let expired = reply.get(asks::EXPIRED).is_some();
-                let reply = serde_json::from_value(reply).ok();
-                Ok(judge(reply, expired))
+                self.decision(&id).await
             }
         }
+    }
+
+    /// Waits for the answer to a request.
+    async fn decision(&self, id: &PermissionId) -> Result<Decision, Error> {
+        let Some(reply) = self.answer(id.as_str()).await? else { return Ok(Decision::Cancelled) };
+        let expired = reply.get(asks::EXPIRED).is_some();
+        Ok(judge(serde_json::from_value(reply).ok(), expired))
     }
 
     /// What this very call asked before a restart, answered or not.
@@ -359,8 +400,8 @@ impl Call {
         started: i64,
         begun: &mut bool,
     ) -> Result<PermissionId, StoreError> {
-        let same = |ask: &PermissionRequest| ask.permission == need.permission && ask.patterns == need.patterns;
-        if let Some(earlier) = self.asked_before::<PermissionRequest>()?.into_iter().find(same) {
+        let earlier = self.asked_before::<PermissionRequest>()?;
+        if let Some(earlier) = earlier.into_iter().find(|ask| is_about(ask, need)) {
             *begun = true;
             return Ok(earlier.id);
         }
@@ -653,10 +694,14 @@ fn judge(reply: Option<PermissionReply>, expired: bool) -> Decision {
     }
 }
 
-/// Tells the model which rule is in its way, so that it does not try again blindly.
-fn denied<'a>(rules: impl Iterator<Item = &'a Rule>, need: &Need) -> String {
-    let relevant: Vec<&Rule> = rules.filter(|rule| api::wildcard(&rule.permission, &need.permission)).collect();
-    let list = serde_json::to_string(&relevant).unwrap_or_default();
+/// Whether a request is for this need.
+fn is_about(ask: &PermissionRequest, need: &Need) -> bool {
+    ask.permission == need.permission && ask.patterns == need.patterns
+}
+
+/// Tells the model which rules are in its way, so that it does not try again blindly.
+fn denied(rules: &[&Rule], need: &Need) -> String {
+    let list = serde_json::to_string(rules).unwrap_or_default();
     format!(
         "A rule denies this call ({}: {}). Do not try it again or around it; find another way or tell the user. The \
          rules for it, the last match decides: {list}",

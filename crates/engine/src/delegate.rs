@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::bound::{self, Background, Bond, Bound};
 use crate::call::{Call, Ended, PROGRESS_INTERVAL};
 use crate::prose::row_interval;
+use crate::rules::Standing;
 use crate::step::put_part;
 use crate::task::{self, Input};
 use crate::{Error, Shared, budget, history};
@@ -41,6 +42,9 @@ const BACKGROUND: &str = "The subagent works in the background; its report comes
 /// What it reads where there is no background.
 const NO_BACKGROUND: &str = "Tasks in the background are switched off here (\"subagents\": {\"background\": false}). Call \
                              it without `background` and wait for the result.";
+/// What it reads if the rules above a subagent cannot be stored with it.
+const TOO_MANY_RULES: &str = "There are too many agents with rules of their own above this one, so it cannot have a subagent \
+                              with all of them. Do the work yourself.";
 /// What the model and clients are told when a task was stopped.
 const CANCELLED: &str = "Task cancelled";
 
@@ -265,6 +269,10 @@ impl Call {
         {
             return Ok(Err(refusal));
         }
+        let mut standing = if new { Standing::default() } else { inner.standing(&child)? };
+        if !standing.add(&self.rules.below()) {
+            return Ok(Err(TOO_MANY_RULES.to_owned()));
+        }
         let prompt = MessageId::after(self.turn.store().newest(&child.id)?);
         let first = PromptInput {
             parts: vec![PromptPart::text(&task.prompt)],
@@ -280,6 +288,7 @@ impl Call {
             title: task.description.clone(),
             input: Some(Box::new(first)),
             cancelled: false,
+            careful: self.rules.careful(),
             background: background
                 .then(|| Background { awaited: false, follower: Some(inner.store.owner().to_owned()) }),
         });
@@ -288,6 +297,7 @@ impl Call {
             batch.session(&child);
             batch.event(EventBody::SessionCreated { session_id: child.id.clone(), info: Box::new(child) });
         }
+        standing.put(&mut batch, &work.bound.child);
         if let Some(budget) = &budget {
             batch.grant(&work.bound.child, budget);
         }
@@ -456,8 +466,8 @@ impl Call {
     }
 }
 
-/// The rules of a new child: what its caller may not do it may not either, and it hands work on only if its agent has a
-/// rule about that.
+/// The rules of a new child as clients know them from OpenCode: some of its caller's denials, and it hands work on only if its
+/// agent has a rule about that. That it may do no more than its caller is for its [floors](crate::rules) to see to.
 fn rules(parent: &Session, caller: Option<&Agent>, agent: &Agent, deeper: bool) -> Vec<Rule> {
     let mentions = |permission: &str| agent.permission.iter().any(|rule| rule.permission == permission);
     let strict = |rule: &&Rule| rule.action == Action::Deny || rule.permission == "external_directory";

@@ -12,6 +12,7 @@ use store::{Batch, Draft, Pages, StoreError};
 use crate::Inner;
 use crate::error::stored;
 use crate::instance::Instance;
+use crate::rules::Standing;
 
 /// A copy on its way.
 struct Copying {
@@ -19,6 +20,8 @@ struct Copying {
     draft: Draft,
     /// The new session.
     fork: Session,
+    /// What binds it, as it binds the original: a copy of a subagent's session may do no more than that.
+    standing: Standing,
     /// The messages that were copied, with the ids of their copies.
     ids: HashMap<MessageId, MessageId>,
     /// Whether nothing was written yet.
@@ -47,6 +50,8 @@ impl Inner {
     async fn copy(&self, id: &SessionId, before: Option<&MessageId>) -> Result<Session, HostError> {
         let origin = self.session(id)?;
         let instance = self.instance(origin.directory.as_ref());
+        let mut standing = self.standing(&origin).map_err(stored)?;
+        standing.careful |= self.careful;
         let title = fork_title(&origin.title);
         let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
         let mut fork = self.blank(&instance, input);
@@ -58,6 +63,7 @@ impl Inner {
             pages: self.store.pages(id, None, before).map_err(stored)?,
             draft: Draft::new(&self.store, &instance.place, &fork.id),
             fork: fork.clone(),
+            standing,
             ids: HashMap::new(),
             first: true,
         };
@@ -110,6 +116,9 @@ impl Copying {
         let messages = self.pages.next_page()?;
         let last = self.pages.is_done();
         let mut batch = if last { self.draft.last_piece(&self.fork) } else { self.draft.piece() };
+        if last {
+            self.standing.put(&mut batch, &self.fork.id);
+        }
         // A long copy is told by its session alone: what it holds would be more than any subscriber can take at once.
         let told = last && std::mem::take(&mut self.first);
         // A step that still runs belongs to its own session alone.

@@ -1,9 +1,10 @@
 //! What is known about one directory: its configuration, project, agents, commands and tools.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider, SessionId};
+use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider, Rule, SessionId};
 use config::{Loaded, Marks, ProviderEntry};
 use indexmap::IndexMap;
 use llm::Timeouts;
@@ -12,6 +13,7 @@ use tools::{Registry, RegistryOptions};
 
 use crate::limits::{AgentLimits, Limits};
 use crate::remote::Remote;
+use crate::rules::Level;
 use crate::{Inner, agents, command, mcp, models, task, template, tidy};
 
 /// A directory that sessions work in.
@@ -25,6 +27,12 @@ pub(crate) struct Instance {
     pub(crate) project: Project,
     pub(crate) place: Place,
     pub(crate) agents: IndexMap<String, Agent>,
+    /// How many rules of each agent are built in.
+    builtin_rules: HashMap<String, usize>,
+    /// Whether the agents are careful.
+    careful: bool,
+    /// The agents as a careful engine has them, for what such an engine began.
+    careful_agents: OnceLock<IndexMap<String, Agent>>,
     pub(crate) commands: Vec<Command>,
     pub(crate) script: Provider,
     pub(crate) tools: Registry,
@@ -60,7 +68,7 @@ impl Instance {
             sandboxes: Vec::new(),
         };
         let place = Place { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
-        let agents = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
+        let (agents, builtin_rules) = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
             let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });
@@ -81,6 +89,9 @@ impl Instance {
             directory: directory.to_owned(),
             origin,
             agents,
+            builtin_rules,
+            careful: inner.careful,
+            careful_agents: OnceLock::new(),
             marks: Mutex::new(loaded.marks.clone()),
             loaded,
             project,
@@ -95,6 +106,15 @@ impl Instance {
             id: name.to_owned(),
             known: self.agents.values().filter(|a| a.hidden != Some(true)).map(|a| a.name.clone()).collect(),
         })
+    }
+
+    /// The rules of an agent and of a session as they are now. An agent that is not there has none.
+    pub(crate) fn level(&self, agent: &str, careful: bool, session: &[Rule]) -> Level {
+        let make = || agents::agents(&self.loaded, &self.options.output_dir.to_string_lossy(), true).0;
+        let agents = if careful && !self.careful { self.careful_agents.get_or_init(make) } else { &self.agents };
+        let rules = agents.get(agent).map(|agent| agent.permission.as_slice()).unwrap_or_default();
+        let builtin = self.builtin_rules.get(agent).copied().unwrap_or(0);
+        Level::new(rules, builtin, session, &self.loaded.config.tighten)
     }
 
     /// What bounds an agent beyond what clients see of it.

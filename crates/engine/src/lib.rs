@@ -35,6 +35,7 @@ mod prompt;
 mod prose;
 mod recover;
 mod remote;
+mod rules;
 mod runs;
 mod sessions;
 mod settings;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ::mcp::{Error, Servers, Setup};
 use api::{
-    Command, CommandSource, EventBody, FilePart, HostError, Json, McpConfig, McpResource, McpStatus, Rule, Scope,
-    Session, SessionId,
+    Command, CommandSource, EventBody, FilePart, HostError, Json, McpConfig, McpResource, McpStatus, Scope, Session,
+    SessionId,
 };
 use exec::Spec;
 use indexmap::IndexMap;
@@ -23,8 +23,9 @@ use tokio_util::sync::CancellationToken;
 use tools::{Registry, Tool};
 
 use crate::instance::Instance;
+use crate::rules::Rules;
 use crate::turn::Turn;
-use crate::{Engine, Inner, lock, permission, template};
+use crate::{Engine, Inner, lock, template};
 
 /// Where the configuration says how long a call may take.
 const TIMEOUT: &str = "mcp_timeout";
@@ -250,10 +251,10 @@ impl Turn {
     }
 
     /// What servers want the model to know, as far as their tools may be used.
-    pub(crate) fn server_instructions(&self, rules: &[Rule]) -> Option<String> {
+    pub(crate) fn server_instructions(&self, rules: &Rules) -> Option<String> {
         let servers = self.inner.servers_of(&self.instance, &self.session_id);
         let told = servers.iter().flat_map(|servers| servers.instructions());
-        let usable = |tools: &[String]| tools.is_empty() || tools.iter().any(|tool| !permission::refused(rules, tool));
+        let usable = |tools: &[String]| tools.is_empty() || tools.iter().any(|tool| !rules.refuse(tool));
         let texts: Vec<String> = told
             .filter(|told| usable(&told.tools))
             .map(|told| format!("<server name=\"{}\">\n{}\n</server>", ::mcp::sanitized(&told.server), told.text))

@@ -7,6 +7,7 @@ use tools::Registry;
 use crate::call::INVALID;
 use crate::instance::Instance;
 use crate::models::{self, Target};
+use crate::rules::Rules;
 use crate::turn::Conversation;
 use crate::{permission, structured, system, task};
 
@@ -17,7 +18,7 @@ pub(crate) struct Request<'a> {
     pub(crate) target: &'a Target,
     pub(crate) user: &'a UserMessage,
     pub(crate) conversation: &'a Conversation,
-    pub(crate) rules: &'a [api::Rule],
+    pub(crate) rules: &'a Rules,
     /// Which step of the turn it is, from 0.
     pub(crate) step: u32,
     /// Whether the model must come to an end now.
@@ -60,8 +61,8 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
 }
 
 /// The tools that the rules do not refuse outright, by name.
-pub(crate) fn offered<'a>(registry: &'a Registry, rules: &[api::Rule]) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
-    registry.iter().filter(|tool| !permission::refused(rules, permission::of_tool(tool.name()))).collect()
+pub(crate) fn offered<'a>(registry: &'a Registry, rules: &Rules) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
+    registry.iter().filter(|tool| !rules.refuse(permission::of_tool(tool.name()))).collect()
 }
 
 fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
@@ -71,7 +72,9 @@ fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
         .map(|tool| ToolSpec {
             name: tool.name().to_owned(),
             description: match tool.name() {
-                task::TOOL => task::description(&request.instance.agents, request.rules).into(),
+                task::TOOL => {
+                    task::description(&request.instance.agents, |agent| request.rules.deny(task::TOOL, agent)).into()
+                }
                 _ => tool.description(),
             },
             schema: tool.schema(),

@@ -247,9 +247,7 @@ fn may_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<boo
 
 /// Runs calls again, side by side; true if the human rejected one.
 async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -> Result<bool, Error> {
-    let agent = turn.instance.agent(&user.agent).map(|a| a.permission.clone()).unwrap_or_default();
-    let session = turn.store().session(&turn.session_id)?.and_then(|s| s.permission).unwrap_or_default();
-    let rules: Arc<[api::Rule]> = agent.into_iter().chain(session).collect();
+    let rules = turn.rules(&user.agent).await?;
     let running = calls.into_iter().map(|part| {
         let input = part.state.input().clone();
         let call = Call {
@@ -261,6 +259,7 @@ async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -
             format: user.format.clone(),
             repeats: 0,
             part,
+            asked: Vec::new(),
             begun: None,
         };
         call.execute(input)

@@ -98,6 +98,7 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
         step::fail(turn, conversation, user, MessageError::unknown(text)).await?;
         return Ok(Next::Stop);
     };
+    let rules = turn.rules(&agent.name).await?;
     forget_asks(turn, None).await?;
     child::settle_lost(turn).await?;
     let mut known = Known::load(turn.store(), &turn.session_id)?;
@@ -130,7 +131,7 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
         kept: known.kept.clone(),
     };
     let shared = Arc::new(Job::new(turn));
-    let desk = Arc::new(Desk::new(turn, agent, user, Book::new(message, known, new, call), &shared));
+    let desk = Arc::new(Desk::new(turn, rules, user, Book::new(message, known, new, call), &shared));
     let ended = work(&desk, runner.run(job, desk.clone())).await;
     shared.end().await;
     let Some(mut book) = desk.close().await else { return Ok(Next::Stop) };

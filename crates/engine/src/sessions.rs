@@ -15,6 +15,7 @@ use crate::error::stored;
 use crate::instance::Instance;
 use crate::ledger::REPORTED;
 use crate::remote::REMOTE;
+use crate::rules::{RULES, Standing};
 use crate::turn::Ran;
 use crate::{Inner, title};
 
@@ -39,9 +40,16 @@ impl Inner {
             instance.agent(agent)?;
         }
         let session = self.blank(&instance, input);
+        let mut standing = Standing::new(self.careful);
+        if let Some(parent) = &session.parent_id
+            && !standing.add(&self.standing_below(parent).map_err(stored)?)
+        {
+            return Err(HostError::Conflict(format!("{parent} is below too many others to have a session below it")));
+        }
         let mut batch = Batch::new(&instance.place).durable();
         self.add_project(&instance, &mut batch)?;
         batch.session(&session);
+        standing.put(&mut batch, &session.id);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
         self.store.commit(batch).await.map_err(stored)?;
         Ok(session)
@@ -153,6 +161,7 @@ impl Inner {
             batch.record(BLOCKED, session.id.as_str(), None, None);
             batch.record(REPORTED, session.id.as_str(), None, None);
             batch.record(REMOTE, session.id.as_str(), None, None);
+            batch.record(RULES, session.id.as_str(), None, None);
             let info = Box::new(session.tombstone());
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info });
             self.store.commit(batch).await.map_err(stored)?;

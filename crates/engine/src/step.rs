@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, Rule, Session,
-    SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending,
-    ToolState, ToolTime, UserMessage,
+    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, SessionStatus,
+    StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending, ToolState,
+    ToolTime, UserMessage,
 };
 use futures::{FutureExt, Stream, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
@@ -21,6 +21,7 @@ use crate::ledger::{Heard, REPORTED, Reported};
 use crate::models::{self, Target};
 use crate::prompt::{self, Request};
 use crate::prose::Prose;
+use crate::rules::Rules;
 use crate::turn::{Conversation, Turn};
 use crate::{Error, ledger, structured};
 
@@ -46,7 +47,6 @@ pub(crate) async fn run(
     turn: &Arc<Turn>,
     conversation: &mut Conversation,
     user: &UserMessage,
-    session: &Session,
     number: u32,
 ) -> Result<Next, Error> {
     if turn.cancel().is_cancelled() {
@@ -61,7 +61,7 @@ pub(crate) async fn run(
             return Ok(Next::Stop);
         }
     };
-    let rules: Arc<[Rule]> = agent.permission.iter().chain(session.permission.iter().flatten()).cloned().collect();
+    let rules = turn.rules(&agent.name).await?;
     let last = agent.steps.is_some_and(|most| number + 1 >= most);
     let tools = turn.tools(&target.model.api.id).await;
     let mut request = prompt::build(&Request {
@@ -134,7 +134,7 @@ enum Outcome {
 struct Step<'a> {
     turn: &'a Arc<Turn>,
     user: &'a UserMessage,
-    rules: Arc<[Rule]>,
+    rules: Rules,
     message: AssistantMessage,
     /// What is written, in order; tool parts join when their call has ended.
     parts: Vec<Part>,
@@ -170,7 +170,7 @@ impl<'a> Step<'a> {
     fn new(
         turn: &'a Arc<Turn>,
         user: &'a UserMessage,
-        rules: Arc<[Rule]>,
+        rules: Rules,
         conversation: &Conversation,
         request: &Prompt,
         target: &Target,
@@ -400,6 +400,7 @@ impl<'a> Step<'a> {
             format: self.user.format.clone(),
             repeats,
             part,
+            asked: Vec::new(),
             begun: Some(begun),
         };
         let hands_in = call.part.tool == structured::TOOL;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Action, EventBody, HostError, MessageId, MessageWithParts, PromptInput, Rule, SessionId, SessionModel, WatchScope,
+    Action, EventBody, HostError, MessageId, MessageWithParts, PromptInput, Rule, Ruleset, Session, SessionId,
+    SessionModel, UserMessage, WatchScope,
 };
 use futures::StreamExt;
 use store::{Batch, Store, StoreError};
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::error::stored;
 use crate::input::Accepted;
 use crate::instance::Instance;
+use crate::rules;
 use crate::turn::{self, Ran};
 use crate::{Inner, models, permission, step};
 
@@ -24,16 +26,17 @@ impl Inner {
     /// The same message id twice is one prompt.
     pub(crate) async fn submit(self: &Arc<Self>, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
         let begins = !input.no_reply;
-        self.submit_with(id, input, begins, |_| {}).await
+        self.submit_with(id, input, begins, false, |_| {}).await
     }
 
     /// The same, with something else that is written along with a new prompt. `begins`: a turn is to run; otherwise the caller
-    /// starts one when it is time.
+    /// starts one when it is time. `careful`: the prompt belongs to work that is.
     pub(crate) async fn submit_with(
         self: &Arc<Self>,
         id: &SessionId,
         input: PromptInput,
         begins: bool,
+        careful: bool,
         along: impl FnOnce(&mut Batch),
     ) -> Result<MessageId, HostError> {
         let session = self.session(id)?;
@@ -65,7 +68,7 @@ impl Inner {
         }
         if !no_reply {
             self.traces.keep(&message, traceparent.as_deref());
-            batch.enqueue(id, &message);
+            batch.enqueue_with(id, &message, self.in_force_for(&instance, &session, &accepted.message, careful)?);
         }
         along(&mut batch);
         let accepted = match begins {
@@ -78,6 +81,22 @@ impl Inner {
             Err(StoreError::Exists { .. }) => same_prompt(id, &self.message_of(id, &message)?),
             Err(error) => Err(stored(error)),
         }
+    }
+
+    /// The rules in force for a prompt, as they are kept with it.
+    fn in_force_for(
+        &self,
+        instance: &Instance,
+        session: &Session,
+        message: &UserMessage,
+        careful: bool,
+    ) -> Result<String, HostError> {
+        let recorded = self.recorded(&session.id).map_err(stored)?;
+        let careful = careful || self.careful || recorded.is_some_and(|standing| standing.careful);
+        let mut own = session.permission.clone();
+        switch(&mut own, message);
+        let level = instance.level(&message.agent, careful, own.as_deref().unwrap_or_default());
+        Ok(rules::Accepted { agent: message.agent.clone(), careful, level }.data())
     }
 
     /// Accepts a prompt and sees to it that a turn answers it: the one that runs, or a new one, whose lease comes along with the
@@ -189,19 +208,24 @@ fn adopt(batch: &mut Batch, id: &SessionId, accepted: &Accepted) {
         provider_id: message.model.provider_id.clone(),
         variant: Some(message.model.variant.clone().unwrap_or_else(|| "default".to_owned())),
     };
-    let switches = message.tools.clone().unwrap_or_default();
+    let message = message.clone();
     batch.change_session(id, move |session| {
         session.agent = Some(agent.clone());
         session.model = Some(model.clone());
-        for (tool, on) in &switches {
-            // Switching off is a rule of the session, switching on takes that rule back; it lifts no other denial.
-            let off = Rule::new(permission::of_tool(tool), "*", Action::Deny);
-            let rules = session.permission.get_or_insert_default();
-            rules.retain(|rule| *rule != off);
-            if !on {
-                rules.push(off);
-            }
-        }
+        switch(&mut session.permission, &message);
         session.time.updated = api::now();
     });
+}
+
+/// Makes a prompt's tool switches rules of its session.
+fn switch(rules: &mut Option<Ruleset>, message: &UserMessage) {
+    for (tool, on) in message.tools.iter().flatten() {
+        // Switching off is a rule of the session, switching on takes that rule back; it lifts no other denial.
+        let off = Rule::new(permission::of_tool(tool), "*", Action::Deny);
+        let rules = rules.get_or_insert_default();
+        rules.retain(|rule| *rule != off);
+        if !on {
+            rules.push(off);
+        }
+    }
 }

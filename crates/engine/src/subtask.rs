@@ -59,13 +59,14 @@ pub(crate) async fn run(
     turn.commit(batch).await?;
     let call = Call {
         turn: turn.clone(),
-        rules: Arc::from([]),
+        rules: turn.rules(&user.agent).await?,
         model: model.model_id.clone(),
         agent: user.agent.clone(),
         prompt: user.id.clone(),
         format: None,
         repeats: 0,
         part,
+        asked: Vec::new(),
         begun: None,
     };
     let (part, _) = call.execute(input).await?;
@@ -95,7 +96,12 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Ne
     batch.insert_message(&info);
     batch.event(EventBody::message(info));
     put_part(&mut batch, &synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
-    batch.enqueue(&turn.session_id, &id);
+    // It goes on with the command's work, under the same rules.
+    let inbox = turn.store().inbox(&turn.session_id)?;
+    match inbox.into_iter().find(|row| row.message_id == user.id).and_then(|row| row.data) {
+        Some(data) => batch.enqueue_with(&turn.session_id, &id, data),
+        None => batch.enqueue(&turn.session_id, &id),
+    }
     turn.commit(batch).await?;
     Ok(Next::Continue)
 }

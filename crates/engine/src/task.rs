@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
-use api::{Action, Agent, AgentMode, Budget, Json, Rule, Written};
+use api::{Agent, AgentMode, Budget, Json, Written};
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -56,10 +56,9 @@ pub(crate) fn tool(agents: &IndexMap<String, Agent>) -> Arc<dyn Tool> {
     Arc::new(Task { typed: erase(Typed { names }), description: describe(callable(agents)).into() })
 }
 
-/// What an agent with these rules reads about the tool: only the agents that it may call.
-pub(crate) fn description(agents: &IndexMap<String, Agent>, rules: &[Rule]) -> String {
-    let denied = |agent: &&Agent| api::evaluate(rules, TOOL, &agent.name) == Action::Deny;
-    describe(callable(agents).filter(|agent| !denied(agent)))
+/// What an agent reads about the tool: only the agents that it may call.
+pub(crate) fn description(agents: &IndexMap<String, Agent>, denied: impl Fn(&str) -> bool) -> String {
+    describe(callable(agents).filter(|agent| !denied(&agent.name)))
 }
 
 /// The text for a model that names an agent which it cannot call.
@@ -162,8 +161,7 @@ mod tests {
     fn only_agents_that_can_be_called_are_named() {
         let all = tool(&agents()).description();
         assert!(all.contains("\n- general:") && all.contains("\n- helper:") && !all.contains("\n- build:"), "{all}");
-        let rules = [Rule::new("*", "*", Action::Allow), Rule::new(TOOL, "general", Action::Deny)];
-        let some = description(&agents(), &rules);
+        let some = description(&agents(), |agent| agent == "general");
         assert!(!some.contains("\n- general:") && some.contains("\n- helper:"), "{some}");
     }
 }

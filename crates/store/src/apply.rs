@@ -138,13 +138,13 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::DeletePart(id) => {
             run(conn, "DELETE FROM part WHERE id = ?1", [id.as_str()])?;
         }
-        Op::Enqueue { session, message } => {
+        Op::Enqueue { session, message, data } => {
             run(
                 conn,
-                "INSERT INTO inbox (message, session, attempts, accepted, position)
-                 VALUES (?1, ?2, 0, ?3, (SELECT coalesce(max(position), 0) + 1 FROM inbox))
+                "INSERT INTO inbox (message, session, attempts, accepted, position, data)
+                 VALUES (?1, ?2, 0, ?3, (SELECT coalesce(max(position), 0) + 1 FROM inbox), ?4)
                  ON CONFLICT (message) DO NOTHING",
-                params![message.as_str(), session.as_str(), api::now()],
+                params![message.as_str(), session.as_str(), api::now(), data],
             )?;
         }
         Op::Dequeue(message) => {

@@ -154,6 +154,7 @@ pub(crate) enum Op {
     Enqueue {
         session: SessionId,
         message: MessageId,
+        data: Option<String>,
     },
     Dequeue(MessageId),
     Attempt(MessageId),
@@ -405,7 +406,12 @@ impl Batch {
 
     /// Puts a message into its session's inbox; again does nothing.
     pub fn enqueue(&mut self, session: &SessionId, message: &MessageId) {
-        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone() });
+        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: None });
+    }
+
+    /// The same, with data that its row keeps ([`Inbox::data`](crate::Inbox::data)).
+    pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: String) {
+        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: Some(data) });
     }
 
     /// Takes a message out of the inbox.

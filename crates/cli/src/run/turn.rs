@@ -481,23 +481,30 @@ impl Turn {
         }
         match ask {
             Ask::Permission(request) if self.options.yes => {
-                self.note(&format!("allowed by --yes: {}\n", summary(&request)));
+                let note = format!("allowed by --yes: {}\n", summary(&request));
                 let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-                self.reply(Reply::Permission(request.id, reply)).await;
+                self.reply_for(Reply::Permission(request.id, reply), &note).await;
             }
             ask if self.options.interactive => self.asks.add(ask),
             Ask::Permission(request) => {
-                self.note(&format!(
+                let note = format!(
                     "denied: {} needs permission, and there is no terminal to ask on\n  \
                      hint: run it again with --yes, or add a rule to `permission` in trefoil.json\n",
                     summary(&request)
-                ));
-                self.reply(Reply::Permission(request.id, reject(None))).await;
+                );
+                self.reply_for(Reply::Permission(request.id, reject(None)), &note).await;
             }
             Ask::Question(request) => {
-                self.note("denied: the agent asks a question, and there is no terminal to answer on\n");
-                self.reply(Reply::Question(request.id, None)).await;
+                let note = "denied: the agent asks a question, and there is no terminal to answer on\n";
+                self.reply_for(Reply::Question(request.id, None), note).await;
             }
+        }
+    }
+
+    /// Answers in place of a human, and says so if that is what counts: somebody else may have been faster.
+    async fn reply_for(&mut self, reply: Reply, note: &str) {
+        if self.reply(reply).await {
+            self.note(note);
         }
     }
 
@@ -527,22 +534,27 @@ impl Turn {
         self.prompted = false;
         self.screen.answered();
         match self.asks.take(line.as_deref()) {
-            Some(Outcome::Reply(reply)) => self.reply(reply).await,
+            Some(Outcome::Reply(reply)) => {
+                self.reply(reply).await;
+            }
             Some(Outcome::More(why)) if !why.is_empty() => self.screen.note(&format!("  {why}\n")),
             Some(Outcome::More(_)) | None => {}
         }
     }
 
-    async fn reply(&mut self, reply: Reply) {
+    /// Answers an ask. Returns whether the answer was taken.
+    async fn reply(&mut self, reply: Reply) -> bool {
         let result = match reply {
             Reply::Permission(id, reply) => self.host.reply_permission(&self.scope, &id, reply).await,
             Reply::Question(id, answers) => self.host.reply_question(&self.scope, &id, answers).await,
         };
         match result {
+            Ok(()) => return true,
             // Somebody else was faster, or the same answer settled it.
-            Ok(()) | Err(HostError::Conflict(_) | HostError::NotFound { .. }) => {}
+            Err(HostError::Conflict(_) | HostError::NotFound { .. }) => {}
             Err(error) => self.note(&format!("the answer was not taken: {}\n", api::strip_control(&error.to_string()))),
         }
+        false
     }
 
     fn cancel(&mut self) {

@@ -22,6 +22,7 @@ use super::desk::{Desk, ENDED};
 use super::page::Book;
 use super::{Known, forget_asks, outcome};
 use crate::error::stored;
+use crate::rules::{Rules, Standing};
 use crate::runs::Occupied;
 use crate::step::{put_message, put_part};
 use crate::turn::Turn;
@@ -36,6 +37,9 @@ const NAME_MAX: usize = 1_000;
 /// The most of its title and of its prompt that is kept, in bytes.
 const TITLE_MAX: usize = 300;
 const PROMPT_MAX: usize = 256 << 10;
+
+/// What is said if there is no room for another one.
+const TOO_MANY: &str = "There are too many subagents already, or they are too deep below each other";
 
 /// Permissions that were given and not used yet.
 const GRANTS_MAX: usize = 256;
@@ -184,11 +188,11 @@ impl Desk {
         };
         let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, newest, &held.run));
         match self.begin(&turn, took_over, known, child).await {
-            Ok((user, told, book)) => {
+            Ok((user, told, book, rules)) => {
                 let shared = inner.share_environment(&self.turn.session_id, &session);
                 let (id, parent) = (child.id.clone(), self.turn.session_id.clone());
                 let seat = Seat { id, parent, told: Mutex::new(told), held: Mutex::new(Some((held, shared))) };
-                Ok(Ok(self.below(turn, user, book, seat)))
+                Ok(Ok(self.below(turn, rules, user, book, seat)))
             }
             Err(error) => {
                 turn.give_back(&error).await;
@@ -218,6 +222,16 @@ impl Desk {
         if let Some(earlier) = family.get(&child.id).map(|id| store.session(id)).transpose()?.flatten() {
             let mut known = Known::load(store, &earlier.id)?;
             known.child = Some(Foreign { id: child.id.clone(), stops: child.stops });
+            let before = inner.standing(&earlier)?;
+            let mut standing = before.clone();
+            if !standing.add(&self.rules.below()) {
+                return Ok(Err(TOO_MANY.to_owned()));
+            }
+            if standing != before {
+                let mut batch = Batch::new(&self.turn.instance.place);
+                standing.put(&mut batch, &earlier.id);
+                self.turn.commit(batch).await?;
+            }
             let held = inner.occupy(&earlier.id).ok_or_else(|| in_use(&earlier.id));
             return Ok(held.map(|held| (earlier.id, known, held)));
         }
@@ -227,7 +241,7 @@ impl Desk {
         let (Some(root), Some(parent)) = (line.first(), line.last()) else { return Ok(Err(ENDED.to_owned())) };
         let crowded = job.begun.load(Ordering::Relaxed) >= CHILDREN_MAX;
         if crowded || line.len() > DEPTH_MAX || store.descendants(&root.id, most)? >= most {
-            return Ok(Err("There are too many subagents already, or they are too deep below each other".to_owned()));
+            return Ok(Err(TOO_MANY.to_owned()));
         }
         if child.id.is_empty() || child.id.len() > NAME_MAX {
             return Ok(Err("Its id is too long, or empty".to_owned()));
@@ -246,8 +260,13 @@ impl Desk {
         );
         let foreign = Foreign { id: child.id.clone(), stops: child.stops };
         let known = Known { child: Some(foreign), ..Known::default() };
+        let mut standing = Standing::default();
+        if !standing.add(&self.rules.below()) {
+            return Ok(Err(TOO_MANY.to_owned()));
+        }
         let mut batch = Batch::new(&self.turn.instance.place);
         batch.session(&session);
+        standing.put(&mut batch, &session.id);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
         known.put(&mut batch, &session.id);
         let Some(held) = inner.occupy(&session.id) else { return Ok(Err(in_use(&session.id))) };
@@ -264,10 +283,11 @@ impl Desk {
         took_over: bool,
         known: Known,
         child: &RunnerChild,
-    ) -> Result<(UserMessage, TextPart, Book), Error> {
+    ) -> Result<(UserMessage, TextPart, Book, Rules), Error> {
         if took_over {
             recover::repair(turn, true, false).await?;
         }
+        let rules = turn.rules(&self.agent).await?.and(&self.rules);
         let session = &turn.session_id;
         let user = UserMessage {
             id: turn.message_id(),
@@ -295,7 +315,7 @@ impl Desk {
         let head = PartHead::new(session, &answer.id);
         put_part(&mut batch, &Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
         turn.commit(batch).await?;
-        Ok((user, told, Book::of_child(answer, known, tokens)))
+        Ok((user, told, Book::of_child(answer, known, tokens), rules))
     }
 
     /// What is known of a subagent that works changed.

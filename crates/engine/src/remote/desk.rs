@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use api::{
-    Action, Agent, EventBody, Json, JsonMap, MessageId, Rule, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChild,
-    RunnerError, RunnerNews, RunnerSeat, RunnerSteer, ToolPart, UserMessage,
+    Action, EventBody, Json, JsonMap, MessageId, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChild, RunnerError,
+    RunnerNews, RunnerSeat, RunnerSteer, ToolPart, UserMessage,
 };
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -17,6 +17,7 @@ use super::LOOK;
 use super::child::{Job, Seat};
 use super::page::{Book, diff};
 use crate::call::{Call, Decision};
+use crate::rules::Rules;
 use crate::turn::Turn;
 use crate::{Error, lock, permission};
 
@@ -26,7 +27,7 @@ pub(super) const ENDED: &str = "The work has ended";
 /// The desk of one job, or of a subagent of whoever does it.
 pub(super) struct Desk {
     pub(super) turn: Arc<Turn>,
-    pub(super) rules: Arc<[Rule]>,
+    pub(super) rules: Rules,
     pub(super) agent: String,
     /// What it works on.
     pub(super) user: UserMessage,
@@ -43,12 +44,10 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(turn: &Arc<Turn>, agent: &Agent, user: &UserMessage, book: Book, job: &Arc<Job>) -> Self {
-        let session = turn.store().session(&turn.session_id).ok().flatten();
-        let session = session.and_then(|session| session.permission).unwrap_or_default();
+    pub(super) fn new(turn: &Arc<Turn>, rules: Rules, user: &UserMessage, book: Book, job: &Arc<Job>) -> Self {
         Self {
             turn: turn.clone(),
-            rules: agent.permission.iter().cloned().chain(session).collect(),
+            rules,
             agent: user.agent.clone(),
             user: user.clone(),
             stop: job.stop.clone(),
@@ -60,10 +59,10 @@ impl Desk {
     }
 
     /// The desk of a subagent of whoever works at this one.
-    pub(super) fn below(&self, turn: Arc<Turn>, user: UserMessage, book: Book, seat: Seat) -> Self {
+    pub(super) fn below(&self, turn: Arc<Turn>, rules: Rules, user: UserMessage, book: Book, seat: Seat) -> Self {
         Self {
             turn,
-            rules: self.rules.clone(),
+            rules,
             agent: self.agent.clone(),
             user,
             stop: self.stop.clone(),
@@ -167,6 +166,7 @@ impl Desk {
             format: None,
             repeats: 0,
             part,
+            asked: Vec::new(),
             begun: None,
         }
     }
@@ -262,9 +262,7 @@ impl Desk {
         }
         let approved =
             self.turn.store().approvals(&self.turn.instance.project.id).map_err(|error| error.to_string())?;
-        let tighten = &self.turn.instance.loaded.config.tighten;
-        let decide = |need: &Need| permission::decide(&self.rules, tighten, &approved, need);
-        if needs.iter().all(|need| decide(need) == Action::Allow) {
+        if needs.iter().all(|need| self.rules.judge(&approved, need) == Action::Allow) {
             return self.turn.wait_out_pause().await.map(drop).map_err(|error| error.to_string());
         }
         // Somebody is asked, or told no: that belongs to a call that everybody sees.

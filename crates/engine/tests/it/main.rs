@@ -17,6 +17,7 @@ mod order;
 mod races;
 mod recorded;
 mod remote;
+mod rules;
 mod schedules;
 mod tasks;
 mod tidy;

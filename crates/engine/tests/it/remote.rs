@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::common::family::{answer, asked, error, last, only_child, output};
-use crate::common::{Lab, open_with, prompt, script, text};
+use crate::common::{Lab, open_careful_with, open_with, prompt, script, text};
 use api::{
-    AgentMode, Desk, EventBody, Host, MessageError, Part, PermissionReplyKind, Runner, RunnerAnswer, RunnerCall,
-    RunnerCallState, RunnerChild, RunnerEnd, RunnerError, RunnerJob, RunnerNews, SessionId, ToolState, TreeState,
-    Usage, Usd,
+    Action, AgentMode, CreateSession, Desk, EventBody, Host, MessageError, Part, PermissionReplyKind, PromptInput,
+    Rule, Runner, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChild, RunnerEnd, RunnerError, RunnerJob,
+    RunnerNews, SessionId, ToolState, TreeState, Usage, Usd,
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -420,4 +420,89 @@ async fn its_subagents_are_bounded() {
     let task = lab.tools(&session).await.remove(0);
     assert!(output(&task).contains("15 deep, 49 beside"), "{}", output(&task));
     assert!(below(&lab, &session).await.iter().all(|node| !node.state.is_live()));
+}
+
+/// Tries everything that a rule can forbid, by itself and through a subagent of its own, and tells what it was allowed.
+fn tries(_: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>> {
+    Box::pin(async move {
+        desk.tell(RunnerNews::Begun(json!({}))).await?;
+        let below = desk.child(child("below")).await?.desk;
+        let here = std::path::Path::new(".");
+        let mut allowed = Vec::new();
+        for (name, desk) in [("own", &desk), ("below", &below)] {
+            let input = json!({"command": "touch made.txt"}).as_object().unwrap().clone();
+            let call = RunnerCall { id: name.to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
+            if desk.ask(call).await == RunnerAnswer::Allowed {
+                allowed.push(format!("{name} asks"));
+            }
+            if desk.execute("touch other.txt", here).await.is_ok() {
+                allowed.push(format!("{name} runs"));
+            }
+        }
+        rests(&below, Ok(RunnerEnd::Done)).await;
+        said(&desk, &format!("allowed: {}", allowed.join(", "))).await;
+        Ok(RunnerEnd::Done)
+    })
+}
+
+#[tokio::test]
+async fn it_may_do_no_more_than_its_caller() {
+    let everything = "allowed: own asks, own runs, below asks, below runs";
+    for (rules, session, want, asks) in [
+        (json!({"bash": "deny"}), None, "allowed: ", 0),
+        (json!({"bash": "allow"}), None, everything, 0),
+        (json!({"bash": "ask"}), None, everything, 4),
+        (json!({}), Some(Action::Deny), "allowed: ", 0),
+        (json!({}), Some(Action::Ask), everything, 4),
+    ] {
+        let config = json!({"agent": {
+            "other": {"permission": {"bash": "allow"}}, "bound": {"mode": "primary", "permission": rules}
+        }});
+        let (lab, _) = lab(config, tries);
+        let permission = session.map(|action| vec![Rule::new("bash", "*", action)]);
+        let input = CreateSession { permission, title: Some("test".to_owned()), ..CreateSession::default() };
+        let id = lab.engine.create_session(&lab.scope, input).await.unwrap().id;
+        let mut events = lab.recorder().await;
+        let input = PromptInput { agent: Some("bound".to_owned()), ..prompt(&handing(json!({}))) };
+        lab.engine.prompt_async(&lab.scope, &id, input).await.unwrap();
+        for _ in 0..asks {
+            let ask = asked(&mut events).await;
+            assert_ne!(ask.session_id, id, "those below ask");
+            answer(&lab, &ask, PermissionReplyKind::Once).await;
+        }
+        events.wait_idle(&id).await;
+        let told = lab.tools(&id).await.remove(0);
+        assert!(output(&told).contains(&format!("\n{want}\n")), "{rules} {session:?}: {told:#?}");
+        lab.engine.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn what_it_asks_for_is_asked_again_after_a_restart_whatever_is_allowed_then() {
+    let project = TempProject::new();
+    let config = json!({"agent": {"other": {"acp": {"command": ["it"]}}}});
+    project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    let runner: Arc<dyn Runner> = Arc::new(Fake { jobs: Arc::default(), work: tries });
+    let runners = HashMap::from([("acp".to_owned(), runner)]);
+    let engine = open_careful_with(&project, runners.clone());
+    let scope = api::Scope::new(project.directory());
+    let mut lab = Lab { project, engine, scope };
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    asked(&mut events).await;
+    lab.engine.shutdown().await;
+    let loose = json!({"permission": "allow", "agent": {"other": {"acp": {"command": ["it"]}}}});
+    lab.project.write_home(".config/trefoil/trefoil.json", loose.to_string());
+    lab.engine = open_with(&lab.project, runners);
+    let mut events = lab.recorder().await;
+    lab.engine.recover(None).await.unwrap();
+    for _ in 0..4 {
+        let ask = asked(&mut events).await;
+        answer(&lab, &ask, PermissionReplyKind::Reject).await;
+    }
+    events.wait_idle(&session).await;
+    let told = lab.tools(&session).await.remove(0);
+    assert!(output(&told).contains("\nallowed: \n"), "{told:#?}");
+    lab.engine.shutdown().await;
 }

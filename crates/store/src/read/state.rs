@@ -24,6 +24,8 @@ pub struct Inbox {
     pub attempts: u32,
     /// When it was accepted.
     pub accepted: Timestamp,
+    /// What whoever accepted it keeps with it.
+    pub data: Option<String>,
 }
 
 /// Which asks to list.
@@ -80,8 +82,9 @@ impl Store {
     /// A session's accepted prompts, in the order of their acceptance.
     pub fn inbox(&self, session: &SessionId) -> Result<Vec<Inbox>, StoreError> {
         self.read(|conn| {
-            let mut statement = conn
-                .prepare_cached("SELECT message, attempts, accepted FROM inbox WHERE session = ?1 ORDER BY position")?;
+            let mut statement = conn.prepare_cached(
+                "SELECT message, attempts, accepted, data FROM inbox WHERE session = ?1 ORDER BY position",
+            )?;
             let mut rows = statement.query([session.as_str()])?;
             let mut inbox = Vec::new();
             while let Some(row) = rows.next()? {
@@ -90,6 +93,7 @@ impl Store {
                     session_id: session.clone(),
                     attempts: row.get(1)?,
                     accepted: row.get(2)?,
+                    data: row.get(3)?,
                 });
             }
             Ok(inbox)

@@ -235,6 +235,7 @@ async fn an_older_log_and_what_waits_in_it_are_kept() {
     let inbox = store.inbox(&session).unwrap();
     assert_eq!(inbox.iter().map(|row| row.message_id.clone()).collect::<Vec<_>>(), waiting, "in their order");
     assert_eq!((inbox[0].attempts, inbox[2].attempts), (1, 0));
+    assert!(inbox.iter().all(|row| row.data.is_none()));
 }
 
 #[test]

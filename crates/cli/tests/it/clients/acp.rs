@@ -125,9 +125,9 @@ fn check(message: &Value, asked: &Asked) -> Result<(), String> {
 }
 
 /// An agent that runs, and its editor.
-struct Agent {
-    child: Child,
-    stdin: Option<ChildStdin>,
+pub struct Agent {
+    pub child: Child,
+    pub stdin: Option<ChildStdin>,
     lines: Receiver<Value>,
     asked: Asked,
     /// Fails if the agent says what the schema does not allow.
@@ -140,7 +140,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(project: &TempProject, change: impl FnOnce(&mut Command)) -> Self {
+    pub fn start(project: &TempProject, change: impl FnOnce(&mut Command)) -> Self {
         let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
         let errors = project.root().join("acp.log");
         command.arg("acp").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -184,7 +184,7 @@ impl Agent {
 
     /// The next message that fits; those before it are kept.
     #[track_caller]
-    fn message(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    pub fn message(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let limit = Instant::now() + WAIT;
         loop {
             let message = self.lines.recv_timeout(limit.saturating_duration_since(Instant::now()));
@@ -216,7 +216,7 @@ impl Agent {
         self.updates.push(found);
     }
 
-    fn session(&mut self, directory: &str) -> String {
+    pub fn session(&mut self, directory: &str) -> String {
         let made = self.ask("session/new", json!({"cwd": directory, "mcpServers": []}));
         made["sessionId"].as_str().unwrap().to_owned()
     }
@@ -239,7 +239,7 @@ impl Agent {
         pid
     }
 
-    fn prompt(&mut self, session: &str, steps: &Value) -> u64 {
+    pub fn prompt(&mut self, session: &str, steps: &Value) -> u64 {
         let prompt = json!([{"type": "text", "text": format!("SCRIPT: {steps}")}]);
         self.begin("session/prompt", json!({"sessionId": session, "prompt": prompt}))
     }
@@ -251,7 +251,7 @@ impl Agent {
     }
 
     #[track_caller]
-    fn ends(mut self) -> std::process::ExitStatus {
+    pub fn ends(mut self) -> std::process::ExitStatus {
         let mut status = None;
         until("the agent's end", || {
             status = self.child.try_wait().unwrap();

@@ -7,6 +7,7 @@ mod acp_client;
 mod generator;
 mod opencode_run;
 mod opencode_terminal;
+mod promise;
 mod refused;
 mod rig;
 mod runner;

@@ -109,15 +109,47 @@ pub fn open_store(
     store: store::Store,
     runners: HashMap<String, Arc<dyn api::Runner>>,
 ) -> Engine {
+    open_as(project, store, runners, false)
+}
+
+/// An engine as an editor has it, which asks for edits and commands.
+pub fn open_careful(project: &TempProject) -> Engine {
+    open_careful_with(project, HashMap::new())
+}
+
+/// The same, with others who do the work of some agents.
+pub fn open_careful_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
+    open_as(project, store(project), runners, true)
+}
+
+/// The journal of a project.
+pub fn store(project: &TempProject) -> store::Store {
+    let dirs = Dirs::from_env(&project.env().into_iter().collect(), &project.home());
+    store::Store::open(&dirs.data.join("trefoil.db")).unwrap()
+}
+
+fn open_as(
+    project: &TempProject,
+    store: store::Store,
+    runners: HashMap<String, Arc<dyn api::Runner>>,
+    careful: bool,
+) -> Engine {
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };
-    // What is no script, such as the report of a task, gets a short answer.
-    let script = llm::Script::parse(r#"{"default": [{"text": "noted"}]}"#).unwrap();
+    // What is no script, such as the report of a task, gets a short answer; that of one task leads to a command.
+    let script = serde_json::json!({
+        "rules": [{
+            "when": {"text": "Background task completed: touch caller.txt"},
+            "steps": [{"tools": [["bash", {"command": "touch caller.txt"}]]}, {"text": "touched"}]
+        }],
+        "default": [{"text": "noted"}]
+    });
+    let script = llm::Script::parse(&script.to_string()).unwrap();
     let scripts = [("demo".to_owned(), Arc::new(script))].into_iter().collect();
     let llm = llm::Llm::new("trefoil/test");
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
-    let (question_tool, careful) = (true, false);
+    let question_tool = true;
     Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version }).unwrap()
 }
 

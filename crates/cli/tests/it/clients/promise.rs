@@ -1,0 +1,211 @@
+//! What an editor's agent asked, and nobody answered, is decided by nobody else: not by a server that goes on with it, nor by
+//! `run -c`, whatever they may do themselves.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use testkit::{TempProject, WAIT, until};
+
+use super::acp::Agent;
+use super::rig::Served;
+
+/// How the agent ends while it asks.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Eof,
+    Kill,
+}
+
+/// A call that asks.
+struct Case {
+    name: &'static str,
+    before: Value,
+    steps: fn(&Lab) -> Value,
+    /// How often it took effect before it asks.
+    effects: usize,
+}
+
+struct Lab {
+    project: TempProject,
+    /// What `webfetch` is to reach.
+    server: TcpListener,
+}
+
+impl Lab {
+    fn effects(&self) -> usize {
+        effects(&self.project, &self.server)
+    }
+
+    fn configure(&self, config: &Value) {
+        self.project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    }
+}
+
+/// How often a call took effect: lines that it wrote, files elsewhere, connections.
+fn effects(project: &TempProject, server: &TcpListener) -> usize {
+    let text = std::fs::read_to_string(project.path().join("made.txt")).unwrap_or_default();
+    let reached = std::iter::from_fn(|| server.accept().ok()).count();
+    text.lines().count() + usize::from(project.home().join("made.txt").exists()) + reached
+}
+
+fn bash() -> Value {
+    json!({"tools": [["bash", {"command": "sh add.sh"}]]})
+}
+
+fn cases() -> Vec<Case> {
+    let case = |name, before, steps, effects| Case { name, before, steps, effects };
+    vec![
+        case("bash", json!({}), |_| json!([bash(), {"text": "end"}]), 0),
+        case(
+            "edit",
+            json!({}),
+            |_| json!([{"tools": [["write", {"filePath": "made.txt", "content": "x\n"}]]}, {"text": "end"}]),
+            0,
+        ),
+        case(
+            "webfetch",
+            json!({"permission": {"webfetch": "ask"}}),
+            |lab| {
+                let url = format!("http://{}/", lab.server.local_addr().unwrap());
+                json!([{"tools": [["webfetch", {"url": url, "format": "text"}]]}, {"text": "end"}])
+            },
+            0,
+        ),
+        case(
+            "external_directory",
+            json!({"permission": {"edit": "allow"}}),
+            |lab| {
+                let file = lab.project.home().join("made.txt");
+                json!([{"tools": [["write", {"filePath": file, "content": "x\n"}]]}, {"text": "end"}])
+            },
+            0,
+        ),
+        case(
+            "doom_loop",
+            json!({"permission": {"bash": "allow"}}),
+            |_| json!([bash(), bash(), bash(), {"text": "end"}]),
+            2,
+        ),
+        case(
+            "a task's child",
+            json!({}),
+            |_| {
+                let prompt = format!("SCRIPT: {}", json!([bash(), {"text": "."}]));
+                let call = json!({"description": "d", "prompt": prompt, "subagent_type": "general"});
+                json!([{"tools": [["task", call]]}, {"text": "end"}])
+            },
+            0,
+        ),
+    ]
+}
+
+/// An agent asks and ends without an answer; then everything is allowed.
+fn left(case: &Case, end: End) -> (Lab, String) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let lab = Lab { project: TempProject::new(), server };
+    lab.project.write("add.sh", "echo x >> made.txt");
+    lab.configure(&case.before);
+    let mut agent = Agent::start(&lab.project, reaching);
+    let session = agent.session(&lab.project.directory());
+    agent.prompt(&session, &(case.steps)(&lab));
+    agent.message("a question", |message| message["method"] == "session/request_permission");
+    match end {
+        End::Eof => {
+            drop(agent.stdin.take());
+            assert!(agent.ends().success());
+        }
+        End::Kill => {
+            agent.child.kill().unwrap();
+            agent.child.wait().unwrap();
+        }
+    }
+    assert_eq!(lab.effects(), case.effects, "{}", case.name);
+    lab.configure(&json!({"permission": "allow"}));
+    (lab, session)
+}
+
+fn reaching(command: &mut Command) {
+    command.env("TREFOIL_ALLOW_PRIVATE_FETCH", "1");
+}
+
+/// Has a server go on, gives that answer to what is asked, and sees that it is what counts.
+fn served(end: End, reply: &str, more: usize) {
+    for case in cases() {
+        let (lab, session) = left(&case, end);
+        let Lab { project, server } = lab;
+        let (directory, home) = (project.directory(), project.home());
+        let served = Served::with(project, |command| {
+            reaching(command);
+            // Anywhere.
+            command.current_dir(home);
+        });
+        let path = |path: &str| format!("{path}?directory={directory}");
+        let mut asked = Value::Null;
+        until("the call asks", || {
+            asked = served.send("GET", &path("/permission"), None).1;
+            asked.as_array().is_some_and(|asked| asked.len() == 1)
+        });
+        let id = asked[0]["id"].as_str().unwrap();
+        let (status, _) =
+            served.send("POST", &path(&format!("/permission/{id}/reply")), Some(&json!({ "reply": reply })));
+        assert_eq!(status, 200, "{}: {end:?}", case.name);
+        until("the turn ends", || {
+            let messages = served.send("GET", &path(&format!("/session/{session}/message")), None).1;
+            let last = messages.as_array().and_then(|messages| messages.last());
+            let last = last.unwrap_or(&Value::Null);
+            let over = last["info"]["finish"] != "tool-calls" || reply == "reject";
+            let statuses = served.send("GET", &path("/session/status"), None).1;
+            last["info"]["time"]["completed"].is_number() && over && statuses == json!({})
+        });
+        let effects = effects(&served.project, &server);
+        assert_eq!(effects, case.effects + more, "{}: {end:?}, {reply}", case.name);
+    }
+}
+
+#[test]
+fn a_server_does_not_run_what_was_asked_by_an_agent_that_was_killed() {
+    served(End::Kill, "reject", 0);
+}
+
+#[test]
+fn a_server_does_not_run_what_was_asked_by_an_agent_that_ended() {
+    served(End::Eof, "reject", 0);
+}
+
+#[test]
+fn a_server_runs_it_once_when_somebody_says_yes() {
+    served(End::Kill, "once", 1);
+}
+
+/// Without a terminal nobody can be asked: it is denied, and that is what is printed.
+fn run(end: End) {
+    for case in cases() {
+        let (lab, session) = left(&case, end);
+        let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+        command.args(["run", "-c"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        reaching(&mut command);
+        let output = testkit::finish("run", command.spawn().unwrap(), WAIT);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains("denied: "), "{}: {end:?}\n{printed}", case.name);
+        assert_eq!(lab.effects(), case.effects, "{}: {end:?}\n{printed}", case.name);
+        let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+        command.args(["session", "export", &session]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let export = testkit::finish("export", command.spawn().unwrap(), WAIT);
+        let export: Value = serde_json::from_slice(&export.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{}: {end:?}\n{printed}", case.name);
+        let says = export.to_string();
+        assert!(says.contains("The user rejected permission"), "{}: {says}", case.name);
+    }
+}
+
+#[test]
+fn a_run_without_a_terminal_denies_what_was_asked_by_an_agent_that_was_killed() {
+    run(End::Kill);
+}
+
+#[test]
+fn a_run_without_a_terminal_denies_what_was_asked_by_an_agent_that_ended() {
+    run(End::Eof);
+}

@@ -1,0 +1,167 @@
+use super::*;
+use proptest::prelude::*;
+
+fn need(permission: &str, pattern: &str) -> Need {
+    Need::new(permission, pattern)
+}
+
+fn rule(permission: &str, pattern: &str, action: Action) -> Rule {
+    Rule::new(permission, pattern, action)
+}
+
+fn in_force(levels: Vec<Level>) -> Rules {
+    let own = levels.len();
+    let standing = Standing::default();
+    Rules(Arc::new(InForce {
+        session: SessionId::new(),
+        subagent: false,
+        agent: "build".to_owned(),
+        careful: false,
+        levels,
+        own,
+        standing,
+    }))
+}
+
+#[test]
+fn a_session_lifts_what_is_asked_and_nothing_that_is_denied() {
+    use Action::{Allow, Ask, Deny};
+    let agent = [
+        rule("*", "*", Allow),
+        rule("bash", "*", Ask),
+        rule("bash", "rm *", Deny),
+        rule("edit", "*", Deny),
+        rule("edit", "docs/*", Allow),
+    ];
+    for (session, permission, pattern, want) in [
+        (rule("bash", "*", Allow), "bash", "ls", Allow),
+        (rule("bash", "*", Allow), "bash", "rm x", Deny),
+        (rule("bash", "*", Ask), "bash", "rm x", Deny),
+        (rule("*", "*", Allow), "bash", "rm x", Deny),
+        (rule("*", "*", Allow), "edit", "src/a", Deny),
+        (rule("*", "*", Allow), "edit", "docs/a", Allow),
+        (rule("edit", "*", Deny), "edit", "docs/a", Deny),
+        (rule("read", "*", Deny), "read", "a", Deny),
+        (rule("webfetch", "*", Ask), "webfetch", "http://a", Ask),
+    ] {
+        let level = Level::new(&agent, 0, std::slice::from_ref(&session), &[]);
+        assert_eq!(level.judge(&[], &need(permission, pattern)), want, "{session:?} for {permission} {pattern}");
+        let approved = [rule("*", "*", Allow)];
+        let settled = if want == Ask { Allow } else { want };
+        assert_eq!(level.judge(&approved, &need(permission, pattern)), settled, "approved: {session:?}");
+    }
+    let denied = Level::new(&[rule("bash", "*", Deny)], 0, &[rule("bash", "git *", Allow)], &[]);
+    assert!(denied.refuses("bash"), "a tool that is denied altogether is not offered");
+    assert!(Level::new(&agent, 0, &[rule("bash", "*", Allow)], &[]).denies("bash", "rm x"));
+}
+
+#[test]
+fn a_floor_has_what_protects_and_not_what_is_technical() {
+    use Action::{Allow, Deny};
+    let builtin = [
+        rule("*", "*", Allow),
+        rule("question", "*", Deny),
+        rule("todowrite", "*", Deny),
+        rule("task", "general", Deny),
+        rule("edit", "*", Deny),
+    ];
+    let configured = [rule("bash", "*", Deny), rule("question", "*", Deny)];
+    let agent: Vec<Rule> = builtin.iter().chain(&configured).cloned().collect();
+    let floor = Level::new(&agent, builtin.len(), &[rule("read", "*", Deny)], &[rule("x", "*", Deny)]).as_floor(false);
+    for (permission, pattern, want) in [
+        ("todowrite", "*", Allow),
+        ("task", "general", Deny),
+        ("edit", "a", Deny),
+        ("bash", "ls", Deny),
+        // Configured, so somebody meant it.
+        ("question", "*", Deny),
+        ("read", "a", Deny),
+        ("x", "a", Deny),
+        ("grep", "a", Allow),
+    ] {
+        assert_eq!(floor.judge(&[], &need(permission, pattern)), want, "{permission} {pattern}");
+    }
+    assert_eq!(floor.of_session(), [rule("read", "*", Deny)]);
+    let plain = Level::new(&builtin, builtin.len(), &[], &[]).as_floor(false);
+    assert_eq!(plain.judge(&[], &need("question", "*")), Allow);
+    // The session of a subagent has denials that it was made with.
+    let made = [rule("task", "*", Deny), rule("bash", "*", Deny), rule("todowrite", "*", Deny)];
+    for (subagent, task) in [(true, Allow), (false, Deny)] {
+        let floor = Level::new(&builtin, builtin.len(), &made, &[]).as_floor(subagent);
+        assert_eq!(floor.judge(&[], &need("task", "explore")), task);
+        assert_eq!(floor.judge(&[], &need("bash", "ls")), Deny);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_asks_for_everything() {
+    let unread = in_force(vec![Level::new(&[rule("*", "*", Action::Allow)], 0, &[], &[]), Level::default()]);
+    assert_eq!(unread.judge(&[], &need("bash", "ls")), Action::Ask);
+    assert_eq!(in_force(Vec::new()).judge(&[], &need("bash", "ls")), Action::Ask);
+    assert!(serde_json::from_str::<Accepted>("{}").is_err());
+    let mut standing = Standing { unknown: true, ..Standing::default() };
+    assert!(!standing.add(&Standing::default()), "nobody works below one whose rules are not known");
+}
+
+#[test]
+fn floors_are_counted() {
+    let floor = |number: usize| Floor {
+        session: SessionId::new(),
+        agent: number.to_string(),
+        careful: false,
+        level: Level::default(),
+    };
+    let mut standing = Standing::default();
+    let most = Standing { floors: (0..FLOORS_MAX).map(floor).collect(), ..Standing::default() };
+    assert!(standing.add(&most) && standing.add(&most), "the same again takes no room");
+    assert!(!standing.add(&Standing { floors: vec![floor(0)], ..Standing::default() }));
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![Just(Action::Allow), Just(Action::Ask), Just(Action::Deny)]
+}
+
+fn ruleset() -> impl Strategy<Value = Ruleset> {
+    let permission = prop_oneof![Just("*"), Just("bash"), Just("edit"), Just("question")];
+    let pattern = prop_oneof![Just("*"), Just("a*"), Just("ab")];
+    prop::collection::vec((permission, pattern, action()).prop_map(|(p, t, a)| Rule::new(p, t, a)), 0..8)
+}
+
+fn level() -> impl Strategy<Value = Level> {
+    (ruleset(), ruleset(), ruleset(), 0..4usize)
+        .prop_map(|(agent, session, tighten, builtin)| Level::new(&agent, builtin.min(agent.len()), &session, &tighten))
+}
+
+proptest! {
+    /// Whatever rules a session brings, what its agent is denied stays so, and another level never loosens anything.
+    #[test]
+    fn nothing_loosens(agent in ruleset(), session in ruleset(), others in prop::collection::vec(level(), 0..4),
+                       permission in prop_oneof![Just("bash"), Just("edit")],
+                       pattern in prop_oneof![Just("ab"), Just("b")], approved in ruleset()) {
+        let need = need(permission, pattern);
+        let approved: Ruleset = approved.into_iter().filter(|rule| rule.action == Action::Allow).collect();
+        let alone = Level::new(&agent, 0, &[], &[]);
+        let own = Level::new(&agent, 0, &session, &[]);
+        if alone.judge(&[], &need) == Action::Deny {
+            prop_assert_eq!(own.judge(&approved, &need), Action::Deny);
+            prop_assert!(own.denies(permission, pattern));
+        }
+        let mut verdict = own.judge(&approved, &need);
+        let mut levels = vec![own];
+        for other in others {
+            // A caller and whoever works for it are judged alike by what protects.
+            prop_assert_eq!(other.as_floor(true).judge(&approved, &need), other.judge(&approved, &need));
+            prop_assert_eq!(serde_json::from_str::<Level>(&serde_json::to_string(&other).unwrap()).unwrap(), other.clone());
+            levels.push(other);
+            let stricter = in_force(levels.clone()).judge(&approved, &need);
+            prop_assert!(stricter >= verdict);
+            verdict = stricter;
+        }
+        let rules = in_force(levels);
+        prop_assert_eq!(rules.denial(&need).is_empty() && verdict == Action::Deny, false);
+        if rules.refuse(permission) {
+            // An approval settles no denial, and a tool is left out only if it would be denied.
+            prop_assert!(verdict == Action::Deny || rules.judge(&[], &need) >= Action::Ask);
+        }
+    }
+}
