@@ -201,7 +201,7 @@ impl Call {
 
     async fn tool(&self) -> Option<Arc<dyn Tool>> {
         let tool = self.turn.tool(&self.model, &self.part.tool).await?;
-        let refused = tool.name() != INVALID && permission::refused(&self.rules, permission::of_tool(tool.name()));
+        let refused = tool.name() != INVALID && permission::refused(&self.rules, tool.name());
         (!refused).then_some(tool)
     }
 
@@ -221,6 +221,7 @@ impl Call {
             options: turn.options.clone(),
             answers: None,
             granted: Arc::from([]),
+            readable: turn.readable(&self.rules),
         }
     }
 
@@ -325,11 +326,12 @@ impl Call {
         started: i64,
         begun: &mut bool,
     ) -> Result<Decision, Error> {
-        let approved = self.turn.store().approvals(&self.turn.instance.project.id)?;
-        let tighten = &self.turn.instance.loaded.config.tighten;
-        match permission::decide(&self.rules, tighten, &approved, need) {
+        match self.turn.judge(&self.rules, need)? {
             Action::Allow => Ok(Decision::Allowed),
-            Action::Deny => Ok(Decision::Denied(denied(self.rules.iter().chain(tighten), need))),
+            Action::Deny => {
+                let tighten = &self.turn.instance.loaded.config.tighten;
+                Ok(Decision::Denied(denied(self.rules.iter().chain(tighten), need)))
+            }
             Action::Ask => {
                 let id = self.ask(need, input, started, begun).await?;
                 let Some(reply) = self.answer(id.as_str()).await? else { return Ok(Decision::Cancelled) };
@@ -378,6 +380,7 @@ impl Call {
             tool: Some(self.reference()),
             extra: Extra::default(),
         };
+        let ask = ask.counts_in(&self.turn.instance.approved_in());
         let id = ask.id.clone();
         if ["edit", "external_directory"].contains(&need.permission.as_str()) && !std::mem::replace(begun, true) {
             // Clients know a call as running before they are asked about its files; any other the other way round.

@@ -1,6 +1,7 @@
 //! What is known about one directory: its configuration, project, agents, commands and tools.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider, SessionId};
@@ -20,8 +21,12 @@ pub(crate) struct Instance {
     /// Where its configuration comes from: the directory itself, or the one that its worktree was made from.
     pub(crate) origin: PathBuf,
     pub(crate) loaded: Arc<Loaded>,
+    /// What is in effect at the origin: the same, or what this was made from.
+    pub(crate) source: Arc<Loaded>,
     /// How the files are that were read, or that were found broken since.
     pub(crate) marks: Mutex<Marks>,
+    /// Whether its files were edited since, and cannot be read.
+    pub(crate) refused: AtomicBool,
     pub(crate) project: Project,
     pub(crate) place: Place,
     pub(crate) agents: IndexMap<String, Agent>,
@@ -42,11 +47,19 @@ impl Instance {
         let isolated = inner.isolated_at(directory);
         let origin = isolated.as_ref().map_or_else(|| directory.to_owned(), |isolated| PathBuf::from(&isolated.origin));
         let inputs = inner.inputs_at(&origin);
-        let mut loaded = config::load(&inputs);
-        if let Some(isolated) = &isolated {
-            loaded.project.worktree = isolated.directory.clone().into();
-        }
-        let loaded = Arc::new(loaded);
+        let (source, loaded) = match &isolated {
+            None => {
+                let loaded = Arc::new(config::load(&inputs));
+                (loaded.clone(), loaded)
+            }
+            // What is in effect there, which need not be what the files say: an edit may have broken one.
+            Some(isolated) => {
+                let source = inner.instance(&origin).source.clone();
+                let mut own = (*source).clone();
+                own.project.worktree = isolated.directory.clone().into();
+                (source, Arc::new(own))
+            }
+        };
         let output_dir = tidy::outputs(&inputs.dirs);
         let now = api::now();
         let project = Project {
@@ -82,7 +95,9 @@ impl Instance {
             origin,
             agents,
             marks: Mutex::new(loaded.marks.clone()),
+            refused: AtomicBool::new(false),
             loaded,
+            source,
             project,
             place,
         }

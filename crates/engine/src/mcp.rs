@@ -253,7 +253,11 @@ impl Turn {
     pub(crate) fn server_instructions(&self, rules: &[Rule]) -> Option<String> {
         let servers = self.inner.servers_of(&self.instance, &self.session_id);
         let told = servers.iter().flat_map(|servers| servers.instructions());
-        let usable = |tools: &[String]| tools.is_empty() || tools.iter().any(|tool| !permission::refused(rules, tool));
+        // One without tools has resources, or nothing.
+        let resources = !permission::refused(rules, "read_mcp_resource");
+        let usable = |tools: &[String]| {
+            tools.is_empty() && resources || tools.iter().any(|tool| !permission::refused(rules, tool))
+        };
         let texts: Vec<String> = told
             .filter(|told| usable(&told.tools))
             .map(|told| format!("<server name=\"{}\">\n{}\n</server>", ::mcp::sanitized(&told.server), told.text))

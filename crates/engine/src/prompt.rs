@@ -40,7 +40,14 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
     options.extend(models::variant_options(&target.model, user.model.variant.as_deref()));
     options.extend(agent.options.clone());
     Prompt {
-        system: system::blocks(instance, agent, &target.model, request.servers.as_deref(), user.system.as_deref()),
+        system: system::blocks(
+            instance,
+            agent,
+            &target.model,
+            request.rules,
+            request.servers.as_deref(),
+            user.system.as_deref(),
+        ),
         messages,
         tools,
         settings: Settings {
@@ -61,7 +68,7 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
 
 /// The tools that the rules do not refuse outright, by name.
 pub(crate) fn offered<'a>(registry: &'a Registry, rules: &[api::Rule]) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
-    registry.iter().filter(|tool| !permission::refused(rules, permission::of_tool(tool.name()))).collect()
+    registry.iter().filter(|tool| !permission::refused(rules, tool.name())).collect()
 }
 
 fn specs(request: &Request<'_>) -> Vec<ToolSpec> {

@@ -2,15 +2,17 @@
 //!
 //! What stays the same from turn to turn comes first, so that a provider's prompt cache can keep it.
 
-use api::{Agent, Model};
+use api::{Agent, Model, Rule};
 
 use crate::instance::Instance;
+use crate::permission;
 
 /// The blocks of the system prompt.
 pub(crate) fn blocks(
     instance: &Instance,
     agent: &Agent,
     model: &Model,
+    rules: &[Rule],
     servers: Option<&str>,
     addition: Option<&str>,
 ) -> Vec<String> {
@@ -19,7 +21,7 @@ pub(crate) fn blocks(
     for instruction in &instance.loaded.instructions {
         blocks.push(format!("Instructions from: {}\n{}", instruction.path.display(), instruction.text));
     }
-    blocks.extend(skills(instance));
+    blocks.extend(skills(instance).filter(|_| !permission::refused(rules, "skill")));
     blocks.extend(servers.into_iter().chain(addition).map(str::to_owned));
     blocks
 }

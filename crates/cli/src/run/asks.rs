@@ -10,6 +10,8 @@ use crate::term::{Style, one_line};
 
 /// How many patterns of a request are shown.
 const MAX_PATTERNS: usize = 12;
+/// The longest text of what an answer `always` would allow, and where.
+const MAX_ALWAYS: usize = 400;
 /// Where a request says which subagent it is of.
 const SUBAGENT: &str = "subagent";
 
@@ -158,8 +160,8 @@ fn permission(request: &PermissionRequest, style: Style) -> String {
     if let Some(patch) = diff::of(&request.metadata) {
         text += &diff::compact(patch, style);
     }
-    let always = one_line(&request.always.join(", "), 60);
-    let always = if always.is_empty() { String::new() } else { format!("  [a] always ({always})") };
+    let always = request.always_text().map(|what| format!("  [a] always ({})", one_line(&what, MAX_ALWAYS)));
+    let always = always.unwrap_or_default();
     text + &format!(
         "  {} ",
         style.cyan(&format!("[y] once{always}  [n] no  [n TEXT] no, and say what to do instead >"))

@@ -67,7 +67,7 @@ fn a_request_shows_what_it_wants() {
     let text = asks(Ask::Permission(Box::new(permission()))).prompt().unwrap();
     assert_eq!(
         text,
-        "? allow bash?\n    rm -rf x\n    ls\n  $ rm -rf x && ls\n  [y] once  [a] always (rm *, ls *)  [n] no  [n TEXT] no, and say what to do instead > "
+        "? allow bash?\n    rm -rf x\n    ls\n  $ rm -rf x && ls\n  [y] once  [a] always (`rm *`, `ls *`)  [n] no  [n TEXT] no, and say what to do instead > "
     );
 }
 
