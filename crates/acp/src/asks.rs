@@ -23,6 +23,9 @@ use crate::rpc::{Error, Waits};
 use crate::view::{Act, Asked};
 use crate::{lock, patch, size, tool};
 
+/// The longest name of an option.
+const MAX_OPTION: usize = 1 << 10;
+
 /// The choice that ends a question.
 const END: &str = "end";
 
@@ -115,12 +118,7 @@ impl Agent {
             PermissionReplyKind::Once
         } else {
             let fields = self.describe(open, request, asked).await;
-            let options = vec![
-                PermissionOption::new("once", "Allow once", PermissionOptionKind::AllowOnce),
-                PermissionOption::new("always", "Always allow", PermissionOptionKind::AllowAlways),
-                PermissionOption::new("reject", "Reject", PermissionOptionKind::RejectOnce),
-            ];
-            match self.choose(asked, fields, options).await {
+            match self.choose(asked, fields, options(request)).await {
                 Ok(Some(option)) if option == "once" => PermissionReplyKind::Once,
                 Ok(Some(option)) if option == "always" => PermissionReplyKind::Always,
                 // No, nothing, or something that was not offered: in doubt it is not allowed.
@@ -294,6 +292,17 @@ impl Agent {
         }
         Ok(Some(answers))
     }
+}
+
+/// What can be answered. What `always` would allow, and where, is said; it is left out if it would allow no more than `once`.
+fn options(request: &PermissionRequest) -> Vec<PermissionOption> {
+    let always = request.always_text().map(|what| {
+        let name = format!("Always allow {}", size::cut(&what, MAX_OPTION));
+        PermissionOption::new("always", name, PermissionOptionKind::AllowAlways)
+    });
+    let once = PermissionOption::new("once", "Allow once", PermissionOptionKind::AllowOnce);
+    let reject = PermissionOption::new("reject", "Reject", PermissionOptionKind::RejectOnce);
+    std::iter::once(once).chain(always).chain([reject]).collect()
 }
 
 /// In the order of their names, which is how a form shows them, another answer comes right behind its question.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Extra, JsonMap, MessageId, PermissionId, QuestionId, SessionId};
+use crate::{ApprovalId, Extra, JsonMap, MessageId, PermissionId, QuestionId, SessionId, Timestamp, strip_control};
 
 /// The tool call that asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,6 +41,59 @@ pub struct PermissionRequest {
     pub extra: Extra,
 }
 
+/// Where a request says in which directory an answer `always` would count.
+const DIRECTORY: &str = "directory";
+
+impl PermissionRequest {
+    /// Where an answer `always` would count: a directory and everything in it. Unknown of a request from elsewhere.
+    pub fn directory(&self) -> Option<&str> {
+        self.extra.get(DIRECTORY).and_then(crate::Json::as_str)
+    }
+
+    /// Says where an answer `always` would count.
+    #[must_use]
+    pub fn counts_in(mut self, directory: &str) -> Self {
+        self.extra.set(DIRECTORY, directory.into());
+        self
+    }
+
+    /// What an answer `always` would allow, and where, in words; nothing if it would allow no more than `once`.
+    pub fn always_text(&self) -> Option<String> {
+        let what = match self.always.as_slice() {
+            [] => return None,
+            patterns if patterns.iter().any(|pattern| pattern == "*") => format!("every `{}`", self.permission),
+            patterns => {
+                let plain = |pattern: &String| strip_control(pattern).split_whitespace().collect::<Vec<_>>().join(" ");
+                let patterns: Vec<String> = patterns.iter().map(|pattern| format!("`{}`", plain(pattern))).collect();
+                match self.permission.as_str() {
+                    // A command says by itself what it is.
+                    "bash" => patterns.join(", "),
+                    permission => format!("`{permission}` for {}", patterns.join(", ")),
+                }
+            }
+        };
+        Some(self.directory().map_or_else(|| what.clone(), |directory| format!("{what} in {directory}")))
+    }
+}
+
+/// An answer `always` that still counts: what it allows, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// Its id.
+    pub id: ApprovalId,
+    /// The project of the directory when it was given.
+    #[serde(rename = "projectID")]
+    pub project_id: String,
+    /// Where it counts: a directory without symbolic links, or the root of a git worktree.
+    pub directory: String,
+    /// The permission, for example `edit`.
+    pub permission: String,
+    /// What for, with wildcards.
+    pub pattern: String,
+    /// When it was given; 0 if nobody knows.
+    pub created: Timestamp,
+}
+
 /// How a permission was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -48,7 +101,7 @@ pub struct PermissionRequest {
 pub enum PermissionReplyKind {
     /// This time.
     Once,
-    /// From now on, in this project.
+    /// From now on, in the directory that the request names.
     Always,
     /// No.
     Reject,
@@ -107,4 +160,32 @@ pub struct QuestionOption {
     pub label: String,
     /// What it means.
     pub description: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_always_would_allow_is_said() {
+        for (permission, always, directory, want) in [
+            ("bash", json!(["git status *"]), Some("/p"), Some("`git status *` in /p")),
+            ("bash", json!(["rm *", "ls *"]), None, Some("`rm *`, `ls *`")),
+            ("edit", json!(["*"]), Some("/p"), Some("every `edit` in /p")),
+            ("read", json!(["a", "*"]), Some("/p"), Some("every `read` in /p")),
+            ("external_directory", json!(["/etc/*"]), Some("/p"), Some("`external_directory` for `/etc/*` in /p")),
+            ("bash", json!(["a\n\u{1b}[31mb *"]), Some("/p"), Some("`a b *` in /p")),
+            ("bash", json!([]), Some("/p"), None),
+        ] {
+            let request: PermissionRequest = serde_json::from_value(json!({
+                "id": "per_1", "sessionID": "ses_1", "permission": permission, "patterns": [], "metadata": {},
+                "always": always,
+            }))
+            .unwrap();
+            let request = directory.map_or(request.clone(), |directory| request.clone().counts_in(directory));
+            assert_eq!(request.directory(), directory);
+            assert_eq!(request.always_text().as_deref(), want, "{permission} {always}");
+        }
+    }
 }

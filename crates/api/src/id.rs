@@ -240,6 +240,10 @@ id!(
     PermissionId, "per", "^per", ascending
 );
 id!(
+    /// An answer `always` to a permission request.
+    ApprovalId, "psv", "^psv", ascending
+);
+id!(
     /// A question to the human.
     QuestionId, "que", "^que", ascending
 );

@@ -30,7 +30,8 @@ mod tree;
 
 pub use agent::{Agent, AgentMode, Command, CommandSource, Skill};
 pub use ask::{
-    PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionOption, QuestionRequest, ToolRef,
+    Approval, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionOption, QuestionRequest,
+    ToolRef,
 };
 pub use catalog::{
     Capabilities, Cost, CostTier, Limit, Modalities, Model, ModelApi, ModelStatus, Project, ProjectCommands,
@@ -49,7 +50,7 @@ pub use host::{
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{
-    EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Stamp, Timestamp, made_at, now,
+    ApprovalId, EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Stamp, Timestamp, made_at, now,
     shift_clock, slug, tool_call_id,
 };
 pub use json::{Extra, Json, JsonMap, Usd, Written, json_size};

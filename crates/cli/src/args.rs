@@ -128,6 +128,9 @@ pub enum Command {
         #[command(subcommand)]
         command: Agent,
     },
+    /// List or revoke what you have allowed for always.
+    #[command(subcommand)]
+    Permission(Permission),
     /// Look at, merge or throw away what subagents changed in git worktrees of their own.
     Worktree {
         /// Where they are.
@@ -574,6 +577,29 @@ pub enum Worktree {
     },
     /// Remove worktrees that hold nothing unmerged, and those that a crash left behind.
     Clean {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What to do with answers `always`.
+#[derive(Debug, Subcommand)]
+pub enum Permission {
+    /// List what is allowed for always, and in which directory.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Be asked again: end some of what is allowed for always, or all of it. It counts at the next request, in every process.
+    Revoke {
+        /// The ids that `list` shows.
+        #[arg(required_unless_present = "all", value_name = "ID")]
+        ids: Vec<String>,
+        /// All of it, in every directory.
+        #[arg(long, conflicts_with = "ids")]
+        all: bool,
         /// As JSON.
         #[arg(long)]
         json: bool,

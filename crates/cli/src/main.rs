@@ -17,6 +17,7 @@ mod login;
 mod mcp;
 mod memory;
 mod models;
+mod permission;
 mod picture;
 mod reveal;
 mod run;
@@ -36,7 +37,7 @@ use api::{Host, Scope};
 use clap::{CommandFactory as _, Parser as _};
 use engine::Tended;
 
-use args::{Agent, Cli, Command, Format, Session, Worktree};
+use args::{Agent, Cli, Command, Format, Permission, Session, Worktree};
 use exit::{Exit, Failure};
 use interrupt::Interrupt;
 use term::Style;
@@ -147,6 +148,7 @@ fn only_looks(command: &Command) -> bool {
             matches!(command, Session::List { .. } | Session::Show { .. } | Session::Export { .. })
         }
         Command::Agent { command, .. } => matches!(command, Agent::List { .. } | Agent::Show { .. }),
+        Command::Permission(command) => matches!(command, Permission::List { .. }),
         Command::Tree { watch, .. } => !watch,
         Command::Models { .. } | Command::Agents { .. } => true,
         _ => false,
@@ -204,19 +206,29 @@ async fn query(
         Command::Agents { json, .. } => models::agents(host, scope, *json).await,
         Command::Mcp { command, .. } => mcp::command(command, host, None, scope).await,
         Command::Agent { command, .. } => {
-            let tools = |local: &wire::Local| -> Vec<String> {
-                local.engine.tools(scope, None).iter().map(|tool| tool.name().to_owned()).collect()
+            let tools = async |local: &wire::Local| -> Vec<String> {
+                local.engine.tools(scope, None).await.iter().map(|tool| tool.name().to_owned()).collect()
             };
             match command {
-                Agent::List { json } => agent::list(host, scope, local.map(tools).as_deref(), *json).await,
+                Agent::List { json } => {
+                    let known = match local {
+                        Some(local) => Some(tools(local).await),
+                        None => None,
+                    };
+                    agent::list(host, scope, known.as_deref(), *json).await
+                }
                 Agent::Show { name, json } => agent::show(host, scope, name, *json).await,
-                Agent::Add { name, place } => agent::add(world, &tools(here(local)?), name, place),
+                Agent::Add { name, place } => agent::add(world, &tools(here(local)?).await, name, place),
                 Agent::Create(args) => {
                     here(local)?;
                     agent::create(host, scope, world, args).await
                 }
             }
         }
+        Command::Permission(command) => match command {
+            Permission::List { json } => permission::list(&here(local)?.engine, *json),
+            Permission::Revoke { ids, all, json } => permission::revoke(&here(local)?.engine, ids, *all, *json).await,
+        },
         Command::Worktree { command, .. } => match command {
             Worktree::List { json } => worktree::list(&here(local)?.engine, *json).await,
             Worktree::Diff { id, stat, json } => worktree::diff(host, scope, id, *stat, *json).await,

@@ -20,8 +20,8 @@ mod tests;
 const MAX_NAME: usize = 64;
 
 /// What tools are switched on and off by, in the order in which it is written.
-const TOOLS: [&str; 10] =
-    ["read", "edit", "glob", "grep", "list", "bash", "webfetch", "websearch", "task", "todowrite"];
+const TOOLS: [&str; 12] =
+    ["read", "edit", "glob", "grep", "list", "bash", "webfetch", "websearch", "task", "todowrite", "skill", "question"];
 
 /// An agent that ships with Trefoil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,8 @@ impl NewAgent {
         Ok(format!("{text}---\n\n{}\n", self.prompt.trim()))
     }
 
-    /// What is not among the tools is denied; what is keeps the rules that it has anyway.
+    /// What is not among the tools is denied, whatever it is; what is keeps the rules that it has anyway. The tools that there
+    /// are today are denied by name, too, for programs that do not know `only`.
     fn denials(&self) -> Result<String, AgentFileError> {
         let Some(tools) = &self.tools else { return Ok(String::new()) };
         let permission = |tool: &String| match tool.as_str() {
@@ -167,9 +168,11 @@ impl NewAgent {
             }),
         };
         let wanted = tools.iter().map(permission).collect::<Result<Vec<_>, _>>()?;
+        let only = TOOLS.iter().filter(|tool| wanted.contains(tool)).copied().collect::<Vec<_>>().join(", ");
         let denied: String =
             TOOLS.iter().filter(|tool| !wanted.contains(tool)).map(|tool| format!("  {tool}: deny\n")).collect();
-        Ok(if denied.is_empty() { denied } else { format!("permission:\n{denied}") })
+        let denied = if denied.is_empty() { denied } else { format!("permission:\n{denied}") };
+        Ok(format!("only: [{only}]\n{denied}"))
     }
 }
 

@@ -122,6 +122,12 @@ impl Checker {
                 self.tools(value);
                 true
             }
+            (Shape::Only, Json::Array(_)) => self.fits(value, &Shape::List(&Shape::Text)),
+            (Shape::Only, _) => {
+                self.misfit(value, shape, "so the agent may use no tool");
+                *value = Json::Array(Vec::new());
+                true
+            }
             _ => self.wrong(value, shape),
         }
     }
@@ -247,7 +253,7 @@ impl Checker {
 /// Whether a value, read as that shape, has permission rules in it.
 fn holds_rules(value: &Json, shape: &Shape) -> bool {
     match (shape, value) {
-        (Shape::Permission | Shape::Tools, _) => true,
+        (Shape::Permission | Shape::Tools | Shape::Only, _) => true,
         (Shape::Map(item), Json::Object(map)) => map.values().any(|value| holds_rules(value, item)),
         (Shape::Object(fields) | Shape::Open(fields), Json::Object(map)) => {
             fields.iter().any(|(name, shape)| map.get(*name).is_some_and(|value| holds_rules(value, shape)))
@@ -270,7 +276,7 @@ fn same_kind(shape: &Shape, value: &Json) -> bool {
         Shape::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
         Shape::Flag => value.is_boolean(),
         Shape::Number | Shape::Amount | Shape::Count(_) => value.is_number(),
-        Shape::List(_) => value.is_array(),
+        Shape::List(_) | Shape::Only => value.is_array(),
         Shape::Map(_) | Shape::Object(_) | Shape::Open(_) | Shape::Permission | Shape::Tools => value.is_object(),
         Shape::Either(shapes) => shapes.iter().any(|shape| same_kind(shape, value)),
     }
@@ -285,7 +291,7 @@ fn expected(shape: &Shape) -> String {
         Shape::Amount => "a number above 0".to_owned(),
         Shape::Count(least) => format!("a whole number of at least {least}"),
         Shape::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
-        Shape::List(_) => "a list".to_owned(),
+        Shape::List(_) | Shape::Only => "a list".to_owned(),
         Shape::Map(_) | Shape::Object(_) | Shape::Open(_) | Shape::Permission | Shape::Tools => "an object".to_owned(),
         Shape::Either(shapes) => shapes.iter().map(expected).collect::<Vec<_>>().join(" or "),
     }

@@ -118,6 +118,13 @@ impl Guard {
                 return false;
             }
         }
+        if value.get("only").is_some() {
+            // It may give back what another file took; without it the agent would have more tools than it was made for.
+            self.refuse(&format!("{key}.only"), "says which tools an agent may use, so it may use none");
+            let Json::Object(map) = &mut *value else { return false };
+            map.shift_remove("only");
+            map.insert("permission".to_owned(), "deny".into());
+        }
         self.each(key, value, |this, key, value| match &key[prefix..] {
             "name" | "model" | "variant" | "temperature" | "top_p" | "prompt" | "description" | "mode" | "hidden"
             | "color" | "steps" | "maxSteps" | "isolation" => this.plain(key, value),

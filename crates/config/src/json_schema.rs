@@ -54,6 +54,7 @@ fn describe(shape: &Shape) -> Json {
         }),
         Shape::Either(shapes) => json!({ "anyOf": shapes.iter().map(describe).collect::<Vec<_>>() }),
         Shape::Permission => permission(),
+        Shape::Only => json!({ "type": "array", "items": { "type": "string" } }),
         Shape::Tools => json!({ "type": "object", "additionalProperties": { "type": "boolean" } }),
     }
 }

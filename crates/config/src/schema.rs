@@ -30,6 +30,8 @@ pub(crate) enum Shape {
     Permission,
     /// Switches of tools by name; what does not fit counts as `ask`.
     Tools,
+    /// The only tools that may be used; what does not fit names none.
+    Only,
 }
 
 /// A key and what its value looks like.
@@ -60,7 +62,7 @@ pub(crate) const INERT: &[&str] = &[
 pub(crate) const OWN_KEYS: &[&str] = &["ask", "session", "subagents"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
-pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation"];
+pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation", "only"];
 
 /// The actions of a permission rule.
 pub(crate) const ACTIONS: &[&str] = &["allow", "ask", "deny"];
@@ -89,7 +91,7 @@ pub(crate) const PERMISSIONS: &[&str] = &[
     "invalid",
 ];
 
-use Shape::{Amount, Any, Count, Either, Flag, List, Map, Number, Object, Open, Permission, Text, Tools, Word};
+use Shape::{Amount, Any, Count, Either, Flag, List, Map, Number, Object, Only, Open, Permission, Text, Tools, Word};
 
 /// A whole configuration file.
 pub(crate) const CONFIG: Shape = Object(&[
@@ -195,6 +197,7 @@ pub(crate) const AGENT_FIELDS: &[Field] = &[
     ("permission", Permission),
     ("budget", BUDGET),
     ("isolation", Word(&["worktree"])),
+    ("only", Only),
     ("acp", ACP),
 ];
 

@@ -117,6 +117,8 @@ pub struct AgentConfig {
     pub steps: Option<u32>,
     /// Its rules; the last match wins.
     pub permission: Option<Ruleset>,
+    /// The only tools that it may use: these keep their rules, everything else is denied.
+    pub only: Option<Vec<String>>,
     /// What each of its sessions and all below it may use.
     pub budget: Option<Budget>,
     /// Where its sessions work, if not where their caller does.

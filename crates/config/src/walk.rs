@@ -13,7 +13,7 @@ pub(crate) const MAX_ENTRIES: usize = 20_000;
 const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
 
 /// The files below `folder` that `accept` takes, sorted within each folder. Symbolic links are followed once. `enter` is
-/// told each folder before it is looked into.
+/// told each folder before it is looked into, and each link that leads nowhere.
 pub(crate) fn files(
     folder: &Path,
     mut enter: impl FnMut(&Path),
@@ -48,8 +48,12 @@ impl Walk<'_> {
             if is_link {
                 match fs::metadata(&path) {
                     Ok(metadata) => kind = metadata.file_type(),
-                    // Loops and dangling links: whoever reads a file by name is told, a search passes by.
-                    Err(_) => continue,
+                    // Loops and dangling links: whoever reads a file by name is told, a search passes by. Something may be
+                    // made where it leads.
+                    Err(_) => {
+                        (self.enter)(&path);
+                        continue;
+                    }
                 }
             }
             if kind.is_dir() {

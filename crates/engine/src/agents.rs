@@ -7,6 +7,8 @@ use api::{Action, Agent, AgentMode, JsonMap, ModelRef, Rule, Ruleset};
 use config::{AgentConfig, Loaded};
 use indexmap::IndexMap;
 
+use crate::permission;
+
 /// The agent of a prompt that names none, unless the configuration does.
 pub(crate) const DEFAULT_AGENT: &str = "build";
 
@@ -214,4 +216,7 @@ fn apply(agent: &mut Agent, config: &AgentConfig) {
     }
     agent.options.extend(config.options.clone());
     agent.permission.extend(config.permission.iter().flatten().cloned());
+    if let Some(tools) = &config.only {
+        permission::only(&mut agent.permission, tools);
+    }
 }

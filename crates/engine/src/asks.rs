@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::{
     EventBody, HostError, Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
-    SessionId,
+    Session, SessionId,
 };
 use config::AskThen;
 use store::{AskFilter, AskKind, AskRow, Batch, Place, Signal, StoreError};
@@ -96,18 +96,21 @@ impl Inner {
         let missing = || HostError::not_found("permission request", id.as_str());
         let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
         let asked: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
-        let (place, project) = self.place_of(&asked.session_id)?;
-        let mut batch = Batch::new(&place).durable();
+        let session = self.session(&asked.session_id)?;
+        let mut batch = Batch::new(&place_of(&session)).durable();
         batch.answer(id.as_str(), &serde_json::json!(reply));
         batch.event(replied(&asked, &reply));
         let mut others = Vec::new();
         match reply.reply {
             PermissionReplyKind::Once => {}
             PermissionReplyKind::Always => {
+                // It counts where the request says; one from before requests said so counts where its session is.
+                let here = || self.instance(session.directory.as_ref()).approved_in();
+                let directory = asked.directory().map_or_else(here, str::to_owned);
                 for pattern in &asked.always {
-                    batch.approve(&project, &asked.permission, pattern);
+                    batch.approve(&directory, &asked.permission, pattern);
                 }
-                others = self.now_allowed(&asked, &project)?;
+                others = self.now_allowed(&asked, &session.project_id, &directory)?;
             }
             PermissionReplyKind::Reject if reply.message.is_none() => {
                 let filter = AskFilter { session: Some(asked.session_id.clone()), ..AskFilter::default() };
@@ -147,8 +150,7 @@ impl Inner {
             // Those at the end may stay unanswered.
             answers.resize(questions, Vec::new());
         }
-        let (place, _) = self.place_of(&asked.session_id)?;
-        let mut batch = Batch::new(&place).durable();
+        let mut batch = Batch::new(&place_of(&self.session(&asked.session_id)?)).durable();
         let (session_id, request_id) = (asked.session_id.clone(), asked.id.clone());
         batch.answer(id.as_str(), &serde_json::json!({ "answers": answers }));
         batch.event(match answers {
@@ -180,14 +182,20 @@ impl Inner {
         }
     }
 
-    /// The waiting requests of the project that an answer `always` to this one allows as well.
-    fn now_allowed(&self, asked: &PermissionRequest, project: &str) -> Result<Vec<PermissionRequest>, HostError> {
+    /// The waiting requests of the same directory that an answer `always` to this one allows as well.
+    fn now_allowed(
+        &self,
+        asked: &PermissionRequest,
+        project: &str,
+        directory: &str,
+    ) -> Result<Vec<PermissionRequest>, HostError> {
         let approved: Vec<api::Rule> =
             asked.always.iter().map(|pattern| api::Rule::new(&asked.permission, pattern, api::Action::Allow)).collect();
         let filter = AskFilter { project: Some(project.to_owned()), ..AskFilter::default() };
         let mut open = self.store.permissions(&filter).map_err(stored)?;
         open.retain(|other| {
             other.id != asked.id
+                && other.directory() == Some(directory)
                 && other.metadata.get(OPAQUE).is_none()
                 && other.permission == asked.permission
                 && other.patterns.iter().all(|p| permission::covers(&approved, &other.permission, p))
@@ -195,16 +203,11 @@ impl Inner {
         open.truncate(SETTLED_MAX);
         Ok(open)
     }
+}
 
-    fn place_of(&self, session: &SessionId) -> Result<(Place, String), HostError> {
-        let session = self
-            .store
-            .session(session)
-            .map_err(stored)?
-            .ok_or_else(|| HostError::not_found("session", session.as_str()))?;
-        let place = Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() };
-        Ok((place, session.project_id))
-    }
+/// Where the events of a session happen.
+fn place_of(session: &Session) -> Place {
+    Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
 }
 
 /// Answers a request along with another one, unless somebody was faster.

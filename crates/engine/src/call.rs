@@ -17,7 +17,7 @@ use crate::prose::row_interval;
 use crate::rules::Rules;
 use crate::step::put_part;
 use crate::turn::Turn;
-use crate::{Error, asks, bound, permission, prompt, structured, task};
+use crate::{Error, asks, bound, prompt, structured, task};
 
 /// Live updates of a running call are written this often at most.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -226,7 +226,7 @@ impl Call {
 
     async fn tool(&self) -> Option<Arc<dyn Tool>> {
         let tool = self.turn.tool(&self.model, &self.part.tool).await?;
-        let refused = tool.name() != INVALID && self.rules.refuse(permission::of_tool(tool.name()));
+        let refused = tool.name() != INVALID && self.rules.refuse(tool.name());
         (!refused).then_some(tool)
     }
 
@@ -246,6 +246,7 @@ impl Call {
             options: turn.options.clone(),
             answers: None,
             granted: Arc::from([]),
+            readable: turn.readable(&self.rules),
         }
     }
 
@@ -362,8 +363,7 @@ impl Call {
         started: i64,
         begun: &mut bool,
     ) -> Result<Decision, Error> {
-        let approved = self.turn.store().approvals(&self.turn.instance.project.id)?;
-        match self.rules.judge(&approved, need) {
+        match self.turn.judge(&self.rules, need)? {
             Action::Deny => Ok(Decision::Denied(denied(&self.rules.denial(need), need))),
             // What was asked is decided by the answer: rules that allow it now do not take its place.
             Action::Allow if !self.asked.iter().any(|ask| is_about(ask, need)) => Ok(Decision::Allowed),
@@ -419,6 +419,7 @@ impl Call {
             tool: Some(self.reference()),
             extra: Extra::default(),
         };
+        let ask = ask.counts_in(&self.turn.instance.approved_in());
         let id = ask.id.clone();
         if ["edit", "external_directory"].contains(&need.permission.as_str()) && !std::mem::replace(begun, true) {
             // Clients know a call as running before they are asked about its files; any other the other way round.

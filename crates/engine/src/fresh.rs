@@ -1,9 +1,11 @@
-//! Configuration that is edited while it is in use. It is read again soon after, for whoever follows a directory, and before
-//! its commands are listed or run. Turns that run keep what they have, and an edit that breaks something changes nothing.
+//! Configuration that is edited while it is in use. It is looked at before every prompt and every list that comes from it, and
+//! from time to time for whoever follows a directory. Turns that run keep what they have, and an edit that breaks something
+//! changes nothing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -28,6 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(50);
 /// How often that is waited for.
 const SETTLE_TRIES: usize = 20;
+/// As many files are looked at by whoever asks; more of them on a thread where that may take its time.
+const QUICK_MARKS: usize = 256;
 /// The most problems of an edit that are told.
 const MAX_TOLD: usize = 3;
 
@@ -114,6 +118,12 @@ pub(crate) fn keep(inner: &Arc<Inner>) {
 impl Instance {
     /// Whether a file that this was made from is another one now.
     async fn is_old(self: &Arc<Self>) -> bool {
+        {
+            let marks = lock(&self.marks);
+            if marks.len() <= QUICK_MARKS {
+                return marks.are_old();
+            }
+        }
         let this = self.clone();
         aside(move || lock(&this.marks).are_old()).await.unwrap_or(false)
     }
@@ -123,6 +133,9 @@ impl Inner {
     /// What is known about a directory, as its files are now.
     pub(crate) async fn current(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
         let known = self.instance(directory);
+        if known.origin != known.directory {
+            return self.current_tree(known).await;
+        }
         if !known.is_old().await {
             return known;
         }
@@ -130,6 +143,17 @@ impl Inner {
         let (inner, directory) = (self.clone(), directory.to_owned());
         let read = tokio::spawn(async move { inner.read_again(&directory).await });
         read.await.unwrap_or(known)
+    }
+
+    /// The same for the worktree of a subagent, which has the configuration of the directory that it was made from.
+    async fn current_tree(self: &Arc<Self>, known: Arc<Instance>) -> Arc<Instance> {
+        let origin = Box::pin(self.current(&known.origin)).await;
+        if Arc::ptr_eq(&origin.source, &known.source) {
+            return known;
+        }
+        let new = Arc::new(Instance::load(self, &known.directory, Some(&known)));
+        lock(&self.instances).insert(known.directory.clone(), new.clone());
+        new
     }
 
     async fn read_again(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
@@ -147,6 +171,7 @@ impl Inner {
         let broken = broken(&known.loaded, &new.loaded);
         if !broken.is_empty() {
             lock(&known.marks).clone_from(&lock(&new.marks));
+            known.refused.store(true, Ordering::Relaxed);
             self.refuse(&known, &broken).await;
             return known;
         }

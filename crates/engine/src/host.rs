@@ -244,7 +244,7 @@ impl Host for Engine {
     }
 
     fn agents<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Agent>> {
-        Box::pin(async { Ok(self.at(scope).agents.values().cloned().collect()) })
+        Box::pin(async { Ok(self.now_at(scope).await.agents.values().cloned().collect()) })
     }
 
     fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>> {
@@ -262,19 +262,19 @@ impl Host for Engine {
     }
 
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
-        Box::pin(async { Ok(self.at(scope).loaded.skills.clone()) })
+        Box::pin(async { Ok(self.now_at(scope).await.loaded.skills.clone()) })
     }
 
     fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>> {
-        Box::pin(async { Ok(models::providers(&self.at(scope))) })
+        Box::pin(async { Ok(models::providers(&*self.now_at(scope).await)) })
     }
 
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
-        Box::pin(async { self.inner.default_model(&self.at(scope)) })
+        Box::pin(async { self.inner.default_model(&*self.now_at(scope).await) })
     }
 
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {
-        Box::pin(async { Ok(self.at(scope).loaded.raw.clone()) })
+        Box::pin(async { Ok(self.now_at(scope).await.loaded.raw.clone()) })
     }
 
     fn projects<'a>(&'a self) -> HostFuture<'a, Vec<Project>> {
@@ -303,7 +303,7 @@ impl Host for Engine {
 
     fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>> {
         Box::pin(async {
-            let instance = self.at(scope);
+            let instance = self.now_at(scope).await;
             instance.servers.ready().await;
             Ok(instance.servers.status())
         })
@@ -331,7 +331,7 @@ impl Host for Engine {
     }
 
     fn mcp_resources<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpResource>> {
-        Box::pin(async { Ok(mcp::resources(&self.at(scope)).await) })
+        Box::pin(async { Ok(mcp::resources(&*self.now_at(scope).await).await) })
     }
 
     fn mcp_auth_start<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpAuthorization> {

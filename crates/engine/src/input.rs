@@ -12,7 +12,7 @@ use base64::Engine as _;
 use crate::Inner;
 use crate::error::stored;
 use crate::instance::Instance;
-use crate::{mcp, structured};
+use crate::{mcp, permission, structured};
 
 /// The most parts of one prompt.
 const PARTS_MAX: usize = 1_000;
@@ -259,6 +259,9 @@ impl Reader<'_> {
             options: Arc::new(self.instance.options_for_session(self.session)),
             answers: None,
             granted: Arc::from([]),
+            readable: self.instance.agents.get(&message.agent).map_or_else(tools::Readable::nothing, |agent| {
+                permission::readable(&agent.permission, &self.instance.loaded.config.tighten, &[])
+            }),
         }
     }
 

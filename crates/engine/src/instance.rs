@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider, Rule, SessionId};
@@ -22,8 +23,12 @@ pub(crate) struct Instance {
     /// Where its configuration comes from: the directory itself, or the one that its worktree was made from.
     pub(crate) origin: PathBuf,
     pub(crate) loaded: Arc<Loaded>,
+    /// What is in effect at the origin: the same, or what this was made from.
+    pub(crate) source: Arc<Loaded>,
     /// How the files are that were read, or that were found broken since.
     pub(crate) marks: Mutex<Marks>,
+    /// Whether its files were edited since, and cannot be read.
+    pub(crate) refused: AtomicBool,
     pub(crate) project: Project,
     pub(crate) place: Place,
     pub(crate) agents: IndexMap<String, Agent>,
@@ -50,11 +55,19 @@ impl Instance {
         let isolated = inner.isolated_at(directory);
         let origin = isolated.as_ref().map_or_else(|| directory.to_owned(), |isolated| PathBuf::from(&isolated.origin));
         let inputs = inner.inputs_at(&origin);
-        let mut loaded = config::load(&inputs);
-        if let Some(isolated) = &isolated {
-            loaded.project.worktree = isolated.directory.clone().into();
-        }
-        let loaded = Arc::new(loaded);
+        let (source, loaded) = match &isolated {
+            None => {
+                let loaded = Arc::new(config::load(&inputs));
+                (loaded.clone(), loaded)
+            }
+            // What is in effect there, which need not be what the files say: an edit may have broken one.
+            Some(isolated) => {
+                let source = inner.instance(&origin).source.clone();
+                let mut own = (*source).clone();
+                own.project.worktree = isolated.directory.clone().into();
+                (source, Arc::new(own))
+            }
+        };
         let output_dir = tidy::outputs(&inputs.dirs);
         let now = api::now();
         let project = Project {
@@ -93,7 +106,9 @@ impl Instance {
             careful: inner.careful,
             careful_agents: OnceLock::new(),
             marks: Mutex::new(loaded.marks.clone()),
+            refused: AtomicBool::new(false),
             loaded,
+            source,
             project,
             place,
         }

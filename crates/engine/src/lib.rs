@@ -5,6 +5,7 @@
 //! [`store::Store::commit`]; the loop's state is derived from rows, so a turn that was cut off goes on in another process.
 
 mod agents;
+mod approvals;
 mod asks;
 mod background;
 mod bound;
@@ -57,6 +58,7 @@ mod watchdog;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -231,8 +233,8 @@ impl Engine {
     }
 
     /// The tools of a directory: those that a model gets, or without one all that there are.
-    pub fn tools(&self, scope: &Scope, model: Option<&api::ModelRef>) -> Vec<Arc<dyn tools::Tool>> {
-        let instance = self.inner.instance(Path::new(&scope.directory));
+    pub async fn tools(&self, scope: &Scope, model: Option<&api::ModelRef>) -> Vec<Arc<dyn tools::Tool>> {
+        let instance = self.inner.current(Path::new(&scope.directory)).await;
         let Some(wanted) = model else {
             let patches = instance.patch_tools.iter().filter(|tool| instance.tools.get(tool.name()).is_none());
             return instance.tools.iter().chain(patches).cloned().collect();
@@ -288,9 +290,11 @@ impl Inner {
         let made = Arc::new(Instance::load(self, directory, None));
         let mut instances = lock(&self.instances);
         if instances.len() >= MAX_INSTANCES {
-            // Any one: it is loaded again when it is needed, and whoever uses it now keeps it.
-            let any = instances.keys().next().cloned();
-            any.map(|directory| instances.remove(&directory));
+            // Any one: it is loaded again when it is needed, and whoever uses it now keeps it. One whose files cannot be read
+            // any more comes last, as what they said is known nowhere else.
+            let whole = |instance: &Instance| !instance.refused.load(Ordering::Relaxed);
+            let any = instances.iter().find(|(_, instance)| whole(instance)).or_else(|| instances.iter().next());
+            any.map(|(directory, _)| directory.clone()).map(|directory| instances.remove(&directory));
         }
         instances.entry(directory.to_owned()).or_insert(made).clone()
     }

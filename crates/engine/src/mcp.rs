@@ -254,7 +254,9 @@ impl Turn {
     pub(crate) fn server_instructions(&self, rules: &Rules) -> Option<String> {
         let servers = self.inner.servers_of(&self.instance, &self.session_id);
         let told = servers.iter().flat_map(|servers| servers.instructions());
-        let usable = |tools: &[String]| tools.is_empty() || tools.iter().any(|tool| !rules.refuse(tool));
+        // One without tools has resources, or nothing.
+        let resources = !rules.refuse("read_mcp_resource");
+        let usable = |tools: &[String]| tools.is_empty() && resources || tools.iter().any(|tool| !rules.refuse(tool));
         let texts: Vec<String> = told
             .filter(|told| usable(&told.tools))
             .map(|told| format!("<server name=\"{}\">\n{}\n</server>", ::mcp::sanitized(&told.server), told.text))

@@ -3,16 +3,26 @@
 use api::{Action, Rule, evaluate, wildcard};
 use tools::Need;
 
+/// The permission to read files, and the resources of MCP servers.
+const READ: &str = "read";
+/// What the patterns of such resources begin with, and a pattern for all of them.
+const RESOURCES: (&str, &str) = ("mcp:", "mcp:*");
+
 /// What the rules say to a need. `rules` are the agent's and the session's in their order; `tighten` are those of sources
 /// that may only make things stricter; `approved` is what a human allowed for always: it settles what would be asked, and
 /// never lifts a denial.
 pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: &Need) -> Action {
+    let settled = |pattern: &str| match need.opaque {
+        // What hides in it was not among what the human was shown, unless that was everything or this very text.
+        true => was_shown(approved, &need.permission, pattern),
+        false => covers(approved, &need.permission, pattern),
+    };
     let judge = |pattern: &str| match evaluate(rules, &need.permission, pattern).max(at_least(
         tighten,
         &need.permission,
         pattern,
     )) {
-        Action::Ask if covers(approved, &need.permission, pattern) => Action::Allow,
+        Action::Ask if settled(pattern) => Action::Allow,
         action => action,
     };
     let by_rules = need.patterns.iter().map(|pattern| judge(pattern)).max().unwrap_or_else(|| judge("*"));
@@ -35,24 +45,77 @@ pub(crate) fn covers(approved: &[Rule], permission: &str, pattern: &str) -> bool
     evaluate(approved, permission, pattern) == Action::Allow
 }
 
+/// Whether an earlier answer `always` was about everything, or about just this text.
+fn was_shown(approved: &[Rule], permission: &str, pattern: &str) -> bool {
+    let shown = |rule: &Rule| rule.permission == permission && (rule.pattern == "*" || rule.pattern == pattern);
+    approved.iter().any(shown)
+}
+
+/// Whether a file may be read without asking anybody, by the pattern that rules know it by. For tools that look at many
+/// files: the rules that matter are found once.
+pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> tools::Readable {
+    let of = |rules: &[Rule]| -> Vec<Rule> {
+        rules.iter().filter(|rule| wildcard(&rule.permission, READ)).cloned().collect()
+    };
+    let (rules, tighten, approved) = (of(rules), of(tighten), of(approved));
+    tools::Readable::new(move |pattern| {
+        let need = Need::new(READ, pattern);
+        decide(&rules, &tighten, &approved, &need) == Action::Allow
+    })
+}
+
 /// Whether any rule for this permission says something about less than everything.
 fn narrow(rules: &[Rule], permission: &str) -> bool {
     rules.iter().any(|rule| wildcard(&rule.permission, permission) && rule.pattern != "*")
 }
 
-/// Whether the rules refuse a permission whatever it is wanted for: such a tool is not offered to the model.
-pub(crate) fn refused(rules: &[Rule], permission: &str) -> bool {
-    rules
-        .iter()
-        .rfind(|rule| wildcard(&rule.permission, permission))
-        .is_some_and(|rule| rule.pattern == "*" && rule.action == Action::Deny)
+/// Whether the rules refuse a tool whatever it is called with: it is not offered to the model, and cannot be called.
+pub(crate) fn refused(rules: &[Rule], tool: &str) -> bool {
+    let (permission, resources) = (of_tool(tool), is_resource_tool(tool));
+    // Reading files and reading resources are one permission, told apart by what the patterns begin with.
+    let about_other =
+        |rule: &Rule| permission == READ && rule.pattern != "*" && rule.pattern.starts_with(RESOURCES.0) != resources;
+    let last = rules.iter().rfind(|rule| wildcard(&rule.permission, permission) && !about_other(rule));
+    last.is_some_and(|rule| {
+        rule.action == Action::Deny && (rule.pattern == "*" || resources && rule.pattern == RESOURCES.1)
+    })
+}
+
+/// The rules of an agent that may use some tools only: these keep the rules that they have, and everything else is denied,
+/// tools of MCP servers, their resources and skills included.
+pub(crate) fn only(rules: &mut Vec<Rule>, tools: &[String]) {
+    // Where a tool may go, and how often it may do the same, is no tool.
+    const KEPT: [&str; 2] = ["external_directory", "doom_loop"];
+    let files = tools.iter().filter(|tool| !is_resource_tool(tool)).map(|tool| of_tool(tool));
+    let named: Vec<&str> = KEPT.into_iter().chain(files).collect();
+    let mut kept = vec![Rule::new("*", "*", Action::Deny)];
+    for name in &named {
+        let own = rules.iter().filter(|rule| wildcard(&rule.permission, name));
+        kept.extend(own.map(|rule| Rule::new(*name, &rule.pattern, rule.action)));
+    }
+    if !tools.iter().any(|tool| is_resource_tool(tool)) {
+        kept.push(Rule::new(READ, RESOURCES.1, Action::Deny));
+    } else if !named.contains(&READ) {
+        let about = |rule: &&Rule| rule.pattern == "*" || rule.pattern.starts_with(RESOURCES.0);
+        let read = rules.iter().filter(|rule| wildcard(&rule.permission, READ)).filter(about);
+        kept.extend(read.map(|rule| {
+            let pattern = if rule.pattern == "*" { RESOURCES.1 } else { &rule.pattern };
+            Rule::new(READ, pattern, rule.action)
+        }));
+    }
+    rules.extend(kept);
+}
+
+/// Whether a tool is about the resources of MCP servers.
+fn is_resource_tool(tool: &str) -> bool {
+    ["list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"].contains(&tool)
 }
 
 /// The permission under which a tool is judged.
 pub(crate) fn of_tool(tool: &str) -> &str {
     match tool {
         "edit" | "write" | "apply_patch" => "edit",
-        "list_mcp_resources" | "list_mcp_resource_templates" | "read_mcp_resource" => "read",
+        tool if is_resource_tool(tool) => READ,
         other => other,
     }
 }
@@ -114,6 +177,101 @@ mod tests {
         assert_eq!(decide("bash", "rm x"), Action::Deny);
         assert_eq!(decide("edit", "a"), Action::Deny);
         assert_eq!(decide("read", "a"), Action::Allow);
+    }
+
+    #[test]
+    fn an_approval_settles_what_is_not_understood_only_if_it_was_shown() {
+        let rules = [Rule::new("*", "*", Action::Ask)];
+        let opaque = |patterns: &[&str]| need("bash", patterns, true);
+        for (approved, patterns, want) in [
+            ("git *", &["git log $X"][..], Action::Ask),
+            ("git *", &["git status", "git $X"], Action::Ask),
+            ("git $X", &["git $X"], Action::Allow),
+            ("git $X", &["git $X", "git $Y"], Action::Ask),
+            ("git ?X", &["git $X"], Action::Ask),
+            ("*", &["git $X"], Action::Allow),
+        ] {
+            let approved = [Rule::new("bash", approved, Action::Allow)];
+            assert_eq!(decide(&rules, &[], &approved, &opaque(patterns)), want, "{approved:?} {patterns:?}");
+        }
+        let other = [Rule::new("edit", "*", Action::Allow)];
+        assert_eq!(decide(&rules, &[], &other, &opaque(&["x"])), Action::Ask);
+    }
+
+    #[test]
+    fn reading_without_asking() {
+        let rules = [Rule::new("*", "*", Action::Allow), Rule::new("read", "*.env", Action::Ask)];
+        let tighten = [Rule::new("read", "keys/*", Action::Deny)];
+        let approved = [Rule::new("read", "a.env", Action::Allow), Rule::new("edit", "*", Action::Allow)];
+        let readable = readable(&rules, &tighten, &approved);
+        let cases = [("x", true), ("b.env", false), ("a.env", true), ("keys/a", false), ("keys/a.env", false)];
+        for (pattern, want) in cases {
+            assert_eq!(readable.without_asking(pattern), want, "{pattern}");
+        }
+        assert!(!super::readable(&[], &[], &[]).without_asking("x"), "silence asks");
+    }
+
+    #[test]
+    fn only_the_named_tools_are_left_and_keep_their_rules() {
+        let before = [
+            Rule::new("*", "*", Action::Allow),
+            Rule::new("external_directory", "*", Action::Ask),
+            Rule::new("read", "*.env", Action::Ask),
+            Rule::new("bash", "*", Action::Ask),
+            Rule::new("bash", "rm *", Action::Deny),
+            Rule::new("read", "mcp:docs:*", Action::Deny),
+        ];
+        let everything = [
+            "read",
+            "edit",
+            "write",
+            "apply_patch",
+            "bash",
+            "grep",
+            "glob",
+            "list",
+            "task",
+            "skill",
+            "todowrite",
+            "webfetch",
+            "question",
+            "server_tool",
+            "read_mcp_resource",
+            "list_mcp_resources",
+            "list_mcp_resource_templates",
+            "not yet known",
+        ];
+        for (tools, offered) in [
+            (&["read", "grep"][..], &["read", "grep"][..]),
+            (&["write"], &["edit", "write", "apply_patch"]),
+            (&["bash"], &["bash"]),
+            (&["server_tool"], &["server_tool"]),
+            (&["read_mcp_resource"], &["read_mcp_resource", "list_mcp_resources", "list_mcp_resource_templates"]),
+            (&[], &[]),
+        ] {
+            let mut rules = before.to_vec();
+            only(&mut rules, &tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>());
+            let left: Vec<&str> = everything.into_iter().filter(|tool| !refused(&rules, tool)).collect();
+            assert_eq!(left, offered, "{tools:?}");
+            for (permission, pattern) in [
+                ("read", "x"),
+                ("read", "a.env"),
+                ("read", "mcp:docs:x"),
+                ("read", "mcp:other:x"),
+                ("bash", "ls"),
+                ("bash", "rm x"),
+                ("skill", "x"),
+                ("server_tool", "*"),
+                ("external_directory", "/etc/*"),
+            ] {
+                let of_resource = pattern.starts_with("mcp:");
+                let named =
+                    tools.iter().any(|tool| of_tool(tool) == permission && is_resource_tool(tool) == of_resource);
+                let kept = named || permission == "external_directory";
+                let want = if kept { evaluate(&before, permission, pattern) } else { Action::Deny };
+                assert_eq!(evaluate(&rules, permission, pattern), want, "{tools:?}: {permission} {pattern}");
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::instance::Instance;
 use crate::models::{self, Target};
 use crate::rules::Rules;
 use crate::turn::Conversation;
-use crate::{permission, structured, system, task};
+use crate::{structured, system, task};
 
 /// What a step is about.
 pub(crate) struct Request<'a> {
@@ -41,7 +41,14 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
     options.extend(models::variant_options(&target.model, user.model.variant.as_deref()));
     options.extend(agent.options.clone());
     Prompt {
-        system: system::blocks(instance, agent, &target.model, request.servers.as_deref(), user.system.as_deref()),
+        system: system::blocks(
+            instance,
+            agent,
+            &target.model,
+            request.rules,
+            request.servers.as_deref(),
+            user.system.as_deref(),
+        ),
         messages,
         tools,
         settings: Settings {
@@ -62,7 +69,7 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
 
 /// The tools that the rules do not refuse outright, by name.
 pub(crate) fn offered<'a>(registry: &'a Registry, rules: &Rules) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
-    registry.iter().filter(|tool| !rules.refuse(permission::of_tool(tool.name()))).collect()
+    registry.iter().filter(|tool| !rules.refuse(tool.name())).collect()
 }
 
 fn specs(request: &Request<'_>) -> Vec<ToolSpec> {

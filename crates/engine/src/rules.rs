@@ -70,8 +70,22 @@ impl Level {
         }
     }
 
-    fn refuses(&self, permission: &str) -> bool {
-        permission::refused(&self.rules, permission) || permission::refused(self.of_agent(), permission)
+    fn refuses(&self, tool: &str) -> bool {
+        permission::refused(&self.rules, tool) || permission::refused(self.of_agent(), tool)
+    }
+
+    /// The rules about one permission alone.
+    fn about(&self, permission: &str) -> Self {
+        let of = |rules: &[Rule]| -> Ruleset {
+            rules.iter().filter(|rule| api::wildcard(&rule.permission, permission)).cloned().collect()
+        };
+        let agent = of(self.of_agent());
+        Self {
+            agent: agent.len(),
+            builtin: 0,
+            rules: agent.into_iter().chain(of(self.of_session())).collect(),
+            tighten: of(&self.tighten),
+        }
     }
 
     fn denies(&self, permission: &str, pattern: &str) -> bool {
@@ -186,9 +200,19 @@ impl Rules {
         self.0.levels.iter().map(|level| level.judge(approved, need)).max().unwrap_or(Action::Ask)
     }
 
-    /// Whether they refuse a permission whatever it is wanted for.
-    pub(crate) fn refuse(&self, permission: &str) -> bool {
-        self.0.levels.iter().any(|level| level.refuses(permission))
+    /// Which files may be read without asking, by the patterns that rules know them by. The rules that matter are found once.
+    pub(crate) fn readable(&self, approved: &[Rule]) -> tools::Readable {
+        let levels: Vec<Level> = self.0.levels.iter().map(|level| level.about("read")).collect();
+        let approved = approved.to_vec();
+        tools::Readable::new(move |pattern| {
+            let need = Need::new("read", pattern);
+            !levels.is_empty() && levels.iter().all(|level| level.judge(&approved, &need) == Action::Allow)
+        })
+    }
+
+    /// Whether they refuse a tool whatever it is called with.
+    pub(crate) fn refuse(&self, tool: &str) -> bool {
+        self.0.levels.iter().any(|level| level.refuses(tool))
     }
 
     /// Whether they deny a permission for this.

@@ -34,8 +34,8 @@ impl Inner {
         self.store.session(id).map_err(stored)?.ok_or_else(|| HostError::not_found("session", id.as_str()))
     }
 
-    pub(crate) async fn create(&self, scope: &Scope, input: CreateSession) -> Result<Session, HostError> {
-        let instance = self.instance(scope.directory.as_ref());
+    pub(crate) async fn create(self: &Arc<Self>, scope: &Scope, input: CreateSession) -> Result<Session, HostError> {
+        let instance = self.current(scope.directory.as_ref()).await;
         if let Some(agent) = &input.agent {
             instance.agent(agent)?;
         }
@@ -109,12 +109,12 @@ impl Inner {
         }
     }
 
-    pub(crate) async fn update(&self, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
+    pub(crate) async fn update(self: &Arc<Self>, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
         let session = self.session(id)?;
         if change == UpdateSession::default() {
             return Ok(session);
         }
-        let instance = self.instance(session.directory.as_ref());
+        let instance = self.current(session.directory.as_ref()).await;
         if let Some(agent) = &change.agent {
             instance.agent(agent)?;
         }

@@ -35,7 +35,7 @@ impl Inner {
 
     async fn run_shell(self: &Arc<Self>, id: &SessionId, input: ShellInput) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
-        let instance = self.instance(session.directory.as_ref());
+        let instance = self.current(session.directory.as_ref()).await;
         if let Some(agent) = &input.target.agent {
             instance.agent(agent)?;
         }

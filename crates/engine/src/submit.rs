@@ -47,7 +47,7 @@ impl Inner {
             return same_prompt(id, &known);
         }
         self.takes_messages(&session)?;
-        let instance = self.instance(session.directory.as_ref());
+        let instance = self.current(session.directory.as_ref()).await;
         let no_reply = input.no_reply;
         let traceparent = input.traceparent.clone();
         let accepted = self.accept(&instance, &session, input).await?;

@@ -5,12 +5,14 @@
 use api::{Agent, Model};
 
 use crate::instance::Instance;
+use crate::rules::Rules;
 
 /// The blocks of the system prompt.
 pub(crate) fn blocks(
     instance: &Instance,
     agent: &Agent,
     model: &Model,
+    rules: &Rules,
     servers: Option<&str>,
     addition: Option<&str>,
 ) -> Vec<String> {
@@ -19,7 +21,7 @@ pub(crate) fn blocks(
     for instruction in &instance.loaded.instructions {
         blocks.push(format!("Instructions from: {}\n{}", instruction.path.display(), instruction.text));
     }
-    blocks.extend(skills(instance));
+    blocks.extend(skills(instance).filter(|_| !rules.refuse("skill")));
     blocks.extend(servers.into_iter().chain(addition).map(str::to_owned));
     blocks
 }

@@ -82,7 +82,7 @@ impl Inner {
                 }
                 // What is gone must get no lease.
                 let Some(session) = self.store.session(session_id)? else { return Ok(Ran::Here) };
-                self.instance(session.directory.as_ref())
+                self.current(session.directory.as_ref()).await
             }
         };
         let mut patience = self.patience(None);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Cursor, Event, EventBody, Frame, MessageId, Session, SessionId, Stamp};
+use api::{Approval, ApprovalId, Cursor, Event, EventBody, Frame, MessageId, Session, SessionId, Stamp};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -167,12 +167,16 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
                 log_event(conn, place, event, json, (None, None), applied)?;
             }
         }
-        Op::Approve { project, permission, pattern } => {
+        Op::Approve(Approval { id, project_id, directory, permission, pattern, created }) => {
             run(
                 conn,
-                "INSERT INTO approval (project, permission, pattern) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-                params![project, permission, pattern],
+                "INSERT INTO approval (id, project, directory, permission, pattern, created)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
+                params![id.as_str(), project_id, directory, permission, pattern, created],
             )?;
+        }
+        Op::Revoke(approval) => {
+            run(conn, "DELETE FROM approval WHERE ?1 IS NULL OR id = ?1", [approval.as_ref().map(ApprovalId::as_str)])?;
         }
         Op::Todos { session, json } => {
             run(conn, "INSERT OR REPLACE INTO todo (session, json) VALUES (?1, ?2)", params![session.as_str(), json])?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::{
-    Budget, Cursor, Event, EventBody, Json, Message, MessageId, Part, PartId, PermissionRequest, Project,
-    QuestionRequest, Session, SessionId, SessionStatus, Todo, ToolState, Usage,
+    Approval, ApprovalId, Budget, Cursor, Event, EventBody, Json, Message, MessageId, Part, PartId, PermissionRequest,
+    Project, QuestionRequest, Session, SessionId, SessionStatus, Todo, ToolState, Usage,
 };
 use bytes::Bytes;
 use serde::Serialize;
@@ -174,11 +174,8 @@ pub(crate) enum Op {
         event: Arc<Event>,
         json: Bytes,
     },
-    Approve {
-        project: String,
-        permission: String,
-        pattern: String,
-    },
+    Approve(Approval),
+    Revoke(Option<ApprovalId>),
     Todos {
         session: SessionId,
         json: String,
@@ -455,10 +452,21 @@ impl Batch {
         }
     }
 
-    /// Allows a permission for a pattern in a project from now on.
-    pub fn approve(&mut self, project: &str, permission: &str, pattern: &str) {
-        let (project, permission, pattern) = (project.to_owned(), permission.to_owned(), pattern.to_owned());
-        self.ops.push(Op::Approve { project, permission, pattern });
+    /// Allows a permission for a pattern in a directory from now on.
+    pub fn approve(&mut self, directory: &str, permission: &str, pattern: &str) {
+        self.ops.push(Op::Approve(Approval {
+            id: ApprovalId::new(),
+            project_id: self.place.project.as_ref().to_owned(),
+            directory: directory.to_owned(),
+            permission: permission.to_owned(),
+            pattern: pattern.to_owned(),
+            created: api::now(),
+        }));
+    }
+
+    /// Ends an approval, or all of them. One that is not there is none the less gone.
+    pub fn revoke(&mut self, approval: Option<&ApprovalId>) {
+        self.ops.push(Op::Revoke(approval.cloned()));
     }
 
     /// Replaces a session's todo list.

@@ -28,6 +28,13 @@ impl<T: Ord> Best<T> {
         }
     }
 
+    /// Takes out of those that it kept what does not fit; it counts as if it had never been given.
+    pub fn retain(&mut self, fits: impl FnMut(&T) -> bool) {
+        let before = self.kept.len();
+        self.kept.retain(fits);
+        self.seen -= before - self.kept.len();
+    }
+
     /// How many it was given.
     pub fn seen(&self) -> usize {
         self.seen
@@ -53,7 +60,10 @@ mod tests {
             sorted.sort_unstable();
             sorted.truncate(most);
             prop_assert_eq!(best.seen(), values.len());
-            prop_assert_eq!(best.into_sorted(), sorted);
+            best.retain(|value| value % 2 == 0);
+            let left: Vec<u8> = sorted.iter().copied().filter(|value| value % 2 == 0).collect();
+            prop_assert_eq!(best.seen(), values.len() - (sorted.len() - left.len()));
+            prop_assert_eq!(best.into_sorted(), left);
         }
     }
 }

@@ -41,6 +41,8 @@ pub struct Context {
     /// What the engine allowed: the answer of `needs`. A path that is something else by the time of `run` (a swapped
     /// symbolic link) is refused.
     pub granted: Arc<[Need]>,
+    /// Which files may be read without asking, for tools that look into files that the call does not name.
+    pub readable: Readable,
 }
 
 impl Context {
@@ -49,6 +51,27 @@ impl Context {
         need.patterns.iter().all(|pattern| {
             self.granted.iter().any(|given| given.permission == need.permission && given.patterns.contains(pattern))
         })
+    }
+}
+
+/// Which files may be read without asking anybody: the rules for `read`, as far as a tool needs to know them. Cheap to clone.
+#[derive(Clone)]
+pub struct Readable(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl Readable {
+    /// Asks `judge`, with the pattern that rules know a file by.
+    pub fn new(judge: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(judge))
+    }
+
+    /// No file.
+    pub fn nothing() -> Self {
+        Self::new(|_| false)
+    }
+
+    /// Whether the file with that pattern may be read without asking.
+    pub fn without_asking(&self, pattern: &str) -> bool {
+        (self.0)(pattern)
     }
 }
 

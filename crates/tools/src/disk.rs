@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use api::{Content, Environment, EnvironmentError};
 use futures::future::BoxFuture;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 /// The largest file that is read whole.
@@ -20,9 +20,11 @@ pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_LINKS: usize = 40;
 
 #[cfg(target_os = "linux")]
-const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(crate) const DIRECTORY: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(crate) const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The disk. Its paths must be absolute and free of symbolic links (see [`resolve`]).
 #[derive(Debug, Clone, Copy, Default)]
@@ -126,7 +128,21 @@ fn open_parent(path: &Path, create: bool) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((folder, name))
 }
 
-fn open(path: &Path) -> io::Result<Content> {
+/// Opens a folder step by step, following no link.
+pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    open_folder_with(path, DIRECTORY)
+}
+
+fn open_folder_with(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    if path.parent().is_none() {
+        return Ok(rustix::fs::open("/", flags, Mode::empty())?);
+    }
+    let (parent, name) = open_parent(path, false)?;
+    Ok(rustix::fs::openat(&parent, name, flags, Mode::empty())?)
+}
+
+/// Opens a regular file for reading, step by step, following no link.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let (parent, name) = open_parent(path, false)?;
     // Without NONBLOCK the open of a named pipe would wait for a writer for ever.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -138,6 +154,18 @@ fn open(path: &Path) -> io::Result<Content> {
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
     }
+    Ok(file)
+}
+
+/// Opens a folder to list what is in it, step by step, following no link.
+pub(crate) fn open_entries(path: &Path) -> io::Result<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(Dir::new(open_folder_with(path, flags)?)?)
+}
+
+fn open(path: &Path) -> io::Result<Content> {
+    let file = open_file(path)?;
+    let metadata = file.metadata()?;
     if metadata.len() > MAX_FILE_BYTES {
         return Ok(Content::Large { size: metadata.len(), reader: Box::new(file) });
     }

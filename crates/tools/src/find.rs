@@ -15,6 +15,8 @@ use nucleo_matcher::{Config, Utf32Str};
 use tokio_util::sync::CancellationToken;
 
 use crate::best::Best;
+use crate::disk;
+use crate::folder::Folder;
 use crate::grep;
 use crate::tool::ToolError;
 use crate::walk::{self, Stop};
@@ -85,16 +87,21 @@ pub fn find_text(
     cancel: CancellationToken,
 ) -> Result<Vec<FindTextMatch>, ToolError> {
     let matcher = grep::matcher(pattern)?;
+    let folder = disk::resolve(root).and_then(|root| Folder::open(&root)).ok();
     let found: Mutex<Vec<FindTextMatch>> = Mutex::default();
     let stop = Stop::new(cancel);
     walk::files(root, true, &stop, || {
         let mut searcher = grep::searcher();
-        let (found, matcher) = (&found, matcher.clone());
+        let (found, folder, matcher) = (&found, &folder, matcher.clone());
         move |entry: ignore::DirEntry| {
-            let path = entry.path().strip_prefix(root).unwrap_or(entry.path()).to_string_lossy().into_owned();
+            let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
+            let path = relative.to_string_lossy().into_owned();
+            // A file that cannot be read is passed over, as ripgrep does it; so is one behind a link that was just put there.
+            let Some(Ok(file)) = folder.as_ref().map(|folder| folder.file(relative)) else {
+                return WalkState::Continue;
+            };
             let mut lines = Lines { path, matcher: &matcher, lines: Vec::new(), limit };
-            // A file that cannot be read is passed over, as ripgrep does it.
-            let _ = searcher.search_path(&matcher, entry.path(), &mut lines);
+            let _ = searcher.search_file(&matcher, &file, &mut lines);
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             found.append(&mut lines.lines);
             if found.len() >= limit { WalkState::Quit } else { WalkState::Continue }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::best::Best;
 use crate::context::Context;
+use crate::folder::Folder;
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 use crate::walk::{self, MAX_RESULTS, Stop};
@@ -75,6 +76,8 @@ struct Found {
 
 fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolError> {
     let matcher = walk::glob(pattern)?;
+    let folder = Folder::open(&target.real)
+        .map_err(|error| ToolError::failed(format!("{} cannot be searched: {error}.", target.shown.display())))?;
     let found = Mutex::new(Best::new(MAX_RESULTS));
     walk::files(&target.real, walk::names_hidden(pattern), stop, || {
         |entry: ignore::DirEntry| {
@@ -82,14 +85,16 @@ fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolErro
             if !matcher.is_match(relative) {
                 return WalkState::Continue;
             }
-            let hit = (Reverse(walk::modified(&entry)), target.shown.join(relative));
+            let hit = (Reverse(walk::modified(&entry)), relative.to_owned());
             found.lock().unwrap_or_else(PoisonError::into_inner).add(hit);
             WalkState::Continue
         }
     });
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let more = found.seen() > MAX_RESULTS;
-    Ok(Found { paths: found.into_sorted().into_iter().map(|(_, path)| path).collect(), more, late: stop.late() })
+    // The walk goes by names: what it found behind a link that was put in its way is not of this folder.
+    let paths = found.into_sorted().into_iter().map(|(_, path)| path).filter(|path| folder.has(path));
+    Ok(Found { paths: paths.map(|path| target.shown.join(path)).collect(), more, late: stop.late() })
 }
 
 fn render(found: Found) -> Output {

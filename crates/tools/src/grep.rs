@@ -15,6 +15,8 @@ use serde_json::json;
 
 use crate::best::Best;
 use crate::context::Context;
+use crate::disk;
+use crate::folder::{self, Folder};
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 use crate::walk::{self, MAX_RESULTS, Stop};
@@ -25,10 +27,14 @@ const MAX_LINE_BYTES: usize = 2000;
 /// Memory for one line; a file with a longer one is not searched.
 const MAX_HEAP: usize = 64 * 1024 * 1024;
 
+/// The most files that were left out and are named.
+const MAX_WITHHELD: usize = 5;
+
 /// Searches the contents of files with a regular expression (Rust syntax, as in ripgrep).
 ///
 /// Ignored files (`.gitignore`) and binary files are left out, hidden ones too unless `include` or `path` names them. Gives
 /// up to 100 lines with their numbers, files that changed last first. Escape `(`, `{` and the like to find them as they are.
+/// Files that need a permission to be read are left out, and counted: use `read` for those.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The regular expression.
@@ -56,8 +62,8 @@ impl TypedTool for Grep {
         if !target.real.exists() {
             return Err(crate::read::not_found(&target));
         }
-        let title = input.pattern.clone();
-        Ok(render(title, walk::search(&ctx.cancel, move |stop| search(&target, &input, stop)).await?))
+        let (title, cancel) = (input.pattern.clone(), ctx.cancel.clone());
+        Ok(render(title, walk::search(&cancel, move |stop| search(&ctx, &target, &input, stop)).await?))
     }
 }
 
@@ -70,9 +76,19 @@ fn needs(target: &Target, input: &Input) -> Vec<Need> {
     }
     let leave = if target.real.is_dir() { target.leave_for_folder() } else { target.leave_for_file() };
     // Searching one named file is reading it.
-    let named = input.include.as_deref().filter(|include| !include.contains(['*', '?', '[', '{'])).map(str::to_owned);
+    let named = input.include.as_deref().filter(|include| !include.contains(['*', '?', '[', '{']));
+    let named = named.map(|include| target.pattern_below(Path::new(include.strip_prefix("./").unwrap_or(include))));
     let named = if target.real.is_dir() { named } else { Some(target.pattern()) };
-    leave.into_iter().chain([grep]).chain(named.map(|file| Need::new("read", file))).collect()
+    leave.into_iter().chain([grep]).chain(named.map(read)).collect()
+}
+
+fn read(pattern: String) -> Need {
+    Need::new("read", pattern)
+}
+
+/// Whether a file may be searched: nobody would be asked about reading it, or somebody was and said yes.
+fn may_read(ctx: &Context, pattern: String) -> bool {
+    ctx.readable.without_asking(&pattern) || ctx.grants(&read(pattern))
 }
 
 /// The matching lines of one file. Ordered as they are shown: the file that changed last comes first.
@@ -89,37 +105,58 @@ struct Found {
     files: Vec<Hits>,
     /// The matching lines of all files.
     total: usize,
+    /// Files that must not be read without asking; their contents were not looked at.
+    withheld: Best<PathBuf>,
     late: bool,
 }
 
-fn search(target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolError> {
+fn search(ctx: &Context, target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolError> {
     let matcher = matcher(&input.pattern)?;
     let include = input.include.as_deref().map(walk::glob).transpose()?;
     let hidden = input.include.as_deref().is_some_and(walk::names_hidden);
+    // A file that is searched alone has no folder.
+    let folder = Folder::open(&target.real).ok();
+    let open = |relative: &Path| match &folder {
+        Some(folder) => folder.file(relative),
+        None => disk::open_file(&target.real),
+    };
     // Each file has a line, so more files than lines are never shown.
     let (found, total) = (Mutex::new(Best::new(MAX_RESULTS)), AtomicUsize::new(0));
+    let withheld = Mutex::new(Best::new(MAX_WITHHELD));
     walk::files(&target.real, hidden, stop, || {
         let mut searcher = searcher();
+        let (open, withheld) = (&open, &withheld);
         let (include, found, total, matcher) = (&include, &found, &total, matcher.clone());
         move |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(&target.real).unwrap_or(entry.path());
             if include.as_ref().is_some_and(|glob| entry.depth() > 0 && !glob.is_match(relative)) {
                 return WalkState::Continue;
             }
-            let mut lines = Lines { lines: Vec::new(), count: 0, stop };
-            // A file that cannot be read, or has a line beyond the bound, is passed over.
-            if searcher.search_path(&matcher, entry.path(), &mut lines).is_err() || lines.count == 0 {
+            let path = if relative == Path::new("") { target.shown.clone() } else { target.shown.join(relative) };
+            if !may_read(ctx, target.pattern_below(relative)) {
+                withheld.lock().unwrap_or_else(PoisonError::into_inner).add(path);
                 return WalkState::Continue;
             }
-            let path = if relative == Path::new("") { target.shown.clone() } else { target.shown.join(relative) };
-            let hits = Hits { modified: Reverse(walk::modified(&entry)), path, lines: lines.lines };
+            // What is opened is the file that was judged: the name has no link in it at this moment.
+            let Ok(file) = open(relative) else { return WalkState::Continue };
+            let mut lines = Lines { lines: Vec::new(), count: 0, stop };
+            // A file that cannot be read, or has a line beyond the bound, is passed over.
+            if searcher.search_file(&matcher, &file, &mut lines).is_err() || lines.count == 0 {
+                return WalkState::Continue;
+            }
+            let hits = Hits { modified: Reverse(folder::modified(&file)), path, lines: lines.lines };
             total.fetch_add(lines.count, Ordering::Relaxed);
             found.lock().unwrap_or_else(PoisonError::into_inner).add(hits);
             WalkState::Continue
         }
     });
     let files = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted();
-    Ok(Found { files, total: total.into_inner(), late: stop.late() })
+    let mut withheld = withheld.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // A name that a link brought in is no file of this folder.
+    if let Some(folder) = &folder {
+        withheld.retain(|path| folder.has(path.strip_prefix(&target.shown).unwrap_or(path)));
+    }
+    Ok(Found { files, total: total.into_inner(), withheld, late: stop.late() })
 }
 
 pub(crate) fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
@@ -168,9 +205,10 @@ impl Sink for Lines<'_> {
 
 fn render(title: String, found: Found) -> Output {
     let total = found.total;
+    let withheld = withheld(found.withheld);
     if total == 0 && !found.late {
         let metadata = object(json!({"matches": 0, "truncated": false}));
-        return Output { title, output: "No files found".into(), metadata, ..Output::default() };
+        return Output { title, output: format!("No files found{withheld}"), metadata, ..Output::default() };
     }
     let mut left = MAX_RESULTS;
     let mut body = String::new();
@@ -199,8 +237,24 @@ fn render(title: String, found: Found) -> Output {
     if found.late {
         output.push_str("\n(The search ran out of time, so matches may be missing. Use a narrower path.)");
     }
+    output.push_str(&withheld);
     let metadata = object(json!({"matches": total, "truncated": cut || found.late}));
     Output { title, output, metadata, ..Output::default() }
+}
+
+/// What the model is told about files that were left out.
+fn withheld(files: Best<PathBuf>) -> String {
+    let total = files.seen();
+    let names: Vec<String> = files.into_sorted().iter().map(|path| path.display().to_string()).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let more = if total > names.len() { ", …" } else { "" };
+    format!(
+        "\n({total} files were not searched, because the rules do not let you read them without asking: {}{more}. \
+         Use read for one that you need.)",
+        names.join(", ")
+    )
 }
 
 #[cfg(test)]

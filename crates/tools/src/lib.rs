@@ -11,6 +11,7 @@ mod diff;
 mod disk;
 mod edit;
 mod find;
+mod folder;
 mod glob;
 mod grep;
 mod image;
@@ -32,7 +33,7 @@ mod web;
 mod write;
 
 pub use best::Best;
-pub use context::{Answers, Context, Loaded, Options, Progress, ProgressUpdate};
+pub use context::{Answers, Context, Loaded, Options, Progress, ProgressUpdate, Readable};
 pub use diff::unified_diff;
 pub use disk::{LocalEnvironment, MAX_FILE_BYTES, resolve};
 pub use edit::fuzz_edit;

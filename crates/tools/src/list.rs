@@ -1,6 +1,6 @@
 //! The `list` tool: the tree of files in a folder. Off unless configured.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use globset::GlobMatcher;
@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::best::Best;
 use crate::context::Context;
+use crate::folder::Folder;
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 use crate::walk::{self, MAX_RESULTS, Stop};
@@ -48,7 +49,7 @@ impl TypedTool for List {
         let ignore = input.ignore.iter().map(|glob| walk::glob(glob)).collect::<Result<Vec<_>, _>>()?;
         let (root, title) = (target.shown.display().to_string(), target.title(&ctx));
         let (files, late) =
-            walk::search(&ctx.cancel, move |stop| Ok((search(&target.real, &ignore, stop), stop.late()))).await?;
+            walk::search(&ctx.cancel, move |stop| Ok((search(&target, &ignore, stop)?, stop.late()))).await?;
         let total = files.seen();
         let shown = files.into_sorted();
         let truncated = total > shown.len() || late;
@@ -69,7 +70,10 @@ fn needs(target: &Target) -> Vec<Need> {
     target.leave_for_folder().into_iter().chain([list]).collect()
 }
 
-fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> Best<PathBuf> {
+fn search(target: &Target, ignore: &[GlobMatcher], stop: &Stop) -> Result<Best<PathBuf>, ToolError> {
+    let root = target.real.as_path();
+    let folder = Folder::open(root)
+        .map_err(|error| ToolError::failed(format!("{} cannot be listed: {error}.", target.shown.display())))?;
     let found = Mutex::new(Best::new(MAX_RESULTS));
     walk::files(root, false, stop, || {
         |entry: ignore::DirEntry| {
@@ -81,7 +85,10 @@ fn search(root: &Path, ignore: &[GlobMatcher], stop: &Stop) -> Best<PathBuf> {
             WalkState::Continue
         }
     });
-    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // The walk goes by names: what it found behind a link that was put in its way is not of this folder.
+    found.retain(|path| folder.has(path));
+    Ok(found)
 }
 
 /// Sorted paths as an indented tree.

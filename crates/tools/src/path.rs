@@ -55,6 +55,15 @@ impl Target {
         self.relative.clone()
     }
 
+    /// The same for a file below it.
+    pub fn pattern_below(&self, relative: &Path) -> String {
+        match (self.relative.as_str(), relative.as_os_str().is_empty()) {
+            (_, true) => self.relative.clone(),
+            ("", false) => relative.to_string_lossy().into_owned(),
+            (folder, false) => format!("{folder}/{}", relative.to_string_lossy()),
+        }
+    }
+
     /// What a client shows.
     pub fn title(&self, ctx: &Context) -> String {
         relative(&self.shown, if ctx.worktree.parent().is_some() { &ctx.worktree } else { &ctx.directory })

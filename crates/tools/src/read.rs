@@ -4,12 +4,14 @@ use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use api::{Content, EnvironmentError, JsonMap};
+use rustix::fs::{AtFlags, DirEntry, FileType};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::best::Best;
 use crate::context::Context;
+use crate::disk;
 use crate::image;
 use crate::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
@@ -226,16 +228,29 @@ async fn read_folder(ctx: &Context, target: &Target, window: Window) -> Result<O
 /// The first names in a folder; folders end in a slash.
 fn entries(folder: &Path, most: usize) -> io::Result<Best<String>> {
     let mut names = Best::new(most);
-    for entry in std::fs::read_dir(folder)? {
+    let mut entries = disk::open_entries(folder)?;
+    while let Some(entry) = entries.read() {
         let entry = entry?;
-        let mut name = entry.file_name().to_string_lossy().into_owned();
+        let Some(mut name) = name_of(&entry) else { continue };
         // Where a link leads is asked of the system, everything else the folder says itself.
-        if entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir()) {
+        let leads = |flags| rustix::fs::statat(entries.fd()?, entry.file_name(), flags);
+        let kind = match entry.file_type() {
+            FileType::Symlink => leads(AtFlags::empty()).map(|stat| FileType::from_raw_mode(stat.st_mode)),
+            FileType::Unknown => leads(AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode)),
+            kind => Ok(kind),
+        };
+        if kind.is_ok_and(|kind| kind == FileType::Directory) {
             name.push('/');
         }
         names.add(name);
     }
     Ok(names)
+}
+
+/// The name of an entry, unless it stands for the folder or the one above.
+fn name_of(entry: &DirEntry) -> Option<String> {
+    let name = entry.file_name().to_string_lossy();
+    (name != "." && name != "..").then(|| name.into_owned())
 }
 
 /// The error for a file that is not there, with names that are near.
@@ -258,13 +273,13 @@ fn near_names(target: &Target) -> Vec<PathBuf> {
     if target.external {
         return Vec::new();
     }
-    let Ok(list) = std::fs::read_dir(real) else { return Vec::new() };
+    let Ok(list) = disk::open_entries(real) else { return Vec::new() };
     let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned();
     let mut near: Vec<(u32, PathBuf)> = list
         .take(MAX_NEIGHBOURS)
         .filter_map(|entry| {
-            let other = entry.ok()?.file_name();
-            let lower = other.to_string_lossy().to_lowercase();
+            let other = name_of(&entry.ok()?)?;
+            let lower = other.to_lowercase();
             let alike = similar::TextDiff::from_chars(name.as_str(), lower.as_str()).ratio();
             let related = alike > 0.7 || stem(&lower) == stem(&name) || lower == name;
             related.then(|| ((alike * 1000.0) as u32, folder.join(other)))

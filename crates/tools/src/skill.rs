@@ -9,6 +9,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::disk;
+use crate::folder::Folder;
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 use crate::walk::{self, Stop};
 use crate::write::object;
@@ -92,6 +94,9 @@ fn files(folder: &Path, cancel: CancellationToken) -> Vec<PathBuf> {
         }
     });
     let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // The walk goes by names: what it found behind a link that was put in its way is not of this folder.
+    let real = disk::resolve(folder).and_then(|folder| Folder::open(&folder));
+    found.retain(|path| path.strip_prefix(folder).is_ok_and(|path| real.as_ref().is_ok_and(|real| real.has(path))));
     found.sort();
     found.truncate(MAX_FILES);
     found

@@ -202,8 +202,8 @@ fn permission(request: &PermissionRequest, style: Style) -> Shown {
         lines.extend(diff::whole(patch, style));
     }
     let mut always = String::new();
-    if !request.always.is_empty() {
-        lines.extend(indented("  ", &format!("always would allow: {}", request.always.join(", ")), style.width));
+    if let Some(what) = request.always_text() {
+        lines.extend(indented("  ", &format!("always would allow: {what}"), style.width));
         always = "  [a] always".to_owned();
     }
     (lines, format!("[y] once{always}  [n] no  [n TEXT] no, and say what to do instead >"))

@@ -54,7 +54,8 @@ fn a_new_agent_is_read_back_as_it_was_meant() {
     assert_eq!(read.isolation, Some(crate::Isolation::Worktree));
     assert_eq!(read.prompt.as_deref(), Some("Look at\n---\nit."));
     let denied: Vec<_> = read.permission.iter().flatten().map(|rule| rule.permission.as_str()).collect();
-    assert_eq!(denied, ["glob", "list", "bash", "webfetch", "websearch", "task", "todowrite"]);
+    assert_eq!(denied, ["glob", "list", "bash", "webfetch", "websearch", "task", "todowrite", "skill", "question"]);
+    assert_eq!(read.only.as_deref(), Some(&["read", "edit", "grep"].map(str::to_owned)[..]));
 }
 
 #[test]

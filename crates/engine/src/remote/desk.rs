@@ -260,9 +260,9 @@ impl Desk {
         if let Some(job) = self.job.upgrade() {
             job.use_grants(&mut needs);
         }
-        let approved =
-            self.turn.store().approvals(&self.turn.instance.project.id).map_err(|error| error.to_string())?;
-        if needs.iter().all(|need| self.rules.judge(&approved, need) == Action::Allow) {
+        let decisions = needs.iter().map(|need| self.turn.judge(&self.rules, need));
+        let decisions = decisions.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+        if decisions.iter().all(|decision| *decision == Action::Allow) {
             return self.turn.wait_out_pause().await.map(drop).map_err(|error| error.to_string());
         }
         // Somebody is asked, or told no: that belongs to a call that everybody sees.

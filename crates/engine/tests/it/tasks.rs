@@ -91,7 +91,7 @@ async fn an_agent_without_a_rule_about_tasks_gets_none_as_recorded() {
 #[tokio::test]
 async fn the_result_and_what_clients_see_of_the_child() {
     let lab = Lab::new();
-    assert!(lab.engine.tools(&lab.scope, None).iter().any(|tool| tool.name() == "task"));
+    assert!(lab.engine.tools(&lab.scope, None).await.iter().any(|tool| tool.name() == "task"));
     lab.project.write("hello.txt", "hello\n");
     let session = lab.session().await;
     let steps =

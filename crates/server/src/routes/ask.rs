@@ -1,18 +1,20 @@
 //! Permissions and questions that wait for the human.
 
 use api::{
-    Host as _, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
-    QuestionRequest, SessionId,
+    Approval, ApprovalId, Host as _, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest,
+    QuestionId, QuestionRequest, SessionId,
 };
 use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, Given, JsonBody, Nothing};
 use crate::error::Error;
-use crate::operation::{Data, Operation, operation};
+use crate::operation::{Data, NoContent, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
+    const SAVED: &str = "/api/permission/saved";
+    const ONE_SAVED: &str = "/api/permission/saved/{id}";
     const LEGACY: &str = "/session/{sessionID}/permissions/{permissionID}";
     vec![
         operation(Method::GET, "/permission", "permission.list", "Permissions that wait for an answer.", permissions),
@@ -25,7 +27,69 @@ pub fn operations() -> Vec<Operation> {
             .error(404, &["QuestionNotFoundError"]),
         operation(Method::POST, "/question/{requestID}/reject", "question.reject", "Do not answer one.", reject)
             .error(404, &["QuestionNotFoundError"]),
+        operation(Method::GET, SAVED, "v2.permission.saved.list", "What is allowed for always.", saved).v2().global(),
+        operation(Method::DELETE, ONE_SAVED, "v2.permission.saved.remove", "Be asked about it again.", forget)
+            .v2()
+            .global(),
     ]
+}
+
+/// Of which project.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct OfProject {
+    #[serde(rename = "projectID")]
+    project: Option<String>,
+}
+
+/// Something that is allowed for always.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PermissionSavedInfo")]
+struct Saved {
+    id: String,
+    #[serde(rename = "projectID")]
+    project: String,
+    action: String,
+    resource: String,
+    /// Where it counts.
+    directory: String,
+}
+
+impl From<Approval> for Saved {
+    fn from(approval: Approval) -> Self {
+        Self {
+            id: approval.id.to_string(),
+            project: approval.project_id,
+            action: approval.permission,
+            resource: approval.pattern,
+            directory: approval.directory,
+        }
+    }
+}
+
+/// What is allowed for always.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct AllSaved {
+    data: Vec<Saved>,
+}
+
+async fn saved(call: Call<Nothing, OfProject>) -> Result<Data<AllSaved>, Error> {
+    let approvals = call.state.engine.approvals(call.query.project.as_deref())?;
+    Ok(Data(AllSaved { data: approvals.into_iter().map(Saved::from).collect() }))
+}
+
+/// An approval in the path.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct SavedPath {
+    id: String,
+}
+
+/// What is no id is none of those that there are, and gone all the same.
+async fn forget(call: Call<SavedPath>) -> Result<NoContent, Error> {
+    if let Ok(id) = ApprovalId::parse(&call.path.id) {
+        call.state.engine.revoke(Some(&id)).await?;
+    }
+    Ok(NoContent)
 }
 
 async fn permissions(call: Call) -> Result<Data<Vec<PermissionRequest>>, Error> {

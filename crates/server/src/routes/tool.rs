@@ -28,7 +28,7 @@ pub fn operations() -> Vec<Operation> {
 struct Ids(Vec<String>);
 
 async fn ids(call: Call) -> Result<Data<Ids>, Error> {
-    let tools = call.state.engine.tools(&call.scope, None);
+    let tools = call.state.engine.tools(&call.scope, None).await;
     Ok(Data(Ids(tools.iter().map(|tool| tool.name().to_owned()).collect())))
 }
 
@@ -56,7 +56,7 @@ struct OfModel {
 
 async fn list(call: Call<Nothing, OfModel>) -> Result<Data<Tools>, Error> {
     let model = ModelRef::new(&call.query.provider, &call.query.model);
-    let tools = call.state.engine.tools(&call.scope, Some(&model));
+    let tools = call.state.engine.tools(&call.scope, Some(&model)).await;
     let told = tools.iter().map(|tool| Tool {
         id: tool.name().to_owned(),
         description: tool.description().to_string(),

@@ -1,7 +1,8 @@
 //! Everything else that rows hold: inbox, asks, approvals, todo lists, projects, records.
 
 use api::{
-    Action, Json, MessageId, PermissionRequest, Project, QuestionRequest, Rule, Ruleset, SessionId, Timestamp, Todo,
+    Action, Approval, Json, MessageId, PermissionRequest, Project, QuestionRequest, Rule, Ruleset, SessionId,
+    Timestamp, Todo,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
@@ -144,12 +145,35 @@ impl Store {
         self.read(|conn| ask_row(conn, id))
     }
 
-    /// What was allowed for good in a project, in the order of the approvals.
-    pub fn approvals(&self, project: &str) -> Result<Ruleset, StoreError> {
+    /// The approvals, of all projects or of one, oldest first.
+    pub fn approvals(&self, project: Option<&str>) -> Result<Vec<Approval>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT id, project, directory, permission, pattern, created FROM approval
+                 WHERE ?1 IS NULL OR project = ?1 ORDER BY rowid",
+            )?;
+            let mut rows = statement.query([project])?;
+            let mut approvals = Vec::new();
+            while let Some(row) = rows.next()? {
+                approvals.push(Approval {
+                    id: row::id("approval", &row.get::<_, String>(0)?)?,
+                    project_id: row.get(1)?,
+                    directory: row.get(2)?,
+                    permission: row.get(3)?,
+                    pattern: row.get(4)?,
+                    created: row.get(5)?,
+                });
+            }
+            Ok(approvals)
+        })
+    }
+
+    /// What was approved in a directory, oldest first, as rules.
+    pub fn approved(&self, directory: &str) -> Result<Ruleset, StoreError> {
         self.read(|conn| {
             let mut statement =
-                conn.prepare_cached("SELECT permission, pattern FROM approval WHERE project = ?1 ORDER BY rowid")?;
-            let rules = statement.query_map([project], |row| {
+                conn.prepare_cached("SELECT permission, pattern FROM approval WHERE directory = ?1 ORDER BY rowid")?;
+            let rules = statement.query_map([directory], |row| {
                 Ok(Rule::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?, Action::Allow))
             })?;
             Ok(rules.collect::<Result<_, _>>()?)

@@ -1,2 +1,23 @@
 -- What whoever accepted a prompt wants to keep with it as long as it waits. The journal does not look into it.
 ALTER TABLE inbox ADD COLUMN data TEXT;
+
+-- An approval counts in one directory, the root of a git worktree or another one, and can be listed and revoked by its id.
+-- Those of a git project stay with its main worktree. Nobody knows which directory those of the project `global` were for, so
+-- they end here.
+ALTER TABLE approval RENAME TO old_approval;
+CREATE TABLE approval (
+    id TEXT PRIMARY KEY NOT NULL,
+    project TEXT NOT NULL,
+    directory TEXT NOT NULL,
+    permission TEXT NOT NULL,
+    pattern TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    UNIQUE (directory, permission, pattern)
+);
+INSERT OR IGNORE INTO approval (id, project, directory, permission, pattern, created)
+SELECT 'psv_' || lower(hex(randomblob(13))), old.project, json_extract(project.json, '$.worktree'), old.permission,
+       old.pattern, 0
+FROM old_approval AS old JOIN project ON project.id = old.project
+WHERE old.project != 'global' AND coalesce(json_extract(project.json, '$.worktree'), '/') != '/'
+ORDER BY old.rowid;
+DROP TABLE old_approval;

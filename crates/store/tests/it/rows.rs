@@ -275,18 +275,72 @@ async fn approvals_todos_and_projects() {
     )
     .unwrap();
     let mut batch = batch();
-    batch.approve("p", "bash", "git *");
-    batch.approve("p", "bash", "git *");
-    batch.approve("p", "bash", "a");
+    batch.approve("/repo", "bash", "git *");
+    batch.approve("/repo", "bash", "git *");
+    batch.approve("/repo", "bash", "a");
+    batch.approve("/other", "edit", "*");
     batch.todos(&session, std::slice::from_ref(&todo));
     batch.project(&project);
     store.commit(batch).await.unwrap();
-    let rules = store.approvals("p").unwrap();
+    let rules = store.approved("/repo").unwrap();
     assert_eq!(rules, vec![Rule::new("bash", "git *", Action::Allow), Rule::new("bash", "a", Action::Allow)]);
-    assert!(store.approvals("q").unwrap().is_empty());
+    for elsewhere in ["/", "/rep", "/repo/", "/repo/sub", "p"] {
+        assert!(store.approved(elsewhere).unwrap().is_empty(), "{elsewhere}");
+    }
     assert_eq!(store.todos(&session).unwrap(), vec![todo]);
     assert_eq!(store.project("p").unwrap(), Some(project.clone()));
     assert_eq!(store.projects().unwrap(), vec![project]);
+}
+
+#[tokio::test]
+async fn approvals_are_listed_and_end() {
+    let temp = Temp::new();
+    let store = temp.open();
+    for (project, directory, pattern) in [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")] {
+        let mut batch = Batch::new(&Place::new(directory, project));
+        batch.approve(directory, "bash", pattern);
+        store.commit(batch).await.unwrap();
+    }
+    let all = store.approvals(None).unwrap();
+    let told: Vec<_> = all.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
+    assert_eq!(told, [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")]);
+    assert!(all.iter().all(|approval| approval.id.as_str().starts_with("psv_") && approval.created > 0));
+    assert_eq!(store.approvals(Some("p")).unwrap(), [all[0].clone(), all[2].clone()]);
+    assert!(store.approvals(Some("nope")).unwrap().is_empty());
+    // Another process ends one, and again; here it counts at once.
+    let other = temp.open();
+    for _ in 0..2 {
+        let mut batch = batch();
+        batch.revoke(Some(&all[0].id));
+        other.commit(batch).await.unwrap();
+        assert_eq!(store.approvals(None).unwrap(), all[1..]);
+        assert_eq!(store.approved("/one").unwrap(), vec![Rule::new("bash", "c", Action::Allow)]);
+    }
+    let mut batch = batch();
+    batch.revoke(None);
+    other.commit(batch).await.unwrap();
+    assert!(store.approvals(None).unwrap().is_empty() && store.approved("/two").unwrap().is_empty());
+}
+
+#[test]
+fn approvals_of_before_stay_with_the_main_worktree_or_end() {
+    let temp = Temp::new();
+    let old = crate::order::old(&temp);
+    old.execute_batch(include_str!("../../src/schema/5.sql")).unwrap();
+    old.execute_batch("PRAGMA user_version = 5").unwrap();
+    for (id, worktree) in [("abc", "/repo"), ("global", "/"), ("odd", "/")] {
+        let json = json!({"id": id, "worktree": worktree, "time": {"created": 1, "updated": 1}, "sandboxes": []});
+        old.execute("INSERT INTO project (id, json) VALUES (?1, ?2)", [id, &json.to_string()]).unwrap();
+    }
+    for (project, pattern) in [("abc", "git *"), ("global", "*"), ("odd", "x"), ("unknown", "y"), ("abc", "ls *")] {
+        let row = [project, "bash", pattern];
+        old.execute("INSERT INTO approval (project, permission, pattern) VALUES (?1, ?2, ?3)", row).unwrap();
+    }
+    drop(old);
+    let left = temp.open().approvals(None).unwrap();
+    let told: Vec<_> = left.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
+    assert_eq!(told, [("abc", "/repo", "git *"), ("abc", "/repo", "ls *")]);
+    assert_ne!(left[0].id, left[1].id);
 }
 
 #[tokio::test]

@@ -38,8 +38,8 @@ fn folders<'a>(ctx: &Context, file: &'a Path) -> Vec<&'a Path> {
 async fn find(ctx: &Context, folder: &Path, reading: &Path) -> Option<(PathBuf, String)> {
     for name in &ctx.options.instruction_files {
         let target = path::locate(ctx, &folder.join(name).to_string_lossy()).ok()?;
-        // A link out of the workspace would show what nobody allowed.
-        if target.external {
+        // A link out of the workspace, or to a file that is asked for, would show what nobody allowed.
+        if target.external || !ctx.readable.without_asking(&target.pattern()) {
             continue;
         }
         if target.shown == reading {

@@ -9,7 +9,7 @@ use exec::Exec;
 use tokio_util::sync::CancellationToken;
 
 use super::{Registry, RegistryOptions};
-use crate::context::{Context, Options, Progress};
+use crate::context::{Context, Options, Progress, Readable};
 use crate::disk::LocalEnvironment;
 use crate::tool::{Need, Output, ToolError};
 
@@ -73,6 +73,7 @@ impl Workspace {
             options: Arc::new(self.options.clone()),
             answers: None,
             granted: Vec::new().into(),
+            readable: Readable::new(|pattern| !pattern.ends_with(".env")),
         }
     }
 

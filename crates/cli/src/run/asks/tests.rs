@@ -67,7 +67,7 @@ fn a_request_shows_what_it_wants() {
     let text = asks(Ask::Permission(Box::new(permission()))).prompt().unwrap();
     assert_eq!(
         text,
-        "? allow bash?\n    rm -rf x\n    ls\\u{1b}[2J\n  $ rm -rf x && ls\n  always would allow: rm *, ls *\n  \
+        "? allow bash?\n    rm -rf x\n    ls\\u{1b}[2J\n  $ rm -rf x && ls\n  always would allow: `rm *`, `ls *`\n  \
          [y] once  [a] always  [n] no  [n TEXT] no, and say what to do instead > "
     );
 }
