@@ -232,3 +232,50 @@ fn a_run_without_a_terminal_denies_what_was_asked_by_an_agent_that_was_killed() 
 fn a_run_without_a_terminal_denies_what_was_asked_by_an_agent_that_ended() {
     run(End::Eof);
 }
+
+/// What clients bring over HTTP lifts no denial, and no session below another one may do more than that.
+#[test]
+fn no_rule_over_http_lifts_a_denial() {
+    let project = TempProject::new();
+    let free = json!({"mode": "primary", "permission": {"bash": "allow"}});
+    let bound = json!({"mode": "primary", "permission": {"bash": "deny"}});
+    let config = json!({"agent": {"free": free, "bound": bound, "worker": {"mode": "all"}}});
+    project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    let served = Served::with(project, |_| {});
+    let post = |path: &str, body: Value| {
+        let (status, answer) = served.send("POST", path, Some(&body));
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    };
+    let allow = json!([{"permission": "bash", "pattern": "*", "action": "allow"}]);
+    let touch = |agent: &str, tools: Value| {
+        let text = format!("SCRIPT: {}", json!([{"tools": [["bash", {"command": "touch made"}]]}, {"text": "end"}]));
+        json!({"agent": agent, "tools": tools, "parts": [{"type": "text", "text": text}]})
+    };
+    let made = served.project.path().join("made");
+    let session = |body: Value| post("/session", body)["id"].as_str().unwrap().to_owned();
+    let say = |session: &str, body: Value| post(&format!("/session/{session}/message"), body);
+    let lifted = session(json!({ "permission": allow }));
+    say(&lifted, touch("bound", json!({"bash": true})));
+    let (status, _) = served.send("PATCH", &format!("/session/{lifted}"), Some(&json!({ "permission": allow })));
+    assert_eq!(status, 200);
+    say(&lifted, touch("bound", json!({})));
+    // A subagent, which a client talks to afterwards, a session below it, and copies of both.
+    let call = json!({"description": "d", "prompt": "SCRIPT: []", "subagent_type": "worker"});
+    let text = format!("SCRIPT: {}", json!([{"tools": [["task", call]]}, {"text": "end"}]));
+    say(&lifted, json!({"agent": "bound", "parts": [{"type": "text", "text": text}]}));
+    let children = served.send("GET", &format!("/session/{lifted}/children"), None).1;
+    let child = children[0]["id"].as_str().unwrap().to_owned();
+    let below = session(json!({ "parentID": child, "permission": allow }));
+    let beside = session(json!({ "parentID": lifted, "permission": allow }));
+    for id in [&child, &below, &beside] {
+        say(id, touch("free", json!({"bash": true})));
+        let copy = post(&format!("/session/{id}/fork"), json!({}))["id"].as_str().unwrap().to_owned();
+        say(&copy, touch("free", json!({"bash": true})));
+        assert!(!made.exists(), "{id}");
+    }
+    assert!(!made.exists());
+    // It can be done where nothing denies it.
+    say(&session(json!({})), touch("free", json!({})));
+    assert!(made.exists());
+}
