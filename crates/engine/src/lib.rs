@@ -101,7 +101,8 @@ pub struct Options {
     pub scripts: IndexMap<String, Arc<Script>>,
     /// Whether somebody is there who can answer the `question` tool.
     pub question_tool: bool,
-    /// Whether edits and commands are asked for, unless the configuration says otherwise: somebody sits there and watches.
+    /// Whether edits and commands are asked for, unless the configuration says otherwise: somebody sits there and watches. That
+    /// holds for the sessions that this engine makes and the prompts that it takes, whoever goes on with them.
     pub careful: bool,
     /// Who does the work of agents that are elsewhere, by the key of their configuration.
     pub runners: HashMap<String, Arc<dyn Runner>>,

@@ -1,6 +1,6 @@
 //! Whether a turn really succeeded.
 
-use api::{AssistantMessage, Blocked, Bound, Message, MessageError, MessageWithParts, Part, SessionId};
+use api::{AssistantMessage, Blocked, Bound, Message, MessageError, MessageWithParts, Part, SessionId, ToolState};
 
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Signal;
@@ -19,13 +19,15 @@ pub fn judge(answer: &MessageWithParts, seen: Seen) -> Result<(), Failure> {
     if seen.cancelled {
         return Err(cancelled());
     }
+    let calls_failed = answer.parts.iter().filter_map(Part::as_tool).any(|t| matches!(t.state, ToolState::Error(_)));
     // A prompt that is only stored has no answer that could fail.
     let Message::Assistant(answer) = &answer.info else { return Ok(()) };
     if let Some(error) = &answer.error {
         return Err(failed(error, answer));
     }
     match answer.finish.as_deref() {
-        _ if seen.rejected && answer.finish.as_deref() == Some("tool-calls") => {
+        // A turn that went on after a crash ends with `stop` then.
+        Some(finish) if seen.rejected && (finish == "tool-calls" || finish == "stop" && calls_failed) => {
             Err(Failure::new(Exit::Denied, "the turn stopped because a permission or a question was rejected").hint(
                 "allow it with --yes or a `permission` rule in trefoil.json; go on with `trefoil run -c \"go on\"`",
             ))

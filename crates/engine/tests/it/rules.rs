@@ -86,6 +86,13 @@ fn askings() -> Vec<Asking> {
             asks: 2,
         },
         Asking {
+            permission: "task",
+            before: json!({"permission": {"task": "ask"}}),
+            steps: |_| say(task("Do", "general", json!([{"text": "."}]))),
+            effects: (0, 0),
+            asks: 1,
+        },
+        Asking {
             permission: "doom_loop",
             before: json!({"permission": {"bash": "allow"}}),
             steps: |_| {

@@ -3,12 +3,17 @@
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT, until};
 
 use super::acp::Agent;
 use super::rig::Served;
+
+/// The call of a subagent.
+const CHILD: &str = "a task's child";
 
 /// How the agent ends while it asks.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +33,28 @@ struct Case {
 
 struct Lab {
     project: TempProject,
-    /// What `webfetch` is to reach.
-    server: TcpListener,
+    server: Server,
+}
+
+/// What `webfetch` is to reach. It hangs up on whoever comes, and counts them.
+struct Server {
+    url: String,
+    reached: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let reached = Arc::new(AtomicUsize::new(0));
+        let count = reached.clone();
+        std::thread::spawn(move || {
+            listener.incoming().for_each(|_| {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        });
+        Self { url, reached }
+    }
 }
 
 impl Lab {
@@ -43,9 +68,10 @@ impl Lab {
 }
 
 /// How often a call took effect: lines that it wrote, files elsewhere, connections.
-fn effects(project: &TempProject, server: &TcpListener) -> usize {
+fn effects(project: &TempProject, server: &Server) -> usize {
     let text = std::fs::read_to_string(project.path().join("made.txt")).unwrap_or_default();
-    let reached = std::iter::from_fn(|| server.accept().ok()).count();
+    // One that hangs up may be tried again.
+    let reached = usize::from(server.reached.load(Ordering::SeqCst) > 0);
     text.lines().count() + usize::from(project.home().join("made.txt").exists()) + reached
 }
 
@@ -66,10 +92,7 @@ fn cases() -> Vec<Case> {
         case(
             "webfetch",
             json!({"permission": {"webfetch": "ask"}}),
-            |lab| {
-                let url = format!("http://{}/", lab.server.local_addr().unwrap());
-                json!([{"tools": [["webfetch", {"url": url, "format": "text"}]]}, {"text": "end"}])
-            },
+            |lab| json!([{"tools": [["webfetch", {"url": lab.server.url, "format": "text"}]]}, {"text": "end"}]),
             0,
         ),
         case(
@@ -88,7 +111,7 @@ fn cases() -> Vec<Case> {
             2,
         ),
         case(
-            "a task's child",
+            CHILD,
             json!({}),
             |_| {
                 let prompt = format!("SCRIPT: {}", json!([bash(), {"text": "."}]));
@@ -102,9 +125,7 @@ fn cases() -> Vec<Case> {
 
 /// An agent asks and ends without an answer; then everything is allowed.
 fn left(case: &Case, end: End) -> (Lab, String) {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    server.set_nonblocking(true).unwrap();
-    let lab = Lab { project: TempProject::new(), server };
+    let lab = Lab { project: TempProject::new(), server: Server::start() };
     lab.project.write("add.sh", "echo x >> made.txt");
     lab.configure(&case.before);
     let mut agent = Agent::start(&lab.project, reaching);
@@ -194,7 +215,9 @@ fn run(end: End) {
         command.args(["session", "export", &session]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let export = testkit::finish("export", command.spawn().unwrap(), WAIT);
         let export: Value = serde_json::from_slice(&export.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(4), "{}: {end:?}\n{printed}", case.name);
+        // Whoever called a subagent is told, and goes on.
+        let code = if case.name == CHILD { 0 } else { 4 };
+        assert_eq!(output.status.code(), Some(code), "{}: {end:?}\n{printed}", case.name);
         let says = export.to_string();
         assert!(says.contains("The user rejected permission"), "{}: {says}", case.name);
     }
@@ -208,4 +231,51 @@ fn a_run_without_a_terminal_denies_what_was_asked_by_an_agent_that_was_killed() 
 #[test]
 fn a_run_without_a_terminal_denies_what_was_asked_by_an_agent_that_ended() {
     run(End::Eof);
+}
+
+/// What clients bring over HTTP lifts no denial, and no session below another one may do more than that.
+#[test]
+fn no_rule_over_http_lifts_a_denial() {
+    let project = TempProject::new();
+    let free = json!({"mode": "primary", "permission": {"bash": "allow"}});
+    let bound = json!({"mode": "primary", "permission": {"bash": "deny"}});
+    let config = json!({"agent": {"free": free, "bound": bound, "worker": {"mode": "all"}}});
+    project.write_home(".config/trefoil/trefoil.json", config.to_string());
+    let served = Served::with(project, |_| {});
+    let post = |path: &str, body: Value| {
+        let (status, answer) = served.send("POST", path, Some(&body));
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    };
+    let allow = json!([{"permission": "bash", "pattern": "*", "action": "allow"}]);
+    let touch = |agent: &str, tools: Value| {
+        let text = format!("SCRIPT: {}", json!([{"tools": [["bash", {"command": "touch made"}]]}, {"text": "end"}]));
+        json!({"agent": agent, "tools": tools, "parts": [{"type": "text", "text": text}]})
+    };
+    let made = served.project.path().join("made");
+    let session = |body: Value| post("/session", body)["id"].as_str().unwrap().to_owned();
+    let say = |session: &str, body: Value| post(&format!("/session/{session}/message"), body);
+    let lifted = session(json!({ "permission": allow }));
+    say(&lifted, touch("bound", json!({"bash": true})));
+    let (status, _) = served.send("PATCH", &format!("/session/{lifted}"), Some(&json!({ "permission": allow })));
+    assert_eq!(status, 200);
+    say(&lifted, touch("bound", json!({})));
+    // A subagent, which a client talks to afterwards, a session below it, and copies of both.
+    let call = json!({"description": "d", "prompt": "SCRIPT: []", "subagent_type": "worker"});
+    let text = format!("SCRIPT: {}", json!([{"tools": [["task", call]]}, {"text": "end"}]));
+    say(&lifted, json!({"agent": "bound", "parts": [{"type": "text", "text": text}]}));
+    let children = served.send("GET", &format!("/session/{lifted}/children"), None).1;
+    let child = children[0]["id"].as_str().unwrap().to_owned();
+    let below = session(json!({ "parentID": child, "permission": allow }));
+    let beside = session(json!({ "parentID": lifted, "permission": allow }));
+    for id in [&child, &below, &beside] {
+        say(id, touch("free", json!({"bash": true})));
+        let copy = post(&format!("/session/{id}/fork"), json!({}))["id"].as_str().unwrap().to_owned();
+        say(&copy, touch("free", json!({"bash": true})));
+        assert!(!made.exists(), "{id}");
+    }
+    assert!(!made.exists());
+    // It can be done where nothing denies it.
+    say(&session(json!({})), touch("free", json!({})));
+    assert!(made.exists());
 }
