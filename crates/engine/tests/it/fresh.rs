@@ -146,8 +146,10 @@ async fn what_runs_is_not_disturbed() {
 /// Whether a command runs in a new prompt, without anybody following the directory.
 async fn runs(lab: &Lab, session: &SessionId) -> bool {
     lab.say(session, &script(json!([{"tools": [["bash", {"command": "true"}]]}, {"text": "done"}]))).await;
-    match lab.tools(session).await.pop().unwrap().state {
-        ToolState::Completed(_) => true,
+    let call = lab.tools(session).await.pop().unwrap();
+    match call.state {
+        // A tool that is denied outright is not there.
+        ToolState::Completed(_) => call.tool == "bash",
         ToolState::Error(error) => {
             assert!(error.error.contains("denies") || error.error.contains("rejected"), "{}", error.error);
             false
@@ -180,7 +182,7 @@ async fn edited_rules_count_at_the_next_prompt_though_nobody_follows() {
     let agent = |action: &str| format!("---\ndescription: b\npermission:\n  bash: {action}\n---\n\n");
     assert!(runs(&lab, &session).await);
     let edits: [(&str, bool, &dyn Fn()); 15] = [
-        ("written", false, &|| std::fs::write(home("opencode.json"), rule("deny ".trim())).unwrap()),
+        ("written", false, &|| std::fs::write(home("opencode.json"), rule("deny")).unwrap()),
         ("written again", true, &|| std::fs::write(home("opencode.json"), rule("allow")).unwrap()),
         ("as long as before, with its old time", false, &|| {
             same_time(&home("opencode.json"), &rule("allow").replace("\"allow\"", "\"deny\" "));
@@ -240,7 +242,7 @@ async fn lists_are_those_of_now() {
     lab.engine.create_session(&lab.scope, input).await.unwrap();
     lab.project.write(".opencode/skill/demo/SKILL.md", "---\nname: demo\ndescription: D\n---\nx\n");
     assert_eq!(lab.engine.skills(&lab.scope).await.unwrap()[0].name, "demo");
-    let provider = json!({"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1"},
+    let provider = json!({"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "k"},
         "models": {"tiny": {}}});
     lab.project.write_home(GLOBAL, json!({"username": "me", "provider": {"near": provider}}).to_string());
     assert!(lab.engine.providers(&lab.scope).await.unwrap().iter().any(|provider| provider.id == "near"));
