@@ -92,7 +92,8 @@ async fn always_counts_in_its_directory_alone_until_it_is_revoked() {
     }
     assert!(asks(&lab.engine, &one, bash("true")).await);
     let saved = lab.engine.approvals(None).unwrap();
-    let told: Vec<_> = saved.iter().map(|a| (a.directory.as_str(), a.permission.as_str(), a.pattern.as_str())).collect();
+    let told: Vec<_> =
+        saved.iter().map(|a| (a.directory.as_str(), a.permission.as_str(), a.pattern.as_str())).collect();
     assert_eq!(told, [(one.to_str().unwrap(), "edit", "*")]);
     // Another process ends it; here it counts no more at the next request.
     let second = lab.second();
@@ -281,7 +282,8 @@ async fn an_agent_with_some_tools_only_is_offered_and_can_call_nothing_else() {
     lab.project.write("a.txt", "needle\n");
     lab.project.write("keys.env", "needle\n");
     let all = offered(&lab, "build").await;
-    for name in ["s_echo", "skill", "read_mcp_resource", "list_mcp_resources", "task", "todowrite", "webfetch", "bash"] {
+    for name in ["s_echo", "skill", "read_mcp_resource", "list_mcp_resources", "task", "todowrite", "webfetch", "bash"]
+    {
         assert!(all.contains(&name.to_owned()), "{name} is not among {all:?}");
     }
     let resources = ["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource"];

@@ -266,7 +266,8 @@ async fn an_edit_that_cannot_be_read_loosens_nothing() {
     lab.project.write("key.txt", "s3cret\n");
     lab.project.commit("key");
     let session = lab.session().await;
-    let read = json!([{"tools": [["read", {"filePath": "key.txt"}], ["bash", {"command": "cat key.txt"}]]}, {"text": "."}]);
+    let read =
+        json!([{"tools": [["read", {"filePath": "key.txt"}], ["bash", {"command": "cat key.txt"}]]}, {"text": "."}]);
     let all = async || {
         let mut told = String::new();
         for session in lab.engine.sessions(&lab.scope, api::ListSessions::default()).await.unwrap() {

@@ -62,7 +62,9 @@ fn an_agent_is_written_and_works() {
     assert!(!rig.project.path().join("made").exists());
 
     // Nothing else is offered to it: no tool of an MCP server, no resource, no skill.
-    rig.configure(json!({ "mcp": { "s": { "type": "local", "command": ["python3", "mcp_test_server.py", "polite"] } } }));
+    rig.configure(
+        json!({ "mcp": { "s": { "type": "local", "command": ["python3", "mcp_test_server.py", "polite"] } } }),
+    );
     testkit::mcp_server(rig.project.path());
     rig.project.write_home(".config/trefoil/skill/demo/SKILL.md", "---\nname: demo\ndescription: Demo\n---\nTEXT\n");
     let mut args = vec!["agent", "create", "--name", "reader", "--description", "Reads", "--prompt", "Read."];

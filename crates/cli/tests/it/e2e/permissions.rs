@@ -44,7 +44,9 @@ fn what_is_allowed_for_always_is_listed_and_ends() {
     rig.play(json!([{ "tools": [["bash", { "command": "touch two" }]] }, { "text": "end" }]), &["go"]).expect(0);
     assert!(rig.project.path().join("two").exists());
 
-    rig.trefoil(&["permission", "revoke", "psv_nope"]).expect(1).says("`trefoil permission list` names those that count");
+    rig.trefoil(&["permission", "revoke", "psv_nope"])
+        .expect(1)
+        .says("`trefoil permission list` names those that count");
     rig.trefoil(&["permission", "revoke", id, "psv_nope"]).expect(1).says("nothing was revoked");
     assert_eq!(rig.trefoil(&["permission", "list", "--json"]).expect(0).json(), listed);
     rig.trefoil(&["permission", "revoke"]).expect(2);
