@@ -120,7 +120,9 @@ impl Agent {
             let fields = self.describe(open, request, asked).await;
             match self.choose(asked, fields, options(request)).await {
                 Ok(Some(option)) if option == "once" => PermissionReplyKind::Once,
-                Ok(Some(option)) if option == "always" => PermissionReplyKind::Always,
+                Ok(Some(option)) if option == "always" && request.always_text().is_some() => {
+                    PermissionReplyKind::Always
+                }
                 // No, nothing, or something that was not offered: in doubt it is not allowed.
                 Ok(_) => PermissionReplyKind::Reject,
                 // Nobody is there to answer: somebody else may.

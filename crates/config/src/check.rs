@@ -449,6 +449,20 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_list_of_tools_names_none() {
+        for (only, left, findings) in [
+            (json!(["read"]), json!(["read"]), 0),
+            (json!(["read", 1]), json!(["read"]), 1),
+            (json!("read"), json!([]), 1),
+            (json!({"read": true}), json!([]), 1),
+            (json!(null), json!([]), 1),
+        ] {
+            let (value, found) = checked(json!({"agent": {"a": {"only": only}}}));
+            assert_eq!((&value["agent"]["a"]["only"], found.len()), (&left, findings), "{only}: {found:?}");
+        }
+    }
+
+    #[test]
     fn a_file_that_is_no_object_is_empty() {
         for value in [json!([]), json!("x"), json!(1)] {
             let (value, findings) = checked(value);

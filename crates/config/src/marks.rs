@@ -76,7 +76,15 @@ impl Marks {
 
     /// Whether one of them is something else now.
     pub fn are_old(&self) -> bool {
-        self.0.iter().any(|(path, mark)| Mark::of(path) != *mark)
+        // What is in a folder comes right behind it, and is not there as long as the folder is not.
+        let mut missing: Option<&Path> = None;
+        self.0.iter().any(|(path, mark)| {
+            if mark.is_none() && missing.is_some_and(|folder| path.starts_with(folder)) {
+                return false;
+            }
+            missing = mark.is_none().then_some(path.as_path());
+            Mark::of(path) != *mark
+        })
     }
 }
 
@@ -93,11 +101,11 @@ mod tests {
         fs::write(at("file"), "one").unwrap();
         fs::create_dir(at("folder")).unwrap();
         let mut marks = Marks::default();
-        for name in ["file", "folder", "none"] {
+        for name in ["file", "folder", "none", "later/file", "later", "later/deep/file", "later-on", "folder/none"] {
             marks.note(&at(name));
         }
         assert!(!marks.are_old());
-        let changes: [(&str, &dyn Fn()); 5] = [
+        let changes: [(&str, &dyn Fn()); 9] = [
             ("written", &|| fs::write(at("file"), "other").unwrap()),
             ("replaced", &|| {
                 fs::write(at("new"), "third").unwrap();
@@ -105,6 +113,13 @@ mod tests {
             }),
             ("put in", &|| fs::write(at("folder/x"), "").unwrap()),
             ("made", &|| fs::write(at("none"), "").unwrap()),
+            ("made beside a folder that is missing", &|| fs::write(at("later-on"), "").unwrap()),
+            ("made with its folder", &|| {
+                fs::create_dir_all(at("later/deep")).unwrap();
+                fs::write(at("later/deep/file"), "").unwrap();
+            }),
+            ("made in a folder that was made", &|| fs::write(at("later/file"), "").unwrap()),
+            ("made in a folder that was there", &|| fs::write(at("folder/none"), "").unwrap()),
             ("removed", &|| fs::remove_file(at("file")).unwrap()),
         ];
         for (what, change) in changes {

@@ -22,6 +22,8 @@ mod lock;
 mod patch;
 mod path;
 mod question;
+#[cfg(test)]
+mod races;
 mod read;
 mod registry;
 mod skill;

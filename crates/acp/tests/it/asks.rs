@@ -51,6 +51,15 @@ async fn edits_and_commands_are_asked_for_in_an_editor() {
     let options: Vec<&str> =
         asked[0]["options"].as_array().unwrap().iter().map(|o| o["kind"].as_str().unwrap()).collect();
     assert_eq!(options, ["allow_once", "allow_always", "reject_once"]);
+    // What `always` would allow, and where.
+    let directory = lab.project.directory();
+    for (request, want) in [
+        (&asked[0], format!("Always allow `echo *`, `ls *` in {directory}")),
+        (&asked[1], format!("Always allow every `edit` in {directory}")),
+        (&asked[3], format!("Always allow `external_directory` for `/etc/*` in {directory}")),
+    ] {
+        assert_eq!(request["options"][1]["name"], want);
+    }
     let path = lab.project.path();
     let diff =
         json!([{"type": "diff", "path": path.join("a.txt"), "oldText": "alpha\nbeta\n", "newText": "omega\nbeta\n"}]);
@@ -92,6 +101,21 @@ async fn always_settles_what_comes_and_what_waits() {
     client.until("the withdrawal", |said| said.iter().any(|m| m["method"] == "$/cancel_request")).await;
     client.prompt(&one, &bash("echo three")).await.unwrap();
     assert_eq!(asked(&client).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn always_is_not_offered_where_it_would_allow_no_more_than_once() {
+    let lab = careful();
+    let client = lab.client(json!({})).await;
+    let id = client.session(&lab).await;
+    client.answers(|_, _| selected("always"));
+    client.prompt(&id, &bash("$PROGRAM > harm")).await.unwrap();
+    let asked = asked(&client);
+    let bash: Vec<&Value> = asked.iter().filter(|request| request["toolCall"]["kind"] == "execute").collect();
+    let options: Vec<&Value> =
+        bash[0]["options"].as_array().unwrap().iter().map(|option| &option["optionId"]).collect();
+    assert_eq!(options, ["once", "reject"]);
+    assert!(!lab.project.path().join("harm").exists(), "what was not offered is a no");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -293,6 +293,28 @@ fn what_an_untrusted_repository_asks_for_or_denies_only_tightens() {
 }
 
 #[test]
+fn an_untrusted_list_of_tools_gives_none() {
+    let mut world = World::new();
+    world.write("home/.config/trefoil/agent/mine.md", "---\ndescription: m\nonly: [read]\n---\n\nx\n");
+    let more = "---\ndescription: m\nonly: [read, bash]\npermission:\n  bash: allow\n---\n\nx\n";
+    world.write("repo/.trefoil/agent/mine.md", more).write("repo/.trefoil/agent/theirs.md", more);
+    let loaded = world.load();
+    for agent in &loaded.agents {
+        let rules = agent.config.permission.clone().unwrap_or_default();
+        assert_eq!(rules.last(), Some(&Rule::new("*", "*", Action::Deny)), "{agent:?}");
+        let own = (agent.name == "mine").then(|| vec!["read".to_owned()]);
+        assert_eq!(agent.config.only, own, "{agent:?}");
+    }
+    assert_eq!((loaded.agents.len(), loaded.untrusted.len()), (2, 2));
+    for untrusted in &loaded.untrusted {
+        assert!(untrusted.what.iter().any(|what| what.contains(".only says which tools")), "{untrusted:?}");
+        world.trust(untrusted);
+    }
+    let loaded = world.load();
+    assert!(loaded.agents.iter().all(|agent| agent.config.only.as_ref().is_some_and(|only| only.len() == 2)));
+}
+
+#[test]
 fn what_cannot_be_read_makes_it_ask() {
     let asks = ["bash", "edit", "webfetch", "task"].map(|name| Rule::new(name, "*", Action::Ask));
     let config = "home/.config/opencode/opencode.json";

@@ -142,3 +142,174 @@ async fn what_runs_is_not_disturbed() {
     read_again(&mut events).await;
     assert!(lab.engine.mcp(&lab.scope).await.unwrap().is_empty());
 }
+
+/// Whether a command runs in a new prompt, without anybody following the directory.
+async fn runs(lab: &Lab, session: &SessionId) -> bool {
+    lab.say(session, &script(json!([{"tools": [["bash", {"command": "true"}]]}, {"text": "done"}]))).await;
+    let call = lab.tools(session).await.pop().unwrap();
+    match call.state {
+        // A tool that is denied outright is not there.
+        ToolState::Completed(_) => call.tool == "bash",
+        ToolState::Error(error) => {
+            assert!(error.error.contains("denies") || error.error.contains("rejected"), "{}", error.error);
+            false
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rule(action: &str) -> String {
+    json!({"ask": {"timeout": 0}, "permission": {"bash": action}}).to_string()
+}
+
+/// Edits a file in place and gives it its old times.
+fn same_time(path: &std::path::Path, content: &str) {
+    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+    std::fs::write(path, content).unwrap();
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edited_rules_count_at_the_next_prompt_though_nobody_follows() {
+    let lab = Lab::with(serde_json::from_str(&rule("allow")).unwrap());
+    let session = lab.session().await;
+    let home = |name: &str| lab.project.home().join(".config/opencode").join(name);
+    let here = |name: &str| lab.project.path().join(name);
+    let link = |to: std::path::PathBuf, at: std::path::PathBuf| {
+        let _ = std::fs::remove_file(&at);
+        std::os::unix::fs::symlink(to, at).unwrap();
+    };
+    let agent = |action: &str| format!("---\ndescription: b\npermission:\n  bash: {action}\n---\n\n");
+    assert!(runs(&lab, &session).await);
+    let edits: [(&str, bool, &dyn Fn()); 15] = [
+        ("written", false, &|| std::fs::write(home("opencode.json"), rule("deny")).unwrap()),
+        ("written again", true, &|| std::fs::write(home("opencode.json"), rule("allow")).unwrap()),
+        ("as long as before, with its old time", false, &|| {
+            same_time(&home("opencode.json"), &rule("allow").replace("\"allow\"", "\"deny\" "));
+        }),
+        ("replaced by another file", true, &|| {
+            std::fs::write(home("new"), rule("allow")).unwrap();
+            std::fs::rename(home("new"), home("opencode.json")).unwrap();
+        }),
+        ("a file that was not there", false, &|| std::fs::write(here("opencode.json"), rule("deny")).unwrap()),
+        ("removed", true, &|| std::fs::remove_file(here("opencode.json")).unwrap()),
+        ("a folder and an agent that were not there", false, &|| {
+            std::fs::create_dir_all(here(".opencode/agent")).unwrap();
+            std::fs::write(here(".opencode/agent/build.md"), agent("deny")).unwrap();
+        }),
+        ("the folder removed", true, &|| std::fs::remove_dir_all(here(".opencode")).unwrap()),
+        ("a link to a file", false, &|| {
+            std::fs::write(here("real.json"), rule("deny")).unwrap();
+            link(here("real.json"), here("opencode.json"));
+        }),
+        ("the file behind a link", true, &|| std::fs::write(here("real.json"), rule("allow")).unwrap()),
+        ("a link that leads to another file", false, &|| {
+            std::fs::write(here("other.json"), rule("deny")).unwrap();
+            link(here("other.json"), here("opencode.json"));
+        }),
+        ("a link that leads nowhere", true, &|| {
+            std::fs::remove_file(here("opencode.json")).unwrap();
+            std::fs::create_dir_all(here(".opencode/agent")).unwrap();
+            link(here("later.md"), here(".opencode/agent/build.md"));
+        }),
+        ("made where a link leads", false, &|| std::fs::write(here("later.md"), agent("deny")).unwrap()),
+        ("a linked folder", true, &|| {
+            std::fs::remove_dir_all(here(".opencode")).unwrap();
+            std::fs::create_dir_all(here("agents")).unwrap();
+            std::fs::create_dir_all(here(".opencode")).unwrap();
+            link(here("agents"), here(".opencode/agent"));
+        }),
+        ("a file in a linked folder", false, &|| std::fs::write(here("agents/build.md"), agent("deny")).unwrap()),
+    ];
+    for (what, may, edit) in edits {
+        edit();
+        assert_eq!(runs(&lab, &session).await, may, "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_those_of_now() {
+    let lab = Lab::new();
+    let agents = async || -> Vec<String> {
+        lab.engine.agents(&lab.scope).await.unwrap().into_iter().map(|agent| agent.name).collect()
+    };
+    assert!(!agents().await.contains(&"new".to_owned()));
+    lab.project.write(".opencode/agent/new.md", "---\ndescription: n\n---\n\nDo.\n");
+    assert!(agents().await.contains(&"new".to_owned()));
+    // It is known to whoever names it at once, too.
+    lab.project.write(".opencode/agent/newer.md", "---\ndescription: n\n---\n\nDo.\n");
+    let input = api::CreateSession { agent: Some("newer".to_owned()), ..api::CreateSession::default() };
+    lab.engine.create_session(&lab.scope, input).await.unwrap();
+    lab.project.write(".opencode/skill/demo/SKILL.md", "---\nname: demo\ndescription: D\n---\nx\n");
+    assert_eq!(lab.engine.skills(&lab.scope).await.unwrap()[0].name, "demo");
+    let provider = json!({"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1", "apiKey": "k"},
+        "models": {"tiny": {}}});
+    lab.project.write_home(GLOBAL, json!({"username": "me", "provider": {"near": provider}}).to_string());
+    assert!(lab.engine.providers(&lab.scope).await.unwrap().iter().any(|provider| provider.id == "near"));
+    lab.project.write_home(GLOBAL, json!({"username": "you", "tools": {"list": true}}).to_string());
+    assert_eq!(lab.engine.config(&lab.scope).await.unwrap()["username"], "you");
+    lab.project.write_home(GLOBAL, "{}");
+    assert!(lab.engine.tools(&lab.scope, None).await.iter().all(|tool| tool.name() != "list"));
+    lab.project.write_home(GLOBAL, json!({"tools": {"list": true}}).to_string());
+    assert!(lab.engine.tools(&lab.scope, None).await.iter().any(|tool| tool.name() == "list"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_cannot_be_read_loosens_nothing() {
+    let config = |broken: &str| {
+        let agent = json!({"mode": "subagent", "description": "s", "isolation": "worktree"});
+        let rules = json!({"ask": {"timeout": 0}, "permission": {"read": {"key.txt": "deny"}, "bash": "deny"},
+            "agent": {"smith": agent}});
+        format!("{rules}{broken}")
+    };
+    let lab = Lab::with(serde_json::from_str(&config("")).unwrap());
+    lab.project.write("key.txt", "s3cret\n");
+    lab.project.commit("key");
+    let session = lab.session().await;
+    let read =
+        json!([{"tools": [["read", {"filePath": "key.txt"}], ["bash", {"command": "cat key.txt"}]]}, {"text": "."}]);
+    let all = async || {
+        let mut told = String::new();
+        for session in lab.engine.sessions(&lab.scope, api::ListSessions::default()).await.unwrap() {
+            told += &format!("{:?}", lab.messages(&session.id).await);
+        }
+        told
+    };
+    assert!(!runs(&lab, &session).await);
+    for broken in [" oops", "]", "{"] {
+        lab.project.write_home(GLOBAL, config(broken));
+        lab.say(&session, &script(read.clone())).await;
+        assert!(!all().await.contains("s3cret"), "{broken}");
+    }
+    // A subagent in a worktree of its own, whose configuration was never read before, has what is in effect.
+    let task = json!(["task", {"description": "x", "prompt": script(read), "subagent_type": "smith"}]);
+    lab.say(&session, &script(json!([{ "tools": [task] }, {"text": "."}]))).await;
+    let children = lab.engine.children(&lab.scope, &session).await.unwrap();
+    assert_eq!(lab.tools(&children[0].id).await.len(), 2);
+    assert!(!all().await.contains("s3cret"));
+    // Mended, it counts.
+    lab.project.write_home(GLOBAL, rule("allow"));
+    assert!(runs(&lab, &session).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_runs_keeps_its_rules() {
+    let lab = Lab::with(serde_json::from_str(&rule("allow")).unwrap());
+    let session = lab.session().await;
+    let mut events = lab.recorder().await;
+    let waits = "until [ -e go ]; do sleep 0.02; done";
+    let steps = json!([
+        {"tools": [["bash", {"command": waits}]]}, {"tools": [["bash", {"command": "true"}]]}, {"text": "done"},
+    ]);
+    lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(steps))).await.unwrap();
+    events.wait_for(|body| matches!(body, EventBody::PartUpdated { .. })).await;
+    lab.project.write_home(GLOBAL, rule("deny"));
+    // Somebody else's prompt has the new ones meanwhile.
+    let other = lab.session().await;
+    assert!(!runs(&lab, &other).await);
+    lab.project.write("go", "");
+    events.wait_idle(&session).await;
+    let tools = lab.tools(&session).await;
+    assert!(tools.iter().all(|tool| matches!(tool.state, ToolState::Completed(_))), "{tools:?}");
+    assert!(!runs(&lab, &session).await);
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod agents;
+mod approvals;
 mod asks;
 mod background;
 mod budgets;

@@ -263,3 +263,38 @@ async fn pages_of_messages_do_not_follow_the_clock() {
     let ids = messages.as_array().unwrap().iter().map(|message| message["info"]["id"].as_str().unwrap().to_owned());
     assert!(ids.filter(|id| id != "msg_zzzz").is_sorted());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_allowed_for_always_is_listed_and_ends() {
+    let rig = rig().await;
+    const SAVED: &str = "/api/permission/saved";
+    assert_eq!(rig.get(SAVED).await, json!({"data": []}));
+    let session = session(&rig, json!({})).await;
+    let mut events = rig.events("/event").await;
+    let call = json!(["bash", {"command": "echo asked"}]);
+    let asked = asked(&rig, &session, &mut events, call.clone(), "permission.asked").await;
+    assert_eq!((&asked["always"], &asked["directory"]), (&json!(["echo *"]), &json!(rig.project.directory())));
+    let reply = format!("/permission/{}/reply", asked["id"].as_str().unwrap());
+    rig.send(Method::POST, &reply, Some(json!({"reply": "always"}))).await;
+    events.wait_for("session.idle").await;
+    let saved = rig.get(SAVED).await["data"].clone();
+    let project = rig.get("/project/current").await["id"].clone();
+    let id = saved[0]["id"].as_str().unwrap().to_owned();
+    assert!(id.starts_with("psv_"));
+    assert_eq!(
+        saved,
+        json!([{ "id": id, "projectID": project, "action": "bash", "resource": "echo *",
+            "directory": rig.project.directory() }])
+    );
+    assert_eq!(rig.get(&format!("{SAVED}?projectID={}", project.as_str().unwrap())).await["data"], saved);
+    assert_eq!(rig.get(&format!("{SAVED}?projectID=nope")).await, json!({"data": []}));
+    // Removing is done when it is gone, whoever did it.
+    for id in [id.as_str(), &id, "nope", "psv_nope"] {
+        assert_eq!(rig.send(Method::DELETE, &format!("{SAVED}/{id}"), None).await, (204, Value::Null));
+    }
+    assert_eq!(rig.get(SAVED).await, json!({"data": []}));
+    let again = self::asked(&rig, &session, &mut events, call, "permission.asked").await;
+    let reply = format!("/permission/{}/reply", again["id"].as_str().unwrap());
+    rig.send(Method::POST, &reply, Some(json!({"reply": "reject"}))).await;
+    events.wait_for("session.idle").await;
+}

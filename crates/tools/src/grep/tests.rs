@@ -165,3 +165,47 @@ async fn a_cancelled_search_ends() {
     ctx.cancel.cancel();
     assert_eq!(ws.run_in(ctx, "grep", json!({"pattern": "x"})).await, Err(ToolError::Aborted));
 }
+
+#[tokio::test]
+async fn files_that_read_would_ask_for_are_left_out_and_counted() {
+    let ws = Workspace::new();
+    ws.file("a.txt", "needle\n");
+    let secret = ws.file("keys.env", "needle in keys\n");
+    let deep = ws.file("deep/more.env", "needle in more\n");
+    // Nobody learns whether the text is in them.
+    ws.file("other.env", "nothing\n");
+    let output = ws.run("grep", json!({"pattern": "needle"})).await.unwrap();
+    assert!(output.output.starts_with("Found 1 matches\n"), "{}", output.output);
+    assert!(!output.output.contains(" in "), "{}", output.output);
+    let told = format!(
+        "3 files were not searched, because the rules do not let you read them without asking: {}",
+        deep.display()
+    );
+    assert!(output.output.contains(&told) && output.output.contains("Use read"), "{}", output.output);
+    assert_eq!(output.metadata["matches"], 1);
+    let output = ws.run("grep", json!({"pattern": "needle", "include": "*.env"})).await.unwrap();
+    assert!(output.output.starts_with("No files found\n(3 files were not searched"), "{}", output.output);
+    for n in 0..10 {
+        ws.file(&format!("many/{n}.env"), "needle\n");
+    }
+    let output = ws.run("grep", json!({"pattern": "needle", "path": "many"})).await.unwrap().output;
+    assert!(output.contains("(10 files were") && output.contains("4.env, …. Use read"), "{output}");
+    // One that is named is asked for, and searched once somebody said yes.
+    for (input, file) in [
+        (json!({"pattern": "needle", "path": "keys.env"}), &secret),
+        (json!({"pattern": "needle", "include": "keys.env"}), &secret),
+        (json!({"pattern": "needle", "path": "deep", "include": "more.env"}), &deep),
+        (json!({"pattern": "needle", "include": "./deep/more.env"}), &deep),
+    ] {
+        let needs = ws.needs("grep", input.clone()).await.unwrap();
+        let asked = file.strip_prefix(ws.root()).unwrap().to_string_lossy().into_owned();
+        assert_eq!((needs[1].permission.as_str(), &needs[1].patterns), ("read", &vec![asked]), "{input}");
+        let output = ws.run("grep", input.clone()).await.unwrap().output;
+        assert!(output.starts_with("Found 1 matches") && output.contains(" in "), "{input}: {output}");
+    }
+    // The same name elsewhere was not asked for.
+    ws.file("else/keys.env", "needle elsewhere\n");
+    let output = ws.run("grep", json!({"pattern": "needle", "include": "keys.env"})).await.unwrap().output;
+    assert!(output.contains("needle in keys") && !output.contains("elsewhere\n"), "{output}");
+    assert!(output.contains("1 files were not searched"), "{output}");
+}

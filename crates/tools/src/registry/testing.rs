@@ -88,9 +88,13 @@ impl Workspace {
     }
 
     pub async fn run_in(&self, mut ctx: Context, tool: &str, input: Json) -> Result<Output, ToolError> {
-        let tool = self.registry.get(tool).or(self.patch.get(tool)).unwrap();
-        ctx.granted = tool.needs(&input, &ctx).await?.into();
-        tool.run(input, ctx).await
+        ctx.granted = self.needs(tool, input.clone()).await?.into();
+        self.run_granted(ctx, tool, input).await
+    }
+
+    /// Runs a call with what was granted.
+    pub async fn run_granted(&self, ctx: Context, tool: &str, input: Json) -> Result<Output, ToolError> {
+        self.registry.get(tool).or(self.patch.get(tool)).unwrap().run(input, ctx).await
     }
 
     pub async fn fail(&self, tool: &str, input: Json) -> String {

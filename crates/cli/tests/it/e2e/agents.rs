@@ -61,7 +61,23 @@ fn an_agent_is_written_and_works() {
     rig.play(json!([{ "tools": [["task", call]] }, { "text": "end" }]), &["go"]).expect(0);
     assert!(!rig.project.path().join("made").exists());
 
+    // Nothing else is offered to it: no tool of an MCP server, no resource, no skill.
+    rig.configure(
+        json!({ "mcp": { "s": { "type": "local", "command": ["python3", "mcp_test_server.py", "polite"] } } }),
+    );
+    testkit::mcp_server(rig.project.path());
+    rig.project.write_home(".config/trefoil/skill/demo/SKILL.md", "---\nname: demo\ndescription: Demo\n---\nTEXT\n");
+    let mut args = vec!["agent", "create", "--name", "reader", "--description", "Reads", "--prompt", "Read."];
+    args.extend(["--tools", "read,grep", "--mode", "all"]);
+    rig.trefoil(&args).expect(0);
+    let steps = json!([{ "tools": [["nothing", {}], ["s_echo", { "text": "hi" }], ["skill", { "name": "demo" }]] },
+        { "text": "end" }]);
+    let ran = rig.play(steps, &["--agent", "reader", "--format", "json", "go"]).expect(0);
+    assert!(ran.stdout.contains("Available tools: grep, read."), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("echo: hi") && !ran.stdout.contains("TEXT"), "{}", ran.stdout);
+
     let text = rig.project.read(".trefoil/agent/looker.md");
+    assert!(text.contains("\nonly: [read, grep]\n"), "{text}");
     create("looker", &["--prompt", "Other."]).expect(1).says("there is an agent looker already");
     create("build", &["--prompt", "Other."]).expect(1).says("there is an agent build already");
     assert_eq!(rig.project.read(".trefoil/agent/looker.md"), text);

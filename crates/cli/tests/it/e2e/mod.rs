@@ -9,6 +9,7 @@ mod errors;
 mod faults;
 mod full_disk;
 mod openai;
+mod permissions;
 mod rig;
 mod run;
 mod serve;
