@@ -147,7 +147,9 @@ fn directories(options: &[&str], arguments: &[Word]) -> Vec<Target> {
     for (at, word) in arguments.iter().enumerate() {
         let head = word.head();
         for option in options {
-            if head == *option && word.literal {
+            let letter = option.strip_prefix('-').filter(|letter| !letter.starts_with('-'));
+            let bundled = letter.is_some_and(|letter| is_short(head) && head.ends_with(letter));
+            if (head == *option || bundled) && word.literal {
                 paths.extend(arguments.get(at + 1).map(|value| value.target(0)));
             } else if let Some(rest) = head.strip_prefix(option)
                 && (rest.starts_with('=') || !option.starts_with("--"))

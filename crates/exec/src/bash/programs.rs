@@ -32,15 +32,21 @@ const DATA: &[&str] = &[
 
 /// Programs that run code, and the letters of options that bring it; more letters are of options with a value.
 const INTERPRETERS: &[(&str, &str, &str)] = &[
+    ("R", "e", ""),
+    ("Rscript", "e", ""),
     ("bun", "ep", "r"),
     ("clisp", "x", "i"),
     ("elixir", "e", "r"),
+    ("erl", "e", ""),
     ("expect", "c", ""),
     ("ghc", "e", ""),
     ("gnuplot", "e", ""),
     ("groovy", "e", ""),
     ("guile", "ce", ""),
     ("ipython", "c", ""),
+    ("irb", "e", ""),
+    ("jrunscript", "ef", ""),
+    ("jshell", "", ""),
     ("julia", "eE", "L"),
     ("lua", "e", "l"),
     ("luajit", "e", "l"),
@@ -55,6 +61,7 @@ const INTERPRETERS: &[(&str, &str, &str)] = &[
     ("racket", "e", ""),
     ("raku", "e", ""),
     ("ruby", "e", "rICE"),
+    ("sbcl", "", ""),
     ("scala", "e", ""),
     ("swift", "e", ""),
     ("tclsh", "c", ""),
@@ -117,7 +124,10 @@ pub(super) fn arguments(name: &str, words: &[Word], more: bool) -> Arguments {
         "make" | "gmake" => make(arguments),
         "set" => known(set(arguments)),
         "shopt" => known(shopt(arguments)),
-        "sort" => known(!has_long(arguments, &["--co"]) && !arguments.iter().any(may_be_option)),
+        "sort" if has_long(arguments, &["--co"]) => Arguments::Unknown,
+        "sort" if arguments.iter().any(may_be_option) => Arguments::Commands,
+        "sort" => Arguments::Data,
+        "deno" if matches!(arguments.first().and_then(Word::known), Some("eval" | "repl")) => Arguments::Unknown,
         "split" => known(!has_long(arguments, &["--f"]) && !arguments.iter().any(may_be_option)),
         "rg" => known(!has_long(arguments, &["--pre", "--hostname-bin"])),
         "zip" | "man" | "rsync" | "scp" | "apt" | "apt-get" | "wget" => guarded(name, arguments),
@@ -538,10 +548,9 @@ fn git(arguments: &[Word]) -> Arguments {
 
 /// Whether `git config` reads, or sets what starts nothing.
 fn git_config(arguments: &[Word]) -> bool {
-    if arguments
-        .iter()
-        .any(|word| matches!(word.text.as_str(), "--get" | "--get-all" | "--list" | "-l" | "--unset" | "get" | "list"))
-    {
+    let scope = |word: &&Word| matches!(word.text.as_str(), "--global" | "--local" | "--system");
+    let first = arguments.iter().find(|word| !scope(word)).map(|word| word.text.as_str());
+    if matches!(first, Some("--get" | "--get-all" | "--list" | "-l" | "--unset")) {
         return true;
     }
     let operands: Vec<&Word> = arguments.iter().filter(|word| !word.head().starts_with('-')).collect();

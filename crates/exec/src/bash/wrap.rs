@@ -139,7 +139,7 @@ const UNREAD: &[&str] = &[
     "sftp", "sg", "slirp4netns", "socat", "softlimit", "source", "ssh", "sshpass", "start-stop-daemon", "strace", "su",
     "su-exec", "systemd-cat", "systemd-inhibit", "systemd-nspawn", "systemd-run", "tailf", "taskset", "tcsh", "telnet",
     "tmux", "toybox", "trickle", "ts-node", "tsocks", "torsocks", "proxychains", "uclampset", "unbuffer", "unshare",
-    "uname26", "valgrind", "vi", "view", "vigr", "vim", "vimdiff", "vipw", "visudo", "waypipe", "x86_64", "xonsh",
+    "uname26", "valgrind", "vi", "view", "vigr", "vim", "vim.basic", "vim.nox", "vim.tiny", "vimdiff", "vipw", "visudo", "waypipe", "x86_64", "xonsh",
     "xvfb-run", "yash", "zsh", "linux32", "linux64",
 ];
 
@@ -195,7 +195,8 @@ pub(super) fn inner(name: &str, words: &[Word], more: bool, inside: bool) -> Vec
         "find" => find(arguments),
         // A question, not a call.
         "command" if matches!(arguments.first().and_then(Word::known), Some("-v" | "-V")) => Vec::new(),
-        _ if EVALUATING.contains(&name) && more => vec![Inner::Unknown],
+        // Who gets arguments from elsewhere is a program, and no builtin.
+        _ if EVALUATING.contains(&name) && more => Vec::new(),
         "[" | "test" => test(arguments),
         _ if EVALUATING.contains(&name) => evaluating(name, arguments, inside),
         _ => match WRAPPERS.iter().find(|wrapper| wrapper.name == name) {
