@@ -15,7 +15,7 @@ use tools::{Registry, RegistryOptions};
 use crate::limits::{AgentLimits, Limits};
 use crate::remote::Remote;
 use crate::rules::Level;
-use crate::{Inner, agents, command, mcp, models, task, template, tidy};
+use crate::{Inner, agents, command, mcp, models, permission, task, template, tidy};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
@@ -97,7 +97,7 @@ impl Instance {
             script: models::script_provider(inner),
             tools: registry(false),
             patch_tools: registry(true),
-            options: Arc::new(options(inner, &loaded, output_dir)),
+            options: Arc::new(options(inner, &loaded, &agents, output_dir)),
             limits: Limits::new(&loaded.config),
             directory: directory.to_owned(),
             origin,
@@ -183,19 +183,32 @@ fn takes_patches(model: &str) -> bool {
     model.contains("gpt-") && !model.contains("oss") && !model.contains("gpt-4")
 }
 
-fn options(inner: &Inner, loaded: &Loaded, output_dir: PathBuf) -> tools::Options {
+fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, output_dir: PathBuf) -> tools::Options {
     let defaults = tools::Options { output_dir, ..tools::Options::default() };
     let limit = |value: Option<u64>, default| value.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
     let shell = loaded.config.shell.clone().or_else(|| inner.inputs.env.get("SHELL").cloned());
+    // Rules are judged on what bash would do, so where they tell commands apart, bash runs them.
+    let told_apart = agents.values().any(|agent| permission::tells_apart(&agent.permission, "bash"))
+        || permission::tells_apart(&loaded.config.tighten, "bash");
+    let chosen = shell.filter(|shell| speaks_posix(shell)).map(PathBuf::from);
+    let bash = bash(inner.inputs.env.get("PATH").map(String::as_str).unwrap_or_default());
+    let shell = if told_apart { bash.or(chosen) } else { chosen.or(bash) };
     tools::Options {
         max_lines: limit(loaded.config.tool_output.max_lines, defaults.max_lines),
         max_bytes: limit(loaded.config.tool_output.max_bytes, defaults.max_bytes),
-        shell: shell.filter(|s| speaks_posix(s)).map_or(defaults.shell.clone(), PathBuf::from),
+        shell: shell.unwrap_or_else(|| defaults.shell.clone()),
         skills: loaded.skills.clone(),
         user_agent: format!("trefoil/{}", inner.version),
         allow_private_fetch: inner.inputs.env.get("TREFOIL_ALLOW_PRIVATE_FETCH").is_some_and(|v| v == "1"),
         ..defaults
     }
+}
+
+/// Bash, where it usually is, or in a directory of `PATH`.
+fn bash(path: &str) -> Option<PathBuf> {
+    let usual = ["/bin", "/usr/bin", "/usr/local/bin"].into_iter();
+    let others = path.split(':').filter(|directory| directory.starts_with('/'));
+    usual.chain(others).map(|directory| Path::new(directory).join("bash")).find(|bash| bash.is_file())
 }
 
 /// Rules are judged on POSIX shell syntax, so a shell with another one (fish, nushell) cannot be used for tools.

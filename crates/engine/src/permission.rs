@@ -26,12 +26,11 @@ pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: 
         action => action,
     };
     let by_rules = need.patterns.iter().map(|pattern| judge(pattern)).max().unwrap_or_else(|| judge("*"));
-    // What we could not parse may hide a command that a narrower rule is about: it is never simply allowed.
-    if need.opaque && (narrow(rules, &need.permission) || narrow(tighten, &need.permission)) {
-        by_rules.max(Action::Ask)
-    } else {
-        by_rules
-    }
+    // What we could not parse may hide a command that a narrower rule is about, and so may an argument of a program that
+    // starts others: it is never simply allowed.
+    let hidden = |rules: &[Rule]| (need.opaque && narrow(rules, &need.permission)) || named(rules, need);
+    let partly = need.opaque && evaluate(rules, &need.permission, "*") != Action::Allow;
+    if partly || hidden(rules) || hidden(tighten) { by_rules.max(Action::Ask) } else { by_rules }
 }
 
 /// The most that rules demand which only tighten: their order does not matter, and silence demands nothing.
@@ -64,9 +63,41 @@ pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> t
     })
 }
 
+/// Rules for this permission that hold something back which is less than everything.
+fn narrower<'a>(rules: &'a [Rule], permission: &str) -> impl Iterator<Item = &'a Rule> {
+    rules.iter().filter(move |rule| {
+        rule.action != Action::Allow && rule.pattern != "*" && wildcard(&rule.permission, permission)
+    })
+}
+
 /// Whether any rule for this permission says something about less than everything.
+pub(crate) fn tells_apart(rules: &[Rule], permission: &str) -> bool {
+    rules.iter().any(|rule| rule.pattern != "*" && wildcard(&rule.permission, permission))
+}
+
 fn narrow(rules: &[Rule], permission: &str) -> bool {
-    rules.iter().any(|rule| wildcard(&rule.permission, permission) && rule.pattern != "*")
+    narrower(rules, permission).next().is_some()
+}
+
+/// Whether an argument has, as a word of its own, the name of a command that a rule holds back.
+fn named(rules: &[Rule], need: &Need) -> bool {
+    if need.arguments.is_empty() {
+        return false;
+    }
+    narrower(rules, &need.permission).any(|rule| {
+        let command = rule.pattern.split(' ').next().unwrap_or_default();
+        let command = command.rsplit('/').next().unwrap_or_default();
+        let known = !command.chars().all(|c| matches!(c, '*' | '?'));
+        known && need.arguments.iter().any(|text| mentions(text, command))
+    })
+}
+
+/// Whether a text has a command's name between separators, or behind the letters of an option.
+fn mentions(text: &str, command: &str) -> bool {
+    text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))).any(|word| {
+        let option = word.starts_with('-') && !word.starts_with("--");
+        !word.is_empty() && (wildcard(command, word) || (option && word.ends_with(command)))
+    })
 }
 
 /// Whether the rules refuse a tool whatever it is called with: it is not offered to the model, and cannot be called.
@@ -121,6 +152,9 @@ pub(crate) fn of_tool(tool: &str) -> &str {
 }
 
 #[cfg(test)]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -131,7 +165,34 @@ mod tests {
             always: Vec::new(),
             metadata: api::JsonMap::new(),
             opaque,
+            arguments: Vec::new(),
         }
+    }
+
+    #[test]
+    fn an_argument_that_names_a_held_back_command_is_asked() {
+        let rules = [Rule::new("*", "*", Action::Allow), Rule::new("bash", "rm *", Action::Deny)];
+        let with = |text: &str| Need { arguments: vec![text.to_owned()], ..need("bash", &["docker run x"], false) };
+        for text in ["rm", "/bin/rm", "sh -c 'rm x'", "--to-command=rm", "-Irm", "a;rm", "{rm,x}"] {
+            assert_eq!(decide(&rules, &[], &[], &with(text)), Action::Ask, "{text}");
+            assert_eq!(decide(&rules[..1], &rules[1..], &[], &with(text)), Action::Ask, "{text}");
+            assert_eq!(decide(&rules[..1], &[], &[], &with(text)), Action::Allow, "{text}");
+        }
+        for text in ["--rm", "farm", "rm_all", "rm.txt", "x-rm"] {
+            assert_eq!(decide(&rules, &[], &[], &with(text)), Action::Allow, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_allowed_only_with_everything() {
+        let all =
+            [Rule::new("*", "*", Action::Ask), Rule::new("x", "*", Action::Allow), Rule::new("x", "a", Action::Allow)];
+        assert_eq!(decide(&all, &[], &[], &need("x", &["*"], true)), Action::Allow);
+        let some = [Rule::new("x", "*", Action::Ask), Rule::new("x", "a *", Action::Allow)];
+        assert_eq!(decide(&some, &[], &[], &need("x", &["a $b"], true)), Action::Ask);
+        let but = [Rule::new("x", "*", Action::Allow), Rule::new("x", "/secret/*", Action::Deny)];
+        assert_eq!(decide(&but, &[], &[], &need("x", &["*"], true)), Action::Ask);
+        assert_eq!(decide(&all[1..2], &but[1..], &[], &need("x", &["*"], true)), Action::Ask);
     }
 
     #[test]

@@ -54,7 +54,8 @@ impl TypedTool for Bash {
         let mut needs = Vec::new();
         let understood = leaving(ctx, input, &parsed, &mut needs)?;
         needs.extend(redirects(ctx, input, &parsed)?);
-        needs.push(command_need(&input.command, parsed, understood));
+        let same_shell = ctx.options.shell.file_name().is_some_and(|name| name == "bash");
+        needs.push(command_need(&input.command, parsed, understood && same_shell));
         Ok(needs)
     }
 
@@ -103,8 +104,8 @@ fn result(command: String, text: &str, note: Option<String>, metadata: JsonMap) 
     Output { title: command, output, metadata, ..Output::default() }
 }
 
-/// The needs for folders outside the workspace: the working directory, the paths of known commands, redirects. False if a
-/// path could not be judged.
+/// The needs for folders outside the workspace: the working directory, the paths of known commands, redirects. A path that
+/// depends on what the command line does not tell is outside. False if a path could not be judged.
 fn leaving(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>) -> Result<bool, ToolError> {
     let workdir = path::locate(ctx, input.workdir.as_deref().unwrap_or("."))?;
     needs.extend(workdir.leave_for_folder());
@@ -120,6 +121,11 @@ fn leaving(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>)
             None => judge(ctx, &workdir.shown, path, &mut understood),
         };
         needs.extend(need.filter(|need| needs.iter().all(|other| other.patterns != need.patterns)));
+    }
+    if !parsed.unknown_paths.is_empty() {
+        // It may be anywhere, so only those may have it who may have everything.
+        let need = Need::new("external_directory", "*").with("filepath", parsed.unknown_paths.join("\n"));
+        needs.push(Need { always: Vec::new(), opaque: true, ..need });
     }
     Ok(understood)
 }
@@ -140,6 +146,12 @@ fn redirects(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>,
         if !needs.iter().any(|other| other.permission == need.permission && other.patterns == need.patterns) {
             needs.push(need);
         }
+    }
+    for (permission, _) in
+        [("edit", parsed.unknown_write), ("read", parsed.unknown_read)].iter().filter(|(_, any)| *any)
+    {
+        let need = Need::new(permission, "*").with("filepath", "").with("command", input.command.clone());
+        needs.push(Need { always: Vec::new(), opaque: true, ..need });
     }
     Ok(needs)
 }
@@ -188,7 +200,7 @@ fn command_need(command: &str, parsed: Parsed, understood: bool) -> Need {
         patterns.push(command.to_owned());
     }
     let need = Need::new("bash", "").with("command", command);
-    Need { patterns, always, opaque, ..need }
+    Need { patterns, always, opaque, arguments: parsed.arguments, ..need }
 }
 
 /// The end of the output so far, for those who watch.

@@ -25,6 +25,8 @@ pub struct Need {
     pub metadata: JsonMap,
     /// Something in it was not understood, so only a rule for everything may allow it.
     pub opaque: bool,
+    /// Texts that may name a command which is run: a rule about that command may be about this need.
+    pub arguments: Vec<String>,
 }
 
 impl Need {
@@ -36,6 +38,7 @@ impl Need {
             always: vec!["*".into()],
             metadata: JsonMap::new(),
             opaque: false,
+            arguments: Vec::new(),
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn cuts_no_character(tree: &Tree, source: &str) -> bool {
 /// Whether a token is a word that bash knows only if it stands alone.
 pub(super) fn is_keyword(node: Node<'_>, parent: Node<'_>) -> bool {
     match parent.kind() {
-        "expansion" | "binary_expression" => false,
+        "expansion" | "binary_expression" | "brace_expression" => false,
         "test_command" => matches!(node.kind(), "[" | "]" | "[[" | "]]"),
         _ => matches!(node.kind(), "!" | "{" | "}") || node.kind().starts_with(|c: char| c.is_ascii_alphabetic()),
     }

@@ -4,8 +4,15 @@
 //! source, find is reported as opaque. Reading is best effort, reporting is not: a command is either among `commands`
 //! or inside an `opaque` piece.
 
+mod arith;
 mod check;
+mod inline;
 mod names;
+mod paths;
+mod posix;
+mod programs;
+mod state;
+mod vars;
 mod walk;
 mod word;
 mod wrap;
@@ -17,6 +24,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use tree_sitter::{ParseOptions, Parser, Tree};
+
+use state::State;
 
 /// The longest source that is read, in bytes: no more than the system takes as one argument.
 pub const MAX_BYTES: usize = 128 << 10;
@@ -40,6 +49,9 @@ const MAX_TIME: Duration = Duration::from_millis(500);
 /// them, in one step that cannot be interrupted.
 const MAX_PIPES: usize = 48;
 
+/// How many arguments are kept that may name commands; a line with more of them is opaque.
+const MAX_ARGUMENTS: usize = 4096;
+
 /// The longest opaque piece that is kept, in bytes.
 const MAX_SNIPPET: usize = 4 << 10;
 
@@ -54,6 +66,14 @@ pub struct Parsed {
     pub reads: Vec<String>,
     /// Pieces of the source that were not understood, or whose effect cannot be told from the source.
     pub opaque: Vec<String>,
+    /// Arguments of programs that are not known to take them for data: a word in them may be a command that is run.
+    pub arguments: Vec<String>,
+    /// Pieces of the source with a path that the source does not tell.
+    pub unknown_paths: Vec<String>,
+    /// Whether a redirect writes a file that the source does not tell.
+    pub unknown_write: bool,
+    /// Whether a redirect reads a file that the source does not tell.
+    pub unknown_read: bool,
 }
 
 /// A simple command.
@@ -69,11 +89,19 @@ pub struct Simple {
     pub paths: Vec<String>,
 }
 
-/// Reads a command line. Total: there is no input that it does not answer.
+/// The shell that reads a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shell {
+    Bash,
+    /// `sh`, which may be any: a script for it must mean the same to all.
+    Posix,
+}
+
+/// Reads a command line for bash. Total: there is no input that it does not answer.
 pub fn parse(command: &str) -> Parsed {
-    let mut parsed = Parsed::default();
-    read(command, 0, &mut parsed);
-    parsed
+    let mut state = State::default();
+    read(command, Shell::Bash, 0, &mut state);
+    state.finish()
 }
 
 /// Reads bytes as a command line, and checks what always holds. For the fuzz runner.
@@ -86,26 +114,17 @@ pub fn fuzz_bash(data: &[u8]) {
     }
 }
 
-impl Parsed {
-    fn add_opaque(&mut self, snippet: &str) {
-        let cut = &snippet[..snippet.floor_char_boundary(MAX_SNIPPET)];
-        if self.opaque.len() < MAX_OPAQUE && !self.opaque.iter().any(|known| known == cut) {
-            self.opaque.push(cut.to_owned());
-        }
-    }
-}
-
 /// Reads a source that is `nested` scripts deep.
-fn read(source: &str, nested: usize, out: &mut Parsed) {
+fn read(source: &str, shell: Shell, nested: usize, state: &mut State) {
     // Bash drops NUL and takes carriage returns for text, which the grammar does not.
     let strange = source.contains(['\0', '\r']) || source.replace("||", "").matches('|').count() > MAX_PIPES;
     if source.len() > MAX_BYTES || nested > MAX_NESTED || strange {
-        out.add_opaque(source);
+        state.add_opaque(source);
         return;
     }
     match tree(source).filter(|tree| check::cuts_no_character(tree, source)) {
-        Some(tree) => walk::walk(source, &tree, nested, out),
-        None => out.add_opaque(source),
+        Some(tree) => walk::walk(source, &tree, shell, nested, state),
+        None => state.add_opaque(source),
     }
 }
 

@@ -46,60 +46,50 @@ pub(super) fn is_variable(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Variables that make a later command run something else than it says, or somewhere else.
+/// Whether a text is `$name`.
+pub(super) fn is_plain_variable(text: &str) -> bool {
+    text.strip_prefix('$').is_some_and(is_variable)
+}
+
+/// Whether a directory is one of those that programs are looked for in, however it is written.
+pub(super) fn holds_programs(directory: &str) -> bool {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in directory.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.last().is_some_and(|last| matches!(*last, "bin" | "sbin"))
+}
+
+/// Variables that are set by bash itself to text that may come from anywhere.
+pub(super) fn holds_text(variable: &str) -> bool {
+    const NAMES: &[&str] = &["_", "DIRSTACK", "FUNCNAME", "MAPFILE", "OLDPWD", "OPTARG", "PWD", "REPLY"];
+    NAMES.contains(&variable) || variable.starts_with("BASH_") || variable.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Variables whose value bash evaluates as arithmetic when they are set.
+pub(super) fn is_integer(variable: &str) -> bool {
+    const NAMES: &[&str] =
+        &["EPOCHREALTIME", "EPOCHSECONDS", "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS", "SRANDOM"];
+    NAMES.contains(&variable)
+}
+
+/// Variables that make a later command run something else than it says, or somewhere else, and that may be in the
+/// environment already.
+#[rustfmt::skip]
 pub(super) fn is_dangerous(variable: &str) -> bool {
     const NAMES: &[&str] = &[
-        "AR",
-        "AS",
-        "BROWSER",
-        "CARGO_HOME",
-        "CC",
-        "CDPATH",
-        "CLASSPATH",
-        "CXX",
-        "ENV",
-        "EXINIT",
-        "FIGNORE",
-        "FPATH",
-        "GLOBIGNORE",
-        "GOFLAGS",
-        "HOME",
-        "IFS",
-        "JAVA_HOME",
-        "LD",
-        "LESS",
-        "LESSCLOSE",
-        "LESSOPEN",
-        "MAKEFLAGS",
-        "NODE_PATH",
-        "OLDPWD",
-        "PATH",
-        "PERL5DB",
-        "PERL5LIB",
-        "PERL5OPT",
-        "PROMPT_COMMAND",
-        "PS0",
-        "PS1",
-        "PS2",
-        "PS4",
-        "PWD",
-        "PYTHONHOME",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "RSYNC_RSH",
-        "RUBYLIB",
-        "RUBYOPT",
-        "RUSTC",
-        "RUSTDOC",
-        "RUSTFLAGS",
-        "RUSTUP_HOME",
-        "SHELL",
-        "SHELLOPTS",
-        "SSH_AUTH_SOCK",
-        "VIMINIT",
-        "ZDOTDIR",
+        "AR", "AS", "BROWSER", "CARGO_HOME", "CC", "CDPATH", "CLASSPATH", "CXX", "ENV", "EXECIGNORE", "EXINIT", "FCEDIT",
+        "FIGNORE", "FPATH", "GLOBIGNORE", "GNUPGHOME", "GOFLAGS", "HISTFILE", "HOME", "IFS", "INPUTRC", "JAVA_HOME",
+        "KUBECONFIG", "LD", "LESS", "LESSCLOSE", "LESSOPEN", "MAKEFILES", "MAKEFLAGS", "NODE_PATH", "OLDPWD", "PATH",
+        "PERL5DB", "PERL5LIB", "PERL5OPT", "POSIXLY_CORRECT", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4", "PWD",
+        "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "RSYNC_RSH", "RUBYLIB", "RUBYOPT", "RUSTC", "RUSTDOC", "RUSTFLAGS",
+        "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "SHELL", "SHELLOPTS", "SSH_AUTH_SOCK", "VIMINIT", "ZDOTDIR",
     ];
-    const STARTS: &[&str] = &["BASH", "DYLD_", "GIT_", "LD_", "NPM_CONFIG_", "npm_config_"];
+    const STARTS: &[&str] = &["BASH", "DYLD_", "GIT_", "LD_", "NPM_CONFIG_", "XDG_", "npm_config_"];
     const ENDS: &[&str] = &[
         "ASKPASS", "EDITOR", "OPTIONS", "OPTS", "PAGER", "VISUAL", "_COMMAND", "_LINKER", "_RUNNER", "_SHELL",
         "_WRAPPER",
@@ -109,55 +99,40 @@ pub(super) fn is_dangerous(variable: &str) -> bool {
         || ENDS.iter().any(|end| variable.ends_with(end))
 }
 
-/// Commands whose arguments, options aside, are all paths; the number is how many arguments come before them.
+/// Variables that a program may take commands, code or the place of its configuration from, once it gets them.
 #[rustfmt::skip]
-const PATH_COMMANDS: &[(&str, usize)] = &[
-    ("cat", 0), ("cd", 0), ("chgrp", 1), ("chmod", 1), ("chown", 1), ("cmp", 0), ("cp", 0), ("diff", 0), ("du", 0),
-    ("egrep", 1), ("fgrep", 1), ("file", 0), ("grep", 1), ("head", 0), ("install", 0), ("less", 0), ("ln", 0),
-    ("ls", 0), ("md5sum", 0), ("mkdir", 0), ("more", 0), ("mv", 0), ("nl", 0), ("od", 0), ("pushd", 0),
-    ("readlink", 0), ("realpath", 0), ("rg", 1), ("rm", 0), ("rmdir", 0), ("rsync", 0), ("sha256sum", 0), ("shred", 0),
-    ("sort", 0), ("stat", 0), ("tac", 0), ("tail", 0), ("tee", 0), ("touch", 0), ("tree", 0), ("truncate", 0),
-    ("unlink", 0), ("wc", 0), ("xxd", 0),
-];
-
-/// Commands with an option `-C` that takes the directory to work in.
-const DIRECTORY_COMMANDS: &[&str] = &["git", "make", "tar"];
-
-/// The arguments of a command that are paths.
-pub(super) fn paths(name: &str, words: &[Word]) -> Vec<String> {
-    let arguments = words.get(1..).unwrap_or_default();
-    match name {
-        // Its starting points come before its expression.
-        "find" => {
-            let is_expression = |word: &Word| word.text.starts_with(['-', '(', '!']);
-            let options = |word: &&Word| matches!(word.text.as_str(), "-H" | "-L" | "-P");
-            let operands = arguments.iter().skip_while(options).take_while(|word| !is_expression(word));
-            operands.filter_map(|word| word.path.clone()).collect()
-        }
-        "dd" => arguments
-            .iter()
-            .filter_map(|word| word.path.as_deref())
-            .filter_map(|path| path.strip_prefix("if=").or(path.strip_prefix("of=")))
-            .map(str::to_owned)
-            .collect(),
-        _ if DIRECTORY_COMMANDS.contains(&name) => {
-            arguments.windows(2).filter(|pair| pair[0].text == "-C").filter_map(|pair| pair[1].path.clone()).collect()
-        }
-        _ => match PATH_COMMANDS.iter().find(|(known, _)| *known == name) {
-            Some((_, skipped)) => operands(arguments).skip(*skipped).filter_map(|word| word.path.clone()).collect(),
-            None => Vec::new(),
-        },
+pub(super) fn configures(variable: &str) -> bool {
+    const HARMLESS: &[&str] = &[
+        "CARGO_BUILD_JOBS", "CARGO_INCREMENTAL", "CARGO_TARGET_DIR", "GOARCH", "GODEBUG", "GOMAXPROCS", "GOOS",
+        "GOTRACEBACK", "NODE_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONUNBUFFERED",
+        "PYTHONUTF8", "TERM_PROGRAM",
+    ];
+    const HARMLESS_STARTS: &[&str] = &["CARGO_NET_", "CARGO_PROFILE_", "CARGO_TERM_"];
+    const NAMES: &[&str] = &[
+        "AWK", "BZIP", "BZIP2", "CPP", "EMACS", "FC", "GZIP", "LEX", "MAIL", "MAILCAP", "MAILCAPS", "NM", "OBJCOPY",
+        "RANLIB", "RSH", "SED", "STRIP", "TAPE", "TERMCAP", "TERMINFO", "VIM", "VIMRUNTIME", "YACC",
+    ];
+    const STARTS: &[&str] = &[
+        "ANSIBLE_", "AWK", "BAT_", "BUN_", "BUNDLE_", "CARGO_", "CCACHE_", "CMAKE_", "CONDA_", "COREPACK_", "DENO_",
+        "DISTCC_", "DOCKER_", "EMACS", "ERL_", "FZF_", "GCC_", "GCONV", "GEM_", "GO", "GPG", "GST_", "GTK_", "HELM_",
+        "JAVA", "JDK_", "JULIA_", "LESS", "LUA_", "MAKE", "MYSQL_", "NODE_", "OPENSSL_", "PERL", "PHP", "PIP_", "PNPM_",
+        "POETRY_", "PSQL", "PYTHON", "QT_", "RIPGREP_", "RUBY", "RUSTC", "RUSTDOC", "RUSTUP_", "R_", "SCCACHE_", "SSH_",
+        "SUDO_", "SYSTEMD_", "TAR_", "TCL", "TF_CLI", "UV_", "VIRTUAL_ENV", "YARN_", "_JAVA",
+    ];
+    const ENDS: &[&str] = &["FLAGS", "HOME", "PATH", "RC", "RCFILE"];
+    const PARTS: &[&str] = &[
+        "AGENT", "ARGS", "BIN", "BROWSER", "CMD", "COMMAND", "COMPILER", "CONF", "CONFIG", "DIR", "DIRS", "DRIVER",
+        "EDITOR", "EXE", "EXEC", "EXECUTABLE", "FILTER", "HANDLER", "HELPER", "HOME", "HOOK", "HOOKS", "INIT", "LAUNCHER",
+        "LIB", "LIBRARY", "LIBS", "LINKER", "LOADER", "MODULE", "MODULES", "OPT", "PAGER", "PLUGIN", "PLUGINS", "PRELOAD",
+        "PREPROCESSOR", "PROG", "PROGRAM", "RSH", "RUNNER", "SCRIPT", "SHELL", "SSH", "STARTUP", "TOOL", "TOOLCHAIN",
+        "TOOLS", "WRAPPER",
+    ];
+    if HARMLESS.contains(&variable) || HARMLESS_STARTS.iter().any(|start| variable.starts_with(start)) {
+        return false;
     }
-}
-
-/// Arguments that are not options; everything after `--` is none.
-fn operands(arguments: &[Word]) -> impl Iterator<Item = &Word> {
-    let mut only_operands = false;
-    arguments.iter().filter(move |word| {
-        if !only_operands && word.text == "--" {
-            only_operands = true;
-            return false;
-        }
-        only_operands || !word.text.starts_with('-') || word.text == "-"
-    })
+    is_dangerous(variable)
+        || NAMES.contains(&variable)
+        || STARTS.iter().any(|start| variable.starts_with(start))
+        || ENDS.iter().any(|end| variable.ends_with(end))
+        || (variable.contains('_') && variable.split('_').any(|part| PARTS.contains(&part)))
 }

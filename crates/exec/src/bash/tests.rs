@@ -60,7 +60,7 @@ const MATRIX: &[Case] = &[
     ("diff <(sort a) <(sort b)", &["sort a", "sort b", "diff <(sort a) <(sort b)"], CLEAR),
     ("x=$(rm a)", &["rm a"], CLEAR),
     ("a=(1 $(rm a))", &["rm a"], CLEAR),
-    ("echo ${x:-$(rm a)} $((1 + $(rm b)))", &["rm a", "rm b", "echo ${x:-$(rm a)} $((1 + $(rm b)))"], CLEAR),
+    ("echo ${x:-$(rm a)} $((1 + $(rm b)))", &["rm a", "rm b", "echo ${x:-$(rm a)} $((1 + $(rm b)))"], OPAQUE),
     ("echo \"\\$(rm a)\" '$(rm b)'", &["echo $(rm a) $(rm b)"], CLEAR),
     ("echo ${x@P}", &["echo ${x@P}"], OPAQUE),
     ("x='a[$(rm b)]'; ((x))", &[], OPAQUE),

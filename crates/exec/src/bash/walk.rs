@@ -3,45 +3,51 @@
 use tree_sitter::{Node, Tree};
 
 use super::check::{delimiter, has_bare, is_arithmetic, is_blank, is_expansion, is_keyword, is_plain, is_word};
+use super::state::{self, Purpose, State};
+use super::vars::{Piece, Value};
 use super::word::Word;
 use super::wrap::{self, Inner};
-use super::{MAX_COMMANDS, MAX_DEPTH, Parsed, Simple, names, read};
+use super::{MAX_COMMANDS, MAX_DEPTH, MAX_NESTED, Shell, Simple, arith, names, paths, posix, read};
 
 /// Nodes that do nothing but contain others.
 const CONTAINERS: &[&str] = &[
-    "arithmetic_expansion",
-    "array",
     "binary_expression",
     "brace_expression",
-    "c_style_for_statement",
-    "case_item",
     "case_statement",
     "command_name",
-    "compound_statement",
     "concatenation",
+    "herestring_redirect",
+    "negated_command",
+    "parenthesized_expression",
+    "postfix_expression",
+    "program",
+    "simple_expansion",
+    "ternary_expression",
+    "translated_string",
+    "unary_expression",
+    "variable_assignments",
+];
+
+/// Nodes whose variables are not known to be set behind them.
+const SCOPES: &[&str] = &[
+    "case_item",
     "do_group",
     "elif_clause",
     "else_clause",
-    "for_statement",
-    "herestring_redirect",
     "if_statement",
-    "list",
-    "negated_command",
-    "parenthesized_expression",
-    "pipeline",
-    "postfix_expression",
     "process_substitution",
-    "program",
-    "simple_expansion",
-    "subscript",
     "subshell",
+    "while_statement",
+];
+
+/// Nodes of `[ … ]` that contain its words.
+const EXPRESSIONS: &[&str] = &[
+    "binary_expression",
+    "parenthesized_expression",
+    "postfix_expression",
     "ternary_expression",
     "test_command",
-    "translated_string",
     "unary_expression",
-    "variable_assignment",
-    "variable_assignments",
-    "while_statement",
 ];
 
 /// Nodes in which a line's end would begin another command.
@@ -59,15 +65,15 @@ const ONE_LINE: &[&str] = &[
 const SOLID: &[&str] = &["command_name", "concatenation", "simple_expansion", "variable_assignment"];
 
 /// Reports everything in a tree.
-pub(super) fn walk(source: &str, tree: &Tree, nested: usize, out: &mut Parsed) {
+pub(super) fn walk(source: &str, tree: &Tree, shell: Shell, nested: usize, state: &mut State) {
     let root = tree.root_node();
     if root.has_error() {
-        out.add_opaque(source.trim());
+        state.add_opaque(source.trim());
     }
-    let mut walker = Walker { source, nested, out };
+    let mut walker = Walker { source, shell, nested, inside: false, state };
     let edges = [&source[..root.start_byte()], &source[root.end_byte()..]];
     if edges.iter().any(|edge| !is_blank(edge)) {
-        walker.out.add_opaque(source.trim());
+        walker.state.add_opaque(source.trim());
     }
     walker.visit(root, Place { parent: root, arithmetic: false, depth: 0 });
 }
@@ -89,8 +95,11 @@ impl<'t> Place<'t> {
 
 struct Walker<'a> {
     source: &'a str,
+    shell: Shell,
     nested: usize,
-    out: &'a mut Parsed,
+    /// Whether names of files below the working directory, and nothing else, come in.
+    inside: bool,
+    state: &'a mut State,
 }
 
 impl<'a> Walker<'a> {
@@ -99,7 +108,7 @@ impl<'a> Walker<'a> {
     }
 
     fn opaque(&mut self, node: Node<'_>) {
-        self.out.add_opaque(self.text(node).trim());
+        self.state.add_opaque(self.text(node).trim());
     }
 
     fn visit(&mut self, node: Node<'_>, place: Place<'_>) {
@@ -107,6 +116,15 @@ impl<'a> Walker<'a> {
             return self.opaque(node);
         }
         self.check_gaps(node);
+        let text = self.text(node);
+        let opens = self.source[node.end_byte()..].starts_with(['<', '>']);
+        // A redirect sets the variable before it.
+        let sets = opens && text.starts_with('{') && text.ends_with('}') && node.kind() != "compound_statement";
+        // A number before a redirect is no word.
+        let descriptor = opens && place.parent.kind() == "command" && text.bytes().all(|byte| byte.is_ascii_digit());
+        if sets || descriptor || (self.shell == Shell::Posix && !posix::is_common(node, text)) {
+            self.opaque(node);
+        }
         match node.kind() {
             "command" => self.command(node, &[], place),
             "declaration_command" | "unset_command" => self.declaration(node, &[], place),
@@ -124,7 +142,7 @@ impl<'a> Walker<'a> {
             "function_definition" => {
                 // From here on its name means something else, with arguments that we do not see.
                 self.opaque(node);
-                self.children(node, place);
+                self.scoped(node, place);
             }
             "command_substitution" => {
                 // Between backticks bash takes backslashes away first, and the next backtick is the end.
@@ -132,7 +150,64 @@ impl<'a> Walker<'a> {
                 if inside.is_some_and(|inside| inside.contains(['`', '\\'])) {
                     self.opaque(node);
                 }
+                // Bash takes it for arithmetic first.
+                if let Some(rest) = text.strip_prefix("$((") {
+                    self.check_arithmetic(node, rest.strip_suffix("))").unwrap_or("`"));
+                }
+                self.scoped(node, place);
+            }
+            "arithmetic_expansion" => {
+                let inside = text.strip_prefix("$((").and_then(|rest| rest.strip_suffix("))"));
+                let inside = inside.or_else(|| text.strip_prefix("$[").and_then(|rest| rest.strip_suffix(']')));
+                self.check_arithmetic(node, inside.unwrap_or("`"));
                 self.children(node, place);
+            }
+            "compound_statement" => {
+                if let Some(rest) = text.strip_prefix("((") {
+                    self.check_arithmetic(node, rest.strip_suffix("))").unwrap_or("`"));
+                }
+                self.children(node, place);
+            }
+            "c_style_for_statement" => {
+                let head = node
+                    .child_by_field_name("body")
+                    .map_or("", |body| &self.source[node.start_byte()..body.start_byte()]);
+                let head = head.trim_end_matches([' ', '\t', '\n', ';']).strip_suffix("))");
+                let head = head.and_then(|head| head.split_once("((")).map_or("`", |(_, head)| head);
+                head.split(';').for_each(|part| self.check_arithmetic(node, part));
+                self.scoped(node, place);
+            }
+            "subscript" => {
+                let index = text.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')).unwrap_or("`");
+                self.check_names(node, arith::subscript(index));
+                self.children(node, place);
+            }
+            "array" => {
+                let mut cursor = node.walk();
+                for element in node.named_children(&mut cursor) {
+                    if let Some(rest) = self.text(element).strip_prefix('[') {
+                        self.check_names(node, rest.split_once("]=").and_then(|(index, _)| arith::subscript(index)));
+                    }
+                }
+                self.children(node, place);
+            }
+            "test_command" => {
+                self.test(node, text);
+                self.children(node, place);
+            }
+            "variable_assignment" => {
+                self.children(node, place);
+                self.assign(node);
+            }
+            "for_statement" => self.for_loop(node, place),
+            "pipeline" => self.pipeline(node, place),
+            "list" => self.list(node, place),
+            kind if SCOPES.contains(&kind) => {
+                // Bash takes two open parentheses for arithmetic first.
+                if let Some(rest) = text.strip_prefix("((").filter(|_| kind == "subshell") {
+                    self.check_arithmetic(node, rest.strip_suffix("))").unwrap_or("`"));
+                }
+                self.scoped(node, place);
             }
             "expansion" => {
                 self.check_expansion(node);
@@ -158,6 +233,183 @@ impl<'a> Walker<'a> {
         let mut cursor = node.walk();
         for child in node.children(&mut cursor) {
             self.visit(child, place.inside(node));
+        }
+    }
+
+    /// Visits what is inside, and forgets which variables are set there.
+    fn scoped(&mut self, node: Node<'_>, place: Place<'_>) {
+        let certain = self.state.vars.certain();
+        self.children(node, place);
+        self.state.vars.restore(certain);
+    }
+
+    /// What is evaluated as arithmetic must be numbers, and names that hold numbers.
+    fn check_arithmetic(&mut self, node: Node<'_>, text: &str) {
+        self.check_names(node, arith::names(text));
+    }
+
+    fn check_names(&mut self, node: Node<'_>, names: Option<Vec<&str>>) {
+        match names {
+            Some(names) if !names.iter().any(|name| names::is_dangerous(name)) => {
+                let snippet = self.text(node).trim();
+                names.iter().for_each(|name| self.state.vars.evaluate(name, snippet));
+            }
+            _ => self.opaque(node),
+        }
+    }
+
+    /// Notes what a variable is set to.
+    fn assign(&mut self, node: Node<'_>) {
+        let Some(target) = node.child_by_field_name("name") else { return self.opaque(node) };
+        let name = self.text(target).split('[').next().unwrap_or_default();
+        let value = match node.child_by_field_name("value") {
+            None => Value::Text(String::new()),
+            Some(value) if value.kind() == "array" => {
+                let mut cursor = value.walk();
+                let numbers = value.named_children(&mut cursor).all(|element| arith::is_integer(self.text(element)));
+                if numbers { Value::Number } else { Value::Unknown }
+            }
+            Some(value) => state::value(&Word::read(value, self.source)),
+        };
+        let number = match &value {
+            Value::Number => true,
+            Value::Text(text) => arith::is_integer(text),
+            _ => false,
+        };
+        let head = node.child_by_field_name("value").map_or(node.end_byte(), |value| value.start_byte());
+        let appends = self.source[node.start_byte()..head].ends_with("+=");
+        if names::is_integer(name) && !number {
+            self.opaque(node);
+        }
+        self.state.vars.set(name, if appends && !number { Value::Unknown } else { value });
+    }
+
+    fn for_loop(&mut self, node: Node<'_>, place: Place<'_>) {
+        let certain = self.state.vars.certain();
+        let mut cursor = node.walk();
+        let values: Vec<Value> =
+            node.children_by_field_name("value", &mut cursor).map(|value| self.loop_value(value)).collect();
+        if let Some(name) = node.child_by_field_name("variable").map(|name| self.text(name)) {
+            if values.is_empty() || self.text(node).starts_with("select") {
+                self.state.vars.set(name, Value::Unknown);
+            }
+            values.into_iter().for_each(|value| self.state.vars.set(name, value));
+        }
+        self.children(node, place);
+        self.state.vars.restore(certain);
+    }
+
+    /// What a word in the list of a loop stands for, one at a time.
+    fn loop_value(&self, node: Node<'_>) -> Value {
+        let text = self.text(node);
+        let range = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        if range.is_some_and(|range| range.split(['.', ',']).all(|part| part.is_empty() || arith::is_integer(part))) {
+            return Value::Number;
+        }
+        let word = Word::read(node, self.source);
+        match text.strip_prefix("$(seq ").and_then(|rest| rest.strip_suffix(')')) {
+            Some(range) if range.split(' ').all(|part| arith::is_integer(part) || names::is_plain_variable(part)) => {
+                Value::Number
+            }
+            _ => state::value(&word),
+        }
+    }
+
+    /// Each stage is a process of its own; what comes in may be a list of files.
+    fn pipeline(&mut self, node: Node<'_>, place: Place<'_>) {
+        let outside = self.inside;
+        let mut cursor = node.walk();
+        for child in node.children(&mut cursor) {
+            if child.is_named() && child.start_byte() > node.start_byte() {
+                let before =
+                    self.source[node.start_byte()..child.start_byte()].trim_end().trim_end_matches('|').trim_end();
+                let redirected = child.kind() == "redirected_statement" && self.text(child).contains('<');
+                self.inside = !redirected && paths::lists_files_inside(before);
+            }
+            let certain = self.state.vars.certain();
+            self.visit(child, place.inside(node));
+            self.state.vars.restore(certain);
+        }
+        self.inside = outside;
+    }
+
+    /// What is behind `&&` runs only if all before it did; what is behind the list cannot tell.
+    fn list(&mut self, node: Node<'_>, place: Place<'_>) {
+        let before = self.state.vars.certain();
+        let mut first = None;
+        let mut cursor = node.walk();
+        for child in node.children(&mut cursor) {
+            if child.kind() == "||" {
+                self.state.vars.restore(first.clone().unwrap_or_else(|| before.clone()));
+            }
+            self.visit(child, place.inside(node));
+            let leads = matches!(child.kind(), "variable_assignment" | "variable_assignments");
+            if first.is_none() {
+                first = Some(if leads { self.state.vars.certain() } else { before.clone() });
+            }
+        }
+        if place.parent.kind() != "list" {
+            self.state.vars.restore(first.unwrap_or(before));
+        }
+    }
+
+    /// `[[ a -eq b ]]` evaluates its operands, and `-v` the subscript of its operand.
+    fn test(&mut self, node: Node<'_>, text: &str) {
+        let mut words = Vec::new();
+        let mut found = 0;
+        self.test_words(node, text.starts_with("[["), 0, &mut words, &mut found);
+        let snippet = text.trim();
+        if !text.starts_with("[[") {
+            // They are words like those of any command.
+            if words.windows(2).any(|pair| pair[0].1 == pair[1].0) {
+                self.opaque(node);
+            }
+            let words: Vec<Word> = words.into_iter().map(|(_, _, word)| word).collect();
+            let inner = wrap::test(words.get(1..words.len().max(2) - 1).unwrap_or_default());
+            return inner.into_iter().for_each(|inner| self.inner("[", inner, snippet));
+        }
+        let joined = text.replace("\\\n", "");
+        let seen = joined.split([' ', '\t', '\n']).filter(|word| evaluates(word)).count();
+        if seen != found {
+            self.opaque(node);
+        }
+    }
+
+    /// Gathers the words of a test with their places, and checks what `[[` evaluates.
+    fn test_words(
+        &mut self,
+        node: Node<'_>,
+        double: bool,
+        depth: usize,
+        words: &mut Vec<(usize, usize, Word)>,
+        found: &mut usize,
+    ) {
+        if depth > MAX_DEPTH {
+            return self.opaque(node);
+        }
+        if !EXPRESSIONS.contains(&node.kind()) {
+            let word = if node.is_named() { Word::read(node, self.source) } else { Word::literal(self.text(node)) };
+            let word = if node.kind() == "test_operator" { Word::literal(self.text(node)) } else { word };
+            words.push((node.start_byte(), node.end_byte(), word));
+            return;
+        }
+        let operator = node.child_by_field_name("operator").map(|operator| self.text(operator)).unwrap_or_default();
+        if double && evaluates(operator) {
+            *found += 1;
+            let mut cursor = node.walk();
+            let operands: Vec<Node<'_>> =
+                node.named_children(&mut cursor).filter(|child| child.kind() != "test_operator").collect();
+            for operand in operands {
+                if arith::COMPARISONS.contains(&operator) {
+                    self.check_arithmetic(node, self.text(operand));
+                } else if !names::is_variable(self.text(operand)) {
+                    self.opaque(node);
+                }
+            }
+        }
+        let mut cursor = node.walk();
+        for child in node.children(&mut cursor) {
+            self.test_words(child, double, depth + 1, words, found);
         }
     }
 
@@ -259,6 +511,11 @@ impl<'a> Walker<'a> {
         if kinds.windows(2).any(|pair| pair == ["@", "P"]) || (assigns && names::is_dangerous(name)) {
             self.opaque(node);
         }
+        if assigns {
+            self.state.vars.set(name, Value::Unknown);
+        }
+        let inside = self.text(node).strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+        self.check_names(node, inside.and_then(arith::in_expansion));
     }
 
     /// A statement with redirects. The grammar gives words after a redirect to it: they belong to the command.
@@ -309,13 +566,19 @@ impl<'a> Walker<'a> {
         }
         let target = Word::read(targets.remove(0), self.source);
         let descriptor = target.text.trim_end_matches('-').chars().all(|c| c.is_ascii_digit());
-        match (operator, target.path) {
+        let purpose = match operator {
+            Some("<" | "<&") => Purpose::Read,
+            _ => Purpose::Write,
+        };
+        match (operator, target.path.as_deref()) {
             (Some("<&" | ">&"), _) if descriptor => {}
-            (_, Some(path)) if matches!(path.as_str(), "/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr") => {}
-            (Some("<" | "<&"), Some(path)) => self.out.reads.push(path),
-            (Some(">" | ">>" | ">|" | ">&" | "&>" | "&>>"), Some(path)) => self.out.writes.push(path),
+            (_, Some("/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr")) => {}
             // A process substitution is no file, and was visited.
             _ if target.text.starts_with("<(") || target.text.starts_with(">(") => {}
+            (Some("<" | "<&" | ">" | ">>" | ">|" | ">&" | "&>" | "&>>"), _) => {
+                self.inside &= purpose == Purpose::Write;
+                self.state.add_path(purpose, target.target(0), self.text(node).trim());
+            }
             _ => self.opaque(node),
         }
         targets
@@ -347,9 +610,10 @@ impl<'a> Walker<'a> {
             self.opaque(node);
             return extra;
         };
+        self.inside = false;
         let (delimiter, quoted) = delimiter(self.text(start));
         if !self.ends_right(start, body, end, delimiter, dash) {
-            self.out.add_opaque(self.source.trim());
+            self.state.add_opaque(self.source.trim());
         }
         if !quoted {
             self.check_text(body);
@@ -387,9 +651,33 @@ impl<'a> Walker<'a> {
     fn command(&mut self, node: Node<'_>, extra: &[Node<'_>], place: Place<'_>) {
         let mut words = Vec::new();
         let mut cursor = node.walk();
+        // They are set for this command alone, and not for its own words.
+        let certain = self.state.vars.certain();
+        let reads = matches!(
+            node.child_by_field_name("name").map(|name| self.text(name)),
+            Some("mapfile" | "read" | "readarray")
+        );
         for child in node.children(&mut cursor) {
             match child.kind() {
-                "variable_assignment" | "herestring_redirect" | "comment" => self.visit(child, place.inside(node)),
+                "variable_assignment" => {
+                    let name = child.child_by_field_name("name").map(|name| self.text(name)).unwrap_or_default();
+                    if reads && name == "IFS" {
+                        if let Some(value) = child.child_by_field_name("value") {
+                            self.visit(value, place.inside(child));
+                        }
+                        continue;
+                    }
+                    if names::configures(name) {
+                        self.opaque(node);
+                    }
+                    self.visit(child, place.inside(node));
+                    self.state.vars.restore(certain.clone());
+                }
+                "herestring_redirect" => {
+                    self.inside = false;
+                    self.visit(child, place.inside(node));
+                }
+                "comment" => self.visit(child, place.inside(node)),
                 "file_redirect" => {
                     self.check_gaps(child);
                     let more = self.redirect(child, place.inside(node));
@@ -434,7 +722,10 @@ impl<'a> Walker<'a> {
         let head = &self.source[node.start_byte()..value.start_byte()];
         match Word::read(value, self.source).known() {
             Some(value) => Word::literal(format!("{head}{value}")),
-            None => Word::dynamic(source),
+            None => {
+                let pieces = Some(vec![Piece::Text(head.to_owned()), Piece::Noted]);
+                Word { pieces, splits: false, ..Word::dynamic(source) }
+            }
         }
     }
 
@@ -443,49 +734,112 @@ impl<'a> Walker<'a> {
         let Some(first) = words.first() else { return };
         let snippet = snippet.trim();
         let Some(name) = first.known().filter(|name| !name.is_empty() && !name.contains([' ', '\t', '\n'])) else {
-            return self.out.add_opaque(snippet);
+            return self.state.add_opaque(snippet);
         };
         if names::is_reserved(name) {
             // Where bash has a keyword, the grammar should have had one.
-            self.out.add_opaque(snippet);
+            self.state.add_opaque(snippet);
         }
-        if self.out.commands.len() >= MAX_COMMANDS {
-            return self.out.add_opaque(snippet);
+        if self.state.parsed.commands.len() >= MAX_COMMANDS {
+            return self.state.add_opaque(snippet);
         }
         let (directory, base) = name.rsplit_once('/').unwrap_or(("", name));
-        let simple = describe(base, &words, more);
-        // A rule for `rm` is not dodged by `/bin/rm` or `../../bin/rm`: both names are judged.
+        let place = self.state.parsed.commands.len();
+        let simple = describe(&words, more);
+        // A rule for `rm` is not dodged by `/bin/rm` or `../../bin//rm`: both names are judged.
         let mut plain = None;
-        if directory.ends_with("/bin") || directory.ends_with("/sbin") {
-            let mut words = words.clone();
-            words[0] = Word::literal(base);
-            plain = Some(describe(base, &words, more));
+        if name.contains('/') {
+            if names::holds_programs(directory) {
+                let mut words = words.clone();
+                words[0] = Word::literal(base);
+                plain = Some(describe(&words, more));
+            }
+            self.state.add_arguments(&[Word::literal(base)], false);
+            self.state.add_run(name, snippet);
+            if super::programs::is_special_file(name) {
+                self.state.add_opaque(snippet);
+            }
         }
         if is_vague(&words, more) {
-            self.out.add_opaque(snippet);
+            self.state.add_opaque(snippet);
         }
-        self.out.commands.push(simple);
-        self.out.commands.extend(plain);
-        for inner in wrap::inner(base, &words) {
+        self.state.parsed.commands.push(simple);
+        self.state.parsed.commands.extend(plain);
+        for target in paths::paths(base, &words, more) {
+            self.state.add_path(Purpose::Argument(place), target, snippet);
+        }
+        let makes = matches!(base, "cp" | "curl" | "dd" | "install" | "ln" | "mv" | "sed" | "tee" | "wget");
+        for word in words[1..].iter().filter(|_| makes) {
+            self.state.add_made(word.text.strip_prefix("of=").unwrap_or(&word.text));
+        }
+        let certain = self.state.vars.certain();
+        let wraps = !matches!(
+            base,
+            "declare"
+                | "export"
+                | "getopts"
+                | "local"
+                | "mapfile"
+                | "printf"
+                | "read"
+                | "readarray"
+                | "readonly"
+                | "typeset"
+                | "unset"
+        );
+        for inner in wrap::inner(base, &words, more, self.inside) {
             match inner {
-                Inner::Command { words, more } => {
-                    // Wrappers in wrappers are bounded as scripts in scripts are.
-                    let mut inside = Walker { source: self.source, nested: self.nested + 1, out: self.out };
-                    if inside.nested > super::MAX_NESTED {
-                        inside.out.add_opaque(snippet);
-                    } else {
-                        inside.simple(words, more, snippet);
-                    }
-                }
-                Inner::Script(script) => read(&script, self.nested + 1, self.out),
-                Inner::Write(path) => self.out.writes.push(path),
-                Inner::Unknown => self.out.add_opaque(snippet),
+                Inner::Run(_) if makes => {}
+                Inner::Arguments => self.state.add_arguments(&words[1..], more),
+                inner => self.inner(base, inner, snippet),
             }
+        }
+        if wraps {
+            self.state.vars.restore(certain);
+        }
+    }
+
+    /// Takes what a command does besides running its program.
+    fn inner(&mut self, base: &str, inner: Inner, snippet: &str) {
+        match inner {
+            Inner::Command { words, more } => {
+                // Wrappers in wrappers are bounded as scripts in scripts are.
+                if self.nested + 1 > MAX_NESTED {
+                    return self.state.add_opaque(snippet);
+                }
+                self.nested += 1;
+                self.simple(words, more, snippet);
+                self.nested -= 1;
+            }
+            Inner::Script(script, shell) => {
+                let certain = self.state.vars.certain();
+                if !matches!(base, "eval" | "trap") {
+                    // Another shell, which has none of our variables.
+                    self.state.vars.restore(Default::default());
+                }
+                let shell = if matches!(base, "eval" | "trap") { self.shell } else { shell };
+                read(&script, shell, self.nested + 1, self.state);
+                self.state.vars.restore(certain);
+            }
+            Inner::Write(target) => self.state.add_path(Purpose::Write, target, snippet),
+            Inner::Run(file) => self.state.add_run(&file, snippet),
+            Inner::Set(name, value) => self.state.vars.set(&name, value),
+            Inner::Unset(name) => self.state.vars.unset(&name),
+            Inner::Evaluate(name) => self.state.vars.evaluate(&name, snippet),
+            Inner::Test(name) => self.state.vars.test(&name, snippet),
+            Inner::Unknown => self.state.add_opaque(snippet),
+            // Whoever has the words takes them.
+            Inner::Arguments => {}
         }
     }
 }
 
-fn describe(base: &str, words: &[Word], more: bool) -> Simple {
+/// Whether an operator of `[[` evaluates what it is given.
+fn evaluates(operator: &str) -> bool {
+    arith::COMPARISONS.contains(&operator) || matches!(operator, "-v" | "-R")
+}
+
+fn describe(words: &[Word], more: bool) -> Simple {
     let join = |words: &[Word]| words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
     let text = join(words);
     let head = &words[..names::arity(words).min(words.len())];
@@ -494,7 +848,7 @@ fn describe(base: &str, words: &[Word], more: bool) -> Simple {
     let prefix = if optioned { text.clone() } else { join(head) };
     let literal = !more && words.iter().all(|word| word.literal);
     let argv = if literal { words.iter().map(|word| word.text.clone()).collect() } else { Vec::new() };
-    Simple { text, prefix, argv, paths: names::paths(base, words) }
+    Simple { text, prefix, argv, paths: Vec::new() }
 }
 
 /// Whether the words that say what a command does are not known.

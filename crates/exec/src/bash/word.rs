@@ -2,6 +2,9 @@
 
 use tree_sitter::Node;
 
+use super::arith;
+use super::vars::Piece;
+
 /// A word of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
@@ -11,16 +14,29 @@ pub(super) struct Word {
     pub(super) literal: bool,
     /// The path that the word would be: literal, or with `~` and wildcards.
     pub(super) path: Option<String>,
+    /// Whether it may become several words, or none.
+    pub(super) splits: bool,
+    /// What it is made of, if that is known.
+    pub(super) pieces: Option<Vec<Piece>>,
+}
+
+/// The path that a word, or the value of an option in it, would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    Path(String),
+    /// It depends on variables.
+    Pieces(Vec<Piece>, bool),
+    Unknown,
 }
 
 impl Word {
     pub(super) fn literal(text: impl Into<String>) -> Word {
         let text = text.into();
-        Word { path: Some(text.clone()), text, literal: true }
+        Word { path: Some(text.clone()), text, literal: true, splits: false, pieces: None }
     }
 
     pub(super) fn dynamic(text: impl Into<String>) -> Word {
-        Word { text: text.into(), literal: false, path: None }
+        Word { text: text.into(), literal: false, path: None, splits: true, pieces: None }
     }
 
     /// The text, if it is literal.
@@ -28,19 +44,76 @@ impl Word {
         self.literal.then_some(self.text.as_str())
     }
 
+    /// What the word begins with, whatever becomes of the rest.
+    pub(super) fn head(&self) -> &str {
+        match (&self.path, &self.pieces) {
+            (Some(path), _) => path,
+            (None, Some(pieces)) => match pieces.first() {
+                Some(Piece::Text(text)) => text,
+                _ => "",
+            },
+            (None, None) => "",
+        }
+    }
+
+    /// Whether what it becomes depends on more than the files that there are.
+    pub(super) fn is_dynamic(&self) -> bool {
+        self.path.is_none()
+    }
+
+    /// Whether it becomes a number.
+    pub(super) fn is_number(&self) -> bool {
+        self.pieces.as_ref().is_some_and(|pieces| {
+            pieces.iter().all(|piece| match piece {
+                Piece::Number => true,
+                Piece::Text(text) => text.chars().all(|c| c.is_ascii_digit()),
+                _ => false,
+            })
+        })
+    }
+
+    /// The path in a word after its first bytes.
+    pub(super) fn target(&self, skipped: usize) -> Target {
+        if let Some(path) = &self.path {
+            return path.get(skipped..).map_or(Target::Unknown, |path| Target::Path(path.to_owned()));
+        }
+        let Some(mut pieces) = self.pieces.clone() else { return Target::Unknown };
+        if skipped > 0 {
+            let Some(Piece::Text(text)) = pieces.first_mut() else { return Target::Unknown };
+            let Some(rest) = text.get(skipped..) else { return Target::Unknown };
+            *text = rest.to_owned();
+        }
+        pieces.retain(|piece| *piece != Piece::Text(String::new()));
+        Target::Pieces(pieces, self.splits)
+    }
+
     /// Reads a word; what it expands is for the walker to visit.
     pub(super) fn read(node: Node<'_>, source: &str) -> Word {
-        let mut reader =
-            Reader { source, text: String::new(), unquoted: String::new(), dynamic: false, pattern: false };
+        let mut reader = Reader {
+            source,
+            text: String::new(),
+            unquoted: String::new(),
+            dynamic: false,
+            pattern: false,
+            splits: false,
+            pieces: Some(Vec::new()),
+        };
         reader.read(node);
         // Braces make several words out of one.
         let brace = reader.unquoted.contains('{') && (reader.unquoted.contains(',') || reader.unquoted.contains(".."));
+        let text = || source[node.byte_range()].to_owned();
         if reader.dynamic || brace {
-            return Word::dynamic(&source[node.byte_range()]);
+            let pieces = reader.pieces.filter(|_| !brace);
+            return Word {
+                text: text(),
+                literal: false,
+                path: None,
+                splits: reader.splits || reader.pattern || brace,
+                pieces,
+            };
         }
         if reader.pattern || reader.unquoted.starts_with('~') {
-            let text = source[node.byte_range()].to_owned();
-            return Word { text, literal: false, path: Some(reader.text) };
+            return Word { text: text(), literal: false, path: Some(reader.text), splits: true, pieces: None };
         }
         Word::literal(reader.text)
     }
@@ -53,6 +126,8 @@ struct Reader<'a> {
     unquoted: String,
     dynamic: bool,
     pattern: bool,
+    splits: bool,
+    pieces: Option<Vec<Piece>>,
 }
 
 /// Stands in `unquoted` for what was quoted.
@@ -67,21 +142,19 @@ impl Reader<'_> {
                 let mut cursor = node.walk();
                 for child in node.children(&mut cursor) {
                     // Bash may take it together with what follows, as in `$"…"`.
-                    self.dynamic |= child.kind() == "$" && child.end_byte() < node.end_byte();
+                    if child.kind() == "$" && child.end_byte() < node.end_byte() {
+                        self.unknown();
+                    }
                     self.read(child);
                 }
             }
             "raw_string" => self.quoted(source.get(1..source.len().saturating_sub(1)).unwrap_or_default()),
             "ansi_c_string" => match source.get(2..source.len().saturating_sub(1)).and_then(unescape_ansi) {
                 Some(text) => self.quoted(&text),
-                None => self.dynamic = true,
+                None => self.unknown(),
             },
             "string" => self.string(node),
-            "simple_expansion" | "expansion" if self.is_home(node) => {
-                self.text.push('~');
-                self.pattern = true;
-            }
-            _ => self.dynamic = true,
+            _ => self.expansion(node, true),
         }
     }
 
@@ -95,7 +168,7 @@ impl Reader<'_> {
                 },
                 c => {
                     self.pattern |= matches!(c, '*' | '?' | '[');
-                    self.text.push(c);
+                    self.push(c.encode_utf8(&mut [0; 4]));
                     self.unquoted.push(c);
                 }
             }
@@ -103,8 +176,28 @@ impl Reader<'_> {
     }
 
     fn quoted(&mut self, text: &str) {
-        self.text.push_str(text);
+        self.push(text);
         self.unquoted.push(QUOTED);
+    }
+
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        match self.pieces.as_mut().map(|pieces| (pieces.last_mut(), text)) {
+            Some((Some(Piece::Text(last)), text)) => last.push_str(text),
+            Some((_, text)) => self.piece(Piece::Text(text.to_owned())),
+            None => {}
+        }
+    }
+
+    fn piece(&mut self, piece: Piece) {
+        if let Some(pieces) = &mut self.pieces {
+            pieces.push(piece);
+        }
+    }
+
+    fn unknown(&mut self) {
+        self.dynamic = true;
+        self.pieces = None;
     }
 
     /// Takes the source between the expansions, since the grammar leaves blanks out of its content nodes.
@@ -114,20 +207,57 @@ impl Reader<'_> {
         let mut cursor = node.walk();
         for child in node.named_children(&mut cursor).filter(|child| child.kind() != "string_content") {
             self.quoted(&unescape_double(self.source.get(at..child.start_byte()).unwrap_or_default()));
-            if self.is_home(child) {
-                self.text.push('~');
-                self.pattern = true;
-            } else {
-                self.dynamic = true;
-            }
+            self.expansion(child, false);
             at = child.end_byte();
         }
         self.quoted(&unescape_double(self.source.get(at..end).unwrap_or_default()));
     }
 
-    /// `$HOME` at the beginning of a word is a path that we know.
-    fn is_home(&self, node: Node<'_>) -> bool {
-        self.text.is_empty() && matches!(&self.source[node.byte_range()], "$HOME" | "${HOME}")
+    fn expansion(&mut self, node: Node<'_>, bare: bool) {
+        let source = &self.source[node.byte_range()];
+        // `$HOME` at the beginning of a word is a path that we know.
+        if self.text.is_empty() && !self.dynamic && matches!(source, "$HOME" | "${HOME}") {
+            self.push("~");
+            self.pattern = true;
+            return;
+        }
+        self.dynamic = true;
+        self.splits |= bare || source.contains("[@]") || source.contains('@');
+        match piece(source) {
+            Some(piece) => self.piece(piece),
+            None => self.unknown(),
+        }
+    }
+}
+
+/// What an expansion puts into a word.
+fn piece(source: &str) -> Option<Piece> {
+    let inside = source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    let name = inside.or(source.strip_prefix('$').filter(|rest| !rest.starts_with('(')));
+    match name {
+        Some("PWD") => return Some(Piece::Here),
+        Some("#" | "?" | "$" | "!" | "RANDOM" | "SECONDS" | "LINENO") => return Some(Piece::Number),
+        Some(name) if super::names::is_variable(name) => return Some(Piece::Variable(name.to_owned())),
+        _ => {}
+    }
+    if let Some(inside) = inside {
+        if inside.starts_with('#') {
+            return Some(Piece::Number);
+        }
+        let end = inside.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+        let (name, operator) = inside.split_at(end);
+        let trims = operator.starts_with('%') || operator == "##*/";
+        return (trims && super::names::is_variable(name)).then(|| Piece::Trimmed(name.to_owned()));
+    }
+    if source.starts_with("$((") || source.starts_with("$[") {
+        return Some(Piece::Number);
+    }
+    let command = source.strip_prefix("$(").and_then(|rest| rest.strip_suffix(')'))?.trim();
+    match command {
+        "pwd" | "git rev-parse --show-toplevel" => Some(Piece::Here),
+        _ if arith::prints_number(command) => Some(Piece::Number),
+        _ if super::paths::lists_files_inside(command) => Some(Piece::Inside),
+        _ => None,
     }
 }
 

@@ -1,19 +1,33 @@
 //! Commands that run other commands.
 
-use super::names;
-use super::word::Word;
+use super::programs::{self, Arguments, is_special_file};
+use super::vars::{Piece, Value};
+use super::word::{Target, Word};
+use super::{Shell, arith, names};
 
-/// What a wrapper runs.
+/// What a command does besides running its program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inner {
     /// A command; `more` says that arguments which we do not see will follow.
     Command { words: Vec<Word>, more: bool },
-    /// A script.
-    Script(String),
+    /// A script, for a shell.
+    Script(String, Shell),
     /// Something that the source does not tell.
     Unknown,
     /// A file that is written.
-    Write(String),
+    Write(Target),
+    /// A file that is run.
+    Run(String),
+    /// A variable is set.
+    Set(String, Value),
+    /// A variable is taken away.
+    Unset(String),
+    /// A variable is evaluated as arithmetic.
+    Evaluate(String),
+    /// A variable becomes arguments of `test`.
+    Test(String),
+    /// Its arguments may name a command that it starts.
+    Arguments,
 }
 
 /// The options of a wrapper, so that the command after them is found. An option that is not here makes it unknown.
@@ -62,6 +76,7 @@ const WRAPPERS: &[Wrapper] = &[
         ..PLAIN
     },
     Wrapper { name: "nohup", ..PLAIN },
+    Wrapper { name: "chronic", ..PLAIN },
     Wrapper { name: "setsid", flags: "cfw", long_flags: &["ctty", "fork", "wait"], ..PLAIN },
     Wrapper { name: "stdbuf", values: "ioe", long_values: &["input", "output", "error"], ..PLAIN },
     Wrapper {
@@ -112,50 +127,27 @@ const WRAPPERS: &[Wrapper] = &[
 ];
 
 /// Commands that run what they are given in ways that we do not read.
+#[rustfmt::skip]
 const UNREAD: &[&str] = &[
-    ".",
-    "alias",
-    "bind",
-    "busybox",
-    "bwrap",
-    "chroot",
-    "chrt",
-    "compgen",
-    "complete",
-    "coproc",
-    "dbus-run-session",
-    "enable",
-    "entr",
-    "expect",
-    "fc",
-    "firejail",
-    "fish",
-    "flock",
-    "gdb",
-    "hash",
-    "ltrace",
-    "nsenter",
-    "numactl",
-    "parallel",
-    "pkexec",
-    "rlwrap",
-    "runuser",
-    "script",
-    "setarch",
-    "setpriv",
-    "source",
-    "strace",
-    "su",
-    "systemd-run",
-    "taskset",
-    "toybox",
-    "unbuffer",
-    "unshare",
-    "valgrind",
-    "xvfb-run",
+    ".", "alias", "ash", "at", "batch", "bind", "busybox", "bwrap", "capsh", "catchsegv", "choom", "chroot", "chrt",
+    "compgen", "complete", "coproc", "coreutils", "crontab", "csh", "daemonize", "dbus-launch", "dbus-run-session", "dc",
+    "debugfs", "ed", "elvish", "emacs", "enable", "entr", "ex", "fakechroot", "fakeroot", "fc", "fd", "fdfind", "firejail",
+    "fish", "flock", "gdb", "gosu", "gtester", "history", "i386", "icount", "ionice-run", "ksh", "launchctl", "ldd", "lldb",
+    "logsave", "ltrace", "m4", "mksh", "multitime", "nano", "ncat", "netcat", "nc", "newgrp", "nsenter", "nu", "numactl",
+    "nvim", "osh", "parallel", "pdksh", "perf", "pexec", "pkexec", "prlimit", "proot", "ptx", "pwsh", "rlwrap", "rr", "rsh",
+    "run-one", "run-parts", "runcon", "runuser", "rvim", "scp", "screen", "script", "sem", "setarch", "setpriv", "setuidgid",
+    "sftp", "sg", "slirp4netns", "socat", "softlimit", "source", "ssh", "sshpass", "start-stop-daemon", "strace", "su",
+    "su-exec", "systemd-cat", "systemd-inhibit", "systemd-nspawn", "systemd-run", "tailf", "taskset", "tcsh", "telnet",
+    "tmux", "toybox", "trickle", "ts-node", "tsocks", "torsocks", "proxychains", "uclampset", "unbuffer", "unshare",
+    "uname26", "valgrind", "vi", "view", "vigr", "vim", "vim.basic", "vim.nox", "vim.tiny", "vimdiff", "vipw", "visudo", "waypipe", "x86_64", "xonsh",
+    "xvfb-run", "yash", "zsh", "linux32", "linux64",
 ];
 
-const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "mksh", "rbash", "sh", "zsh"];
+/// Shells whose scripts we read.
+const SHELLS: &[&str] = &["bash", "dash", "rbash", "sh"];
+
+/// Shells that take the name of a script.
+const OTHER_SHELLS: &[&str] = &["ash", "csh", "fish", "ksh", "mksh", "tcsh", "yash", "zsh"];
 
 /// Builtins that set the variables they are given, or evaluate their arguments as arithmetic, which runs the
 /// substitutions in a subscript even if they were quoted.
@@ -177,126 +169,220 @@ const EVALUATING: &[&str] = &[
     "wait",
 ];
 
-/// What a command runs besides itself. `name` is the first of the words, without its directory.
-pub(super) fn inner(name: &str, words: &[Word]) -> Vec<Inner> {
+/// What a command does besides running its program. `name` is the first of the words, without its directory; `more` says
+/// that arguments follow which are not here, and `inside` that these are names of files below the working directory.
+pub(super) fn inner(name: &str, words: &[Word], more: bool, inside: bool) -> Vec<Inner> {
     let arguments = words.get(1..).unwrap_or_default();
-    if UNREAD.contains(&name) {
-        // Without arguments some of them only list what there is, and the others do nothing.
-        return if arguments.is_empty() { Vec::new() } else { vec![Inner::Unknown] };
+    let plain_file = |word: &Word| word.literal && !word.text.starts_with(['-', '+']) && !is_special_file(&word.text);
+    if let [file, ..] = arguments
+        && OTHER_SHELLS.contains(&name)
+        && plain_file(file)
+    {
+        return vec![Inner::Run(file.text.clone())];
     }
-    if SHELLS.contains(&name) {
-        return vec![shell(arguments)].into_iter().flatten().collect();
+    let loader = name.starts_with("ld-") || name.starts_with("ld.so") || name.starts_with("ld64.");
+    if UNREAD.contains(&name) || loader {
+        // Without arguments some of them only list what there is, and the others do nothing.
+        return if arguments.is_empty() && !more { Vec::new() } else { vec![Inner::Unknown] };
+    }
+    if SHELLS.contains(&programs::without_version(name)) {
+        return shell(programs::without_version(name), arguments);
     }
     match name {
-        "eval" => vec![script(arguments)],
-        "trap" => match arguments.first().map(Word::known) {
-            None | Some(Some("" | "-" | "-l" | "-p")) => Vec::new(),
-            Some(_) => vec![script(&arguments[..1])],
-        },
+        "eval" => vec![if more { Inner::Unknown } else { script(after_dashes(arguments), Shell::Bash) }],
+        "trap" => trap(arguments),
+        "find" if more => vec![Inner::Unknown],
         "find" => find(arguments),
         // A question, not a call.
         "command" if matches!(arguments.first().and_then(Word::known), Some("-v" | "-V")) => Vec::new(),
-        _ if EVALUATING.contains(&name) => evaluating(name, arguments).into_iter().collect(),
+        // Who gets arguments from elsewhere is a program, and no builtin.
+        _ if EVALUATING.contains(&name) && more => Vec::new(),
+        "[" | "test" => test(arguments),
+        _ if EVALUATING.contains(&name) => evaluating(name, arguments, inside),
         _ => match WRAPPERS.iter().find(|wrapper| wrapper.name == name) {
-            Some(wrapper) => wrapped(wrapper, arguments).into_iter().collect(),
-            None => Vec::new(),
+            Some(wrapper) => wrapped(wrapper, arguments, more, inside),
+            None => match programs::arguments(name, words, more) {
+                Arguments::Data => Vec::new(),
+                Arguments::Commands => runs_file(name, arguments).into_iter().chain([Inner::Arguments]).collect(),
+                Arguments::Unknown => vec![Inner::Unknown],
+            },
         },
     }
 }
 
-fn script(words: &[Word]) -> Inner {
+/// The file that an interpreter runs.
+fn runs_file(name: &str, arguments: &[Word]) -> Option<Inner> {
+    let file = match name {
+        "make" | "awk" | "gawk" | "mawk" => {
+            let at = arguments.iter().position(|word| word.text == "-f")?;
+            arguments.get(at + 1)
+        }
+        _ => arguments.iter().find(|word| !word.head().starts_with('-')),
+    };
+    file.and_then(Word::known).map(|file| Inner::Run(file.to_owned()))
+}
+
+fn after_dashes(arguments: &[Word]) -> &[Word] {
+    match arguments {
+        [first, rest @ ..] if first.known() == Some("--") => rest,
+        _ => arguments,
+    }
+}
+
+fn trap(arguments: &[Word]) -> Vec<Inner> {
+    let rest = after_dashes(arguments);
+    match rest.first().map(Word::known) {
+        None | Some(Some("" | "-")) => Vec::new(),
+        Some(Some(option)) if rest.len() == arguments.len() && option.starts_with('-') => {
+            if option[1..].chars().all(|c| matches!(c, 'l' | 'p')) { Vec::new() } else { vec![Inner::Unknown] }
+        }
+        Some(_) => vec![script(&rest[..1], Shell::Bash)],
+    }
+}
+
+fn script(words: &[Word], shell: Shell) -> Inner {
     match words.iter().map(Word::known).collect::<Option<Vec<_>>>() {
-        Some(words) => Inner::Script(words.join(" ")),
+        Some(words) => Inner::Script(words.join(" "), shell),
         None => Inner::Unknown,
     }
 }
 
-fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Inner> {
-    let Some(mut at) = wrapper.skip_options(arguments) else { return Some(Inner::Unknown) };
-    let options = &arguments[..at];
+fn wrapped(wrapper: &Wrapper, arguments: &[Word], more: bool, inside: bool) -> Vec<Inner> {
+    let Some((options, mut at)) = wrapper.read_options(arguments) else { return vec![Inner::Unknown] };
+    let mut found = Vec::new();
+    // A variable may be taken away as well as set.
+    if wrapper.assigns && options.iter().any(|(name, value)| matches!(*name, "u" | "unset") && names::configures(value))
+    {
+        return vec![Inner::Unknown];
+    }
     for word in arguments[at..].iter().take_while(|_| wrapper.assigns) {
-        match word.text.split_once('=') {
-            Some((name, _)) if names::is_dangerous(name) => return Some(Inner::Unknown),
-            Some((name, _)) if names::is_variable(name) => at += 1,
-            _ => break,
+        // Whatever has such a sign is an assignment, whether it is a name or not.
+        let Some((name, value)) = word.text.split_once('=') else { break };
+        if !names::is_variable(name) || names::configures(name) {
+            return vec![Inner::Unknown];
         }
+        let known = word.literal.then(|| Value::Text(value.to_owned()));
+        found.push(Inner::Set(name.to_owned(), known.unwrap_or(Value::Unknown)));
+        at += 1;
     }
     at += wrapper.operands;
-    let rest = arguments.get(at..).filter(|rest| !rest.is_empty())?;
-    match wrapper.name {
-        "watch" => Some(script(rest)),
+    let Some(rest) = arguments.get(at..).filter(|rest| !rest.is_empty()) else {
+        // What comes from elsewhere would be the command.
+        found.extend((more || (wrapper.name == "xargs" && at > arguments.len())).then_some(Inner::Unknown));
+        return found;
+    };
+    found.push(match wrapper.name {
+        "watch" if more => Inner::Unknown,
+        "watch" => script(rest, Shell::Posix),
         "xargs" => {
-            let replaced = replacement(options);
-            let fill = |word: &Word| match &replaced {
-                Some(mark) if word.text.contains(mark.as_str()) => Word::dynamic(word.text.clone()),
+            let from_file = options.iter().any(|(name, _)| matches!(*name, "a" | "arg-file"));
+            let fed = inside && !from_file;
+            let mark = options.iter().rev().find_map(|(name, value)| match *name {
+                "I" => Some(*value),
+                "replace" => Some(if value.is_empty() { "{}" } else { value }),
+                _ => None,
+            });
+            let counts = options.iter().any(|(name, _)| matches!(*name, "n" | "L" | "max-args" | "max-lines"));
+            let fill = |word: &Word| match mark {
+                Some(mark) if word.text.contains(mark) => filled(word, mark, fed),
                 _ => word.clone(),
             };
-            Some(Inner::Command { words: rest.iter().map(fill).collect(), more: replaced.is_none() })
+            let mut words: Vec<Word> = rest.iter().map(fill).collect();
+            let follows = more || mark.is_none() || counts;
+            if follows && fed {
+                words.push(Word { pieces: Some(vec![Piece::Inside]), splits: false, ..Word::dynamic("{}") });
+            }
+            Inner::Command { words, more: follows && !fed }
         }
-        _ => Some(Inner::Command { words: rest.to_vec(), more: false }),
+        _ => Inner::Command { words: rest.to_vec(), more },
+    });
+    found
+}
+
+/// A word in which a mark is replaced; `inside` says by the name of a file below the working directory.
+fn filled(word: &Word, mark: &str, inside: bool) -> Word {
+    let mut pieces = Vec::new();
+    for (at, text) in word.text.split(mark).enumerate() {
+        pieces.extend((at > 0).then_some(Piece::Inside));
+        pieces.extend((!text.is_empty()).then(|| Piece::Text(text.to_owned())));
     }
+    let pieces = (inside && word.literal).then_some(pieces);
+    Word { pieces, splits: false, ..Word::dynamic(word.text.clone()) }
 }
 
 impl Wrapper {
-    /// Where the options end; none if one is not known.
-    fn skip_options(&self, words: &[Word]) -> Option<usize> {
+    /// The options with their values, and where they end; none if one is not known.
+    fn read_options<'w>(&self, words: &'w [Word]) -> Option<(Vec<(&'w str, &'w str)>, usize)> {
+        let mut options = Vec::new();
         let mut at = 0;
         while let Some(word) = words.get(at) {
             if !word.literal {
                 // It may become an option, or nothing at all.
                 return None;
             }
-            if word.text == "--" {
-                return Some(at + 1);
+            let text = word.text.as_str();
+            at += 1;
+            if text == "--" {
+                break;
             }
-            if let Some(long) = word.text.strip_prefix("--") {
+            let value_at = |at: &mut usize| {
+                *at += 1;
+                words.get(*at - 1).filter(|word| word.literal).map(|word| word.text.as_str())
+            };
+            if let Some(long) = text.strip_prefix("--") {
                 let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
                 let takes = self.long_values.contains(&name);
                 if !takes && !self.long_flags.contains(&name) {
                     return None;
                 }
-                at += if takes && value.is_none() { 2 } else { 1 };
-            } else if let Some(letters) = word.text.strip_prefix('-') {
+                let value = if takes && value.is_none() { value_at(&mut at)? } else { value.unwrap_or_default() };
+                options.push((name, value));
+            } else if let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) {
                 let value = letters.find(|c| self.values.contains(c));
                 let flags = &letters[..value.unwrap_or(letters.len())];
                 if !flags.chars().all(|c| self.flags.contains(c)) {
                     return None;
                 }
-                at += if value.is_some_and(|at| at + 1 == letters.len()) { 2 } else { 1 };
+                if let Some(start) = value {
+                    let attached = &letters[start + 1..];
+                    let value = if attached.is_empty() { value_at(&mut at)? } else { attached };
+                    options.push((&letters[start..=start], value));
+                }
             } else {
+                at -= 1;
                 break;
             }
         }
-        Some(at.min(words.len()))
+        Some((options, at.min(words.len())))
     }
 }
 
-/// What `xargs` replaces in its command.
-fn replacement(options: &[Word]) -> Option<String> {
-    options.iter().enumerate().rev().find_map(|(at, word)| match word.text.as_str() {
-        "--replace" => Some("{}".to_owned()),
-        "-I" => options.get(at + 1).map(|word| word.text.clone()),
-        text => text.strip_prefix("-I").or(text.strip_prefix("--replace=")).map(str::to_owned),
-    })
-}
-
 /// `sh -c script` is the script; a shell without a file reads its script from somewhere that we do not.
-fn shell(arguments: &[Word]) -> Option<Inner> {
+fn shell(name: &str, arguments: &[Word]) -> Vec<Inner> {
+    let reads = if name.ends_with("bash") { Shell::Bash } else { Shell::Posix };
     let mut at = 0;
     let mut script_follows = false;
     while let Some(text) = arguments.get(at).map(Word::known) {
-        let Some(text) = text else { return Some(Inner::Unknown) };
+        let Some(text) = text else { return vec![Inner::Unknown] };
         at += 1;
         match text {
             "--" => break,
             "--login" | "--norc" | "--noprofile" | "--posix" => {}
-            _ if text.starts_with("--") => return Some(Inner::Unknown),
+            _ if text.starts_with("--") => return vec![Inner::Unknown],
             _ if text.len() > 1 && text.starts_with(['-', '+']) => {
-                if !text[1..].chars().all(|c| "abBcCeEfhHiklmnoOpPrtTuvx".contains(c)) {
-                    return Some(Inner::Unknown);
+                if !text[1..].chars().all(|c| "bBcCeEfhlmnopPrtTuvx".contains(c)) {
+                    return vec![Inner::Unknown];
                 }
                 script_follows |= text.contains('c');
-                at += text.matches(['o', 'O']).count();
+                for _ in text.matches('o') {
+                    if !matches!(
+                        arguments.get(at).and_then(Word::known),
+                        Some("pipefail" | "errexit" | "nounset" | "xtrace")
+                    ) {
+                        return vec![Inner::Unknown];
+                    }
+                    at += 1;
+                }
             }
             _ => {
                 at -= 1;
@@ -305,57 +391,226 @@ fn shell(arguments: &[Word]) -> Option<Inner> {
         }
     }
     match (script_follows, arguments.get(at)) {
-        (true, Some(word)) => Some(script(std::slice::from_ref(word))),
-        (false, Some(file)) if file.literal && file.text != "-" && !file.text.starts_with("/dev/") => None,
-        _ => Some(Inner::Unknown),
+        (true, Some(word)) => vec![script(std::slice::from_ref(word), reads)],
+        (false, Some(file)) if file.literal && !is_special_file(&file.text) => vec![Inner::Run(file.text.clone())],
+        _ => vec![Inner::Unknown],
     }
 }
+
+/// Tests and actions of `find` that take one argument.
+#[rustfmt::skip]
+const FIND_VALUES: &[&str] = &[
+    "-amin", "-anewer", "-atime", "-cmin", "-cnewer", "-ctime", "-fstype", "-gid", "-group", "-ilname", "-iname", "-inum",
+    "-ipath", "-iregex", "-iwholename", "-links", "-lname", "-maxdepth", "-mindepth", "-mmin", "-mtime", "-name", "-newer",
+    "-path", "-perm", "-printf", "-regex", "-regextype", "-samefile", "-size", "-type", "-uid", "-used", "-user",
+    "-wholename", "-xtype",
+];
 
 fn find(arguments: &[Word]) -> Vec<Inner> {
     let mut inner = Vec::new();
     let mut at = 0;
+    let mut quoted = false;
     while let Some(word) = arguments.get(at) {
         at += 1;
         match word.text.as_str() {
-            "-exec" | "-execdir" | "-ok" | "-okdir" => {
+            "-exec" | "-execdir" | "-ok" | "-okdir" if word.literal => {
                 let rest = &arguments[at..];
                 let end = rest.iter().position(|word| matches!(word.text.as_str(), ";" | "+"));
                 let Some(end) = end else { return vec![Inner::Unknown] };
-                let fill =
-                    |word: &Word| if word.text.contains("{}") { Word::dynamic(&*word.text) } else { word.clone() };
+                let fill = |word: &Word| if word.text.contains("{}") { filled(word, "{}", true) } else { word.clone() };
                 inner.push(Inner::Command { words: rest[..end].iter().map(fill).collect(), more: false });
                 at += end + 1;
             }
-            "-fprint" | "-fprint0" | "-fls" | "-fprintf" => {
-                let file = arguments.get(at).and_then(|word| word.path.clone());
-                inner.push(file.map_or(Inner::Unknown, Inner::Write));
+            "-fprint" | "-fprint0" | "-fls" | "-fprintf" if word.literal => {
+                inner.push(arguments.get(at).map_or(Inner::Unknown, |word| Inner::Write(word.target(0))));
                 at += 1;
             }
-            // An expansion without quotes can become any number of words, an action among them.
-            text if !word.literal && text.starts_with('$') => inner.push(Inner::Unknown),
+            value if word.literal && FIND_VALUES.contains(&value) => {
+                // An expansion without quotes can become any number of words, an action among them.
+                inner.extend(arguments.get(at).filter(|word| word.is_dynamic() && word.splits).map(|_| Inner::Unknown));
+                at += 1;
+            }
+            ";" | "+" if quoted => inner.push(Inner::Unknown),
+            _ if word.is_dynamic() && word.splits => inner.push(Inner::Unknown),
+            _ if word.is_dynamic() => quoted = true,
             _ => {}
         }
     }
     inner
 }
 
-fn evaluating(name: &str, arguments: &[Word]) -> Option<Inner> {
-    let first = arguments.first().map(|word| word.text.as_str()).unwrap_or_default();
-    let sets = match name {
-        "[" | "test" | "wait" => false,
-        "printf" if !first.starts_with("-v") => return None,
-        _ => true,
+/// `test`, one of whose operators evaluates a subscript.
+pub(super) fn test(arguments: &[Word]) -> Vec<Inner> {
+    let mut found = Vec::new();
+    for (at, word) in arguments.iter().enumerate() {
+        let next = arguments.get(at + 1);
+        if matches!(word.known(), Some("-v" | "-R")) {
+            let sound = next.is_none_or(|next| next.known().is_some_and(|name| is_target(name) || name == "]"));
+            found.extend((!sound).then_some(Inner::Unknown));
+        } else if word.is_dynamic() && !word.is_number() {
+            match word.pieces.as_deref() {
+                // Without quotes it may become an operator and what that evaluates.
+                Some(pieces) if word.splits => found.extend(pieces.iter().filter_map(|piece| match piece {
+                    Piece::Variable(name) => Some(Inner::Test(name.clone())),
+                    Piece::Text(_) | Piece::Number | Piece::Here => None,
+                    _ => Some(Inner::Unknown),
+                })),
+                None if word.splits => found.push(Inner::Unknown),
+                _ => {}
+            }
+            let evaluated =
+                next.is_some_and(|next| (next.is_dynamic() && !next.is_number()) || next.text.contains('['));
+            found.extend(evaluated.then_some(Inner::Unknown));
+        } else if word.splits && !word.is_dynamic() && !word.text.contains(|c: char| c.is_ascii_alphanumeric()) {
+            // Names of files, which may be operators too.
+            found.push(Inner::Unknown);
+        } else if hides_code(word) {
+            found.push(Inner::Unknown);
+        }
+    }
+    found
+}
+
+/// Whether a text names a variable, or an element with a number.
+fn is_target(text: &str) -> bool {
+    let (name, index) = text.split_once('[').map_or((text, None), |(name, rest)| (name, rest.strip_suffix(']')));
+    let plain =
+        !text.contains('[') || index.is_some_and(|index| matches!(index, "@" | "*") || arith::is_integer(index));
+    names::is_variable(name) && plain
+}
+
+/// The letters of a builtin's options that take a value.
+fn value_letters(name: &str) -> &'static str {
+    match name {
+        "read" => "adinNptu",
+        "mapfile" | "readarray" => "dnOsucC",
+        "wait" => "p",
+        "printf" => "v",
+        _ => "",
+    }
+}
+
+/// Builtins that set variables.
+fn evaluating(name: &str, arguments: &[Word], inside: bool) -> Vec<Inner> {
+    let mut found = Vec::new();
+    if name == "let" {
+        for word in arguments {
+            match word.known().and_then(arith::names) {
+                Some(names) if !names.iter().any(|name| names::is_dangerous(name)) => {
+                    found.extend(names.into_iter().map(|name| Inner::Evaluate(name.to_owned())));
+                }
+                _ => found.push(Inner::Unknown),
+            }
+        }
+        return found;
+    }
+    if name == "printf"
+        && !arguments.first().is_some_and(|word| word.head().starts_with("-v") || word.head().is_empty())
+    {
+        return found;
+    }
+    let declares = matches!(name, "declare" | "export" | "local" | "readonly" | "typeset");
+    let takes = value_letters(name);
+    let mut exported = name == "export";
+    let mut integer = false;
+    let mut operands = 0;
+    let mut at = 0;
+    let mut only_operands = false;
+    while let Some(word) = arguments.get(at) {
+        at += 1;
+        let head = word.head();
+        if !only_operands && word.known() == Some("--") {
+            only_operands = true;
+            continue;
+        }
+        if !only_operands && head.len() > 1 && head.starts_with(['-', '+']) {
+            let Some(text) = word.known() else { return vec![Inner::Unknown] };
+            let letters = &text[1..];
+            let value = letters.find(|c| takes.contains(c));
+            let flags = &letters[..value.unwrap_or(letters.len())];
+            exported |= declares && text.starts_with('-') && flags.contains('x');
+            integer |= declares && flags.contains('i');
+            // A name that stands for another one, or a callback.
+            if declares && flags.contains('n') && name != "export" {
+                return vec![Inner::Unknown];
+            }
+            if let Some(start) = value {
+                let attached = &letters[start + 1..];
+                let value = if attached.is_empty() {
+                    at += 1;
+                    arguments.get(at - 1).cloned()
+                } else {
+                    Some(Word::literal(attached))
+                };
+                match (name, letters.as_bytes()[start]) {
+                    ("mapfile" | "readarray", b'C') => return vec![Inner::Unknown],
+                    ("read", b'a') | ("wait", b'p') | ("printf", b'v') => {
+                        found.extend(target(name, value.as_ref(), false, integer, inside));
+                        if name == "printf" {
+                            return found;
+                        }
+                    }
+                    // Other values are texts and numbers.
+                    _ => {}
+                }
+            }
+            continue;
+        }
+        operands += 1;
+        if name == "wait" || name == "printf" || (name == "getopts" && operands != 2) {
+            found.extend((name != "getopts" && hides_code(word)).then_some(Inner::Unknown));
+            continue;
+        }
+        found.extend(target(name, Some(word), exported, integer, inside));
+    }
+    match name {
+        "read" if operands == 0 => found.push(Inner::Set("REPLY".to_owned(), Value::Unknown)),
+        "mapfile" | "readarray" if operands == 0 => found.push(Inner::Set("MAPFILE".to_owned(), Value::Unknown)),
+        _ => {}
+    }
+    found
+}
+
+/// What a builtin does to the variable that a word names, which may have a value behind it.
+fn target(builtin: &str, word: Option<&Word>, exported: bool, integer: bool, inside: bool) -> Vec<Inner> {
+    let Some(word) = word else { return vec![Inner::Unknown] };
+    let head = word.head();
+    let (name, value) = match head.split_once('=') {
+        Some((name, value)) => (name.strip_suffix('+').unwrap_or(name), word.literal.then_some(value)),
+        None if word.literal => (head, None),
+        None => return vec![Inner::Unknown],
     };
-    let calls_back =
-        matches!(name, "mapfile" | "readarray") && arguments.iter().any(|word| word.text.starts_with("-C"));
-    let aliases = matches!(name, "declare" | "typeset" | "local")
-        && arguments.iter().any(|word| word.text.starts_with('-') && word.text.contains('n'));
-    let unknown = arguments.iter().any(|word| {
-        let target = word.text.strip_prefix("-v").unwrap_or(&word.text);
-        let target = target.split(['=', '+', '[']).next().unwrap_or_default();
-        hides_code(word) || (sets && (names::is_dangerous(target) || (!word.literal && !word.text.contains('='))))
-    });
-    (calls_back || aliases || unknown).then_some(Inner::Unknown)
+    let assigns = head.contains('=');
+    let bad = if exported { names::configures(name) } else { names::is_dangerous(base_name(name)) };
+    let compound = value.is_some_and(|value| value.starts_with('(') && value.contains(['[', '$', '`']));
+    if bad || !is_target(name) || compound {
+        return vec![Inner::Unknown];
+    }
+    let name = base_name(name).to_owned();
+    let mut found = Vec::new();
+    if integer {
+        found.push(Inner::Evaluate(name.clone()));
+    }
+    if names::is_integer(&name) && builtin != "unset" && !value.is_some_and(arith::is_integer) {
+        found.push(Inner::Unknown);
+    }
+    // Its value was noted where the source sets it.
+    let noted = word.pieces.as_ref().is_some_and(|pieces| pieces.contains(&Piece::Noted));
+    match value {
+        _ if noted => {}
+        _ if builtin == "unset" => found.push(Inner::Unset(name)),
+        Some(value) => found.push(Inner::Set(name, Value::Text(value.to_owned()))),
+        None if builtin == "read" && inside => found.push(Inner::Set(name, Value::Inside)),
+        None if assigns || !matches!(builtin, "declare" | "export" | "local" | "readonly" | "typeset" | "unset") => {
+            found.push(Inner::Set(name, Value::Unknown));
+        }
+        None => {}
+    }
+    found
+}
+
+fn base_name(target: &str) -> &str {
+    target.split('[').next().unwrap_or_default()
 }
 
 /// Whether a word has the form of a substitution but is none, as it is quoted: some builtins run it nevertheless.
