@@ -190,18 +190,24 @@ fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, out
     // Rules are judged on what bash would do, so where they tell commands apart, bash runs them.
     let told_apart = agents.values().any(|agent| permission::tells_apart(&agent.permission, "bash"))
         || permission::tells_apart(&loaded.config.tighten, "bash");
-    let chosen = shell.filter(|shell| speaks_posix(shell)).map(PathBuf::from);
-    let bash = bash(inner.inputs.env.get("PATH").map(String::as_str).unwrap_or_default());
-    let shell = if told_apart { bash.or(chosen) } else { chosen.or(bash) };
+    let path = inner.inputs.env.get("PATH").map(String::as_str).unwrap_or_default();
     tools::Options {
         max_lines: limit(loaded.config.tool_output.max_lines, defaults.max_lines),
         max_bytes: limit(loaded.config.tool_output.max_bytes, defaults.max_bytes),
-        shell: shell.unwrap_or_else(|| defaults.shell.clone()),
+        shell: choose_shell(shell.as_deref(), told_apart, path).unwrap_or_else(|| defaults.shell.clone()),
         skills: loaded.skills.clone(),
         user_agent: format!("trefoil/{}", inner.version),
         allow_private_fetch: inner.inputs.env.get("TREFOIL_ALLOW_PRIVATE_FETCH").is_some_and(|v| v == "1"),
         ..defaults
     }
+}
+
+/// The shell that runs commands: the chosen one, or bash where rules tell commands apart. Without bash it is the chosen one
+/// all the same, and then no command counts as understood.
+fn choose_shell(chosen: Option<&str>, told_apart: bool, path: &str) -> Option<PathBuf> {
+    let chosen = chosen.filter(|shell| speaks_posix(shell)).map(PathBuf::from);
+    let is_bash = chosen.as_ref().is_some_and(|shell| shell.ends_with("bash"));
+    if told_apart && !is_bash { bash(path).or(chosen) } else { chosen.or_else(|| bash(path)) }
 }
 
 /// Bash, where it usually is, or in a directory of `PATH`.
@@ -252,4 +258,19 @@ fn commands(loaded: &Loaded) -> Vec<Command> {
         add(Command { hints: template::hints(&command.template), ..command.clone() });
     }
     all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bash_runs_what_rules_tell_apart() {
+        let bash = bash("").unwrap();
+        assert_eq!(choose_shell(Some("/bin/sh"), false, ""), Some("/bin/sh".into()));
+        assert_eq!(choose_shell(Some("/bin/sh"), true, ""), Some(bash.clone()));
+        assert_eq!(choose_shell(Some("/nowhere/zsh"), false, ""), Some(bash.clone()));
+        assert_eq!(choose_shell(bash.to_str(), true, ""), Some(bash.clone()));
+        assert_eq!(choose_shell(None, true, ""), Some(bash));
+    }
 }

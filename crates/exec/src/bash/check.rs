@@ -14,6 +14,9 @@ const ARITHMETIC: &[&str] = &[
 
 /// Whether all nodes begin and end between characters, so that the source can be cut there. The grammar saw bytes.
 pub(super) fn cuts_no_character(tree: &Tree, source: &str) -> bool {
+    if source.is_ascii() {
+        return true;
+    }
     let mut cursor = tree.walk();
     loop {
         let range = cursor.node().byte_range();
@@ -47,6 +50,9 @@ pub(super) fn is_word(node: Node<'_>) -> bool {
 
 /// Blanks between words; a line that is continued must not join two words that the grammar has as two.
 pub(super) fn is_blank(gap: &str) -> bool {
+    if matches!(gap, "" | " ") {
+        return true;
+    }
     let joined = gap.replace("\\\n", "");
     joined.chars().all(|c| matches!(c, ' ' | '\t' | '\n')) && (gap.is_empty() || !joined.is_empty())
 }
@@ -84,10 +90,10 @@ pub(super) fn is_expansion(node: Node<'_>) -> bool {
     matches!(node.kind(), "simple_expansion" | "expansion")
 }
 
-/// Whether bash evaluates what is in a node as arithmetic, `outside` being whether it does so around it.
-pub(super) fn is_arithmetic(node: Node<'_>, outside: bool) -> bool {
-    let transparent = matches!(node.kind(), "concatenation" | "string" | "array" | "parenthesized_expression");
-    ARITHMETIC.contains(&node.kind()) || (outside && transparent)
+/// Whether bash evaluates what is in a node of a kind as arithmetic, `outside` being whether it does so around it.
+pub(super) fn is_arithmetic(kind: &str, outside: bool) -> bool {
+    ARITHMETIC.contains(&kind)
+        || (outside && matches!(kind, "concatenation" | "string" | "array" | "parenthesized_expression"))
 }
 
 /// The delimiter of a here-document without its quotes, and whether it had some.

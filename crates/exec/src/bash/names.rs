@@ -20,6 +20,13 @@ const ARITY: &[(&str, usize)] = &[
 
 /// How many words of a command its rules tell apart; the rest are arguments.
 pub(super) fn arity(words: &[Word]) -> usize {
+    let first = words.first().and_then(Word::known).unwrap_or_default();
+    if !ARITY
+        .iter()
+        .any(|(name, _)| name.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')))
+    {
+        return 1;
+    }
     let known: Vec<&str> = words.iter().take(3).map_while(Word::known).collect();
     (1..=known.len())
         .rev()

@@ -13,21 +13,22 @@ struct PathCommand {
 
 #[rustfmt::skip]
 const PATH_COMMANDS: &[PathCommand] = &[
-    plain("b2sum"), plain("base32"), plain("base64"), plain("bunzip2"), plain("bzcat"), plain("bzip2"), plain("cat"),
-    plain("cd"), after("chgrp", 1, ""), after("chmod", 1, ""), after("chown", 1, ""), plain("cksum"), plain("cmp"),
-    plain("column"), plain("comm"), plain("cp"), after("csplit", 0, "bfn"), after("cut", 0, "bcdf"), plain("diff"),
-    plain("du"), after("egrep", 1, "ABCmdD"), plain("expand"), after("fgrep", 1, "ABCmdD"), plain("file"),
-    after("fold", 0, "w"), after("gawk", 1, "Fv"), after("awk", 1, "Fv"), after("mawk", 1, "Fv"),
-    after("grep", 1, "ABCmdD"), plain("gunzip"), plain("gzip"), after("head", 0, "nc"), plain("hexdump"), plain("iconv"),
-    plain("install"), plain("join"), after("jq", 1, ""), plain("less"), plain("link"), plain("ln"), plain("ls"),
-    plain("md5sum"), plain("mkdir"), plain("mkfifo"), plain("mknod"), plain("more"), plain("mv"), plain("nl"), plain("od"),
-    plain("paste"), plain("patch"), plain("pr"), plain("pushd"), plain("readlink"), plain("realpath"), plain("rev"),
-    after("rg", 1, "ABCEgjmMrtT"), plain("rm"), plain("rmdir"), plain("rsync"), after("sed", 1, "El"), plain("sha1sum"),
-    plain("sha224sum"), plain("sha256sum"), plain("sha384sum"), plain("sha512sum"), plain("shred"), plain("shuf"),
-    after("sort", 0, "ktS"), plain("split"), plain("stat"), plain("strings"), plain("sum"), plain("tac"),
-    after("tail", 0, "nc"), plain("tar"), plain("tee"), after("touch", 0, "dt"), plain("tree"), after("truncate", 0, "s"),
-    plain("unexpand"), plain("uniq"), plain("unlink"), plain("unxz"), plain("unzip"), plain("wc"), plain("xxd"),
-    plain("xz"), plain("xzcat"), plain("zcat"), plain("zip"),
+    after("awk", 1, "Fv"), plain("b2sum"), plain("base32"), plain("base64"), plain("bunzip2"), plain("bzcat"),
+    plain("bzip2"), plain("cat"), plain("cd"), after("chgrp", 1, ""), after("chmod", 1, ""), after("chown", 1, ""),
+    plain("cksum"), plain("cmp"), plain("column"), plain("comm"), plain("cp"), after("csplit", 0, "bfn"),
+    after("cut", 0, "bcdf"), plain("diff"), plain("du"), after("egrep", 1, "ABCmdD"), plain("expand"),
+    after("fgrep", 1, "ABCmdD"), plain("file"), after("fold", 0, "w"), after("gawk", 1, "Fv"),
+    after("grep", 1, "ABCmdD"), plain("gunzip"), plain("gzip"), after("head", 0, "nc"), plain("hexdump"),
+    plain("iconv"), plain("install"), plain("join"), after("jq", 1, ""), plain("less"), plain("link"), plain("ln"),
+    plain("ls"), after("mawk", 1, "Fv"), plain("md5sum"), plain("mkdir"), plain("mkfifo"), plain("mknod"),
+    plain("more"), plain("mv"), plain("nl"), plain("od"), plain("paste"), plain("patch"), plain("pr"), plain("pushd"),
+    plain("readlink"), plain("realpath"), plain("rev"), after("rg", 1, "ABCEgjmMrtT"), plain("rm"), plain("rmdir"),
+    plain("rsync"), after("sed", 1, "El"), plain("sha1sum"), plain("sha224sum"), plain("sha256sum"),
+    plain("sha384sum"), plain("sha512sum"), plain("shred"), plain("shuf"), after("sort", 0, "ktS"), plain("split"),
+    plain("stat"), plain("strings"), plain("sum"), plain("tac"), after("tail", 0, "nc"), plain("tar"), plain("tee"),
+    after("touch", 0, "dt"), plain("tree"), after("truncate", 0, "s"), plain("unexpand"), plain("uniq"),
+    plain("unlink"), plain("unxz"), plain("unzip"), plain("wc"), plain("xxd"), plain("xz"), plain("xzcat"),
+    plain("zcat"), plain("zip"),
 ];
 
 const fn plain(name: &'static str) -> PathCommand {
@@ -60,7 +61,7 @@ pub(super) fn paths(name: &str, words: &[Word], more: bool) -> Vec<Target> {
             .filter(|word| word.is_dynamic() || word.head().starts_with("if=") || word.head().starts_with("of="))
             .map(|word| word.target(3))
             .collect(),
-        _ => match PATH_COMMANDS.iter().find(|known| known.name == name) {
+        _ => match PATH_COMMANDS.binary_search_by_key(&name, |known| known.name).ok().map(|at| &PATH_COMMANDS[at]) {
             Some(known) => {
                 let mut paths = known.paths(arguments);
                 paths.extend(more.then_some(Target::Unknown));
@@ -224,4 +225,28 @@ pub(super) fn lists_files_inside(command: &str) -> bool {
 
 fn is_short(word: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_sorted() {
+        assert!(PATH_COMMANDS.is_sorted_by_key(|known| known.name));
+        assert!(super::super::programs::DATA.is_sorted() && super::super::wrap::UNREAD.is_sorted());
+    }
+
+    #[test]
+    fn lists_of_files() {
+        for command in ["find . -name '*.rs'", "git ls-files | grep rs | head -3", "rg -l foo", "ls", "grep -rl x src"]
+        {
+            assert!(lists_files_inside(command), "{command}");
+        }
+        for command in
+            ["find / -name x", "find . -printf /etc/x", "cat list", "ls ../x", "git ls-files | sed s/a/b/", "grep x f"]
+        {
+            assert!(!lists_files_inside(command), "{command}");
+        }
+    }
 }

@@ -16,18 +16,19 @@ pub(super) enum Arguments {
 
 /// Programs whose arguments are data, whatever they are.
 #[rustfmt::skip]
-const DATA: &[&str] = &[
+pub(super) const DATA: &[&str] = &[
     ":", "[", "arch", "b2sum", "base32", "base64", "basename", "bc", "break", "bunzip2", "bzcat", "cal", "cat", "cd",
     "chgrp", "chmod", "chown", "cksum", "cmp", "column", "comm", "continue", "csplit", "cut", "date", "declare", "df",
     "diff", "dirname", "dirs", "du", "echo", "egrep", "exit", "expand", "export", "expr", "factor", "false", "fgrep",
-    "file", "fmt", "fold", "free", "getconf", "getopts", "grep", "groups", "gunzip", "head", "hexdump", "hostname", "iconv",
-    "id", "jobs", "join", "jq", "kill", "less", "let", "local", "locale", "logname", "ls", "lsof", "mapfile", "md5sum",
-    "mkdir", "mkfifo", "mktemp", "more", "nl", "nproc", "numfmt", "od", "paste", "pathchk", "pgrep", "popd", "pr",
-    "printenv", "printf", "ps", "pushd", "pwd", "read", "readarray", "readlink", "readonly", "realpath", "return", "rev",
-    "rmdir", "seq", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "shift", "shuf", "sleep", "stat",
-    "strings", "stty", "sum", "sync", "tac", "tail", "test", "times", "touch", "tput", "tr", "tree", "true", "truncate",
-    "tsort", "tty", "type", "typeset", "ulimit", "umask", "uname", "unexpand", "uniq", "unlink", "unset", "unxz", "uptime",
-    "users", "wait", "wc", "whereis", "which", "who", "whoami", "xxd", "xzcat", "yes", "zcat",
+    "file", "fmt", "fold", "free", "getconf", "getopts", "grep", "groups", "gunzip", "head", "hexdump", "hostname",
+    "iconv", "id", "jobs", "join", "jq", "kill", "less", "let", "local", "locale", "logname", "ls", "lsof", "mapfile",
+    "md5sum", "mkdir", "mkfifo", "mktemp", "more", "nl", "nproc", "numfmt", "od", "paste", "pathchk", "pgrep", "popd",
+    "pr", "printenv", "printf", "ps", "pushd", "pwd", "read", "readarray", "readlink", "readonly", "realpath",
+    "return", "rev", "rmdir", "seq", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "shift", "shuf",
+    "sleep", "stat", "strings", "stty", "sum", "sync", "tac", "tail", "test", "times", "touch", "tput", "tr", "tree",
+    "true", "truncate", "tsort", "tty", "type", "typeset", "ulimit", "umask", "uname", "unexpand", "uniq", "unlink",
+    "unset", "unxz", "uptime", "users", "wait", "wc", "whereis", "which", "who", "whoami", "xxd", "xzcat", "yes",
+    "zcat",
 ];
 
 /// Programs that run code, and the letters of options that bring it; more letters are of options with a value.
@@ -112,6 +113,9 @@ pub(super) fn without_version(name: &str) -> &str {
 /// What the arguments of a program do. `more` says that arguments follow which are not here.
 pub(super) fn arguments(name: &str, words: &[Word], more: bool) -> Arguments {
     let arguments = words.get(1..).unwrap_or_default();
+    if DATA.binary_search(&name).is_ok() {
+        return Arguments::Data;
+    }
     let kind = without_version(name);
     if let Some((_, code, values)) = INTERPRETERS.iter().find(|(known, ..)| *known == kind) {
         return interpreter(kind, code, values, arguments);
@@ -139,7 +143,6 @@ pub(super) fn arguments(name: &str, words: &[Word], more: bool) -> Arguments {
                 Arguments::Unknown
             }
         }
-        _ if DATA.contains(&name) => Arguments::Data,
         _ if has_command_option(arguments) || brings_code(arguments) => Arguments::Unknown,
         _ => Arguments::Commands,
     }

@@ -93,7 +93,7 @@ impl State {
         self.made.push(file_name(path).to_owned());
     }
 
-    /// Notes that the line runs a file.
+    /// Notes that the line runs a file, or any with an ending after a star.
     pub(super) fn add_run(&mut self, path: &str, snippet: &str) {
         self.run.push((file_name(path).to_owned(), snippet.to_owned()));
     }
@@ -134,7 +134,11 @@ impl State {
             }
         }
         for (file, snippet) in std::mem::take(&mut self.run) {
-            if self.made.contains(&file) {
+            let runs = |made: &String| match file.strip_prefix('*') {
+                Some(ending) => made.ends_with(ending),
+                None => *made == file,
+            };
+            if self.made.iter().any(runs) {
                 self.add_opaque(&snippet);
             }
         }

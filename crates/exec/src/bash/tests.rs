@@ -148,6 +148,42 @@ const MATRIX: &[Case] = &[
     ("source ./env.sh", &["source ./env.sh"], OPAQUE),
     ("trap 'rm x' EXIT", &["trap rm x EXIT", "rm x"], CLEAR),
     ("trap - EXIT", &["trap - EXIT"], CLEAR),
+    // Arithmetic evaluates what names hold.
+    ("i=0; echo $((i + 1))", &["echo $((i + 1))"], CLEAR),
+    ("for i in 1 2; do echo $((i * 2)); done", &["echo $((i * 2))"], CLEAR),
+    ("x=y; y=1; ((x))", &[], CLEAR),
+    ("x=y; y='a[$(rm b)]'; ((x))", &[], OPAQUE),
+    ("read x; echo $((x))", &["read x", "echo $((x))"], OPAQUE),
+    ("x=$(a); echo ${y:x}", &["a", "echo ${y:x}"], OPAQUE),
+    ("x=$(ls | wc -l); [ $x -gt 1 ]", &["ls", "wc -l"], CLEAR),
+    ("x=$(ls); [ $x -gt 1 ]", &["ls"], OPAQUE),
+    ("! ((x=$1))", &[], OPAQUE),
+    ("((PATH=1))", &[], OPAQUE),
+    // Names and options.
+    ("/bin/./rm x", &["/bin/./rm x", "rm x"], CLEAR),
+    ("eval -- rm x", &["eval -- rm x", "rm x"], CLEAR),
+    ("env a.b=1 rm x", &["env a.b=1 rm x"], OPAQUE),
+    ("x | xargs env", &["x", "xargs env", "env"], OPAQUE),
+    ("x | xargs -0I{} {} y", &["x", "xargs -0I{} {} y"], OPAQUE),
+    ("bash 0< f", &["bash 0"], OPAQUE),
+    ("bash /dev/stdin", &["bash /dev/stdin"], OPAQUE),
+    ("echo x > f; bash f", &["echo x", "bash f"], OPAQUE),
+    // Other shells.
+    ("sh -c '((rm x))'", &["sh -c ((rm x))"], OPAQUE),
+    ("bash -c '((1))'", &["bash -c ((1))"], CLEAR),
+    ("zsh -c 'rm x'", &["zsh -c rm x"], OPAQUE),
+    ("sh -c 'echo {a,b}'", &["sh -c echo {a,b}", "echo {a,b}"], OPAQUE),
+    // Variables that programs are configured by.
+    ("XDG_CONFIG_HOME=x git status", &["git status"], OPAQUE),
+    ("export KUBECONFIG=x", &["export KUBECONFIG=x"], OPAQUE),
+    ("env PYTHONPATH=x make", &["env PYTHONPATH=x make"], OPAQUE),
+    ("while IFS= read -r l; do a; done", &["read -r l", "a"], CLEAR),
+    // Programs that run code.
+    ("sed -n 1,5p f", &["sed -n 1,5p f"], CLEAR),
+    ("sed '1e rm x' f", &["sed 1e rm x f"], OPAQUE),
+    ("git -c alias.x=y x", &["git -c alias.x=y x"], OPAQUE),
+    ("git -c color.ui=always diff", &["git -c color.ui=always diff"], CLEAR),
+    ("prlimit a", &["prlimit a"], OPAQUE),
     // Not bash.
     ("if then fi", &[], OPAQUE),
     ("echo 'open", &[], OPAQUE),
@@ -441,5 +477,35 @@ fn a_pipeline_broken_in_two_places_ends_in_time() {
         let half = unit.repeat(length / 2);
         let source = format!("git log {quarter}| head |-{quarter}| | head -{half}n 3 && echo \"$(date)\" > out");
         assert!(!parse(&source).opaque.is_empty(), "{length}");
+    }
+}
+
+#[test]
+fn arguments_of_other_programs_are_reported() {
+    assert_eq!(parse("docker run x rm").arguments, ["run", "x", "rm"]);
+    assert!(parse("grep rm f; git commit -m rm").arguments.is_empty());
+    assert!(parse("x=rm; docker run $x").arguments.contains(&"rm".to_owned()), "the value may be what is run");
+}
+
+#[test]
+fn paths_that_depend_on_variables() {
+    for (source, paths, unknown) in [
+        ("X=/etc/x; cat $X", &["/etc/x"][..], false),
+        ("X=a; cat \"$X/b\"", &["a/b"], false),
+        ("for f in a /b; do cat $f; done", &["a", "/b"], false),
+        ("cat $X", &[], true),
+        ("X=a true; cat $X", &[], true),
+        ("false && X=a; cat $X", &[], true),
+        ("X=a; X=$(b); cat $X", &[], true),
+        ("X=a; unset X; cat $X", &[], true),
+        ("X=a; bash -c 'cat $X'", &[], true),
+        ("grep -ex /etc/x", &["/etc/x"], false),
+        ("cp --target-directory=/etc x", &["/etc", "x"], false),
+        ("tar xf a -C /etc", &["xf", "a", "/etc"], false),
+    ] {
+        let parsed = parse(source);
+        let got: Vec<&String> = parsed.commands.iter().flat_map(|command| &command.paths).collect();
+        assert_eq!(got, paths, "{source}");
+        assert_eq!(!parsed.unknown_paths.is_empty(), unknown, "{source}");
     }
 }

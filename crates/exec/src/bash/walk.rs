@@ -89,7 +89,7 @@ struct Place<'t> {
 
 impl<'t> Place<'t> {
     fn inside(self, parent: Node<'t>) -> Place<'t> {
-        Place { parent, arithmetic: is_arithmetic(parent, self.arithmetic), depth: self.depth + 1 }
+        Place { parent, arithmetic: is_arithmetic(parent.kind(), self.arithmetic), depth: self.depth + 1 }
     }
 }
 
@@ -125,7 +125,12 @@ impl<'a> Walker<'a> {
         if sets || descriptor || (self.shell == Shell::Posix && !posix::is_common(node, text)) {
             self.opaque(node);
         }
-        match node.kind() {
+        let kind = node.kind();
+        let plain = matches!(kind, "raw_string" | "string_content" | "variable_name" | "word") || !node.is_named();
+        if plain && node.child_count() == 0 && !node.is_error() && !node.is_missing() {
+            return self.leaf(node, kind, place);
+        }
+        match kind {
             "command" => self.command(node, &[], place),
             "declaration_command" | "unset_command" => self.declaration(node, &[], place),
             "redirected_statement" => self.redirected(node, place),
@@ -225,14 +230,15 @@ impl<'a> Walker<'a> {
                 }
                 self.children(node, place);
             }
-            _ => self.leaf(node, place),
+            _ => self.leaf(node, kind, place),
         }
     }
 
     fn children(&mut self, node: Node<'_>, place: Place<'_>) {
         let mut cursor = node.walk();
+        let inside = place.inside(node);
         for child in node.children(&mut cursor) {
-            self.visit(child, place.inside(node));
+            self.visit(child, inside);
         }
     }
 
@@ -415,16 +421,20 @@ impl<'a> Walker<'a> {
 
     /// Between two nodes there may be blanks and nothing else: the grammar also skips what bash would not.
     fn check_gaps(&mut self, node: Node<'_>) {
-        if matches!(node.kind(), "string" | "heredoc_body" | "heredoc_redirect" | "expansion") {
+        let kind = node.kind();
+        if node.child_count() == 0 || matches!(kind, "string" | "heredoc_body" | "heredoc_redirect" | "expansion") {
             return;
         }
-        let line = ONE_LINE.contains(&node.kind());
+        let line = ONE_LINE.contains(&kind);
+        let solid = SOLID.contains(&kind);
         let mut cursor = node.walk();
         let mut before: Option<Node<'_>> = None;
         for child in node.children(&mut cursor) {
             let start = before.map_or(node.start_byte(), |before| before.end_byte());
             let gap = self.source.get(start..child.start_byte()).unwrap_or_default();
-            let sound = if SOLID.contains(&node.kind()) {
+            let sound = if gap == " " {
+                !solid
+            } else if solid {
                 gap.is_empty()
             } else if before.is_some_and(|before| gap.is_empty() && is_word(before) && is_word(child)) {
                 // Two words for the grammar, one for bash; but a redirect may follow a word at once.
@@ -432,7 +442,7 @@ impl<'a> Walker<'a> {
             } else if line {
                 is_blank(gap) && !gap.replace("\\\n", "").contains('\n')
             } else {
-                is_blank(gap) || (gap == "\\\n" && matches!(node.kind(), "list" | "pipeline"))
+                is_blank(gap) || (gap == "\\\n" && matches!(kind, "list" | "pipeline"))
             };
             if !sound {
                 self.opaque(node);
@@ -442,9 +452,9 @@ impl<'a> Walker<'a> {
     }
 
     /// A leaf must not contain what bash would not take as part of it.
-    fn leaf(&mut self, node: Node<'_>, place: Place<'_>) {
+    fn leaf(&mut self, node: Node<'_>, kind: &str, place: Place<'_>) {
         let text = self.text(node);
-        let sound = match node.kind() {
+        let sound = match kind {
             // A process substitution where the grammar sees a comparison.
             "<" | ">" => !self.source[node.end_byte()..].starts_with('('),
             _ if !node.is_named() => !is_keyword(node, place.parent) || self.stands_alone(node),
@@ -463,9 +473,9 @@ impl<'a> Walker<'a> {
             "special_variable_name" | "test_operator" | "number" | "string_content" => true,
             _ => false,
         };
-        let evaluated = matches!(node.kind(), "word" | "raw_string" | "ansi_c_string" | "string_content")
-            && (text.contains('`') || text.replace('\\', "").contains("$("))
-            && place.arithmetic;
+        let evaluated = place.arithmetic
+            && matches!(kind, "word" | "raw_string" | "ansi_c_string" | "string_content")
+            && (text.contains('`') || text.replace('\\', "").contains("$("));
         if !sound || evaluated {
             self.opaque(place.parent);
         }
@@ -745,14 +755,15 @@ impl<'a> Walker<'a> {
         }
         let (directory, base) = name.rsplit_once('/').unwrap_or(("", name));
         let place = self.state.parsed.commands.len();
-        let simple = describe(&words, more);
+        let arity = names::arity(&words);
+        let simple = describe(&words, arity, more);
         // A rule for `rm` is not dodged by `/bin/rm` or `../../bin//rm`: both names are judged.
         let mut plain = None;
         if name.contains('/') {
             if names::holds_programs(directory) {
                 let mut words = words.clone();
                 words[0] = Word::literal(base);
-                plain = Some(describe(&words, more));
+                plain = Some(describe(&words, names::arity(&words), more));
             }
             self.state.add_arguments(&[Word::literal(base)], false);
             self.state.add_run(name, snippet);
@@ -760,7 +771,7 @@ impl<'a> Walker<'a> {
                 self.state.add_opaque(snippet);
             }
         }
-        if is_vague(&words, more) {
+        if is_vague(&words, arity, more) {
             self.state.add_opaque(snippet);
         }
         self.state.parsed.commands.push(simple);
@@ -768,7 +779,21 @@ impl<'a> Walker<'a> {
         for target in paths::paths(base, &words, more) {
             self.state.add_path(Purpose::Argument(place), target, snippet);
         }
-        let makes = matches!(base, "cp" | "curl" | "dd" | "install" | "ln" | "mv" | "sed" | "tee" | "wget");
+        let makes = matches!(
+            base,
+            "cp" | "curl"
+                | "dd"
+                | "install"
+                | "ln"
+                | "mv"
+                | "patch"
+                | "rsync"
+                | "sed"
+                | "sort"
+                | "tar"
+                | "tee"
+                | "wget"
+        );
         for word in words[1..].iter().filter(|_| makes) {
             self.state.add_made(word.text.strip_prefix("of=").unwrap_or(&word.text));
         }
@@ -839,10 +864,10 @@ fn evaluates(operator: &str) -> bool {
     arith::COMPARISONS.contains(&operator) || matches!(operator, "-v" | "-R")
 }
 
-fn describe(words: &[Word], more: bool) -> Simple {
+fn describe(words: &[Word], arity: usize, more: bool) -> Simple {
     let join = |words: &[Word]| words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
     let text = join(words);
-    let head = &words[..names::arity(words).min(words.len())];
+    let head = &words[..arity.min(words.len())];
     // An option before the subcommand: what the subcommand is depends on it, so nothing shorter says what is allowed.
     let optioned = head[1..].iter().any(|word| word.text.starts_with('-'));
     let prefix = if optioned { text.clone() } else { join(head) };
@@ -852,8 +877,7 @@ fn describe(words: &[Word], more: bool) -> Simple {
 }
 
 /// Whether the words that say what a command does are not known.
-fn is_vague(words: &[Word], more: bool) -> bool {
-    let arity = names::arity(words);
+fn is_vague(words: &[Word], arity: usize, more: bool) -> bool {
     let head = &words[..arity.min(words.len())];
     let unclear = head.iter().any(|word| !word.literal || word.text.contains([' ', '\t', '\n']));
     let braces = words.iter().any(has_braced_path);

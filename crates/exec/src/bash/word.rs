@@ -159,6 +159,14 @@ impl Reader<'_> {
     }
 
     fn bare(&mut self, source: &str) {
+        if source
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'=' | b':'))
+        {
+            self.push(source);
+            self.unquoted.push_str(source);
+            return;
+        }
         let mut chars = source.chars();
         while let Some(c) = chars.next() {
             match c {

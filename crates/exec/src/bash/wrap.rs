@@ -128,19 +128,20 @@ const WRAPPERS: &[Wrapper] = &[
 
 /// Commands that run what they are given in ways that we do not read.
 #[rustfmt::skip]
-const UNREAD: &[&str] = &[
+pub(super) const UNREAD: &[&str] = &[
     ".", "alias", "ash", "at", "batch", "bind", "busybox", "bwrap", "capsh", "catchsegv", "choom", "chroot", "chrt",
-    "compgen", "complete", "coproc", "coreutils", "crontab", "csh", "daemonize", "dbus-launch", "dbus-run-session", "dc",
-    "debugfs", "ed", "elvish", "emacs", "enable", "entr", "ex", "fakechroot", "fakeroot", "fc", "fd", "fdfind", "firejail",
-    "fish", "flock", "gdb", "gosu", "gtester", "history", "i386", "icount", "ionice-run", "ksh", "launchctl", "ldd", "lldb",
-    "logsave", "ltrace", "m4", "mksh", "multitime", "nano", "ncat", "netcat", "nc", "newgrp", "nsenter", "nu", "numactl",
-    "nvim", "osh", "parallel", "pdksh", "perf", "pexec", "pkexec", "prlimit", "proot", "ptx", "pwsh", "rlwrap", "rr", "rsh",
-    "run-one", "run-parts", "runcon", "runuser", "rvim", "scp", "screen", "script", "sem", "setarch", "setpriv", "setuidgid",
-    "sftp", "sg", "slirp4netns", "socat", "softlimit", "source", "ssh", "sshpass", "start-stop-daemon", "strace", "su",
-    "su-exec", "systemd-cat", "systemd-inhibit", "systemd-nspawn", "systemd-run", "tailf", "taskset", "tcsh", "telnet",
-    "tmux", "toybox", "trickle", "ts-node", "tsocks", "torsocks", "proxychains", "uclampset", "unbuffer", "unshare",
-    "uname26", "valgrind", "vi", "view", "vigr", "vim", "vim.basic", "vim.nox", "vim.tiny", "vimdiff", "vipw", "visudo", "waypipe", "x86_64", "xonsh",
-    "xvfb-run", "yash", "zsh", "linux32", "linux64",
+    "compgen", "complete", "coproc", "coreutils", "crontab", "csh", "daemonize", "dbus-launch", "dbus-run-session",
+    "dc", "debugfs", "ed", "elvish", "emacs", "enable", "entr", "ex", "fakechroot", "fakeroot", "fc", "fd", "fdfind",
+    "firejail", "fish", "flock", "gdb", "gosu", "gtester", "history", "i386", "icount", "ionice-run", "ksh",
+    "launchctl", "ldd", "linux32", "linux64", "lldb", "logsave", "ltrace", "m4", "mksh", "multitime", "nano", "nc",
+    "ncat", "netcat", "newgrp", "nsenter", "nu", "numactl", "nvim", "osh", "parallel", "pdksh", "perf", "pexec",
+    "pkexec", "prlimit", "proot", "proxychains", "ptx", "pwsh", "rlwrap", "rr", "rsh", "run-one", "run-parts",
+    "runcon", "runuser", "rvim", "scp", "screen", "script", "sem", "setarch", "setpriv", "setuidgid", "sftp", "sg",
+    "slirp4netns", "socat", "softlimit", "source", "ssh", "sshpass", "start-stop-daemon", "strace", "su", "su-exec",
+    "systemd-cat", "systemd-inhibit", "systemd-nspawn", "systemd-run", "tailf", "taskset", "tcsh", "telnet", "tmux",
+    "torsocks", "toybox", "trickle", "ts-node", "tsocks", "uclampset", "uname26", "unbuffer", "unshare", "valgrind",
+    "vi", "view", "vigr", "vim", "vim.basic", "vim.nox", "vim.tiny", "vimdiff", "vipw", "visudo", "waypipe", "x86_64",
+    "xonsh", "xvfb-run", "yash", "zsh",
 ];
 
 /// Shells whose scripts we read.
@@ -181,7 +182,7 @@ pub(super) fn inner(name: &str, words: &[Word], more: bool, inside: bool) -> Vec
         return vec![Inner::Run(file.text.clone())];
     }
     let loader = name.starts_with("ld-") || name.starts_with("ld.so") || name.starts_with("ld64.");
-    if UNREAD.contains(&name) || loader {
+    if UNREAD.binary_search(&name).is_ok() || loader {
         // Without arguments some of them only list what there is, and the others do nothing.
         return if arguments.is_empty() && !more { Vec::new() } else { vec![Inner::Unknown] };
     }
@@ -201,12 +202,29 @@ pub(super) fn inner(name: &str, words: &[Word], more: bool, inside: bool) -> Vec
         _ if EVALUATING.contains(&name) => evaluating(name, arguments, inside),
         _ => match WRAPPERS.iter().find(|wrapper| wrapper.name == name) {
             Some(wrapper) => wrapped(wrapper, arguments, more, inside),
-            None => match programs::arguments(name, words, more) {
-                Arguments::Data => Vec::new(),
-                Arguments::Commands => runs_file(name, arguments).into_iter().chain([Inner::Arguments]).collect(),
-                Arguments::Unknown => vec![Inner::Unknown],
-            },
+            None => {
+                let mut inner: Vec<Inner> =
+                    found_by_name(name).map(|file| Inner::Run(file.to_owned())).into_iter().collect();
+                match programs::arguments(name, words, more) {
+                    Arguments::Data => {}
+                    Arguments::Commands => {
+                        inner.extend(runs_file(name, arguments).into_iter().chain([Inner::Arguments]))
+                    }
+                    Arguments::Unknown => inner.push(Inner::Unknown),
+                }
+                inner
+            }
         },
+    }
+}
+
+/// The files that a program runs without being told.
+fn found_by_name(name: &str) -> Option<&'static str> {
+    match programs::without_version(name) {
+        "make" => Some("*akefile"),
+        "python" => Some("*.py"),
+        "npm" | "npx" | "pnpm" | "yarn" => Some("package.json"),
+        _ => None,
     }
 }
 

@@ -99,6 +99,15 @@ async fn needs_name_each_command_and_each_place_outside() {
         ("echo x > inside 2> /dev/null", vec![]),
         ("rm -rf ../x", vec![format!("{}/*", ws.outside().display())]),
         ("cat ~/x", vec!["~/*".to_owned()]),
+        ("X=/etc/hostname; cat \"$X\"", vec!["/etc/*".to_owned()]),
+        ("X=src; cat \"$X/a\"", vec![]),
+        ("cat $X", vec!["*".to_owned()]),
+        ("cat $(echo /etc/hostname)", vec!["*".to_owned()]),
+        ("cp -t /etc a", vec!["/etc/*".to_owned()]),
+        ("echo x > $X", vec!["*".to_owned()]),
+        ("for f in src/*.rs; do wc -l \"$f\"; done", vec![]),
+        ("find . -name '*.rs' | xargs wc -l", vec![]),
+        ("echo /etc/hostname | xargs cat", vec!["*".to_owned()]),
     ];
     for (command, want) in cases {
         assert_eq!(outside(&ws.needs("bash", json!({"command": command})).await.unwrap()), want, "{command}");
@@ -115,4 +124,26 @@ async fn what_is_not_understood_is_marked() {
     let needs = ws.needs("bash", json!({"command": "eval \"$X\""})).await.unwrap();
     let need = needs.last().unwrap();
     assert!(need.opaque && !need.patterns.is_empty());
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_known_is_an_opaque_need() {
+    let ws = Workspace::new();
+    for (command, permission) in [("echo x > $X", "edit"), ("cat < $X", "read"), ("cat $X", "external_directory")] {
+        let needs = ws.needs("bash", json!({"command": command})).await.unwrap();
+        let need = needs.iter().find(|need| need.permission == permission).unwrap();
+        assert!(need.opaque && need.patterns == ["*"] && need.always.is_empty(), "{command}: {need:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_understood_for_another_shell() {
+    let ws = Workspace::new();
+    for (shell, opaque) in [("/bin/bash", false), ("/usr/local/bin/bash", false), ("/bin/sh", true), ("/bin/zsh", true)]
+    {
+        let mut ctx = ws.context();
+        ctx.options = Arc::new(Options { shell: shell.into(), ..(*ctx.options).clone() });
+        let needs = crate::tool::erase(Bash).needs(&json!({"command": "ls"}), &ctx).await.unwrap();
+        assert_eq!(needs[0].opaque, opaque, "{shell}");
+    }
 }
