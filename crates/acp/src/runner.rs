@@ -107,7 +107,7 @@ impl Runner {
         let spec = Spec { env, ..Spec::new(program, args, root.path()) };
         let options = Options {
             root,
-            exec: self.exec.clone(),
+            exec: self.exec.hiding(&job.hidden),
             version: self.version.clone(),
             patience: start,
             desk: Some(desk.clone()),

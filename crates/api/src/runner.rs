@@ -24,6 +24,8 @@ pub struct RunnerJob {
     pub settings: JsonMap,
     /// The session's directory: the work is done there, and nowhere else.
     pub directory: PathBuf,
+    /// Variables of our environment that a program which does the work does not get; a star stands for anything.
+    pub hidden: Vec<String>,
     /// What shall be done. Nothing if it was handed over before and a restart cut it off: then the work goes on.
     pub prompt: Vec<PromptPart>,
     /// What was kept of earlier work of the same session ([`RunnerNews::Begun`] and later).

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use config::Redactor;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -22,16 +23,49 @@ pub fn path(state: &Path) -> PathBuf {
 }
 
 /// Starts logging: to standard error, or to the file in the state directory.
-pub fn start(level: Option<&str>, print: bool, state: &Path) -> anyhow::Result<()> {
+pub fn start(level: Option<&str>, print: bool, state: &Path, redactor: Redactor) -> anyhow::Result<()> {
     let targets = targets(level)?;
-    if print {
-        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(io::stderr);
-        tracing_subscriber::registry().with(layer).with(targets).init();
-    } else {
-        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(LogFile::new(path(state)));
-        tracing_subscriber::registry().with(layer).with(targets).init();
-    }
+    let log = if print { Log::Terminal } else { Log::File(LogFile::new(path(state))) };
+    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Masked { log, redactor });
+    tracing_subscriber::registry().with(layer).with(targets).init();
     Ok(())
+}
+
+/// Where lines go.
+#[derive(Clone)]
+enum Log {
+    Terminal,
+    File(LogFile),
+}
+
+/// Lines without the secrets that an error or an address may repeat. Cheap to clone.
+#[derive(Clone)]
+struct Masked {
+    log: Log,
+    redactor: Redactor,
+}
+
+impl Write for Masked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = self.redactor.text(&String::from_utf8_lossy(bytes));
+        match &mut self.log {
+            Log::Terminal => io::stderr().write_all(line.as_bytes())?,
+            Log::File(file) => file.write_all(line.as_bytes())?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Masked {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
 }
 
 fn targets(level: Option<&str>) -> anyhow::Result<Targets> {
@@ -101,14 +135,6 @@ impl Write for LogFile {
     }
 }
 
-impl<'a> MakeWriter<'a> for LogFile {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +154,19 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "two\n");
         let old = path.with_extension("log.old");
         assert!(fs::metadata(old).unwrap().len() > MAX_BYTES);
+    }
+
+    #[test]
+    fn secrets_do_not_reach_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(dir.path());
+        let env = [("MY_TOKEN".to_owned(), "from-the-environment".to_owned())];
+        let redactor = Redactor::read(&env.into(), dir.path());
+        let mut log = Masked { log: Log::File(LogFile::new(path.clone())), redactor };
+        log.write_all(b"WARN error sending request for url (https://u:p@h/mcp?token=x) from-the-environment\n")
+            .unwrap();
+        let line = "WARN error sending request for url (https://***@h/mcp?token=*** ***\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), line);
     }
 
     #[test]

@@ -89,7 +89,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     }
     let world = World::read()?;
     world.set_clock()?;
-    log::start(cli.log_level.as_deref(), cli.print_logs, &world.dirs.state)?;
+    let redactor = config::Redactor::read(&world.env, &world.dirs.data);
+    log::start(cli.log_level.as_deref(), cli.print_logs, &world.dirs.state, redactor)?;
     match &cli.command {
         Command::Config(args) => return config_cmd::command(args, &world),
         Command::Doctor { json } => return doctor::command(&world, *json),

@@ -25,11 +25,15 @@ pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
     batch.remember("server", "started", &serde_json::json!({ "time": api::now() }));
     local.store.commit(batch).await.map_err(|error| wire::cannot_write(&error, "cannot serve"))?;
     let loaded = local.engine.loaded(&Scope::new(world.directory.to_string_lossy()));
+    let password = password(args, world);
+    if password.is_some() {
+        conceal();
+    }
     let options = Options {
         engine: local.engine.clone(),
         directory: world.directory.clone(),
         listen: listen(args, &loaded.config.server),
-        password: password(args, world),
+        password,
         cors: args.cors.iter().cloned().chain(texts(&loaded.config.server, "cors")).collect(),
         hosts: args.allow_host.clone(),
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -82,6 +86,14 @@ fn listen(args: &Serve, config: &JsonMap) -> Listen {
 fn texts(config: &JsonMap, key: &str) -> Vec<String> {
     let list = config.get(key).and_then(|list| list.as_array()).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+/// Keeps the password from commands that we run: no process of the same user may read our memory or the environment that we were
+/// started with, in which it stands. Debuggers and core dumps go with that.
+fn conceal() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "commands could read the password of this server");
+    }
 }
 
 /// The password of the command line, else of the environment.

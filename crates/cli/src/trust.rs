@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use config::{Loaded, TrustStore, Untrusted};
 use tokio_util::sync::CancellationToken;
 
@@ -57,13 +58,14 @@ pub async fn command(args: &Args, world: &World, cancel: CancellationToken) -> a
         term::eprint(&format!("no longer trusted: {} below {}\n", plural(files, "file"), root.display()));
         return Ok(());
     }
-    let loaded = config::load(&config::Inputs { directory, ..world.inputs() });
-    if loaded.untrusted.is_empty() {
+    let mut untrusted = config::load(&config::Inputs { directory: directory.clone(), ..world.inputs() }).untrusted;
+    untrusted.extend(programs_of_git(world, &directory).await?);
+    if untrusted.is_empty() {
         term::eprint("there is nothing here that needs trust\n");
         return Ok(());
     }
     term::eprint("This repository's own configuration wants to:\n");
-    term::eprint(&describe(&loaded.untrusted, Style::stderr(world.no_color())));
+    term::eprint(&describe(&untrusted, Style::stderr(world.no_color())));
     if !args.yes {
         if !interactive() {
             return Err(Failure::new(Exit::Denied, "nothing was trusted: there is no terminal to ask on")
@@ -74,9 +76,19 @@ pub async fn command(args: &Args, world: &World, cancel: CancellationToken) -> a
             return Err(Failure::new(Exit::Denied, "nothing was trusted").into());
         }
     }
-    save(&mut trusted, &loaded.untrusted)?;
-    term::eprint(&format!("trusted {}, until the content changes\n", plural(loaded.untrusted.len(), "file")));
+    save(&mut trusted, &untrusted)?;
+    term::eprint(&format!("trusted {}, until the content changes\n", plural(untrusted.len(), "file")));
     Ok(())
+}
+
+/// The programs that the repository's own git configuration names, which git does not start for us until they are trusted.
+async fn programs_of_git(world: &World, directory: &Path) -> anyhow::Result<Option<Untrusted>> {
+    let program = std::env::current_exe().context("the path of this program cannot be read")?;
+    let found = exec::Exec::supervised(program, None).git(directory).programs().await;
+    let Ok(Some(programs)) = found else { return Ok(None) };
+    let hash = config::content_hash(programs.text().as_bytes());
+    let known = world.inputs().trust.covers(&programs.file, &hash);
+    Ok((!known).then(|| Untrusted { what: programs.what(), path: programs.file, hash }))
 }
 
 /// What `run` does about untrusted configuration: asks on a terminal, otherwise names it. True if it is trusted now, so

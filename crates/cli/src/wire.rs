@@ -179,14 +179,17 @@ fn open_with(
     }
     let program = std::env::current_exe().context("the path of this program cannot be read")?;
     let lock = store.lock_fd().map(|lock| lock.try_clone_to_owned()).transpose();
-    let exec = exec::Exec::supervised(program, lock.context("cannot share the lock of this process")?);
+    let inputs = world.inputs();
+    let trust = inputs.trust.clone();
+    let exec = exec::Exec::supervised(program, lock.context("cannot share the lock of this process")?)
+        .trusting(move |file, programs| trust.fresh().covers(file, &config::content_hash(programs.as_bytes())));
     let version = env!("CARGO_PKG_VERSION");
     let acp: Arc<dyn api::Runner> = Arc::new(acp::Runner::new(exec.clone(), version, world.depth()));
     let engine = Engine::open(engine::Options {
         store: store.clone(),
         llm: Llm::new(USER_AGENT),
         exec,
-        inputs: world.inputs(),
+        inputs,
         scripts,
         question_tool,
         careful,

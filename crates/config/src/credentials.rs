@@ -68,6 +68,21 @@ pub fn set_credential(data: &Path, provider: &str, credential: Option<&Credentia
     file::replace(&path, &text, Access::Owner, Durability::Synced).map_err(failed)
 }
 
+/// All texts that are stored, whatever credentials they belong to.
+pub(crate) fn secrets(data: &Path) -> Vec<String> {
+    fn texts(value: &Json, found: &mut Vec<String>) {
+        match value {
+            Json::String(text) => found.push(text.clone()),
+            Json::Array(list) => list.iter().for_each(|value| texts(value, found)),
+            Json::Object(map) => map.values().for_each(|value| texts(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    read(data).unwrap_or_default().values().for_each(|value| texts(value, &mut found));
+    found
+}
+
 /// The keys that are stored, by provider. Other credentials cannot be used yet.
 pub(crate) fn keys(data: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, String> {
     let stored = read(data).unwrap_or_else(|message| {

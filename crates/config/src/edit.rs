@@ -12,7 +12,7 @@ use crate::check::{check, foreign};
 use crate::file::{self, Access, Durability, MAX_CONFIG_BYTES};
 use crate::find::{self, Switches};
 use crate::problem::{Problem, Severity};
-use crate::redact::MASK;
+use crate::redact::{MASK, Redactor};
 use crate::trust::content_hash;
 use crate::{Inputs, jsonc, load, rules, typed};
 
@@ -44,7 +44,8 @@ fn at(path: &[String]) -> String {
 
 /// Changes the user's own configuration: the file that has the last word, or a new one.
 pub fn edit_global(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
-    edit(&find::global_file(inputs), change, Created::Private).map(drop)
+    let shown = [load::load(inputs).raw, load::global(inputs)];
+    edit(&find::global_file(inputs), change, Created::Private, &shown).map(drop)
 }
 
 /// Changes the configuration of the directory: the file in it that has the last word, or a new one. Whoever may change it
@@ -63,7 +64,7 @@ pub fn edit_project(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
         return Err(refused("this link leads out of the repository; change the file itself".to_owned()));
     }
     let trusted = loaded.untrusted.iter().all(|untrusted| untrusted.path != path);
-    let hash = edit(&path, change, Created::Shared)?;
+    let hash = edit(&path, change, Created::Shared, &[loaded.raw])?;
     if trusted {
         inputs.trust.remember(&path, &hash).map_err(|error| refused(error.to_string()))?;
     }
@@ -82,11 +83,11 @@ enum Created {
 /// A change is read, made and written by one at a time.
 static EDITING: Mutex<()> = Mutex::new(());
 
-/// Lays a change over a configuration file, and gives the hash of its new content. `null` takes a key away; a masked secret,
-/// which a client only sends back, leaves the one that is there.
-fn edit(path: &Path, change: JsonMap, created: Created) -> Result<String, EditError> {
+/// Lays a change over a configuration file, and gives the hash of its new content. `null` takes a key away. What has a masked
+/// secret in it and was only sent back as it was `shown` leaves the one that is there; no mask is ever written.
+fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Result<String, EditError> {
     let refused = |message: String| EditError::File { path: path.to_owned(), message };
-    let change = Change::new(change)?;
+    let change = Change::new(change, shown)?;
     if find::is_foreign(path)
         && let Some(finding) = foreign(&change.put).into_iter().next()
     {
@@ -123,9 +124,9 @@ enum Refusal {
 }
 
 impl Change {
-    fn new(mut change: JsonMap) -> Result<Self, EditError> {
+    fn new(mut change: JsonMap, shown: &[Json]) -> Result<Self, EditError> {
         let mut gone = Vec::new();
-        split(&mut change, &mut Vec::new(), &mut gone);
+        split(&mut change, &shown.iter().collect::<Vec<_>>(), &mut Vec::new(), &mut gone);
         let mut put = Json::Object(change);
         if let Some(wrong) = check(&mut put).into_iter().find(|finding| finding.severity == Severity::Error) {
             // What a file would get away with is refused here.
@@ -150,14 +151,15 @@ impl Change {
             Json::Object(map) => map,
             _ => return Err(Refusal::File("this is not an object; mend it first".to_owned())),
         };
+        let put = Unmask::new(&before, &self.put).restore()?;
         let mut wanted = before.clone();
-        overlay(&mut wanted, &self.put);
+        overlay(&mut wanted, &put);
         for path in &self.gone {
             remove(&mut wanted, path);
         }
         let root = CstRootNode::parse(old, &jsonc::options()).map_err(|error| Refusal::File(error.to_string()))?;
         let object = root.object_value_or_set();
-        write(&object, &self.put);
+        write(&object, &put);
         for path in &self.gone {
             erase(&object, path);
         }
@@ -179,25 +181,132 @@ impl Change {
     }
 }
 
-/// Takes out of a change the keys that are to go, and masked secrets. Objects that held nothing else go with them.
-fn split(change: &mut JsonMap, path: &mut Vec<String>, gone: &mut Vec<Vec<String>>) {
+/// Takes out of a change the keys that are to go, and what has masked secrets as they were shown. Objects that held nothing
+/// else go with them.
+fn split(change: &mut JsonMap, shown: &[&Json], path: &mut Vec<String>, gone: &mut Vec<Vec<String>>) {
     change.retain(|key, value| {
         path.push(key.clone());
+        let there: Vec<&Json> = shown.iter().filter_map(|shown| shown.get(key)).collect();
         let stays = match value {
             Json::Null => {
                 gone.push(path.clone());
                 false
             }
-            Json::String(text) => text != MASK,
+            Json::String(text) if text == MASK => false,
             Json::Object(map) if !map.is_empty() => {
-                split(map, path, gone);
+                split(map, &there, path, gone);
                 !map.is_empty()
             }
-            _ => true,
+            value => !(has_mask(value) && there.iter().any(|shown| **shown == *value)),
         };
         path.pop();
         stays
     });
+}
+
+fn has_mask(value: &Json) -> bool {
+    match value {
+        Json::String(text) => text.contains(MASK),
+        Json::Array(list) => list.iter().any(has_mask),
+        Json::Object(map) => map.values().any(has_mask),
+        _ => false,
+    }
+}
+
+/// Puts the secrets of a file back in a change that shows some of them masked.
+struct Unmask {
+    /// The file, and the same as it is shown.
+    before: Json,
+    masked: Json,
+    put: Json,
+    /// The change with something else for each mask, as that would be shown: where it is the same, the mask stands for a secret.
+    probed: Json,
+}
+
+impl Unmask {
+    fn new(before: &JsonMap, put: &JsonMap) -> Self {
+        let redacted = |mut map: JsonMap| {
+            Redactor::default().config(&mut map);
+            Json::Object(map)
+        };
+        let mut probe = Json::Object(put.clone());
+        without_masks(&mut probe);
+        let probe = if let Json::Object(probe) = probe { probe } else { JsonMap::new() };
+        let (before, put) = (before.clone(), put.clone());
+        Self { masked: redacted(before.clone()), before: before.into(), probed: redacted(probe), put: put.into() }
+    }
+
+    fn restore(mut self) -> Result<JsonMap, Refusal> {
+        let mut put = self.put.take();
+        unmask(&mut put, (Some(&self.before), Some(&self.masked), Some(&self.probed)), &mut Vec::new())?;
+        Ok(if let Json::Object(put) = put { put } else { JsonMap::new() })
+    }
+}
+
+/// The same of one value, with what the file has there, how that is shown, and the probe.
+fn unmask(
+    value: &mut Json,
+    there: (Option<&Json>, Option<&Json>, Option<&Json>),
+    path: &mut Vec<String>,
+) -> Result<(), Refusal> {
+    let (before, masked, probed) = there;
+    if !has_mask(value) || before.is_some_and(|before| before == value) {
+        return Ok(());
+    }
+    let refused = |path: &[String]| {
+        Err(Refusal::Change(path.to_vec(), format!("{MASK} stands for a secret here; send the secret itself")))
+    };
+    match value {
+        Json::Object(map) => {
+            for (key, value) in map {
+                path.push(key.clone());
+                let at = |place: Option<&'_ Json>| place.and_then(|place| place.get(key.as_str())).cloned();
+                let (before, masked, probed) = (at(before), at(masked), at(probed));
+                unmask(value, (before.as_ref(), masked.as_ref(), probed.as_ref()), path)?;
+                path.pop();
+            }
+            Ok(())
+        }
+        value if masked == Some(&*value) => {
+            *value = before.cloned().unwrap_or_default();
+            Ok(())
+        }
+        Json::Array(list) => {
+            let (before, masked) = (before.and_then(Json::as_array), masked.and_then(Json::as_array));
+            let pairs: Vec<(&Json, &Json)> = masked.into_iter().flatten().zip(before.into_iter().flatten()).collect();
+            let sent = list.clone();
+            let behind =
+                |list: &[&Json], at: usize| at.checked_sub(1).and_then(|at| list.get(at)).map(|item| (*item).clone());
+            let (sent, shown): (Vec<&Json>, Vec<&Json>) =
+                (sent.iter().collect(), pairs.iter().map(|pair| pair.0).collect());
+            for (at, item) in list.iter_mut().enumerate().filter(|(_, item)| has_mask(item)) {
+                // What is masked as a whole says nothing of itself: it is what stood behind the same word.
+                let same = |from: &usize| {
+                    *shown[*from] == *item && (*item != MASK || behind(&shown, *from) == behind(&sent, at))
+                };
+                match std::iter::once(at).filter(|at| *at < pairs.len()).chain(0..pairs.len()).find(same) {
+                    Some(from) => *item = pairs[from].1.clone(),
+                    None => return refused(path),
+                }
+            }
+            Ok(())
+        }
+        // A text may have these characters without any secret.
+        value if probed == Some(&*value) || masked.is_some_and(has_mask) && !before.is_some_and(has_mask) => {
+            refused(path)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Puts something else in the place of each mask.
+fn without_masks(value: &mut Json) {
+    match value {
+        Json::String(text) => *text = text.replace(MASK, "Probe1"),
+        Json::Array(list) => list.iter_mut().for_each(without_masks),
+        Json::Object(map) => map.values_mut().for_each(without_masks),
+        _ => {}
+    }
 }
 
 /// Objects are merged; anything else, lists included, is replaced.
@@ -291,7 +400,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("opencode.jsonc");
         fs::write(&path, text).unwrap();
-        let result = edit(&path, map(change), Created::Private);
+        let mut shown = map(jsonc::parse(text.trim_start_matches('\u{feff}'))
+            .unwrap_or_default()
+            .as_object()
+            .cloned()
+            .unwrap_or_default()
+            .into());
+        Redactor::default().config(&mut shown);
+        let result = edit(&path, map(change), Created::Private, &[shown.into()]);
         let after = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
         match result {
@@ -315,6 +431,56 @@ mod tests {
         assert!(changed(r#"{"subagents": {}}"#, json!({"subagents": null})).is_ok(), "it can be taken away");
     }
 
+    /// A file, what a client sends after it has read it, and what the file has then; nothing if that is refused.
+    #[test]
+    fn a_mask_is_never_written() {
+        let file = json!({
+            "mcp": {"m": {"type": "local", "command": ["npx", "srv", "--api-key", "sk-1", "--url", "https://u:p@h/?token=t"]},
+                "r": {"type": "remote", "url": "https://u:p@h/mcp?apiKey=k", "headers": {"X": "v"}}},
+            "agent": {"a": {"prompt": "rule\n***\nline", "options": {"token": "t"}}},
+        });
+        let args = |list: &[&str]| json!({"mcp": {"m": {"command": list}}});
+        let shown_args = ["npx", "srv", "--api-key", "***", "--url", "https://***@h/?token=***"];
+        let cases = [
+            // Sent back as it was shown: nothing changes.
+            (args(&shown_args), Some(json!({}))),
+            (json!({"mcp": {"r": {"url": "https://***@h/mcp?apiKey=***", "headers": {"X": "***"}}}}), Some(json!({}))),
+            (json!({"agent": {"a": {"options": {"token": "***"}, "prompt": "rule\n***\nline"}}}), Some(json!({}))),
+            // Something else changed beside it: the secrets stay.
+            (
+                args(&["npx", "other", "--api-key", "***", "--more", "--url", "https://***@h/?token=***"]),
+                Some(args(&["npx", "other", "--api-key", "sk-1", "--more", "--url", "https://u:p@h/?token=t"])),
+            ),
+            (
+                json!({"mcp": {"r": {"headers": {"X": "***", "Y": "y"}}}}),
+                Some(json!({"mcp": {"r": {"headers": {"Y": "y"}}}})),
+            ),
+            // New secrets are written, and no new place gets a mask.
+            (
+                json!({"mcp": {"r": {"url": "https://h/?apiKey=new"}}}),
+                Some(json!({"mcp": {"r": {"url": "https://h/?apiKey=new"}}})),
+            ),
+            (json!({"mcp": {"r": {"url": "https://***@other/mcp"}}}), None),
+            (args(&["npx", "--token", "***"]), None),
+            (json!({"mcp": {"n": {"type": "remote", "url": "https://h/?key=***"}}}), None),
+            // Three stars in a text are three stars.
+            (
+                json!({"agent": {"a": {"prompt": "other\n***\nline"}}}),
+                Some(json!({"agent": {"a": {"prompt": "other\n***\nline"}}})),
+            ),
+            (json!({"agent": {"b": {"prompt": "a *** b"}}}), Some(json!({"agent": {"b": {"prompt": "a *** b"}}}))),
+        ];
+        for (change, becomes) in cases {
+            let after = changed(&file.to_string(), change.clone());
+            let want = becomes.map(|becomes| {
+                let mut want = map(file.clone());
+                overlay(&mut want, &map(becomes));
+                Json::Object(want)
+            });
+            assert_eq!(after.ok().map(|text| jsonc::parse(&text).unwrap()), want, "{change}");
+        }
+    }
+
     #[test]
     fn comments_and_layout_stay() {
         let text = "{\n  // mine\n  \"model\": \"a/b\", // why\n  \"agent\": { \"x\": { \"prompt\": \"p\" } },\n}\n";
@@ -336,7 +502,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/trefoil.json");
-        edit(&path, map(json!({"model": "a/b"})), Created::Private).unwrap();
+        edit(&path, map(json!({"model": "a/b"})), Created::Private, &[]).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -382,7 +548,7 @@ mod tests {
         fs::write(&real, "{}").unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        edit(&link, map(json!({"model": "a/b"})), Created::Private).unwrap();
+        edit(&link, map(json!({"model": "a/b"})), Created::Private, &[]).unwrap();
         assert!(fs::read_to_string(&real).unwrap().contains("a/b"));
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
@@ -395,7 +561,7 @@ mod tests {
             let old = json!({"agent": {"a": {"prompt": "p"}}, "username": "u"});
             let old = if pretty { serde_json::to_string_pretty(&old).unwrap() } else { old.to_string() };
             let change = json!({"agent": {name.clone(): {"prompt": text.clone()}}, "username": null});
-            let after = Change::new(map(change)).unwrap().apply(&old);
+            let after = Change::new(map(change), &[]).unwrap().apply(&old);
             if text != MASK {
                 let Ok(after) = after else { panic!("refused") };
                 let value = jsonc::parse(&after).unwrap();

@@ -77,6 +77,10 @@ impl Guard {
             "default_agent" => self.refuse(key, "replaces the agent that you use, with its rules"),
             "subagent_depth" | "subagents" => self.refuse(key, "lifts a bound"),
             "ask" => self.refuse(key, "decides what you are asked"),
+            "env" => self.each(key, value, |this, key, value| match key {
+                "env.hide" => this.plain(key, value),
+                _ => this.refuse(key, "changes the environment of programs"),
+            }),
             "session" => self.refuse(key, "deletes sessions"),
             "reference" | "references" => self.refuse(key, "reads from outside of the repository"),
             _ => self.refuse(key, "is not among the keys that need no trust"),

@@ -58,11 +58,12 @@ pub use marks::{MAX_MARKS, Marks};
 pub use problem::{Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
+pub use redact::Redactor;
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 pub use typed::{
-    AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, Isolation, LimitConfig, ModalitiesConfig,
-    ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig, SubagentsConfig,
-    ToolOutputConfig,
+    AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, EnvConfig, Isolation, LimitConfig,
+    ModalitiesConfig, ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig,
+    SubagentsConfig, ToolOutputConfig,
 };
 
 /// Everything that decides what is loaded.
@@ -111,6 +112,8 @@ pub struct Loaded {
     pub connectable: Vec<Provider>,
     /// The files and folders that all this comes from, instructions aside.
     pub marks: Marks,
+    /// Masks secrets in what is shown of all this.
+    pub redactor: Redactor,
 }
 
 /// Something that configuration was read from.

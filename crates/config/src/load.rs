@@ -13,12 +13,13 @@ use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MA
 use crate::markdown::{self, Document, Kind};
 use crate::marks::Marks;
 use crate::merge::merge;
+use crate::redact::Redactor;
 use crate::schema::INERT;
 use crate::substitute::{Lookup, substitute};
 use crate::trust::content_hash;
 use crate::{
     AgentEntry, Config, Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project,
-    provider, redact, rules, typed,
+    provider, rules, typed,
 };
 
 #[cfg(test)]
@@ -43,13 +44,14 @@ pub fn load(inputs: &Inputs) -> Loaded {
         mut raw, effective, sources, mut problems, untrusted, agent_sources, skills, mut tighten, marks, ..
     } = loader;
     let inert = INERT.iter().filter(|path| has(&raw, path)).map(|path| (*path).to_owned()).collect();
-    redact::redact(&mut raw);
     let mut config = typed::read(effective, &mut problems);
     if problems.iter().any(|problem| problem.closes) {
         tighten.extend(rules::unread());
     }
     config.tighten = tighten;
     let keys = credentials::keys(&inputs.dirs.data, &mut problems);
+    let redactor = Redactor::read(&inputs.env, &inputs.dirs.data);
+    redactor.config(&mut raw);
     let providers = provider::providers(&config, &inputs.env, &keys, &mut problems);
     Loaded {
         connectable: provider::connectable(&config, &providers),
@@ -66,6 +68,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
         project,
         providers,
         marks,
+        redactor,
     }
 }
 
@@ -77,7 +80,7 @@ pub fn global(inputs: &Inputs) -> Json {
             loader.spot(spot.place, spot.kind, spot.own);
         }
     }
-    redact::redact(&mut loader.raw);
+    Redactor::read(&inputs.env, &inputs.dirs.data).config(&mut loader.raw);
     Json::Object(loader.raw)
 }
 

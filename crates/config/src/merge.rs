@@ -2,9 +2,9 @@
 
 use api::{Json, JsonMap};
 
-/// Lists that grow with each file; every other list is replaced. `permission` is a list only in its compiled form,
+/// Lists that grow with each file, so that none takes away what another hides; every other list is replaced. `permission` is a list only in its compiled form,
 /// where the last rule that matches wins, so that appending is the right way to override.
-const GROWING: &[&str] = &["instructions", "plugin", "permission"];
+const GROWING: &[&str] = &["instructions", "plugin", "permission", "hide"];
 
 /// Lays `over` onto `base`: objects are merged key by key, anything else is replaced.
 pub(crate) fn merge(base: &mut JsonMap, over: JsonMap) {

@@ -115,12 +115,19 @@ fn is_commit(text: &str) -> bool {
 
 fn ask_git(worktree: &Path) -> Option<String> {
     let mut command = Command::new("git");
-    command.args(["rev-list", "--max-parents=0", "HEAD"]).current_dir(worktree);
+    // A repository must not make it start anything: `exec::git` does the same for every other command.
+    command.args(["--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]);
+    command.args(["-c", "safe.bareRepository=explicit", "rev-list", "--max-parents=0", "HEAD"]).current_dir(worktree);
     // The answer must be about this tree, whoever started us, and must not fetch anything.
     for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"] {
         command.env_remove(name);
     }
-    command.env("GIT_NO_LAZY_FETCH", "1").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_ALLOW_PROTOCOL", "none")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let output = child.stdout.take()?;
     let (sender, receiver) = mpsc::channel();

@@ -9,7 +9,7 @@ use api::{
 };
 
 use crate::problem::Problem;
-use crate::redact;
+use crate::redact::{MASK, Redactor};
 use crate::typed::{Config, ModelConfig, ProviderConfig};
 use crate::vendor::{self, COMPATIBLE, VENDORS, Vendor};
 
@@ -117,15 +117,15 @@ pub(crate) fn connectable(config: &Config, connected: &[ProviderEntry]) -> Vec<P
 }
 
 /// A provider as clients may see it: what may be a secret among its options and its models' headers is masked.
-pub fn presentable(provider: &Provider) -> Provider {
+pub fn presentable(provider: &Provider, redactor: &Redactor) -> Provider {
     let mut shown = Provider { key: None, ..provider.clone() };
-    redact::redact_options(&mut shown.options);
+    redactor.options(&mut shown.options);
     for model in shown.models.values_mut() {
-        redact::redact_options(&mut model.options);
-        redact::mask_user(&mut model.api.url);
-        model.headers.values_mut().for_each(|value| *value = redact::MASK.to_owned());
+        redactor.options(&mut model.options);
+        model.api.url = redactor.text(&model.api.url);
+        model.headers.values_mut().for_each(|value| *value = MASK.to_owned());
         for options in model.variants.iter_mut().flat_map(|variants| variants.values_mut()) {
-            redact::redact_options(options);
+            redactor.options(options);
         }
     }
     shown

@@ -1,97 +1,277 @@
-//! Masks secrets in a configuration that is to be shown. Placeholders stay: they say where a secret is, not what it is.
+//! Masks secrets in what is to be shown: a configuration, options, a command line, a text. Secrets are told by their place (the
+//! key, the option or the header before them), by their form, and by what the environment and the stored credentials hold; what
+//! may be one counts as one. Placeholders stay: they say where a secret is, not what it is.
+
+mod shape;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 
 use api::{Json, JsonMap};
 
+use crate::credentials;
 use crate::substitute::has_placeholder;
+use shape::{is_secret_name, looks_random, tokens};
 
 /// What is shown instead of a secret.
 pub(crate) const MASK: &str = "***";
-/// Sections in which secrets occur.
-const SECTIONS: &[&str] = &["provider", "mcp", "formatter", "lsp", "plugin", "server", "enterprise"];
+/// The shortest value of the environment or of a stored credential that is looked for, in bytes.
+const MIN_KNOWN: usize = 8;
+/// Sections whose texts are prose or rules: no place in them makes a secret.
+const PROSE_SECTIONS: &[&str] = &["permission", "tools", "command", "instructions", "skills", "env"];
+/// The same of an agent.
+const PROSE_FIELDS: &[&str] =
+    &["permission", "tools", "prompt", "description", "name", "model", "variant", "mode", "color", "isolation"];
 /// Objects whose values are secret as a whole.
 const SECRET_OBJECTS: &[&str] = &["headers", "environment", "env"];
-/// Parts of the names of secret values.
-const SECRET_NAMES: &[&str] = &["key", "secret", "token", "password", "authorization", "credential"];
+/// Options of well known programs whose argument is a header, or a name and a password.
+const HEADER_OPTIONS: &[&str] = &["-H", "--header", "--headers"];
+const USER_OPTIONS: &[&str] = &["-u", "--user", "--proxy-user"];
+/// Words that stand before a credential.
+const SCHEMES: &[&str] = &["bearer", "basic", "token"];
 
-/// Masks the secrets of a merged configuration.
-pub(crate) fn redact(config: &mut JsonMap) {
-    for (_, section) in config.iter_mut().filter(|(key, _)| SECTIONS.contains(&key.as_str())) {
-        mask(section, false);
-    }
-    for agent in config.get_mut("agent").and_then(Json::as_object_mut).into_iter().flat_map(JsonMap::values_mut) {
-        if let Some(settings) = agent.get_mut("acp") {
-            mask(settings, false);
-        }
+/// Masks secrets. Cheap to clone; shows nothing of itself in logs.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    known: Arc<[String]>,
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor").finish_non_exhaustive()
     }
 }
 
-/// Masks the secrets among options.
-pub(crate) fn redact_options(options: &mut JsonMap) {
-    for (key, value) in options {
-        mask_entry(key, value, false);
+impl Redactor {
+    /// One that knows the secrets of an environment, and these.
+    pub fn new(env: &BTreeMap<String, String>, credentials: impl IntoIterator<Item = String>) -> Self {
+        let named = env.iter().filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value.clone());
+        let mut known: Vec<String> = named.chain(credentials).filter(|value| value.len() >= MIN_KNOWN).collect();
+        // A secret that contains another goes first.
+        known.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        known.dedup();
+        Self { known: known.into() }
     }
-}
 
-fn mask(value: &mut Json, secret: bool) {
-    match value {
-        Json::String(text) if secret && !has_placeholder(text) => *text = MASK.to_owned(),
-        Json::String(text) => mask_user(text),
-        Json::Array(list) => list.iter_mut().for_each(|value| mask(value, secret)),
-        Json::Object(map) => {
-            for (key, value) in map {
-                mask_entry(key, value, secret);
+    /// One that knows the secrets of an environment, and the credentials that are stored in the data folder.
+    pub fn read(env: &BTreeMap<String, String>, data: &Path) -> Self {
+        Self::new(env, credentials::secrets(data))
+    }
+
+    /// Masks the secrets of a merged configuration.
+    pub fn config(&self, config: &mut JsonMap) {
+        for (key, section) in config {
+            match key.as_str() {
+                prose if PROSE_SECTIONS.contains(&prose) => self.prose(section),
+                "agent" | "mode" => {
+                    for agent in section.as_object_mut().into_iter().flat_map(JsonMap::values_mut) {
+                        self.agent(agent);
+                    }
+                }
+                _ => self.entry(key, section, false),
             }
         }
-        _ => {}
+    }
+
+    fn agent(&self, agent: &mut Json) {
+        for (key, value) in agent.as_object_mut().into_iter().flatten() {
+            if PROSE_FIELDS.contains(&key.as_str()) { self.prose(value) } else { self.entry(key, value, false) }
+        }
+    }
+
+    /// Masks the secrets among options.
+    pub fn options(&self, options: &mut JsonMap) {
+        for (key, value) in options {
+            self.entry(key, value, false);
+        }
+    }
+
+    /// A text without the secrets that show in any text: in addresses, by their form, by what is known.
+    pub fn text(&self, text: &str) -> String {
+        let text = self.known.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), MASK));
+        tokens(&addresses(&text), MASK)
+    }
+
+    fn prose(&self, value: &mut Json) {
+        match value {
+            Json::String(text) => *text = self.text(text),
+            Json::Array(list) => list.iter_mut().for_each(|value| self.prose(value)),
+            Json::Object(map) => map.values_mut().for_each(|value| self.prose(value)),
+            _ => {}
+        }
+    }
+
+    fn value(&self, value: &mut Json, secret: bool) {
+        match value {
+            Json::String(text) if secret => mask(text),
+            Json::String(text) => *text = self.words(text),
+            Json::Array(list) => self.list(list, secret),
+            Json::Object(map) => {
+                for (key, value) in map {
+                    self.entry(key, value, secret);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn entry(&self, key: &str, value: &mut Json, secret: bool) {
+        let named = is_secret_name(key) && !value.is_object();
+        // A provider's `env` is a list of names, a server's is an object of values.
+        let holds = SECRET_OBJECTS.contains(&key.to_lowercase().as_str()) && value.is_object();
+        self.value(value, secret || named || holds);
+    }
+
+    /// A list may be a program and its arguments, where an option says what the next one is.
+    fn list(&self, list: &mut [Json], secret: bool) {
+        let mut before = String::new();
+        for value in list {
+            let Json::String(text) = value else {
+                self.value(value, secret);
+                before.clear();
+                continue;
+            };
+            let option = std::mem::replace(&mut before, text.clone());
+            let argument = !text.starts_with('-');
+            if secret || (argument && (names_secret(&option) || USER_OPTIONS.contains(&option.as_str()))) {
+                mask(text);
+            } else if argument && HEADER_OPTIONS.contains(&option.as_str()) {
+                mask_behind(text, &[':', '=']);
+            } else {
+                *text = self.words(text);
+            }
+        }
+    }
+
+    /// Masks what stands behind an option, a name or a header in a text that may be a command line.
+    fn words(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut state = Behind::Nothing;
+        for word in text.split_inclusive(char::is_whitespace) {
+            let bare = word.trim_end();
+            let (blank, quote) = (&word[bare.len()..], bare.chars().next().filter(|c| matches!(c, '"' | '\'')));
+            let mut shown = bare.to_owned();
+            let mut next = Behind::Nothing;
+            match state {
+                _ if bare.is_empty() => next = state,
+                Behind::Option if !bare.starts_with('-') => mask(&mut shown),
+                Behind::Header(until) => {
+                    if !SCHEMES.contains(&bare.to_lowercase().as_str()) {
+                        mask(&mut shown);
+                    }
+                    let ends = until.is_some_and(|quote| bare.ends_with(quote));
+                    next = if ends { Behind::Nothing } else { state };
+                }
+                Behind::Option | Behind::Nothing => {
+                    let scheme = SCHEMES.contains(&unquoted(bare).to_lowercase().as_str());
+                    if scheme || names_secret(unquoted(bare)) || USER_OPTIONS.contains(&unquoted(bare)) {
+                        next = Behind::Option;
+                    } else if let Some(name) = unquoted(bare).strip_suffix(':')
+                        && is_secret_name(name)
+                    {
+                        next = Behind::Header(quote);
+                    } else {
+                        self.word(&mut shown);
+                    }
+                }
+            }
+            state = next;
+            out.push_str(&shown);
+            out.push_str(blank);
+        }
+        self.text(&out)
+    }
+
+    /// `NAME=value`, `--name=value` and `Name:value`.
+    fn word(&self, word: &mut String) {
+        let name = word.split(['=', ':']).next().unwrap_or_default();
+        let address = word[name.len()..].starts_with("://");
+        if name.len() < word.len() && !address && is_secret_name(name.trim_start_matches(['-', '"', '\''])) {
+            mask_behind(word, &['=', ':']);
+        }
     }
 }
 
-fn mask_entry(key: &str, value: &mut Json, secret: bool) {
-    let name = key.to_lowercase();
-    let named = SECRET_NAMES.iter().any(|part| name.contains(part)) && value.is_string();
-    // A provider's `env` is a list of names, a server's is an object of values.
-    let holds = SECRET_OBJECTS.contains(&name.as_str()) && value.is_object();
-    mask(value, secret || named || holds);
+/// What a word of a command line stands behind.
+#[derive(Clone, Copy)]
+enum Behind {
+    Nothing,
+    /// An option with a secret argument, or the word for a scheme.
+    Option,
+    /// The name of a header, which began with this quote.
+    Header(Option<char>),
 }
 
-/// Masks `user:password@` in an address.
-pub(crate) fn mask_user(text: &mut String) {
-    if let Some(start) = text.find("://").map(|at| at + 3)
-        && let Some(end) = text[start..].split(['/', '?', '#']).next().and_then(|host| host.rfind('@'))
-        && !has_placeholder(text)
-    {
-        text.replace_range(start..start + end, MASK);
+fn unquoted(word: &str) -> &str {
+    word.trim_matches(['"', '\''])
+}
+
+/// Whether a word is an option whose argument is a secret, and comes next.
+fn names_secret(word: &str) -> bool {
+    word.starts_with('-') && !word.contains('=') && is_secret_name(word.trim_start_matches('-'))
+}
+
+fn mask(text: &mut String) {
+    if !text.is_empty() && !has_placeholder(text) {
+        *text = MASK.to_owned();
     }
+}
+
+/// Masks what stands behind the first of these, without blanks.
+fn mask_behind(text: &mut String, separators: &[char]) {
+    let Some(at) = text.find(separators).map(|at| at + 1) else { return mask(text) };
+    let blank = text[at..].len() - text[at..].trim_start().len();
+    if at + blank < text.len() && !has_placeholder(&text[at..]) {
+        text.replace_range(at + blank.., MASK);
+    }
+}
+
+/// Masks in addresses the user, and what may be secret in the path and behind it.
+fn addresses(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, address) = rest.split_at(at + 3);
+        out.push_str(before);
+        let length = address.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(address.len());
+        let (address, after) = address.split_at(length);
+        out.push_str(&address_parts(address));
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+fn address_parts(address: &str) -> String {
+    let host_length = address.find(['/', '?', '#']).unwrap_or(address.len());
+    let (host, rest) = address.split_at(host_length);
+    let host = match host.rfind('@') {
+        Some(at) if !has_placeholder(&host[..at]) => format!("{MASK}{}", &host[at..]),
+        _ => host.to_owned(),
+    };
+    let path_length = rest.find(['?', '#']).unwrap_or(rest.len());
+    let (path, query) = rest.split_at(path_length);
+    let path: Vec<&str> = path.split('/').map(|step| if looks_random(step, 20) { MASK } else { step }).collect();
+    let mut out = format!("{host}{}", path.join("/"));
+    for part in query.split_inclusive(['?', '&', '#', ';']) {
+        let (pair, end) = match part.char_indices().next_back() {
+            Some((at, '?' | '&' | '#' | ';')) => part.split_at(at),
+            _ => (part, ""),
+        };
+        match pair.split_once('=') {
+            Some((name, value)) if !has_placeholder(value) && !value.is_empty() => {
+                let secret = is_secret_name(name) || looks_random(value, 16);
+                out.push_str(&format!("{name}={}", if secret { MASK } else { value }));
+            }
+            None if looks_random(pair, 16) => out.push_str(MASK),
+            _ => out.push_str(pair),
+        }
+        out.push_str(end);
+    }
+    out
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn secrets_go_and_the_rest_stays() {
-        let mut value = json!({
-            "model": "key/model",
-            "provider": {"p": {
-                "env": ["P_KEY"], "models": {"token-model": {"name": "n", "headers": {"a": "sk-1"}}},
-                "options": {
-                    "apiKey": "sk-2", "baseURL": "https://u:sk-3@h/v1?x=@", "headers": {"Authorization": "sk-4"},
-                    "secretAccessKey": "sk-5", "setCacheKey": true, "other": "{env:X}",
-                },
-            }, "q": {"options": {"apiKey": "{env:Q}"}}},
-            "mcp": {"m": {"command": ["x"], "environment": {"A": "sk-6"}, "oauth": {"clientSecret": "sk-7"}}},
-            "lsp": {"l": {"env": {"B": "sk-8"}}},
-            "agent": {"a": {"prompt": "p", "acp": {"command": ["x"], "environment": {"C": "sk-9"}}}, "b": {}},
-        });
-        redact(value.as_object_mut().unwrap());
-        assert!(!value.to_string().contains("sk-"), "{value}");
-        assert_eq!(value["provider"]["p"]["env"], json!(["P_KEY"]));
-        assert_eq!(value["provider"]["p"]["options"]["baseURL"], "https://***@h/v1?x=@");
-        assert_eq!(value["provider"]["p"]["options"]["setCacheKey"], true);
-        assert_eq!(value["provider"]["p"]["models"]["token-model"]["name"], "n");
-        assert_eq!(value["provider"]["q"]["options"]["apiKey"], "{env:Q}");
-        assert_eq!(value["mcp"]["m"]["command"], json!(["x"]));
-        assert_eq!(value["model"], "key/model");
-    }
-}
+mod tests;

@@ -59,7 +59,7 @@ pub(crate) const INERT: &[&str] = &[
 ];
 
 /// Keys of the whole file that only Trefoil has. OpenCode refuses a file with one of them.
-pub(crate) const OWN_KEYS: &[&str] = &["ask", "session", "subagents"];
+pub(crate) const OWN_KEYS: &[&str] = &["ask", "env", "session", "subagents"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
 pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation", "only"];
@@ -77,6 +77,7 @@ pub(crate) const PERMISSIONS: &[&str] = &[
     "bash",
     "task",
     "external_directory",
+    "git_directory",
     "todowrite",
     "question",
     "webfetch",
@@ -107,6 +108,7 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("disabled_providers", List(&Text)),
     ("enabled_providers", List(&Text)),
     ("enterprise", Object(&[("url", Text)])),
+    ("env", Object(&[("hide", List(&Text))])),
     ("experimental", EXPERIMENTAL),
     ("formatter", Either(&[Flag, Map(&FORMATTER)])),
     ("instructions", List(&Text)),

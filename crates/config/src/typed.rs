@@ -25,6 +25,8 @@ pub struct Config {
     pub subagents: SubagentsConfig,
     /// What becomes of a request that nobody answers.
     pub ask: AskConfig,
+    /// What programs see of the environment.
+    pub env: EnvConfig,
     /// The name under which the user is addressed.
     pub username: Option<String>,
     /// The shell that runs commands.
@@ -175,6 +177,14 @@ pub struct SubagentsConfig {
     pub wait: Option<u64>,
     /// Whether a model may have subagents work in the background.
     pub background: Option<bool>,
+}
+
+/// What programs see of the environment.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct EnvConfig {
+    /// Variables that no program gets which we start: names, in which a star stands for anything. Each file adds to them.
+    pub hide: Vec<String>,
 }
 
 /// What becomes of a request that nobody answers.
@@ -378,6 +388,7 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
         default_agent: reader.take("default_agent"),
         subagent_depth: reader.take("subagent_depth"),
         subagents: reader.take("subagents"),
+        env: reader.take("env"),
         ask: reader.take("ask"),
         username: reader.take("username"),
         shell: reader.take("shell"),

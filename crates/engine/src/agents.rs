@@ -84,6 +84,7 @@ fn defaults(readable: &[Rule]) -> Ruleset {
         vec![Rule::new("*", "*", Allow), Rule::new("doom_loop", "*", Ask), Rule::new("external_directory", "*", Ask)];
     rules.extend_from_slice(readable);
     rules.extend([
+        Rule::new("git_directory", "*", Deny),
         Rule::new("question", "*", Deny),
         Rule::new("plan_enter", "*", Deny),
         Rule::new("plan_exit", "*", Deny),

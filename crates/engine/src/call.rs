@@ -240,7 +240,7 @@ impl Call {
             directory: turn.instance.directory.clone(),
             worktree: turn.instance.worktree().to_owned(),
             env: turn.inner.environment(&turn.session_id),
-            exec: turn.inner.exec.clone(),
+            exec: turn.instance.exec.clone(),
             cancel: turn.cancel().child_token(),
             progress,
             options: turn.options.clone(),

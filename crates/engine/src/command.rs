@@ -129,7 +129,7 @@ impl Inner {
         let mut spec = Spec::shell(&instance.options.shell, command, &instance.directory);
         spec.timeout = Some(SHELL_TIMEOUT);
         spec.keep_bytes = SHELL_BYTES;
-        match self.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await {
+        match instance.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await {
             Ok(outcome) => outcome.output.text,
             Err(error) => format!("(`{command}` could not be run: {error})"),
         }

@@ -244,7 +244,7 @@ impl Host for Engine {
     }
 
     fn agents<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Agent>> {
-        Box::pin(async { Ok(self.now_at(scope).await.agents.values().cloned().collect()) })
+        Box::pin(async { Ok(self.now_at(scope).await.shown_agents()) })
     }
 
     fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>> {
@@ -305,7 +305,7 @@ impl Host for Engine {
         Box::pin(async {
             let instance = self.now_at(scope).await;
             instance.servers.ready().await;
-            Ok(instance.servers.status())
+            Ok(instance.shown_servers())
         })
     }
 
@@ -318,7 +318,7 @@ impl Host for Engine {
         Box::pin(async move {
             let instance = self.at(scope);
             instance.servers.add(name, config).await.map_err(mcp::refused)?;
-            Ok(instance.servers.status())
+            Ok(instance.shown_servers())
         })
     }
 

@@ -253,7 +253,7 @@ impl Reader<'_> {
             directory: self.instance.directory.clone(),
             worktree: self.instance.worktree().to_owned(),
             env: self.inner.environment(self.session),
-            exec: self.inner.exec.clone(),
+            exec: self.instance.exec.clone(),
             cancel: self.inner.closing.child_token(),
             progress: tools::Progress::none(),
             options: Arc::new(self.instance.options_for_session(self.session)),

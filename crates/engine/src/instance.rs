@@ -47,6 +47,8 @@ pub(crate) struct Instance {
     /// Its MCP servers, which all its sessions share.
     pub(crate) servers: Arc<::mcp::Servers>,
     pub(crate) limits: Limits,
+    /// Starts programs, without what the configuration hides from them.
+    pub(crate) exec: exec::Exec,
 }
 
 impl Instance {
@@ -99,6 +101,7 @@ impl Instance {
             patch_tools: registry(true),
             options: Arc::new(options(inner, &loaded, &agents, output_dir)),
             limits: Limits::new(&loaded.config),
+            exec: inner.exec.hiding(&loaded.config.env.hide),
             directory: directory.to_owned(),
             origin,
             agents,
@@ -130,6 +133,28 @@ impl Instance {
         let rules = agents.get(agent).map(|agent| agent.permission.as_slice()).unwrap_or_default();
         let builtin = self.builtin_rules.get(agent).copied().unwrap_or(0);
         Level::new(rules, builtin, session, &self.loaded.config.tighten)
+    }
+
+    /// The agents as clients see them: what may be a secret among their options is masked.
+    pub(crate) fn shown_agents(&self) -> Vec<Agent> {
+        let shown = |agent: &Agent| {
+            let mut agent = agent.clone();
+            self.loaded.redactor.options(&mut agent.options);
+            agent.prompt = agent.prompt.map(|prompt| self.loaded.redactor.text(&prompt));
+            agent
+        };
+        self.agents.values().map(shown).collect()
+    }
+
+    /// The status of each MCP server as clients see it: an error may repeat an address or an argument.
+    pub(crate) fn shown_servers(&self) -> IndexMap<String, api::McpStatus> {
+        let mut all = self.servers.status();
+        for status in all.values_mut() {
+            if let api::McpStatus::Failed { error } | api::McpStatus::NeedsClientRegistration { error } = status {
+                *error = self.loaded.redactor.text(error);
+            }
+        }
+        all
     }
 
     /// What bounds an agent beyond what clients see of it.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{FileStatus, HostError, Json, Session, SessionId, Worktree, WorktreeDiff};
-use exec::git::{self, Git, GitError, MAX_NAMES};
+use exec::git::{self, GitError, MAX_NAMES};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Batch, Place, StoreError};
@@ -98,7 +98,8 @@ pub struct CleanedWorktrees {
 impl Isolated {
     fn linked<'a>(&'a self, inner: &'a Inner) -> Linked<'a> {
         let (directory, main) = (Path::new(&self.directory), Path::new(&self.main));
-        Linked { directory, main, branch: &self.branch, exec: &inner.exec, scratch: &inner.inputs.dirs.cache }
+        let exec = inner.instance(Path::new(&self.origin)).exec.clone();
+        Linked { directory, main, branch: &self.branch, exec, scratch: &inner.inputs.dirs.cache }
     }
 
     fn is_there(&self) -> bool {
@@ -112,7 +113,7 @@ impl Isolated {
             linked.snapshot().await?
         } else {
             // Without its files it says nothing; what its branch has counts.
-            let git = Git::new(&self.main);
+            let git = inner.exec.git(&self.main);
             let branch = git.commit(&format!("refs/heads/{}", self.branch)).await?;
             branch.unwrap_or_else(|| self.base.clone())
         };
@@ -173,7 +174,7 @@ impl Inner {
             return refused("this directory is in no git repository. Use another agent, or tell the user");
         }
         let target = caller.worktree();
-        let git = Git::new(target);
+        let git = caller.exec.git(target);
         let base = match git.commit("HEAD").await {
             Ok(Some(base)) => base,
             Ok(None) => return refused("the repository has no commit yet"),
@@ -183,7 +184,10 @@ impl Inner {
             let most = format!("there are {TREES_MAX} worktrees already; `trefoil worktree clean` removes old ones");
             return refused(&most);
         }
-        let missing = match git.head(&["status", "--porcelain", "-z", "--no-renames"], MAX_NAMES).await {
+        let missing = match git
+            .head(&["status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=dirty"], MAX_NAMES)
+            .await
+        {
             Ok((output, _)) => git::records(&output).count(),
             Err(error) => return refused(&error.to_string()),
         };
@@ -472,11 +476,11 @@ impl Inner {
 
     /// Removes a worktree of which the database knows nothing; its changes stay on its branch.
     async fn remove_stray(&self, id: &SessionId, directory: &Path) -> Result<(bool, String), GitError> {
-        let git = Git::new(directory);
+        let git = self.exec.git(directory);
         let common = git.text(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await?;
         let main = Path::new(&common).parent().unwrap_or(directory).to_owned();
         let fork = ["merge-base", "HEAD"];
-        let head = Git::new(&main).text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
+        let head = self.exec.git(&main).text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
         let base = git.text(&[&fork[..], &[&head]].concat()).await?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let isolated = Isolated {

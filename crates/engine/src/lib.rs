@@ -225,6 +225,11 @@ impl Engine {
         &self.inner.exec
     }
 
+    /// The same for programs of a directory, without what its configuration hides from them.
+    pub fn exec_at(&self, scope: &Scope) -> exec::Exec {
+        self.inner.instance(Path::new(&scope.directory)).exec.clone()
+    }
+
     /// The shell that a human gets in a terminal: the configured one, else their own.
     pub fn terminal_shell(&self, scope: &Scope) -> PathBuf {
         let configured = self.loaded(scope).config.shell.clone();

@@ -39,7 +39,7 @@ const BROWSER_WAIT: Duration = Duration::from_secs(10);
 /// Whether two configurations have the same servers.
 pub(crate) fn same(one: &config::Loaded, other: &config::Loaded) -> bool {
     let timeout = |loaded: &config::Loaded| loaded.config.experimental.get(TIMEOUT).cloned();
-    one.config.mcp == other.config.mcp && timeout(one) == timeout(other)
+    one.config.mcp == other.config.mcp && one.config.env == other.config.env && timeout(one) == timeout(other)
 }
 
 /// The servers of a directory, not started yet.
@@ -67,7 +67,7 @@ fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place
         });
     };
     Setup {
-        exec: inner.exec.clone(),
+        exec: inner.exec.hiding(&loaded.config.env.hide),
         directory: directory.to_owned(),
         data: inner.inputs.dirs.data.clone(),
         version: inner.version.clone(),
@@ -216,7 +216,7 @@ impl Inner {
     async fn open_browser(&self, instance: &Instance, url: &str) -> bool {
         let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
         let spec = Spec { timeout: Some(BROWSER_WAIT), ..Spec::new(program, [url], &instance.directory) };
-        let ran = self.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await;
+        let ran = instance.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await;
         matches!(ran.map(|outcome| outcome.end), Ok(exec::End::Exited(0)))
     }
 }

@@ -176,7 +176,8 @@ pub(crate) fn tokens(usage: &Usage) -> Tokens {
 
 /// All providers as clients see them: configured ones, then the scripts. Secrets are left out.
 pub(crate) fn providers(instance: &Instance) -> Vec<Provider> {
-    let configured = instance.loaded.providers.iter().map(|e| config::presentable(&e.provider));
+    let loaded = &instance.loaded;
+    let configured = loaded.providers.iter().map(|e| config::presentable(&e.provider, &loaded.redactor));
     configured.chain(std::iter::once(instance.script.clone())).collect()
 }
 

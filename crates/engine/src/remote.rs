@@ -127,6 +127,7 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
     let job = RunnerJob {
         settings: remote.settings.clone(),
         directory: turn.instance.directory.clone(),
+        hidden: turn.instance.loaded.config.env.hide.clone(),
         prompt,
         kept: known.kept.clone(),
     };

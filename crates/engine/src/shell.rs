@@ -137,7 +137,7 @@ impl Turn {
                 shown.drain(..start);
             });
         };
-        let mut work = std::pin::pin!(self.inner.exec.run(spec, self.cancel().clone(), &mut on_output));
+        let mut work = std::pin::pin!(self.instance.exec.run(spec, self.cancel().clone(), &mut on_output));
         let mut written = Instant::now() - PROGRESS_INTERVAL;
         let outcome = loop {
             let more = async {

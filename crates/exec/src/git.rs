@@ -1,4 +1,5 @@
-//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run.
+//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run, unless the
+//! user trusts it.
 //!
 //! A git that reads needs no supervisor: nothing that it starts goes on without it, and it dies with us. One that writes
 //! takes locks, and every later git fails on a lock that is left behind. Git takes its locks away when it is asked to end,
@@ -6,6 +7,7 @@
 //! supervisor lets it come to its end, also without us.
 
 mod changes;
+mod programs;
 
 use std::ffi::OsString;
 use std::io;
@@ -19,11 +21,14 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 
 use crate::{End, Exec, ExecError, GRACE, Spec, descriptors};
+use programs::{Found, Place, SETTINGS};
 
 pub use changes::{
     Change, ChangeKind, DIFF, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch, changes, records, sort,
     whole_files,
 };
+pub use programs::Programs;
+pub(crate) use programs::Repositories;
 
 /// How long git may take. Clients wait for it.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,9 +41,10 @@ const MAX_OUTPUT: u64 = 16 << 20;
 /// What it may complain, in bytes.
 const MAX_ERRORS: u64 = 16 << 10;
 
-/// Settings against those of a repository that would start programs or ask somebody; and where several gits want the same
-/// lock, each waits for its turn, which the index alone has no setting for.
-const QUIET: [&str; 12] = [
+/// Settings against those of a repository that would start programs or ask somebody, whoever is trusted; and where several
+/// gits want the same lock, each waits for its turn, which the index alone has no setting for.
+const QUIET: [&str; 23] = [
+    "--no-pager",
     "-c",
     "core.fsmonitor=false",
     "-c",
@@ -47,10 +53,33 @@ const QUIET: [&str; 12] = [
     "core.quotePath=false",
     "-c",
     "submodule.recurse=false",
+    // A folder in the working tree that looks like a repository is none.
+    "-c",
+    "safe.bareRepository=explicit",
+    "-c",
+    "commit.gpgSign=false",
+    "-c",
+    "log.showSignature=false",
+    "-c",
+    "maintenance.auto=false",
+    "-c",
+    "gc.auto=0",
     "-c",
     "core.filesRefLockTimeout=10000",
     "-c",
     "core.packedRefsTimeout=10000",
+];
+
+/// Variables to the same end. Nothing is fetched, so no transport is ever started.
+const VARIABLES: [(&str, &str); 8] = [
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_EDITOR", ":"),
+    ("GIT_SEQUENCE_EDITOR", ":"),
+    ("GIT_PAGER", "cat"),
+    ("LC_ALL", "C.UTF-8"),
 ];
 
 /// What would make git look at another repository than that of its directory.
@@ -85,20 +114,21 @@ pub enum GitError {
     Long,
 }
 
-/// Git in a directory.
+/// Git in a directory, from [`Exec::git`].
 #[derive(Debug, Clone)]
 pub struct Git {
     directory: PathBuf,
     /// Further variables: another index, another place for objects.
     env: Vec<(OsString, OsString)>,
     timeout: Duration,
-    exec: Option<Exec>,
+    exec: Exec,
+    /// It takes locks.
+    writes: bool,
 }
 
 impl Git {
-    /// Git in a directory.
-    pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), env: Vec::new(), timeout: TIMEOUT, exec: None }
+    pub(crate) fn new(exec: &Exec, directory: PathBuf) -> Self {
+        Self { directory, env: Vec::new(), timeout: TIMEOUT, exec: exec.lingering(LINGER), writes: false }
     }
 
     /// The same with another index.
@@ -123,8 +153,13 @@ impl Git {
     }
 
     /// The same for what takes locks in the repository.
-    pub fn writing(&self, exec: &Exec) -> Self {
-        Self { exec: Some(exec.lingering(LINGER)), ..self.clone() }
+    pub fn writing(&self) -> Self {
+        Self { writes: true, ..self.clone() }
+    }
+
+    /// The programs that the repository's own configuration names.
+    pub async fn programs(&self) -> Result<Option<Programs>, GitError> {
+        Ok(self.settings(Place::find(&self.directory).as_ref()).await?.programs)
     }
 
     /// Runs it; gives what it wrote.
@@ -187,10 +222,53 @@ impl Git {
     }
 
     async fn attempt(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<Answer, GitError> {
+        let harmless = self.disarmed().await?;
+        harmless.start(arguments, input, most).await
+    }
+
+    /// The same without the programs of the repository that are not trusted.
+    async fn disarmed(&self) -> Result<Self, GitError> {
+        let place = Place::find(&self.directory);
+        let repositories = &self.exec.repositories;
+        if place.as_ref().is_some_and(|place| repositories.is_harmless(&self.directory, place)) {
+            return Ok(self.clone());
+        }
+        let found = self.settings(place.as_ref()).await?;
+        let mut git = self.clone();
+        if found.moves_tree {
+            // What is in the working tree is decided by where it is, not by what it says.
+            git = git.with("GIT_WORK_TREE", place.as_ref().map_or(&self.directory, |place| &place.root));
+        }
+        let trusted = found.programs.as_ref().is_some_and(|programs| repositories.trusts(programs));
+        if !trusted && !found.overlay.is_empty() {
+            // By variables, since a name with "=" in it would end there on a command line.
+            git = git.with("GIT_CONFIG_COUNT", found.overlay.len().to_string());
+            for (number, (key, value)) in found.overlay.iter().enumerate() {
+                git = git.with(&format!("GIT_CONFIG_KEY_{number}"), key);
+                git = git.with(&format!("GIT_CONFIG_VALUE_{number}"), value);
+            }
+        }
+        if let Some(place) = place.filter(|_| found.is_harmless()) {
+            repositories.remember(&self.directory, place);
+        }
+        Ok(git)
+    }
+
+    /// What the repository's configuration says. Listing it starts nothing.
+    async fn settings(&self, place: Option<&Place>) -> Result<Found, GitError> {
+        let reading = Self { writes: false, ..self.clone() };
+        match reading.start(&SETTINGS, &[], MAX_OUTPUT).await? {
+            Answer::Whole { output, yes: true } => Found::read(&output, place, &self.directory),
+            Answer::Whole { output, yes: false } => Err(refused(&SETTINGS, &output)),
+            Answer::Cut(_) => Err(GitError::Long),
+        }
+    }
+
+    async fn start(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<Answer, GitError> {
         let failed = |error| GitError::Start { directory: self.directory.clone(), error };
-        let attempt = match &self.exec {
-            Some(exec) => self.supervised(exec, arguments, input, most).await,
-            None => self.alone(arguments, input, most).await,
+        let attempt = match self.writes {
+            true => self.supervised(arguments, input, most).await,
+            false => self.alone(arguments, input, most).await,
         };
         let (Said { output, errors }, end) = match attempt {
             Ok(said) => said,
@@ -212,13 +290,7 @@ impl Git {
     }
 
     fn spec(&self, arguments: &[&str]) -> Spec {
-        let variables = [
-            ("GIT_TERMINAL_PROMPT", "0"),
-            ("GIT_OPTIONAL_LOCKS", "0"),
-            ("GIT_NO_LAZY_FETCH", "1"),
-            ("LC_ALL", "C.UTF-8"),
-        ];
-        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let variables = VARIABLES.into_iter().map(|(name, value)| (name.into(), value.into()));
         Spec {
             env: variables.chain(self.env.iter().cloned()).collect(),
             without: FOREIGN.iter().map(Into::into).collect(),
@@ -226,19 +298,13 @@ impl Git {
         }
     }
 
-    async fn supervised(
-        &self,
-        exec: &Exec,
-        arguments: &[&str],
-        input: &[u8],
-        most: u64,
-    ) -> Result<(Said, End), Broken> {
+    async fn supervised(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<(Said, End), Broken> {
         let failed = |error| match error {
             ExecError::Spawn { source, .. } | ExecError::Io { source, .. } => source,
             ExecError::Directory(_) => io::ErrorKind::NotADirectory.into(),
             error => io::Error::other(error),
         };
-        let (pipes, mut process) = exec.pipes(self.spec(arguments)).await.map_err(failed)?;
+        let (pipes, mut process) = self.exec.pipes(self.spec(arguments)).await.map_err(failed)?;
         let said = talk((Some(pipes.stdin), Some(pipes.stdout), Some(pipes.stderr)), input, most).await?;
         Ok((said, process.ended().await.map_err(failed)?))
     }
@@ -246,7 +312,8 @@ impl Git {
     async fn alone(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<(Said, End), Broken> {
         let spec = self.spec(arguments);
         let mut command = Command::new(&spec.program);
-        spec.prepare(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        spec.prepare(&mut command, &self.exec.hidden);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         die_with_us(&mut command);
         descriptors::give_back(command.as_std_mut());
         let mut running = Running(None);
@@ -382,13 +449,13 @@ mod tests {
     #[tokio::test]
     async fn an_answer_or_the_reason_why_not() {
         let project = TempProject::new();
-        let git = Git::new(project.path());
+        let git = Exec::direct().git(project.path());
         assert_eq!(git.text(&["rev-parse", "--is-inside-work-tree"]).await.unwrap(), "true");
         let hash = git.run_with(&["hash-object", "--stdin"], b"x").await.unwrap();
         assert_eq!(hash.len(), 41);
         let refused = git.run(&["rev-parse", "--verify", "nothing"]).await.unwrap_err();
         assert_eq!(refused.to_string(), "fatal: Needed a single revision");
-        let absent = Git::new("/nowhere/at/all").run(&["status"]).await.unwrap_err();
+        let absent = Exec::direct().git("/nowhere/at/all").run(&["status"]).await.unwrap_err();
         assert!(matches!(absent, GitError::Start { .. }), "{absent}");
     }
 
@@ -403,7 +470,7 @@ mod tests {
             std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         }
         project.git(&["config", "core.fsmonitor", script.to_str().unwrap()]);
-        let git = Git::new(project.path());
+        let git = Exec::direct().git(project.path());
         git.run(&["status"]).await.unwrap();
         git.run(&["checkout", "-b", "other"]).await.unwrap();
         assert!(!mark.exists());
@@ -417,9 +484,10 @@ mod tests {
         let project = TempProject::new();
         project.write("large", vec![b'x'; (MAX_OUTPUT + 1) as usize]);
         project.commit("large");
-        let error = Git::new(project.path()).run(&["cat-file", "blob", "HEAD:large"]).await.unwrap_err();
+        let error = Exec::direct().git(project.path()).run(&["cat-file", "blob", "HEAD:large"]).await.unwrap_err();
         assert!(matches!(error, GitError::Long), "{error}");
-        let (head, whole) = Git::new(project.path()).head(&["cat-file", "blob", "HEAD:large"], 10).await.unwrap();
+        let (head, whole) =
+            Exec::direct().git(project.path()).head(&["cat-file", "blob", "HEAD:large"], 10).await.unwrap();
         assert_eq!((head.as_slice(), whole), (&b"xxxxxxxxxx"[..], false));
     }
 }

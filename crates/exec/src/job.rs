@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep_until};
 
+use crate::environment::Hidden;
 use crate::stdio::Stdio;
 use crate::supervise::own_session;
 use crate::wire::{LEN, Message, TERMINATE};
@@ -87,6 +88,7 @@ impl Supervised {
         program: &Path,
         lock: Option<&OwnedFd>,
         linger: Duration,
+        hidden: &Hidden,
         spec: &Spec,
         output: OwnedFd,
     ) -> Result<Supervised, ExecError> {
@@ -102,7 +104,7 @@ impl Supervised {
             let given = descriptors::given().map(|limit| format!(":{limit}")).unwrap_or_default();
             supervisor.arg(SUPERVISE_ARG).arg(format!("{}{given}", linger.as_millis())).arg(&spec.program);
             let supervisor = spec
-                .prepare(&mut supervisor)
+                .prepare(&mut supervisor, hidden)
                 .stdin(OwnedFd::from(theirs))
                 .stdout(output)
                 .stderr(lock)
@@ -167,11 +169,11 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    pub(crate) fn start(linger: Duration, spec: &Spec, stdio: Stdio) -> Result<Direct, ExecError> {
+    pub(crate) fn start(linger: Duration, hidden: &Hidden, spec: &Spec, stdio: Stdio) -> Result<Direct, ExecError> {
         let start = || -> io::Result<Direct> {
             let on_terminal = matches!(stdio, Stdio::Terminal(_));
             let mut command = Command::new(&spec.program);
-            stdio.give(spec.prepare(&mut command).as_std_mut())?;
+            stdio.give(spec.prepare(&mut command, hidden).as_std_mut())?;
             descriptors::give_back(command.as_std_mut());
             if on_terminal {
                 own_session(command.as_std_mut(), on_terminal, None);

@@ -6,6 +6,7 @@
 
 pub mod bash;
 mod descriptors;
+mod environment;
 pub mod git;
 mod job;
 mod output;

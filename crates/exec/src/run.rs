@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::environment::Hidden;
+use crate::git::{Git, Repositories};
 use crate::job::{Direct, Event, Job, Supervised, until};
 use crate::output::Sink;
 use crate::stdio::{Pipes, Stdio};
@@ -29,6 +31,8 @@ const DRAIN_BYTES: usize = 1 << 20;
 pub struct Exec {
     mode: Arc<Mode>,
     linger: Duration,
+    pub(crate) hidden: Hidden,
+    pub(crate) repositories: Repositories,
 }
 
 #[derive(Debug)]
@@ -43,13 +47,34 @@ impl Exec {
     /// `lock`, the file that this process holds an flock on, is inherited by supervisors and never by commands: the
     /// lock can be taken by another process only when this one and everything that it started are gone.
     pub fn supervised(program: PathBuf, lock: Option<OwnedFd>) -> Exec {
-        Exec { mode: Arc::new(Mode::Supervised { program, lock }), linger: Duration::ZERO }
+        Self::new(Mode::Supervised { program, lock })
     }
 
     /// Without a supervisor, for tests: a process group that is killed at the end and on drop. A daemon can leave it,
     /// and it outlives a SIGKILL of this process.
     pub fn direct() -> Exec {
-        Exec { mode: Arc::new(Mode::Direct), linger: Duration::ZERO }
+        Self::new(Mode::Direct)
+    }
+
+    fn new(mode: Mode) -> Exec {
+        let (hidden, repositories) = (Hidden::default(), Repositories::default());
+        Exec { mode: Arc::new(mode), linger: Duration::ZERO, hidden, repositories }
+    }
+
+    /// The same without these variables of our environment: names, in which a star stands for anything.
+    pub fn hiding(&self, patterns: &[String]) -> Exec {
+        Exec { hidden: self.hidden.and(patterns), ..self.clone() }
+    }
+
+    /// The same, where git may start the programs that a repository's own configuration names, if the user trusts them: a
+    /// function of the file that names them and of a text that lists them.
+    pub fn trusting(&self, trusts: impl Fn(&Path, &str) -> bool + Send + Sync + 'static) -> Exec {
+        Exec { repositories: Repositories::trusting(trusts), ..self.clone() }
+    }
+
+    /// Git in a directory.
+    pub fn git(&self, directory: impl Into<PathBuf>) -> Git {
+        Git::new(self, directory.into())
     }
 
     /// The same for commands that should not be cut off: when nobody waits for one any more, or Trefoil is gone, it may
@@ -151,9 +176,9 @@ impl Exec {
             Mode::Supervised { program, lock } => {
                 let output = stdio.into_output();
                 let output = output.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
-                Job::Supervised(Supervised::start(program, lock.as_ref(), self.linger, spec, output)?)
+                Job::Supervised(Supervised::start(program, lock.as_ref(), self.linger, &self.hidden, spec, output)?)
             }
-            Mode::Direct => Job::Direct(Direct::start(self.linger, spec, stdio)?),
+            Mode::Direct => Job::Direct(Direct::start(self.linger, &self.hidden, spec, stdio)?),
         })
     }
 }

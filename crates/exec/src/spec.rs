@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
+use crate::environment::{Hidden, is_ours};
 use crate::output::Output;
 
 /// A command to run. Its stdin is empty; stdout and stderr go to one pipe, so their order is kept.
@@ -19,7 +20,7 @@ pub struct Spec {
     pub args: Vec<OsString>,
     /// The directory that it runs in.
     pub cwd: PathBuf,
-    /// Added to our own environment, or replacing it. Names that start with `TREFOIL_` never reach a supervised command.
+    /// Added to our own environment, or replacing it. Names that start with `TREFOIL_` never reach a command.
     pub env: Vec<(OsString, OsString)>,
     /// Names of our own environment that it does not get.
     pub without: Vec<OsString>,
@@ -58,12 +59,15 @@ impl Spec {
         Spec { keep_bytes: Self::KEEP_BYTES, ..Spec::new(shell, ["-c", command], cwd) }
     }
 
-    /// Puts a command where it is to run, with its arguments and its environment.
-    pub(crate) fn prepare<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    /// Puts a command where it is to run, with its arguments and its environment. Every program that we start, and every
+    /// supervisor above one, gets its environment here.
+    pub(crate) fn prepare<'a>(&self, command: &'a mut Command, hidden: &Hidden) -> &'a mut Command {
+        hidden.forget(command);
         for name in &self.without {
             command.env_remove(name);
         }
-        command.args(&self.args).current_dir(&self.cwd).envs(self.env.iter().map(|(name, value)| (name, value)))
+        let own = self.env.iter().filter(|(name, _)| !is_ours(name)).map(|(name, value)| (name, value));
+        command.args(&self.args).current_dir(&self.cwd).envs(own)
     }
 }
 

@@ -43,9 +43,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The shortest and the longest pause between two looks at dying processes.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(50));
 
-/// Variables of Trefoil itself: a command is not to inherit its trust or its configuration.
-const OWN_VARIABLES: &str = "TREFOIL_";
-
 /// The main function of a supervisor: `args` is what follows [`crate::SUPERVISE_ARG`].
 ///
 /// Call it first in `main`, before any thread or runtime is started.
@@ -117,12 +114,6 @@ fn spawn(mut args: impl Iterator<Item = OsString>, stdio: Stdio, control: &UnixS
     let on_terminal = matches!(stdio, Stdio::Terminal(_));
     command.args(args);
     stdio.give(&mut command)?;
-    // Invariant: below `cli` nothing reads the environment. This is the process's main, and it only forgets names.
-    for (name, _) in
-        std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()))
-    {
-        command.env_remove(name);
-    }
     own_session(&mut command, on_terminal, Some(control.try_clone()?));
     let child = command.spawn()?;
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())

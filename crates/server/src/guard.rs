@@ -1,5 +1,5 @@
-//! Who may speak to the server, decided from the head of a request: no web page by CORS or DNS rebinding, no other user
-//! of the machine, nobody without the password where there is one.
+//! Who may speak to the server, decided from the head of a request: no web page by CORS or DNS rebinding, nobody without the
+//! password where there is one. Other users of the machine are refused before, in `listen.rs`.
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -27,16 +27,15 @@ pub struct Guard {
     pub hosts: Vec<String>,
 }
 
-/// Origins of OpenCode's own clients on this machine.
-const ORIGINS: [&str; 3] = ["tauri://localhost", "http://tauri.localhost", "https://tauri.localhost"];
+/// Origins of OpenCode's own clients on this machine: no web page has them.
+const ORIGINS: [&str; 4] = ["tauri://localhost", "http://tauri.localhost", "https://tauri.localhost", "oc://renderer"];
 
 const METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE";
 const EXPOSED: &str = "Link, X-Next-Cursor, X-Request-Id, X-Trefoil-Missing, Acp-Connection-Id";
 
 impl Guard {
-    /// An answer that ends the request here: a preflight, or a refusal. `peer` is whose process speaks, if that is known
-    /// to be somebody else.
-    pub fn check(&self, parts: &Parts, stranger: Option<u32>) -> Option<Response<Body>> {
+    /// An answer that ends the request here: a preflight, or a refusal.
+    pub fn check(&self, parts: &Parts) -> Option<Response<Body>> {
         let refuse = |message: String| Some(Error::named(StatusCode::FORBIDDEN, "Forbidden", message).into());
         let host = authority(parts);
         if self.password.is_none() && !self.knows_host(host) {
@@ -44,7 +43,9 @@ impl Guard {
                 "This server is not reached as {host:?}; start it with --allow-host to allow that name"
             ));
         }
-        let origin = parts.headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("invalid"));
+        let mut origins = parts.headers.get_all(header::ORIGIN).iter();
+        let origin = origins.next().map(|origin| origin.to_str().unwrap_or("invalid"));
+        let origin = if origins.next().is_some() { Some("several") } else { origin };
         let from_page = origin.is_some_and(|origin| self.allows_origin(origin, host));
         if let Some(origin) = origin.filter(|_| !from_page) {
             return refuse(format!("Pages of {origin:?} may not call this server; --cors allows an origin"));
@@ -55,11 +56,6 @@ impl Guard {
         }
         if parts.method == Method::OPTIONS && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
             return Some(preflight(&parts.headers));
-        }
-        if let Some(user) = stranger.filter(|_| self.password.is_none()) {
-            return refuse(format!(
-                "This server belongs to another user of this machine (you are {user}); start it with --password to share it"
-            ));
         }
         if !self.knows_caller(parts) && !has_ticket(parts) {
             return Some(unauthorized(parts.uri.path()));
@@ -82,13 +78,16 @@ impl Guard {
         is_loopback(name) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
+    /// Whether pages of an origin may call: our own, those of OpenCode's own programs, and those that were named. Anybody can
+    /// serve a page on another port or another loopback address of this machine, so these are strangers.
     fn allows_origin(&self, origin: &str, host: &str) -> bool {
-        if ORIGINS.contains(&origin) || origin.starts_with("oc://renderer") || self.cors.iter().any(|o| o == origin) {
+        if ORIGINS.contains(&origin) || self.cors.iter().any(|known| known == origin) {
             return true;
         }
         let Some((scheme, rest)) = origin.split_once("://") else { return false };
-        let same = (scheme == "http" || scheme == "https") && rest.eq_ignore_ascii_case(host);
-        same || (scheme == "http" && matches!(without_port(rest), "localhost" | "127.0.0.1"))
+        // We speak no TLS: what is encrypted on this machine is somebody else, elsewhere it is a proxy before us.
+        let ours = scheme == "http" || (scheme == "https" && !is_loopback(without_port(host)));
+        ours && !host.is_empty() && rest.eq_ignore_ascii_case(host)
     }
 
     fn knows_caller(&self, parts: &Parts) -> bool {
@@ -185,7 +184,7 @@ mod tests {
     }
 
     fn status(guard: &Guard, headers: &[(&str, &str)]) -> u16 {
-        guard.check(&head("GET", "/session", headers), None).map_or(200, |response| response.status().as_u16())
+        guard.check(&head("GET", "/session", headers)).map_or(200, |response| response.status().as_u16())
     }
 
     #[test]
@@ -201,24 +200,91 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_are_refused() {
-        let open = guard(None);
-        let host = ("host", "localhost:4096");
-        for origin in [
-            "http://localhost:3000",
-            "http://127.0.0.1:1",
-            "https://app.example",
-            "tauri://localhost",
-            "oc://renderer",
-            "http://localhost:4096",
-        ] {
-            assert_eq!(status(&open, &[host, ("origin", origin), ("sec-fetch-site", "cross-site")]), 200, "{origin}");
+        // The host that the page calls, its origin, and whether it may.
+        let cases = [
+            ("localhost:4096", "http://localhost:4096", true),
+            ("127.0.0.1:4096", "http://127.0.0.1:4096", true),
+            ("[::1]:4096", "http://[::1]:4096", true),
+            ("LOCALHOST:4096", "http://localhost:4096", true),
+            ("box.lan", "http://box.lan", true),
+            ("box.lan", "https://box.lan", true),
+            ("localhost:4096", "https://app.example", true),
+            ("localhost:4096", "tauri://localhost", true),
+            ("localhost:4096", "http://tauri.localhost", true),
+            ("localhost:4096", "https://tauri.localhost", true),
+            ("localhost:4096", "oc://renderer", true),
+            // Others on this machine: another port, another address of it, another scheme.
+            ("localhost:4096", "http://localhost:3000", false),
+            ("localhost:4096", "http://localhost", false),
+            ("localhost:4096", "http://127.0.0.1:1", false),
+            ("localhost:4096", "http://127.0.0.1:4096", false),
+            ("localhost:4096", "http://[::1]:4096", false),
+            ("127.0.0.1:4096", "http://localhost:4096", false),
+            ("127.0.0.1:4096", "http://127.0.0.2:4096", false),
+            ("localhost:4096", "https://localhost:4096", false),
+            ("localhost:4096", "ws://localhost:4096", false),
+            ("localhost:4096", "file://localhost:4096", false),
+            ("localhost", "http://localhost:80", false),
+            // Names that look like ours.
+            ("localhost:4096", "http://localhost.:4096", false),
+            ("localhost:4096", "http://localhost:4096.", false),
+            ("localhost:4096", "http://localhost:4096/", false),
+            ("localhost:4096", "http://localhost:40960", false),
+            ("localhost:4096", "http://evil@localhost:4096", false),
+            ("localhost:4096", "http://localhost:4096@evil.example", false),
+            ("localhost:4096", "http://localhost.evil.example", false),
+            ("localhost:4096", "https://app.example.evil", false),
+            ("localhost:4096", "https://app.example:444", false),
+            ("localhost:4096", "http://app.example", false),
+            ("localhost:4096", "HTTP://LOCALHOST:4096", false),
+            ("localhost:4096", "tauri://localhost.evil", false),
+            ("localhost:4096", "oc://renderer.evil", false),
+            ("localhost:4096", "https://app.opencode.ai", false),
+            ("localhost:4096", "https://evil.example", false),
+            ("localhost:4096", "null", false),
+            ("localhost:4096", "", false),
+            ("localhost:4096", "localhost:4096", false),
+            ("", "http://", false),
+            ("", "http://localhost:4096", false),
+        ];
+        // Hosts that are not ours, so neither are their pages.
+        let hosts = [
+            ("evil.example", "http://evil.example", false),
+            ("localhost.:4096", "http://localhost.:4096", false),
+            ("evil@localhost:4096", "http://evil@localhost:4096", false),
+        ];
+        let upgrade = [("connection", "upgrade"), ("upgrade", "websocket")];
+        for (host, origin, allowed) in cases.into_iter().chain(hosts) {
+            for path in ["/session", "/pty", "/pty/pty_1/connect", "/acp", "/event"] {
+                for site in [None, Some("cross-site"), Some("same-site"), Some("same-origin")] {
+                    let mut headers = vec![("host", host), ("origin", origin)];
+                    headers.extend(site.map(|site| ("sec-fetch-site", site)));
+                    headers.extend(upgrade.iter().filter(|_| path.ends_with("/connect") || path == "/acp"));
+                    let refused = guard(None).check(&head("POST", path, &headers));
+                    assert_eq!(refused.map(|r| r.status().as_u16()), (!allowed).then_some(403), "{headers:?} {path}");
+                    headers.push(("access-control-request-method", "POST"));
+                    let preflight = guard(None).check(&head("OPTIONS", path, &headers)).unwrap().status().as_u16();
+                    assert_eq!(preflight, if allowed { 204 } else { 403 }, "{headers:?}");
+                }
+            }
         }
-        for origin in ["https://evil.example", "null", "http://localhost.evil.example", "https://app.example.evil"] {
-            assert_eq!(status(&open, &[host, ("origin", origin)]), 403, "{origin}");
+        // With a password a page that may not call may not even try one.
+        for (host, origin, allowed) in cases {
+            let want = if allowed { 401 } else { 403 };
+            assert_eq!(status(&guard(Some("x")), &[("host", host), ("origin", origin)]), want, "{host} {origin}");
         }
-        assert_eq!(status(&open, &[host, ("sec-fetch-site", "cross-site")]), 403);
-        assert_eq!(status(&open, &[host, ("sec-fetch-site", "same-site")]), 403);
-        assert_eq!(status(&open, &[host, ("sec-fetch-site", "none")]), 200);
+        let twice = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "https://evil.example")];
+        assert_eq!(status(&guard(None), &twice), 403);
+    }
+
+    #[test]
+    fn requests_of_pages_without_an_origin_are_told_by_their_site() {
+        let cases =
+            [("none", 200), ("same-origin", 200), ("cross-site", 403), ("same-site", 403), ("", 403), ("x", 403)];
+        for (site, want) in cases {
+            assert_eq!(status(&guard(None), &[("host", "localhost"), ("sec-fetch-site", site)]), want, "{site}");
+        }
+        assert_eq!(status(&guard(None), &[("host", "localhost")]), 200, "no browser");
     }
 
     #[test]
@@ -230,8 +296,8 @@ mod tests {
         assert_eq!(status(&shut, &[("authorization", &basic("opencode:secret"))]), 200);
         let token = base64::engine::general_purpose::STANDARD.encode("opencode:secret");
         let token = url::form_urlencoded::byte_serialize(token.as_bytes()).collect::<String>();
-        assert!(shut.check(&head("GET", &format!("/event?auth_token={token}"), &[]), None).is_none());
-        assert!(shut.check(&head("GET", "/event?auth_token=%20nope", &[]), None).is_some());
+        assert!(shut.check(&head("GET", &format!("/event?auth_token={token}"), &[])).is_none());
+        assert!(shut.check(&head("GET", "/event?auth_token=%20nope", &[])).is_some());
         assert_eq!(status(&shut, &[("host", "evil.example"), ("authorization", &basic("opencode:secret"))]), 200);
     }
 
@@ -241,15 +307,8 @@ mod tests {
         let preflight = head(
             "OPTIONS",
             "/session",
-            &[("origin", "http://localhost:3000"), ("access-control-request-method", "POST")],
+            &[("origin", "https://app.example"), ("access-control-request-method", "POST")],
         );
-        assert_eq!(shut.check(&preflight, None).unwrap().status(), 204);
-    }
-
-    #[test]
-    fn another_user_needs_the_password() {
-        let parts = head("GET", "/session", &[("host", "localhost")]);
-        assert_eq!(guard(None).check(&parts, Some(1001)).unwrap().status(), 403);
-        assert_eq!(guard(Some("secret")).check(&parts, Some(1001)).unwrap().status(), 401);
+        assert_eq!(shut.check(&preflight).unwrap().status(), 204);
     }
 }

@@ -28,7 +28,6 @@ mod worktree;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use api::{Event, EventBody, Frame, Json};
@@ -124,7 +123,6 @@ pub struct State {
     pub(crate) agents: agents::Agents,
     server: HeaderValue,
     pub(crate) version: String,
-    warned: AtomicBool,
 }
 
 /// A server that listens and does not answer yet; connections wait in its queue.
@@ -181,7 +179,6 @@ impl Server {
             agents: agents::Agents::default(),
             server: HeaderValue::from_str(&server).unwrap_or(HeaderValue::from_static("trefoil")),
             version: options.version,
-            warned: AtomicBool::new(false),
         };
         Ok(Self { state: Arc::new(state), socket, url })
     }
@@ -246,14 +243,8 @@ impl State {
         let _ = self.live.send(Frame::live(directory.into(), project.into(), Arc::new(Event::new(body))));
     }
 
-    pub(crate) fn warn_unknown_peer(&self) {
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!("cannot tell which user connects; set a password to keep others of this machine out");
-        }
-    }
-
-    /// Answers a request. `stranger` is the user at the other end, if it is somebody else.
-    pub(crate) async fn answer(self: Arc<Self>, request: Request<Body>, stranger: Option<u32>) -> Response<Body> {
+    /// Answers a request of somebody who may connect.
+    pub(crate) async fn answer(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         let began = Instant::now();
         let (parts, body) = request.into_parts();
         // A slash at the end makes no other path.
@@ -263,7 +254,7 @@ impl State {
         let id = request_id(parts.headers.get(&REQUEST_ID));
         let mut allowed = true;
         let mut operation = "";
-        let mut response = if let Some(answer) = self.guard.check(&parts, stranger) {
+        let mut response = if let Some(answer) = self.guard.check(&parts) {
             allowed = answer.status() != StatusCode::FORBIDDEN;
             answer
         } else {

@@ -6,13 +6,37 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// The user of a loopback connection's other end: the owner of the socket whose addresses mirror ours, as the kernel knows
-/// it. Nothing where that cannot be told.
+/// it. `None` if that cannot be told: a client that has closed its socket has no owner any more.
 pub fn user(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    asked(peer, own).or_else(|| listed(peer, own))
+    match asked(peer, own) {
+        Some(found) => found.user(),
+        // A kernel that knows our own end has answered: the other one is gone. Else it cannot be asked for one socket.
+        None if asked(own, peer).is_some() => None,
+        None => listed(peer, own)?.user(),
+    }
+}
+
+/// A socket, as the kernel describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found {
+    state: u8,
+    user: u32,
+    inode: u64,
+}
+
+/// States of a socket that is or was connected (`TCP_ESTABLISHED`, `TCP_FIN_WAIT1`, `TCP_FIN_WAIT2`, `TCP_CLOSE_WAIT`,
+/// `TCP_LAST_ACK`, `TCP_CLOSING`). One in another state with the same addresses belongs to a later connection.
+const CONNECTED: [u8; 6] = [1, 4, 5, 8, 9, 11];
+
+impl Found {
+    /// Its owner. A socket that its process has closed has no inode, and says that it is root's.
+    fn user(self) -> Option<u32> {
+        (self.inode != 0 && CONNECTED.contains(&self.state)).then_some(self.user)
+    }
 }
 
 /// Asks the kernel for that one socket (`sock_diag(7)`): a few microseconds, however many connections there are.
-fn asked(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+fn asked(peer: SocketAddr, own: SocketAddr) -> Option<Found> {
     let (peer, own) = (canonical(peer), canonical(own));
     let protocol = rustix::net::Protocol::from_raw(rustix::net::netlink::SOCK_DIAG.as_raw());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -50,14 +74,29 @@ fn question(peer: SocketAddr, own: SocketAddr) -> Vec<u8> {
     message
 }
 
-/// The user in an `inet_diag_msg`, if it is about that socket.
-fn answer(message: &[u8], peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+/// What an `inet_diag_msg` says, if it is about that socket.
+fn answer(message: &[u8], peer: SocketAddr, own: SocketAddr) -> Option<Found> {
     let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
     let body = message.get(HEADER..)?;
-    let wanted = places(peer, own);
-    let user = body.get(4 + SOCKET + 12..4 + SOCKET + 16)?;
-    (kind == BY_FAMILY && body.get(4..4 + wanted.len())? == wanted)
-        .then(|| user.try_into().map(u32::from_ne_bytes).ok())?
+    let [family, state, ..] = *body else { return None };
+    let about = body.get(4..4 + SOCKET)?;
+    let number = |at: usize| body.get(at..at + 4)?.try_into().map(u32::from_ne_bytes).ok();
+    // Behind the socket: expires, rqueue, wqueue, uid, inode.
+    let (user, inode) = (number(4 + SOCKET + 12)?, number(4 + SOCKET + 16)?);
+    let found = Found { state, user, inode: inode.into() };
+    (kind == BY_FAMILY && place(family, about, 0)? == peer && place(family, about, 1)? == own).then_some(found)
+}
+
+/// One end of a socket in the kernel's description: both ports, then both addresses in 16 bytes each.
+fn place(family: u8, about: &[u8], end: usize) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(about.get(end * 2..end * 2 + 2)?.try_into().ok()?);
+    let ip: [u8; 16] = about.get(4 + end * 16..20 + end * 16)?.try_into().ok()?;
+    let ip: IpAddr = match AddressFamily::from_raw(family.into()) {
+        AddressFamily::INET => [ip[0], ip[1], ip[2], ip[3]].into(),
+        AddressFamily::INET6 => ip.into(),
+        _ => return None,
+    };
+    Some(canonical(SocketAddr::new(ip, port)))
 }
 
 /// Both ports, then both addresses, each in 16 bytes.
@@ -79,19 +118,26 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Looks through the kernel's list of all sockets, where it cannot be asked for one.
-fn listed(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+fn listed(peer: SocketAddr, own: SocketAddr) -> Option<Found> {
     let tables: &[&str] = if peer.is_ipv4() { &["/proc/net/tcp", "/proc/net/tcp6"] } else { &["/proc/net/tcp6"] };
     tables.iter().find_map(|table| {
         let text = std::fs::read_to_string(table).ok()?;
         // The client's own socket: its local address is our peer's.
         text.lines().skip(1).find_map(|line| {
-            let mut fields = line.split_ascii_whitespace().skip(1);
-            let local = address(fields.next()?)?;
-            let remote = address(fields.next()?)?;
-            let user = fields.nth(4)?;
-            (same(local, peer) && same(remote, own)).then(|| user.parse().ok()).flatten()
+            let (local, remote, found) = line_of(line)?;
+            (same(local, peer) && same(remote, own)).then_some(found)
         })
     })
+}
+
+/// Reads `sl local remote state queues timer retransmits uid timeout inode …`.
+fn line_of(line: &str) -> Option<(SocketAddr, SocketAddr, Found)> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
+    let state = u8::from_str_radix(fields.next()?, 16).ok()?;
+    let user = fields.nth(3)?.parse().ok()?;
+    let inode = fields.nth(1)?.parse().ok()?;
+    Some((local, remote, Found { state, user, inode }))
 }
 
 fn same(left: SocketAddr, right: SocketAddr) -> bool {
@@ -131,19 +177,62 @@ mod tests {
         assert_eq!(address("junk"), None);
     }
 
+    /// Sockets that nobody owns, or that belong to another connection, have no user; whoever the kernel names.
     #[test]
-    #[cfg(target_os = "linux")]
+    fn only_an_open_socket_of_this_connection_has_a_user() {
+        let me = rustix::process::getuid().as_raw();
+        let (established, fin_wait, time_wait) = (1, 5, 6);
+        let (syn_sent, syn_received, closed, listens, unknown) = (2, 3, 7, 10, 12);
+        for (state, user, inode, known) in [
+            (established, me, 7, Some(me)),
+            (established, 65534, 7, Some(65534)),
+            (fin_wait, me, 7, Some(me)),
+            // Closed by its process: the kernel says root, which may be who we are.
+            (established, 0, 0, None),
+            (fin_wait, 0, 0, None),
+            (fin_wait, me, 0, None),
+            (time_wait, 0, 0, None),
+            (time_wait, me, 7, None),
+            (syn_sent, me, 7, None),
+            (syn_received, me, 7, None),
+            (closed, me, 7, None),
+            (listens, me, 7, None),
+            (unknown, me, 7, None),
+        ] {
+            assert_eq!(Found { state, user, inode }.user(), known, "{state} {user} {inode}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_list_is_read() {
+        let line =
+            "  12: 0100007F:1F90 0100007F:1000 05 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0";
+        let (local, remote, found) = line_of(line).unwrap();
+        assert_eq!((local.port(), remote.port()), (8080, 4096));
+        assert_eq!(found, Found { state: 5, user: 1000, inode: 4242 });
+        assert_eq!(line_of("  sl  local_address rem_address   st tx_queue"), None);
+    }
+
+    #[test]
     fn the_user_of_a_connection_is_found() {
-        for bind in ["127.0.0.1:0", "[::1]:0"] {
+        for bind in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let Ok(listener) = std::net::TcpListener::bind(bind) else { continue };
-            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (server, peer) = listener.accept().unwrap();
-            let (own, me) = (server.local_addr().unwrap(), Some(rustix::process::getuid().as_raw()));
-            assert_eq!(asked(peer, own), me, "{bind}");
-            assert_eq!(listed(peer, own), me, "{bind}");
-            let nobody = SocketAddr::new(peer.ip(), peer.port().wrapping_add(1));
-            assert_eq!(user(nobody, own), None, "a socket that is not there has no user");
-            drop(client);
+            let port = listener.local_addr().unwrap().port();
+            let ways: &[&str] = if bind == "127.0.0.1:0" { &["127.0.0.1"] } else { &["::1", "::ffff:127.0.0.1"] };
+            for way in ways.iter().filter(|way| bind == "[::]:0" || **way != "::ffff:127.0.0.1") {
+                let client = std::net::TcpStream::connect((*way, port)).unwrap();
+                let (server, peer) = listener.accept().unwrap();
+                let (own, me) = (server.local_addr().unwrap(), Some(rustix::process::getuid().as_raw()));
+                assert_eq!(asked(peer, own).unwrap().user(), me, "{bind} {way}");
+                assert_eq!(listed(peer, own).unwrap().user(), me, "{bind} {way}");
+                let nobody = SocketAddr::new(peer.ip(), peer.port().wrapping_add(1));
+                assert_eq!(user(nobody, own), None, "a socket that is not there has no user");
+                client.shutdown(std::net::Shutdown::Write).unwrap();
+                assert_eq!(user(peer, own), me, "one that has sent everything still has: {bind} {way}");
+                drop(client);
+                assert_eq!(user(peer, own), None, "one that was closed has not: {bind} {way}");
+                assert_eq!(listed(peer, own).and_then(Found::user), None, "{bind} {way}");
+            }
         }
     }
 }

@@ -163,7 +163,7 @@ pub async fn open(state: &Arc<State>, scope: &Scope, wanted: Wanted) -> Result<P
     check(&command, &args, &cwd, &env)?;
     let env = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     let spec = Spec { env, ..Spec::new(&command, &args, &cwd) };
-    let (screen, process) = state.engine.exec().terminal(spec, Size::default()).await.map_err(refused)?;
+    let (screen, process) = state.engine.exec_at(scope).terminal(spec, Size::default()).await.map_err(refused)?;
     let info = Pty {
         id: id.clone(),
         title: shortened(title),

@@ -110,8 +110,8 @@ pub struct Vcs {
 
 impl Vcs {
     /// Git for a directory of a working tree. Below `scratch` it may write for a moment.
-    pub fn new(directory: &Path, worktree: &Path, scratch: &Path) -> Self {
-        let (git, root) = (Git::new(directory), Git::new(worktree));
+    pub fn new(exec: &Exec, directory: &Path, worktree: &Path, scratch: &Path) -> Self {
+        let (git, root) = (exec.git(directory), exec.git(worktree));
         let (worktree, scratch) = (worktree.to_owned(), scratch.to_owned());
         Self { git, root, worktree, scratch, most: MAX_FILES, patches: MAX_PATCH }
     }
@@ -206,8 +206,8 @@ impl Vcs {
     }
 
     /// Applies a patch, whose paths begin at the root of the working tree: all of it or nothing.
-    pub async fn apply(&self, exec: &Exec, patch: &[u8]) -> Result<(), GitError> {
-        self.root.writing(exec).run_with(&["apply", "--whitespace=nowarn", "-"], patch).await.map(drop)
+    pub async fn apply(&self, patch: &[u8]) -> Result<(), GitError> {
+        self.root.writing().run_with(&["apply", "--whitespace=nowarn", "-"], patch).await.map(drop)
     }
 
     async fn base(&self, since: Since) -> Result<String, GitError> {
@@ -422,7 +422,7 @@ mod tests {
     use super::*;
 
     fn vcs(project: &TempProject, below: &str) -> Vcs {
-        Vcs::new(&project.path().join(below), project.path(), &project.root().join("scratch"))
+        Vcs::new(&Exec::direct(), &project.path().join(below), project.path(), &project.root().join("scratch"))
     }
 
     fn changed(list: &[FileStatus]) -> Vec<(&str, u64, u64, FileDiffStatus)> {
@@ -485,14 +485,14 @@ mod tests {
         let raw = vcs(&project, "").raw().await.unwrap();
         let tree = project.root().join("tree");
         project.git(&["worktree", "add", "--quiet", "--detach", tree.to_str().unwrap()]);
-        let other = Vcs::new(&tree, &tree, &project.root().join("scratch"));
-        other.apply(&Exec::direct(), &raw).await.unwrap();
+        let other = Vcs::new(&Exec::direct(), &tree, &tree, &project.root().join("scratch"));
+        other.apply(&raw).await.unwrap();
         assert_eq!(changed(&status(&other).await), changed(&status(&vcs(&project, "")).await));
         assert_eq!(std::fs::read(tree.join("data.bin")).unwrap(), b"\0\x01");
         // A second time it does not fit, and nothing of it is applied.
-        assert!(other.apply(&Exec::direct(), &raw).await.is_err());
+        assert!(other.apply(&raw).await.is_err());
         for refused in ["", "garbage", "--- /dev/null\n+++ b/../out.txt\n@@ -0,0 +1 @@\n+x\n"] {
-            assert!(other.apply(&Exec::direct(), refused.as_bytes()).await.is_err(), "{refused}");
+            assert!(other.apply(refused.as_bytes()).await.is_err(), "{refused}");
         }
         assert!(!project.root().join("out.txt").exists());
     }
@@ -630,7 +630,7 @@ mod tests {
         project.write("new", "x\n");
         // Where the index of the comparison should go there is a file.
         let scratch = project.write("scratch", "");
-        let vcs = Vcs::new(project.path(), project.path(), &scratch);
+        let vcs = Vcs::new(&Exec::direct(), project.path(), project.path(), &scratch);
         let found = vcs.status().await.unwrap();
         assert_eq!(found.missing, ["lines"]);
         let listed: Vec<_> = found.list.iter().map(|status| (status.file.as_str(), status.additions)).collect();

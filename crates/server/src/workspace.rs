@@ -141,7 +141,7 @@ pub async fn warp(state: &Arc<State>, id: Option<&str>, session: &SessionId, cop
         let (from, to) = (tree(state, &from), tree(state, &Scope::new(to.as_str())));
         let changes = from.raw().await.map_err(|error| refused(error.to_string()))?;
         if !changes.is_empty() {
-            let applied = to.apply(state.engine.exec(), &changes).await;
+            let applied = to.apply(&changes).await;
             applied.map_err(|error| refused(format!("The changes do not fit there: {error}")))?;
         }
     }
@@ -151,7 +151,7 @@ pub async fn warp(state: &Arc<State>, id: Option<&str>, session: &SessionId, cop
 /// The whole working tree of a directory.
 fn tree(state: &State, scope: &Scope) -> Vcs {
     let root = state.engine.loaded(scope).project.worktree.clone();
-    Vcs::new(&root, &root, &state.engine.inputs().dirs.cache)
+    Vcs::new(&state.engine.exec_at(scope), &root, &root, &state.engine.inputs().dirs.cache)
 }
 
 fn get(state: &State, id: &str) -> Result<Workspace, Error> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::{EventBody, Host as _, HostError, Project, Scope};
 use axum::http::StatusCode;
 use exec::git::{Git, GitError};
-use exec::{End, Spec};
+use exec::{End, Exec, Spec};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -87,6 +87,7 @@ pub struct Trees {
     /// The working tree that was asked about; new ones begin at its commit.
     here: Vcs,
     git: Git,
+    exec: Exec,
 }
 
 impl Trees {
@@ -97,8 +98,9 @@ impl Trees {
             return Err(WorktreeError::NotGit);
         }
         let root = state.engine.loaded(scope).project.worktree.clone();
-        let here = Vcs::new(&root, &root, &state.engine.inputs().dirs.cache);
-        Ok(Self { state: state.clone(), project, here, git: Git::new(root).writing(state.engine.exec()) })
+        let exec = state.engine.exec_at(scope);
+        let here = Vcs::new(&exec, &root, &root, &state.engine.inputs().dirs.cache);
+        Ok(Self { state: state.clone(), project, here, git: exec.git(root).writing(), exec })
     }
 
     /// Makes a tree with a branch of its own, below the data directory. Its files follow, see [`Self::fill`].
@@ -186,7 +188,7 @@ impl Trees {
 
     /// Git in another tree of the project.
     fn writer(&self, tree: impl Into<PathBuf>) -> Git {
-        Git::new(tree).patient().writing(self.state.engine.exec())
+        self.exec.git(tree).patient().writing()
     }
 
     /// Runs the start commands in a tree.
@@ -196,7 +198,7 @@ impl Trees {
             let mut spec = Spec::shell(Path::new("/bin/sh"), &command, directory);
             spec.timeout = Some(START_TIME);
             spec.keep_bytes = START_OUTPUT;
-            let run = self.state.engine.exec().run(spec, CancellationToken::new(), &mut |_| {}).await;
+            let run = self.exec.run(spec, CancellationToken::new(), &mut |_| {}).await;
             let outcome = run.map_err(|error| format!("The start command cannot be run: {error}"))?;
             let how = match outcome.end {
                 End::Exited(0) => continue,
@@ -214,7 +216,7 @@ impl Trees {
     pub async fn remove(&self, directory: &str, force: bool) -> Result<(), WorktreeError> {
         let refused = |why: String| WorktreeError::Remove { why, dirty: false };
         let tree = self.linked(directory).map_err(refused)?;
-        let branch = Git::new(tree).text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await.ok();
+        let branch = self.exec.git(tree).text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await.ok();
         let main = self.writer(&self.project.worktree);
         let arguments = ["worktree", "remove", "--force", "--", tree];
         let arguments: Vec<&str> = arguments.into_iter().filter(|word| force || *word != "--force").collect();

@@ -141,7 +141,9 @@ fn redirects(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>,
             Some(Home::Known(path)) => path,
             Some(Home::Unknown) | None => path.clone(),
         };
-        let pattern = path::locate_from(ctx, &workdir.shown, &path).map_or(path.clone(), |target| target.pattern());
+        let target = path::locate_from(ctx, &workdir.shown, &path).ok();
+        needs.extend(target.as_ref().filter(|_| permission == "edit").and_then(path::Target::change_git));
+        let pattern = target.map_or(path.clone(), |target| target.pattern());
         let need = Need::new(permission, pattern).with("filepath", path).with("command", input.command.clone());
         if !needs.iter().any(|other| other.permission == need.permission && other.patterns == need.patterns) {
             needs.push(need);

@@ -213,7 +213,8 @@ impl Plan {
 
     fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = Vec::new();
-        for need in self.files.values().filter_map(|state| state.target.leave_for_file()) {
+        let extra = |state: &State| [state.target.leave_for_file(), state.target.change_git()];
+        for need in self.files.values().flat_map(extra).flatten() {
             if needs.iter().all(|other| other.patterns != need.patterns) {
                 needs.push(need);
             }

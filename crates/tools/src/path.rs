@@ -18,6 +18,8 @@ pub(crate) struct Target {
     pub real: PathBuf,
     /// Whether `real` lies outside directory and worktree.
     pub external: bool,
+    /// Whether it lies in the folder of a git repository, or is a file that leads to one.
+    pub in_git: bool,
     /// `real` relative to the real worktree.
     relative: String,
 }
@@ -46,7 +48,8 @@ pub(crate) fn locate_from(ctx: &Context, base: &Path, path: &str) -> Result<Targ
     let rooted = worktree.parent().is_some();
     let inside = real.starts_with(&directory) || (rooted && real.starts_with(&worktree));
     let relative = relative(&real, if rooted { &worktree } else { &directory });
-    Ok(Target { shown, real, external: !inside, relative })
+    let in_git = is_in_git(&shown, &real);
+    Ok(Target { shown, real, external: !inside, in_git, relative })
 }
 
 impl Target {
@@ -79,9 +82,28 @@ impl Target {
         self.leave(&self.real)
     }
 
+    /// The need to change what a git repository consists of, if it does: its configuration and its hooks name programs that
+    /// the next git starts, whoever starts that git.
+    pub fn change_git(&self) -> Option<Need> {
+        let need =
+            || Need::new("git_directory", self.pattern()).with("filepath", self.real.to_string_lossy().into_owned());
+        self.in_git.then(need)
+    }
+
     fn leave(&self, folder: &Path) -> Option<Need> {
         self.external.then(|| external(&self.real.to_string_lossy(), &folder.to_string_lossy()))
     }
+}
+
+/// Whether a path lies in a folder by the name of `.git`, or is it, or lies in one that looks like the folder of a repository:
+/// a bare one, that of a submodule or of a linked working tree, whatever its name is.
+fn is_in_git(shown: &Path, real: &Path) -> bool {
+    let named = |path: &Path| path.components().any(|step| step.as_os_str().eq_ignore_ascii_case(".git"));
+    let repository = |folder: &Path| {
+        let has = |name: &str| std::fs::symlink_metadata(folder.join(name)).is_ok();
+        has("HEAD") && ((has("objects") && has("refs")) || has("commondir"))
+    };
+    named(shown) || named(real) || real.ancestors().skip(1).any(repository)
 }
 
 /// The need to use a folder outside the workspace.
@@ -167,6 +189,50 @@ mod tests {
         }
         assert_eq!(locate(&ctx, "in").unwrap().pattern(), "real.txt");
         assert!(locate(&ctx, "a\0b").is_err());
+    }
+
+    #[test]
+    fn the_folder_of_a_repository_is_told_by_its_name_and_by_its_content() {
+        let ws = Workspace::new();
+        for name in ["bare/HEAD", "bare/objects/x", "bare/refs/x", "linked/HEAD", "linked/commondir", "half/HEAD"] {
+            ws.file(name, "");
+        }
+        ws.file("tree/.git", "gitdir: ../linked");
+        std::fs::create_dir(ws.path(".git")).unwrap();
+        symlink(ws.path(".git"), ws.path("alias")).unwrap();
+        symlink(ws.path("bare"), ws.path("sub.git")).unwrap();
+        symlink(ws.path("elsewhere"), ws.path("half/.git")).unwrap();
+        let ctx = ws.context();
+        for (path, in_git) in [
+            (".git", true),
+            (".git/config", true),
+            (".git/hooks/post-checkout", true),
+            (".GIT/config", true),
+            ("a/b/.git/config", true),
+            ("x/../.git/config", true),
+            ("alias/config", true),
+            ("bare/config", true),
+            ("bare/hooks/deep/x", true),
+            ("sub.git/config", true),
+            ("linked/config.worktree", true),
+            ("tree/.git", true),
+            ("half/.git/config", true),
+            ("half/config", false),
+            ("tree/file", false),
+            (".gitignore", false),
+            (".gitattributes", false),
+            (".github/workflows/x.yml", false),
+            ("a.git/x", false),
+            ("git/config", false),
+        ] {
+            let target = locate(&ctx, path).unwrap();
+            assert_eq!(target.in_git, in_git, "{path}");
+            assert_eq!(
+                target.change_git().map(|need| need.permission),
+                in_git.then(|| "git_directory".into()),
+                "{path}"
+            );
+        }
     }
 
     #[test]

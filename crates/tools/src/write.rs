@@ -76,12 +76,12 @@ pub(crate) fn unless_outside(target: &Target, diff: Result<String, ToolError>) -
     }
 }
 
-/// What changing a file needs: to leave the workspace, if it does, and to edit.
+/// What changing a file needs: to leave the workspace and to change a repository's own folder, if it does, and to edit.
 pub(crate) fn edit_needs(target: &Target, diff: &str) -> Vec<Need> {
     let edit = Need::new("edit", target.pattern())
         .with("filepath", target.shown.to_string_lossy().into_owned())
         .with("diff", diff);
-    target.leave_for_file().into_iter().chain([edit]).collect()
+    target.leave_for_file().into_iter().chain(target.change_git()).chain([edit]).collect()
 }
 
 /// The content of a file that is to be changed in part, or nothing if there is none.

@@ -17,7 +17,7 @@ fn what_is_harmless_stays() {
         "$schema": "s", "model": "a/b", "small_model": "a/c", "username": "u", "share": "disabled", "lsp": false,
         "disabled_providers": ["x"], "instructions": ["docs/*.md", "./a..b.md"], "mcp": {"m": {"enabled": false}},
         "permission": {"bash": {"rm *": "deny", "curl *": "ask"}, "edit": {"*": "deny"}},
-        "tools": {"write": false}, "skills": {"paths": ["team/skills"]},
+        "tools": {"write": false}, "env": {"hide": ["AWS_*"]}, "skills": {"paths": ["team/skills"]},
         "agent": {"a": {"prompt": "p", "mode": "subagent", "steps": 3, "isolation": "worktree", "permission": {"*": {"*": "deny"}}}},
         "command": {"c": {"template": "look at @src/a.rs, mail me@x.org, $ARGUMENTS!"}},
         "provider": {"p": {"name": "P", "models": {"m": {"limit": {"context": 1}}}, "options": {"timeout": 5}}},

@@ -40,7 +40,7 @@ fn what_is_presented_holds_no_secret() {
         "models": {"m": {"headers": {"Authorization": "sk-4"}, "options": {"token": "sk-5"}, "variants": {"v": {"apiKey": "sk-6"}}}},
     }}});
     let (entries, _) = build(config, &[]);
-    let shown = serde_json::to_string(&presentable(&entries[0].provider)).unwrap();
+    let shown = serde_json::to_string(&presentable(&entries[0].provider, &Redactor::default())).unwrap();
     assert!(!shown.contains("sk-"), "{shown}");
     assert!(shown.contains("\"x\":\"y\""), "{shown}");
 }

@@ -54,8 +54,8 @@ pub(super) struct Linked<'a> {
     pub(super) main: &'a Path,
     /// Its branch.
     pub(super) branch: &'a str,
-    /// What lets a git that writes come to its end.
-    pub(super) exec: &'a Exec,
+    /// What runs git.
+    pub(super) exec: Exec,
     /// Where something may be written for a moment.
     pub(super) scratch: &'a Path,
 }
@@ -63,24 +63,24 @@ pub(super) struct Linked<'a> {
 impl Linked<'_> {
     /// Git in it.
     fn git(&self) -> Git {
-        Git::new(self.directory).patient()
+        self.exec.git(self.directory).patient()
     }
 
     /// Git in it, for what takes locks.
     fn writer(&self) -> Git {
-        self.git().writing(self.exec)
+        self.git().writing()
     }
 
     /// The same in the repository's main working tree.
     fn main_writer(&self) -> Git {
-        Git::new(self.main).patient().writing(self.exec)
+        self.exec.git(self.main).patient().writing()
     }
 
     /// Makes the tree and its branch at a commit, without its files.
     pub(super) async fn add(&self, base: &str) -> Result<(), GitError> {
         let directory = utf8(self.directory)?;
         let arguments = ["worktree", "add", "--no-checkout", "--quiet", "-b", self.branch, "--", directory, base];
-        Git::new(self.main).writing(self.exec).run(&arguments).await.map(drop)
+        self.exec.git(self.main).writing().run(&arguments).await.map(drop)
     }
 
     /// Fills it with the files of its commit.
@@ -94,13 +94,19 @@ impl Linked<'_> {
         let git = self.git();
         let scratch = Scratch::copy(&git, self.scratch).await?;
         let git = git.with_index(scratch.index());
-        git.run(&["add", "--all"]).await?;
+        // Not by `add`, which starts a git in each repository in the working tree.
+        let changed = [&DIFF[..], &["--name-only", "-z", "--"]].concat();
+        let others = ["ls-files", "--others", "--exclude-standard", "-z"];
+        for names in [git.run(&changed).await?, git.run(&others).await?] {
+            git.run_with(&["update-index", "-z", "--add", "--remove", "--replace", "--stdin"], &files_of(&names))
+                .await?;
+        }
         git.text(&["write-tree"]).await
     }
 
     /// What differs between a commit and a tree. Of very many files only the first are given, without their lines.
     pub(super) async fn files(&self, base: &str, tree: &str) -> Result<Files, GitError> {
-        let git = Git::new(self.main).patient();
+        let git = self.exec.git(self.main).patient();
         let diff = |form: &[&'static str]| [&DIFF[..], form, &[base, tree, "--"]].concat();
         let (names, whole) = git.head(&diff(&NAMES), MAX_NAMES).await?;
         let mut list = git::changes(&names);
@@ -116,7 +122,7 @@ impl Linked<'_> {
     /// The same as a patch, and whether that is all: of a very long one the first files are given.
     pub(super) async fn patch(&self, base: &str, tree: &str) -> Result<(String, bool), GitError> {
         let patch = [&DIFF[..], &PATCH, &[base, tree, "--"]].concat();
-        let (patch, whole) = Git::new(self.main).patient().head(&patch, MAX_PATCH).await?;
+        let (patch, whole) = self.exec.git(self.main).patient().head(&patch, MAX_PATCH).await?;
         Ok((String::from_utf8_lossy(git::whole_files(&patch, whole)).into_owned(), whole))
     }
 
@@ -139,10 +145,10 @@ impl Linked<'_> {
     /// Brings what differs between a commit and a tree, or another commit, into another working tree, as edits that nobody committed: all of
     /// it or nothing. Its other edits stay, and those to the same files too, as long as both fit together.
     pub(super) async fn merge(&self, base: &str, tree: &str, target: &Path) -> Result<(), MergeError> {
-        let git = Git::new(target).patient();
+        let git = self.exec.git(target).patient();
         let name = target.display().to_string();
         let paths = [&DIFF[..], &["--name-only", "-z", base, tree, "--"]].concat();
-        let paths = Git::new(self.main).patient().run(&paths).await?;
+        let paths = self.exec.git(self.main).patient().run(&paths).await?;
         in_the_way(target, &paths)?;
         // What the other tree has of these files, edits included.
         let scratch = Scratch::copy(&git, self.scratch).await?;
@@ -168,7 +174,7 @@ impl Linked<'_> {
         if std::fs::metadata(&patch).is_ok_and(|patch| patch.len() == 0) {
             return Ok(());
         }
-        let applied = git.writing(self.exec).run(&["apply", "--whitespace=nowarn", "--", utf8(&patch)?]).await;
+        let applied = git.writing().run(&["apply", "--whitespace=nowarn", "--", utf8(&patch)?]).await;
         applied.map(drop).map_err(|error| match error {
             GitError::Refused(why) => MergeError::Refused(format!("{name} does not take the changes: {why}")),
             error => error.into(),
@@ -196,12 +202,17 @@ impl Linked<'_> {
 
     /// Removes the branch, if it is there.
     pub(super) async fn remove_branch(&self) -> Result<(), GitError> {
-        let git = Git::new(self.main);
+        let git = self.exec.git(self.main);
         if self.main.is_dir() && git.commit(&format!("refs/heads/{}", self.branch)).await?.is_some() {
             self.main_writer().run(&["branch", "--quiet", "-D", "--", self.branch]).await?;
         }
         Ok(())
     }
+}
+
+/// A list of names without those of folders, which are repositories of their own.
+fn files_of(names: &[u8]) -> Vec<u8> {
+    git::records(names).filter(|name| !name.ends_with(b"/")).flat_map(|name| [name, b"\0"].concat()).collect()
 }
 
 async fn commit_tree(git: &Git, tree: &str, parent: &str, message: &str) -> Result<String, GitError> {

@@ -105,3 +105,29 @@ async fn agents_are_listed_as_they_are_configured() {
     // What bounds it in ways that OpenCode does not know is no option of its provider.
     assert_eq!(json!(expert.options), json!({"seed": 7}));
 }
+
+#[tokio::test]
+async fn the_folder_of_a_repository_is_changed_only_if_the_user_says_so() {
+    for (rules, works) in [
+        (json!({}), false),
+        (json!({"edit": "allow"}), false),
+        (json!({"git_directory": "allow"}), true),
+        (json!({"git_directory": {"*": "deny", ".git/info/*": "allow"}}), true),
+        (json!({"git_directory": {"*": "allow", ".git/info/*": "deny"}}), false),
+    ] {
+        let model = ModelServer::start().await;
+        let mut config = model.config();
+        config["permission"] = rules.clone();
+        let project = TempProject::new();
+        project.write_home(".config/opencode/opencode.json", config.to_string());
+        let engine = open(&project);
+        let scope = api::Scope::new(project.directory());
+        let lab = Lab { project, engine, scope };
+        let session = lab.session().await;
+        model.enqueue(Reply::default().tool("c1", "write", json!({"filePath": ".git/info/exclude", "content": "x\n"})));
+        model.enqueue(Reply::text("done"));
+        lab.say(&session, "go").await;
+        let written = std::fs::read(lab.project.path().join(".git/info/exclude")).is_ok_and(|text| text == b"x\n");
+        assert_eq!(written, works, "{rules}");
+    }
+}

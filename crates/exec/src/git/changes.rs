@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::{Git, GitError};
 
-/// Patches that read the same whatever the user's settings are.
-pub const DIFF: [&str; 10] = [
+/// Patches that read the same whatever the user's settings are. A repository in the working tree counts by its commit alone:
+/// else git would start a git in it, with that repository's settings.
+pub const DIFF: [&str; 11] = [
     "diff",
     "--no-ext-diff",
     "--no-textconv",
@@ -14,6 +15,7 @@ pub const DIFF: [&str; 10] = [
     "--no-relative",
     "--no-color",
     "--submodule=short",
+    "--ignore-submodules=dirty",
     "--src-prefix=a/",
     "--dst-prefix=b/",
     "--no-indent-heuristic",

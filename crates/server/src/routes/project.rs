@@ -12,7 +12,6 @@ use crate::call::{Call, JsonBody, Maybe, Nothing};
 use crate::error::Error;
 use crate::operation::{Data, NoContent, Operation, operation};
 use crate::worktree::{self, Trees, WorktreeError};
-use exec::git::Git;
 
 pub fn operations() -> Vec<Operation> {
     const COPY: &str = "/experimental/project/{projectID}/copy";
@@ -64,7 +63,7 @@ async fn init(call: Call) -> Result<Data<Project>, Error> {
     if known.vcs.is_some() {
         return Ok(Data(known));
     }
-    let git = Git::new(&call.scope.directory).writing(call.state.engine.exec());
+    let git = call.state.engine.exec_at(&call.scope).git(&call.scope.directory).writing();
     git.run(&["init", "--quiet"]).await?;
     call.state.dispose(&call.scope);
     let project = call.state.engine.project(&call.scope).await?;

@@ -31,7 +31,8 @@ pub fn operations() -> Vec<Operation> {
 pub fn vcs(state: &State, scope: &Scope) -> Option<Vcs> {
     let project = &state.engine.loaded(scope).project;
     project.vcs.as_ref()?;
-    Some(Vcs::new(Path::new(&scope.directory), &project.worktree, &state.engine.inputs().dirs.cache))
+    let (exec, scratch) = (state.engine.exec_at(scope), &state.engine.inputs().dirs.cache);
+    Some(Vcs::new(&exec, Path::new(&scope.directory), &project.worktree, scratch))
 }
 
 impl From<GitError> for Error {
@@ -142,7 +143,7 @@ async fn apply(call: Call<Nothing, Nothing, JsonBody<ApplyBody>>) -> Result<Data
     let Some(vcs) = vcs(&call.state, &call.scope) else {
         return Err(refused("non-git", "There is no git repository here to apply a patch to".to_owned()));
     };
-    match vcs.apply(call.state.engine.exec(), call.body.0.patch.as_bytes()).await {
+    match vcs.apply(call.body.0.patch.as_bytes()).await {
         Ok(()) => Ok(Data(Applied { applied: true })),
         Err(GitError::Refused(why)) => Err(refused("not-clean", why)),
         Err(error) => Err(error.into()),

@@ -17,6 +17,7 @@ mod operations;
 mod project;
 mod pty;
 mod replay;
+mod secrets;
 mod services;
 mod sessions;
 mod tree;

@@ -25,6 +25,45 @@ async fn the_recorded_shape() {
 }
 
 #[tokio::test]
+async fn the_folder_of_a_repository_needs_a_permission_of_its_own() {
+    let ws = Workspace::new();
+    ws.file(".git/config", "[core]\n");
+    ws.file("plain", "text\n");
+    let patch = |body: &str| json!({"patchText": format!("*** Begin Patch\n{body}\n*** End Patch")});
+    let cases = [
+        ("write", json!({"filePath": ".git/hooks/post-checkout", "content": "x"}), ".git/hooks/post-checkout"),
+        ("write", json!({"filePath": "sub/.git", "content": "gitdir: ../x"}), "sub/.git"),
+        ("edit", json!({"filePath": ".git/config", "oldString": "core", "newString": "x"}), ".git/config"),
+        ("edit", json!({"filePath": ".git/new", "oldString": "", "newString": "x"}), ".git/new"),
+        ("apply_patch", patch("*** Add File: .git/hooks/x\n+x"), ".git/hooks/x"),
+        ("apply_patch", patch("*** Update File: .git/config\n@@\n-[core]\n+[x]"), ".git/config"),
+        ("apply_patch", patch("*** Delete File: .git/config"), ".git/config"),
+        ("apply_patch", patch("*** Update File: plain\n*** Move to: .git/x\n@@\n-text\n+x"), ".git/x"),
+        ("apply_patch", patch("*** Update File: .git/config\n*** Move to: x\n@@\n-[core]\n+x"), ".git/config"),
+        ("bash", json!({"command": "echo x > .git/config"}), ".git/config"),
+        ("bash", json!({"command": "cat plain >> .git/hooks/x", "workdir": "."}), ".git/hooks/x"),
+    ];
+    for (tool, input, pattern) in cases {
+        let needs = ws.needs(tool, input.clone()).await.unwrap();
+        let found =
+            needs.iter().find(|need| need.permission == "git_directory").unwrap_or_else(|| panic!("{tool} {input}"));
+        assert_eq!(found.patterns, [pattern], "{tool} {input}");
+        assert!(needs.iter().any(|need| need.permission == "edit"), "{tool} {input}");
+        // Where it was not granted, nothing is changed.
+        if tool == "write" {
+            let write = crate::tool::erase(Write { locks: FileLocks::default() });
+            let error = write.run(input, ws.context()).await.unwrap_err();
+            assert!(error.to_string().contains("git_directory"), "{error}");
+        }
+    }
+    assert_eq!(ws.content(".git/config"), "[core]\n");
+    let plain = ws.needs("write", json!({"filePath": ".gitignore", "content": "x"})).await.unwrap();
+    assert!(plain.iter().all(|need| need.permission != "git_directory"));
+    let read = ws.needs("bash", json!({"command": "cat < .git/config"})).await.unwrap();
+    assert!(read.iter().all(|need| need.permission != "git_directory"));
+}
+
+#[tokio::test]
 async fn a_folder_and_a_place_outside() {
     let ws = Workspace::new();
     assert!(ws.fail("write", json!({"filePath": ".", "content": "x"})).await.contains("is a directory"));

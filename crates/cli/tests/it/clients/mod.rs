@@ -4,7 +4,9 @@
 mod abuse;
 mod acp;
 mod acp_client;
+mod environment;
 mod generator;
+mod hostile;
 mod opencode_run;
 mod opencode_terminal;
 mod promise;

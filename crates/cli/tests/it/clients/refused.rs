@@ -16,13 +16,17 @@ fn pages_of_other_sites_cannot_call() {
         &[("origin", "null")],
         &[("sec-fetch-site", "cross-site")],
         &[("origin", "http://localhost.evil.example")],
+        &[("origin", "http://localhost:3000")],
+        &[("origin", "http://127.0.0.1:3000")],
+        &[("origin", "https://app.opencode.ai")],
     ] {
         assert_eq!(status(&served, headers), 403, "{headers:?}");
         let (created, _) = served.raw("POST", "/session", headers, None);
         assert_eq!(created, 403, "{headers:?}");
     }
     assert_eq!(served.send("GET", "/session", None).1, serde_json::json!([]), "nothing was made");
-    assert_eq!(status(&served, &[("origin", "http://localhost:3000")]), 200);
+    assert_eq!(status(&served, &[("origin", &served.url)]), 200, "its own pages may");
+    assert_eq!(status(&served, &[("origin", "tauri://localhost")]), 200, "OpenCode's own program may");
 }
 
 #[test]
@@ -35,15 +39,181 @@ fn a_name_that_was_bound_anew_leads_nowhere() {
     assert_eq!(status(&served, &[("host", &format!("localhost:{port}"))]), 200);
 }
 
+/// A program that runs as another user, if we can become somebody else.
+fn as_stranger(program: &str) -> Option<std::process::Command> {
+    if !rustix::process::getuid().is_root() {
+        return None;
+    }
+    let mut command = std::process::Command::new("setpriv");
+    // Without folders of ours, which it may not look into.
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", program])
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    Some(command)
+}
+
+/// Connects, sends a request and is gone at once, from eight threads: by the time that the server looks, the kernel may have
+/// forgotten whose connection that was. Ends after so many rounds, or so many seconds.
+const GONE_AT_ONCE: &str = r#"
+import json, socket, struct, sys, threading, time
+host, port, mark = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+end = time.monotonic() + 6
+body = json.dumps({"command": "/bin/sh", "args": ["-c", "touch " + mark]}).encode()
+head = "POST /pty HTTP/1.1\r\nhost: %s:%d\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+request = (head % (host, port, len(body))).encode() + body
+sent = [0] * 8
+def loop(number):
+    for round in range(500):
+        if time.monotonic() > end:
+            return
+        try:
+            client = socket.create_connection((host, port), 5)
+            if (number + round) % 4 == 1:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(request)
+            if (number + round) % 4 == 2:
+                client.shutdown(socket.SHUT_WR)
+            client.close()
+            sent[number] += 1
+        except OSError:
+            pass
+threads = [threading.Thread(target=loop, args=(number,)) for number in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(sum(sent))
+"#;
+
+#[test]
+fn another_user_who_is_gone_at_once_starts_nothing() {
+    let Some(mut command) = as_stranger("python3") else { return };
+    let served = Served::start();
+    let (address, mark) = (served.address(), served.project.root().join("ran"));
+    command.args(["-c", GONE_AT_ONCE, &address.ip().to_string(), &address.port().to_string()]).arg(&mark);
+    let sent: u32 = String::from_utf8(finish(command, WAIT).stdout).unwrap().trim().parse().unwrap();
+    assert!(sent > 100, "{sent} requests were sent");
+    assert_eq!(served.send("GET", "/pty", None).1, serde_json::json!([]));
+    assert!(!mark.exists(), "a stranger ran a command");
+    // What it wanted works, for whom it may.
+    let args = ["-c".to_owned(), format!("touch {}", mark.display())];
+    served.send("POST", "/pty", Some(&serde_json::json!({"command": "/bin/sh", "args": args})));
+    testkit::until("the command runs", || mark.exists());
+}
+
+#[test]
+fn our_own_clients_are_never_taken_for_strangers() {
+    use std::io::{Read as _, Write as _};
+    let served = Served::start();
+    let address = served.address();
+    let request = |more: &str| format!("GET /global/health HTTP/1.1\r\nhost: {address}\r\n{more}\r\n");
+    let loops: Vec<_> = (0..8)
+        .map(|number| {
+            let (once, again) = (request("connection: close\r\n"), request(""));
+            std::thread::spawn(move || {
+                for round in 0..100 {
+                    let mut client = std::net::TcpStream::connect(address).unwrap();
+                    client.set_read_timeout(Some(WAIT)).unwrap();
+                    // Some use a connection several times.
+                    for _ in 0..(number + round) % 3 {
+                        client.write_all(again.as_bytes()).unwrap();
+                        let mut beginning = [0; 15];
+                        client.read_exact(&mut beginning).unwrap();
+                        assert_eq!(&beginning, b"HTTP/1.1 200 OK");
+                        let mut rest = Vec::new();
+                        let mut byte = [0];
+                        while !rest.ends_with(b"}") {
+                            client.read_exact(&mut byte).unwrap();
+                            rest.push(byte[0]);
+                        }
+                    }
+                    client.write_all(once.as_bytes()).unwrap();
+                    let mut answer = String::new();
+                    client.read_to_string(&mut answer).unwrap();
+                    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+                }
+            })
+        })
+        .collect();
+    loops.into_iter().for_each(|one| one.join().unwrap());
+}
+
+#[test]
+fn a_client_that_has_sent_everything_is_answered() {
+    use std::io::{Read as _, Write as _};
+    let served = Served::start();
+    let address = served.address();
+    let half_closed = |path: &str| {
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        client.set_read_timeout(Some(WAIT)).unwrap();
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        client
+    };
+    for _ in 0..20 {
+        for path in ["/global/health", "/session", "/vcs/status", "/config"] {
+            let mut answer = String::new();
+            half_closed(path).read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{path}: {answer}");
+        }
+    }
+    // A stream goes on for it, and ends when it is gone.
+    let mut client = half_closed("/event");
+    let mut head = [0; 15];
+    client.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    testkit::until("it listens", || served.gauge("trefoil_subscribers") == 1);
+    drop(client);
+    testkit::until("it is gone", || served.gauge("trefoil_subscribers") == 0);
+}
+
+/// Opens more connections than one stranger may have, says how many were refused, and holds them until its input ends.
+const HOLDS_MANY: &str = r#"
+import resource, socket, sys
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) for _ in range(1500)]
+# They are taken in their order: once the last one is answered, all are that will be.
+held[-1].settimeout(60)
+refused = int(b"503" in held[-1].recv(12))
+for client in held[-2::-1]:
+    client.settimeout(0.05)
+    try:
+        refused += b"503" in client.recv(12)
+    except OSError:
+        break
+print(refused, flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn a_stranger_does_not_use_up_the_connections() {
+    let Some(mut command) = as_stranger("python3") else { return };
+    let shut = Served::with(TempProject::new(), |command| {
+        command.env("OPENCODE_SERVER_PASSWORD", "secret");
+    });
+    let address = shut.address();
+    command.args(["-c", HOLDS_MANY, &address.ip().to_string(), &address.port().to_string()]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut stranger = command.spawn().unwrap();
+    let mut line = String::new();
+    let mut output = std::io::BufReader::new(stranger.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    let refused: u32 = line.trim().parse().unwrap();
+    // While it holds all that it may have, there is room for us.
+    assert!(refused > 300, "{refused} of 1500 were refused");
+    assert_eq!(status(&shut, &[]), 401);
+    drop(stranger.stdin.take());
+    stranger.wait().unwrap();
+}
+
 #[test]
 fn other_users_of_this_machine_need_the_password() {
-    if !rustix::process::getuid().is_root() {
+    if as_stranger("curl").is_none() {
         // Only root can become somebody else.
         return;
     }
     let curl = |served: &Served, credentials: Option<&str>| {
-        let mut command = std::process::Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "curl", "--silent", "--max-time", "50"]);
+        let mut command = as_stranger("curl").unwrap();
+        command.args(["--silent", "--max-time", "50"]);
         command.args(["--output", "/dev/null", "--write-out", "%{http_code}", &format!("{}/session", served.url)]);
         if let Some(credentials) = credentials {
             command.args(["--user", credentials]);

@@ -58,7 +58,8 @@ impl Rig {
             directory: project.path().to_owned(),
             listen: Listen::Tcp { host: "127.0.0.1".to_owned(), port: Some(0) },
             password,
-            cors: Vec::new(),
+            // OpenCode allows it by itself, and what it answers then was recorded.
+            cors: vec!["http://localhost:3000".to_owned()],
             hosts: Vec::new(),
             version: "0.0.0".to_owned(),
         };

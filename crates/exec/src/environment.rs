@@ -1,0 +1,97 @@
+//! The environment of everything that we start: ours, without our own secrets and without what the user hides.
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use tokio::process::Command;
+
+/// What no program that we start gets of our environment: the credentials of our own faces, and our own settings. In a
+/// pattern a star stands for anything.
+const OWN: [&str; 4] = ["OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME", "A2A_*", "TREFOIL_*"];
+
+/// Names of our environment that a program does not get. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hidden(Arc<[String]>);
+
+impl Hidden {
+    /// The same and these: names, in which a star stands for anything.
+    pub(crate) fn and(&self, patterns: &[String]) -> Self {
+        if patterns.is_empty() {
+            return self.clone();
+        }
+        Self(self.0.iter().chain(patterns).cloned().collect())
+    }
+
+    fn covers(&self, name: &OsStr) -> bool {
+        OWN.iter().copied().chain(self.0.iter().map(String::as_str)).any(|pattern| fits(pattern, name))
+    }
+
+    /// Takes the hidden names out of what a command inherits.
+    ///
+    /// Invariant: below `cli` nothing reads the environment. This only forgets names.
+    pub(crate) fn forget(&self, command: &mut Command) {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| self.covers(name)) {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Whether a variable of a command's own is one of ours, which it would take for its parent's.
+pub(crate) fn is_ours(name: &OsString) -> bool {
+    fits("TREFOIL_*", name)
+}
+
+/// Whether a name is the pattern, in which a star stands for anything.
+fn fits(pattern: &str, name: &OsStr) -> bool {
+    let (mut name, mut pieces) = (name.as_encoded_bytes(), pattern.split('*'));
+    let first = pieces.next().unwrap_or_default();
+    let Some(rest) = name.strip_prefix(first.as_bytes()) else { return false };
+    let Some(last) = pieces.next_back() else { return rest.is_empty() };
+    name = rest;
+    for piece in pieces {
+        let found = |at: &usize| name[*at..].starts_with(piece.as_bytes());
+        let Some(at) = (0..=name.len()).find(found) else { return false };
+        name = &name[at + piece.len()..];
+    }
+    name.ends_with(last.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_beginnings_of_names_are_hidden() {
+        let hidden = Hidden::default().and(&["SECRET".into(), "AWS_*".into()]).and(&[
+            "X*".into(),
+            "*_TOKEN".into(),
+            "A*B*C".into(),
+        ]);
+        for (name, gone) in [
+            ("OPENCODE_SERVER_PASSWORD", true),
+            ("OPENCODE_SERVER_USERNAME", true),
+            ("TREFOIL_SERVER_PASSWORD", true),
+            ("TREFOIL_DATA_DIR", true),
+            ("A2A_TOKEN", true),
+            ("SECRET", true),
+            ("AWS_KEY", true),
+            ("AWS_", true),
+            ("XDG", true),
+            ("GITHUB_TOKEN", true),
+            ("AxBxC", true),
+            ("ABC", true),
+            ("ACB", false),
+            ("ABCD", false),
+            ("TOKEN", false),
+            ("SECRETS", false),
+            ("secret", false),
+            ("AWS", false),
+            ("OPENCODE_CONFIG", false),
+            ("OPENAI_API_KEY", false),
+            ("PATH", false),
+        ] {
+            assert_eq!(hidden.covers(OsStr::new(name)), gone, "{name}");
+        }
+        assert!(!Hidden::default().covers(OsStr::new("SECRET")));
+    }
+}
