@@ -131,6 +131,7 @@ fn judge(rules: &[Rule], form: &str, directory: &Path) -> Action {
         options: Arc::new(options),
         answers: None,
         granted: Arc::from([]),
+        readable: tools::Readable::nothing(),
     };
     let registry = Registry::builtin(&RegistryOptions { list: false, apply_patch: false, question: false });
     let tool = registry.get("bash").unwrap();

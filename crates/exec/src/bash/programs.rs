@@ -151,7 +151,8 @@ pub(super) fn arguments(name: &str, words: &[Word], more: bool) -> Arguments {
 /// Whether an option that usually brings code has a value of several words.
 fn brings_code(arguments: &[Word]) -> bool {
     arguments.windows(2).any(|pair| {
-        matches!(pair[0].known(), Some("-c" | "-e" | "-x" | "--call")) && pair[1].text.contains([' ', ';', '$', '`'])
+        matches!(pair[0].known(), Some("-c" | "-e" | "-x" | "--call"))
+            && pair[1].known().is_some_and(|code| code.contains([' ', ';', '$', '`']))
     })
 }
 

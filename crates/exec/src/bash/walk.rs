@@ -776,7 +776,7 @@ impl<'a> Walker<'a> {
         }
         self.state.parsed.commands.push(simple);
         self.state.parsed.commands.extend(plain);
-        for target in paths::paths(base, &words, more) {
+        for target in paths::paths(base, &words, more && !self.inside) {
             self.state.add_path(Purpose::Argument(place), target, snippet);
         }
         let makes = matches!(
@@ -827,14 +827,16 @@ impl<'a> Walker<'a> {
     /// Takes what a command does besides running its program.
     fn inner(&mut self, base: &str, inner: Inner, snippet: &str) {
         match inner {
-            Inner::Command { words, more } => {
+            Inner::Command { words, more, inside } => {
                 // Wrappers in wrappers are bounded as scripts in scripts are.
                 if self.nested + 1 > MAX_NESTED {
                     return self.state.add_opaque(snippet);
                 }
+                let outside = std::mem::replace(&mut self.inside, inside);
                 self.nested += 1;
                 self.simple(words, more, snippet);
                 self.nested -= 1;
+                self.inside = outside;
             }
             Inner::Script(script, shell) => {
                 let certain = self.state.vars.certain();

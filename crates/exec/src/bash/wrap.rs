@@ -8,8 +8,9 @@ use super::{Shell, arith, names};
 /// What a command does besides running its program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inner {
-    /// A command; `more` says that arguments which we do not see will follow.
-    Command { words: Vec<Word>, more: bool },
+    /// A command; `more` says that arguments which we do not see will follow, and `inside` that these are names of files
+    /// below the working directory.
+    Command { words: Vec<Word>, more: bool, inside: bool },
     /// A script, for a shell.
     Script(String, Shell),
     /// Something that the source does not tell.
@@ -305,14 +306,10 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word], more: bool, inside: bool) -> V
                 Some(mark) if word.text.contains(mark) => filled(word, mark, fed),
                 _ => word.clone(),
             };
-            let mut words: Vec<Word> = rest.iter().map(fill).collect();
-            let follows = more || mark.is_none() || counts;
-            if follows && fed {
-                words.push(Word { pieces: Some(vec![Piece::Inside]), splits: false, ..Word::dynamic("{}") });
-            }
-            Inner::Command { words, more: follows && !fed }
+            let words = rest.iter().map(fill).collect();
+            Inner::Command { words, more: more || mark.is_none() || counts, inside: fed }
         }
-        _ => Inner::Command { words: rest.to_vec(), more },
+        _ => Inner::Command { words: rest.to_vec(), more, inside },
     });
     found
 }
@@ -436,7 +433,11 @@ fn find(arguments: &[Word]) -> Vec<Inner> {
                 let end = rest.iter().position(|word| matches!(word.text.as_str(), ";" | "+"));
                 let Some(end) = end else { return vec![Inner::Unknown] };
                 let fill = |word: &Word| if word.text.contains("{}") { filled(word, "{}", true) } else { word.clone() };
-                inner.push(Inner::Command { words: rest[..end].iter().map(fill).collect(), more: false });
+                inner.push(Inner::Command {
+                    words: rest[..end].iter().map(fill).collect(),
+                    more: false,
+                    inside: false,
+                });
                 at += end + 1;
             }
             "-fprint" | "-fprint0" | "-fls" | "-fprintf" if word.literal => {
