@@ -82,6 +82,7 @@ fn context(folder: PathBuf) -> Context {
         options: Arc::new(Options::default()),
         answers: None,
         granted: Arc::default(),
+        readable: tools::Readable::new(|_| true),
     }
 }
 
