@@ -19,8 +19,25 @@ use shape::{is_secret_name, looks_random, tokens};
 pub(crate) const MASK: &str = "***";
 /// The shortest value of the environment or of a stored credential that is looked for, in bytes.
 const MIN_KNOWN: usize = 8;
-/// Sections whose texts are prose or rules: no place in them makes a secret.
-const PROSE_SECTIONS: &[&str] = &["permission", "tools", "command", "instructions", "skills", "env"];
+/// Sections whose texts are prose, rules or names: no place in them makes a secret.
+const PROSE_SECTIONS: &[&str] = &[
+    "$schema",
+    "command",
+    "default_agent",
+    "disabled_providers",
+    "enabled_providers",
+    "env",
+    "instructions",
+    "model",
+    "permission",
+    "shell",
+    "skills",
+    "small_model",
+    "tools",
+    "username",
+];
+/// Keys of names, wherever they stand: a name may look like an option with a value (`vendor/key-model:free`).
+const NAMES: &[&str] = &["family", "id", "model", "name", "npm", "release_date"];
 /// The same of an agent.
 const PROSE_FIELDS: &[&str] =
     &["permission", "tools", "prompt", "description", "name", "model", "variant", "mode", "color", "isolation"];
@@ -118,6 +135,9 @@ impl Redactor {
     }
 
     fn entry(&self, key: &str, value: &mut Json, secret: bool) {
+        if !secret && NAMES.contains(&key) && value.is_string() {
+            return self.prose(value);
+        }
         let named = is_secret_name(key) && !value.is_object();
         // A provider's `env` is a list of names, a server's is an object of values.
         let holds = SECRET_OBJECTS.contains(&key.to_lowercase().as_str()) && value.is_object();

@@ -58,6 +58,20 @@ fn messages(loaded: &Loaded) -> Vec<String> {
 }
 
 #[test]
+fn what_one_file_hides_no_other_shows() {
+    let mut world = World::new();
+    world.write("home/.config/trefoil/trefoil.json", r#"{"env": {"hide": ["MINE", "AWS_*"]}}"#);
+    world.write("repo/trefoil.json", r#"{"env": {"hide": ["AWS_*", "THEIRS"], "show": ["MINE"]}}"#);
+    world.write("repo/.trefoil/trefoil.json", r#"{"env": {"hide": []}}"#);
+    world.env("TREFOIL_CONFIG_CONTENT", r#"{"env": {}}"#);
+    let loaded = world.load();
+    assert_eq!(loaded.config.env.hide, ["MINE", "AWS_*", "THEIRS"]);
+    assert_eq!(loaded.raw["env"]["hide"], json!(["MINE", "AWS_*", "THEIRS"]), "names are no secrets");
+    assert!(loaded.untrusted.is_empty(), "{:?}", loaded.untrusted);
+    assert!(messages(&loaded).iter().any(|text| text.contains("show")), "{:?}", messages(&loaded));
+}
+
+#[test]
 fn an_empty_world_is_an_empty_configuration() {
     let loaded = World::new().load();
     assert_eq!(messages(&loaded), Vec::<String>::new());

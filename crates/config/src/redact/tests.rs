@@ -134,6 +134,8 @@ fn prose_and_rules_are_shown_as_they_are() {
         "command": {"c": {"template": "Rotate the --token option, password: none", "description": "key: x"}},
         "agent": {"a": {"prompt": "Never print a password: ask. *** sk-learn", "permission": {"x_token": "ask"}}},
         "instructions": ["https://h/rules.md"], "env": {"hide": ["AWS_*", "MY_TOKEN"]}, "username": "u",
+        "model": "monkey/key-model:free", "small_model": "token/x:y",
+        "provider": {"p": {"name": "Key: value", "models": {"a": {"id": "vendor/key-model:free", "name": "Token=x"}}}},
     });
     assert_eq!(shown(value.clone()), value);
     let value = shown(json!({"command": {"c": {"template": "use ghp_0123456789abcdef and from-the-environment"}},
