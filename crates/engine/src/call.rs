@@ -405,7 +405,7 @@ impl Call {
             *begun = true;
             return Ok(earlier.id);
         }
-        let mut metadata = metadata(need);
+        let mut metadata = metadata(&self.rules, need);
         if let Some(path) = self.turn.inner.path(&self.turn.session_id)? {
             metadata.insert(SUBAGENT.to_owned(), path);
         }
@@ -672,9 +672,11 @@ fn parse(raw: &str) -> Result<Json, String> {
 
 /// What a client shows. That something was not understood is part of it: an answer `always` to another call does not
 /// cover it.
-fn metadata(need: &Need) -> JsonMap {
+fn metadata(rules: &Rules, need: &Need) -> JsonMap {
     let mut metadata = need.metadata.clone();
-    if need.opaque {
+    // No answer to another request settles it: what it does is not told, or it names a command that a rule holds back.
+    let everything = [Rule::new(&need.permission, "*", Action::Allow)];
+    if need.opaque || rules.judge(&everything, need) == Action::Ask {
         metadata.insert(OPAQUE.to_owned(), true.into());
     }
     metadata
