@@ -299,10 +299,8 @@ fn sed(arguments: &[Word], more: bool) -> Arguments {
         }
     }
     let mut files = operands.into_iter();
-    if !given {
-        if !files.next().and_then(Word::known).is_some_and(inline::sed) {
-            return Arguments::Unknown;
-        }
+    if !given && !files.next().and_then(Word::known).is_some_and(inline::sed) {
+        return Arguments::Unknown;
     }
     if more || files.any(may_be_option) { Arguments::Commands } else { Arguments::Data }
 }
