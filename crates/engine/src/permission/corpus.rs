@@ -48,7 +48,8 @@ impl Scratch {
         ] {
             std::fs::write(folder.path().join(name), content).unwrap();
         }
-        Command::new("chmod").args(["+x", "work/b/git"]).current_dir(&folder).status().unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path().join("work/b/git"), mode).unwrap();
         Self { folder }
     }
 
@@ -113,30 +114,44 @@ fn filter(forms: Vec<String>, keep: impl Fn(&str) -> bool + Sync) -> Vec<String>
     kept.into_inner().unwrap()
 }
 
-/// What the rules say to a command line.
-fn judge(rules: &[Rule], form: &str, directory: &Path) -> Action {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let options = tools::Options { shell: "/bin/bash".into(), ..tools::Options::default() };
-    let context = Context {
-        session: SessionId::new(),
-        message: MessageId::new(),
-        call_id: String::new(),
-        agent: String::new(),
-        directory: directory.to_owned(),
-        worktree: directory.to_owned(),
-        env: Arc::new(LocalEnvironment),
-        exec: exec::Exec::direct(),
-        cancel: tokio_util::sync::CancellationToken::new(),
-        progress: Progress::none(),
-        options: Arc::new(options),
-        answers: None,
-        granted: Arc::from([]),
-        readable: tools::Readable::nothing(),
-    };
-    let registry = Registry::builtin(&RegistryOptions { list: false, apply_patch: false, question: false });
-    let tool = registry.get("bash").unwrap();
-    let needs = runtime.block_on(tool.needs(&json!({"command": form}), &context)).unwrap();
-    needs.iter().map(|need| decide(rules, &[], &[], need)).max().unwrap()
+/// The tool and what it works with, once for all entries.
+struct Judge {
+    runtime: tokio::runtime::Runtime,
+    registry: Registry,
+    context: Context,
+}
+
+impl Judge {
+    fn new(directory: &Path) -> Self {
+        let options = tools::Options { shell: "/bin/bash".into(), ..tools::Options::default() };
+        let context = Context {
+            session: SessionId::new(),
+            message: MessageId::new(),
+            call_id: String::new(),
+            agent: String::new(),
+            directory: directory.to_owned(),
+            worktree: directory.to_owned(),
+            env: Arc::new(LocalEnvironment),
+            exec: exec::Exec::direct(),
+            cancel: tokio_util::sync::CancellationToken::new(),
+            progress: Progress::none(),
+            options: Arc::new(options),
+            answers: None,
+            granted: Arc::from([]),
+        };
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+            registry: Registry::builtin(&RegistryOptions { list: false, apply_patch: false, question: false }),
+            context,
+        }
+    }
+
+    /// What the rules say to a command line.
+    fn judge(&self, rules: &[Rule], form: &str) -> Action {
+        let tool = self.registry.get("bash").unwrap();
+        let needs = self.runtime.block_on(tool.needs(&json!({"command": form}), &self.context)).unwrap();
+        needs.iter().map(|need| decide(rules, &[], &[], need)).max().unwrap()
+    }
 }
 
 fn rules(bash: &[(&str, Action)]) -> Vec<Rule> {
@@ -158,10 +173,9 @@ fn none_is_allowed(list: &str, rules: &[Rule], at_least: usize, works: impl Fn(&
     assert!(working.len() + left_out >= at_least, "{} of {tried} work, {left_out} were left out", working.len());
     let scratch = Scratch::new();
     let out = scratch.path("out").display().to_string();
-    let allowed: Vec<String> = working
-        .into_iter()
-        .filter(|form| judge(rules, &outside(form, &out), &scratch.path("work")) == Action::Allow)
-        .collect();
+    let judge = Judge::new(&scratch.path("work"));
+    let allowed: Vec<String> =
+        working.into_iter().filter(|form| judge.judge(rules, &outside(form, &out)) == Action::Allow).collect();
     assert!(allowed.is_empty(), "{} are allowed:\n{}", allowed.len(), allowed.join("\n"));
 }
 
@@ -201,7 +215,7 @@ fn what_people_run_all_day_is_allowed() {
     let (forms, _) = entries(include_str!("harmless.txt"));
     assert!(forms.len() >= 150);
     let scratch = Scratch::new();
-    let held: Vec<&String> =
-        forms.iter().filter(|form| judge(&rules, form, &scratch.path("work")) != Action::Allow).collect();
+    let judge = Judge::new(&scratch.path("work"));
+    let held: Vec<&String> = forms.iter().filter(|form| judge.judge(&rules, form) != Action::Allow).collect();
     assert!(held.is_empty(), "{} are held back:\n{held:#?}", held.len());
 }
