@@ -138,6 +138,7 @@ impl Judge {
             options: Arc::new(options),
             answers: None,
             granted: Arc::from([]),
+            readable: tools::Readable::nothing(),
         };
         Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
