@@ -15,7 +15,7 @@ const { session, integration, credential, permission, question, fs, pty } = clie
 test("the rest of the second API answers that it is not there", async () => {
   for (const group of [
     session, session.revert, session.permission, session.question, integration.connect, integration.attempt, credential,
-    permission.request, permission.saved, question.request, fs, pty,
+    permission.request, question.request, fs, pty,
   ]) {
     for (const name of Object.keys(group).filter((name) => typeof group[name] === "function" && name !== "events")) {
       refused(await group[name](ids), 404, "NotFoundError")

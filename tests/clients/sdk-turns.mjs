@@ -100,6 +100,15 @@ test("a permission that is given for good is not asked for again", async () => {
   const answer = data(await client.session.prompt({ sessionID: id, parts: script(bash("true anew"), { text: "Not asked." }) }))
   assert.deepEqual(texts(answer), ["Not asked."])
   assert.equal(feed.count("permission.asked"), 0)
+  // Until it is revoked.
+  const saved = async () => data(await client.v2.permission.saved.list()).data.filter((entry) => entry.resource === "true *")
+  const [approval] = await saved()
+  assert.equal(approval.action, "bash")
+  await client.v2.permission.saved.remove({ id: approval.id }, { throwOnError: true })
+  assert.deepEqual(await saved(), [])
+  const again = await asks(id, "true later")
+  data(await client.permission.reply({ requestID: again.id, reply: "reject" }))
+  await feed.next("session.idle", mine(id))
 })
 
 test("a refused permission ends the turn, a refusal with advice does not", async () => {

@@ -17,20 +17,29 @@ pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: 
         true => was_shown(approved, &need.permission, pattern),
         false => covers(approved, &need.permission, pattern),
     };
-    let judge = |pattern: &str| match evaluate(rules, &need.permission, pattern).max(at_least(
-        tighten,
-        &need.permission,
-        pattern,
-    )) {
-        Action::Ask if settled(pattern) => Action::Allow,
-        action => action,
+    // What cannot be told is allowed by no rule that is about less than everything.
+    let least = match need.opaque && evaluate(rules, &need.permission, "*") != Action::Allow {
+        true => Action::Ask,
+        false => Action::Allow,
+    };
+    let judge = |pattern: &str| {
+        let tightened = at_least(tighten, &need.permission, pattern).max(least);
+        match evaluate(rules, &need.permission, pattern).max(tightened) {
+            Action::Ask if settled(pattern) => Action::Allow,
+            action => action,
+        }
     };
     let by_rules = need.patterns.iter().map(|pattern| judge(pattern)).max().unwrap_or_else(|| judge("*"));
     // What we could not parse may hide a command that a narrower rule is about, and so may an argument of a program that
     // starts others: it is never simply allowed.
     let hidden = |rules: &[Rule]| (need.opaque && narrow(rules, &need.permission)) || named(rules, need);
-    let partly = need.opaque && evaluate(rules, &need.permission, "*") != Action::Allow;
-    if partly || hidden(rules) || hidden(tighten) { by_rules.max(Action::Ask) } else { by_rules }
+    if hidden(in_effect(rules, &need.permission)) || hidden(tighten) { by_rules.max(Action::Ask) } else { by_rules }
+}
+
+/// The rules that can still decide about a permission: those after the last one that is about all of it.
+fn in_effect<'a>(rules: &'a [Rule], permission: &str) -> &'a [Rule] {
+    let about_all = |rule: &Rule| rule.pattern == "*" && wildcard(&rule.permission, permission);
+    rules.iter().rposition(about_all).map_or(rules, |place| &rules[place..])
 }
 
 /// The most that rules demand which only tighten: their order does not matter, and silence demands nothing.
@@ -223,6 +232,19 @@ mod tests {
         let approved = [Rule::new("bash", "*", Action::Allow)];
         assert_eq!(decide(&rules, &[], &approved, &need("bash", &["ls"], false)), Action::Allow);
         assert_eq!(decide(&rules, &[], &approved, &need("bash", &["rm x"], false)), Action::Deny);
+    }
+
+    #[test]
+    fn a_rule_that_a_later_one_replaces_holds_nothing_back() {
+        let rules = [
+            Rule::new("bash", "rm *", Action::Deny),
+            Rule::new("*", "*", Action::Allow),
+            Rule::new("read", "*.env", Action::Ask),
+        ];
+        assert_eq!(decide(&rules, &[], &[], &need("bash", &["$X"], true)), Action::Allow);
+        assert_eq!(decide(&rules, &[], &[], &need("read", &["$X"], true)), Action::Ask);
+        let tighten = [Rule::new("bash", "rm *", Action::Deny), Rule::new("bash", "*", Action::Allow)];
+        assert_eq!(decide(&rules, &tighten, &[], &need("bash", &["$X"], true)), Action::Ask);
     }
 
     #[test]

@@ -81,6 +81,7 @@ fn clients_leave_commands_what_they_need() {
 #[test]
 fn the_limit_is_raised_for_the_program_and_not_for_its_commands() {
     let rig = Rig::new();
+    rig.configure(json!({ "permission": { "external_directory": "allow" } }));
     let script = rig.script(json!([
         { "tools": [["bash", { "command": "ulimit -Sn; ulimit -Hn; grep 'open files' /proc/$PPID/limits; git --version" }]] },
         { "text": "Done." },
