@@ -38,6 +38,8 @@ enum Request {
     Page { times: usize },
     /// Runs the `grep` tool; answers the milliseconds of each time, and how many lines matched.
     Grep { folder: PathBuf, pattern: String, times: usize },
+    /// Reads command lines for the rules; answers the milliseconds of one line, each time.
+    Judge { times: usize },
 }
 
 /// Answers requests until there are no more.
@@ -118,6 +120,7 @@ impl Subject {
             Request::Fill { sessions } => measure::fill(&self.store, &self.scope, sessions).await,
             Request::Page { times } => measure::page(&self.store, times),
             Request::Grep { folder, pattern, times } => measure::grep(folder, &pattern, times).await,
+            Request::Judge { times } => measure::judge(self.scope.directory.as_str().into(), times).await,
         }
     }
 }

@@ -138,6 +138,7 @@ const ROWS: &[Row] = &[
     Row { name: "growth", budget: Budget::Memory(5.0), measure: growth },
     Row { name: "page", budget: Budget::Wall(1.0), measure: page },
     Row { name: "grep", budget: Budget::TimesPeer(1.2), measure: grep },
+    Row { name: "judge", budget: Budget::Wall(0.5), measure: judge },
     Row { name: "serve-start", budget: Budget::Wall(30.0), measure: serve::start },
     Row { name: "serve-idle", budget: Budget::Memory(25.0), measure: serve::idle },
     Row { name: "serve-first", budget: Budget::Memory(40.0), measure: serve::first },
@@ -391,6 +392,14 @@ fn grep(bench: &Bench) -> Result<Measured> {
     let peer = search::ripgrep(root.path()).context("it is not installed");
     let peer = peer.and_then(|command| process::repeat(bench.size.runs, &setup.errors(), command));
     Ok(Measured::alone(format!("grep in {} files", bench.size.files), ours).beside("rg", peer))
+}
+
+fn judge(bench: &Bench) -> Result<Measured> {
+    const TIMES: usize = 200;
+    let setup = Setup::new()?;
+    let mut probe = Probe::start(&bench.probe, &setup)?;
+    let (ours, _) = inside(&mut probe, &json!({"do": "judge", "times": TIMES}))?;
+    Ok(Measured::alone("what a command line would do, for the rules", ours))
 }
 
 /// What the engine measured itself.

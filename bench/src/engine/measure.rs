@@ -67,6 +67,34 @@ pub async fn grep(folder: PathBuf, pattern: &str, times: usize) -> Result<Value>
     Ok(json!({"ms": spent, "matches": matches}))
 }
 
+/// Command lines as models write them.
+const COMMANDS: [&str; 8] = [
+    "git status --short && git log --oneline -n 5",
+    "cargo test -p engine 2>&1 | tail -20",
+    "for f in src/*.rs; do wc -l \"$f\"; done | sort -n | head",
+    "find . -name '*.rs' -not -path './target/*' | xargs grep -n 'fn main'",
+    "X=$(git rev-parse HEAD); echo \"at $X\"; test -f Cargo.toml && cat Cargo.toml",
+    "cat > notes.txt <<'EOF'\none $HOME\ntwo\nEOF\nsed -n '1,20p' notes.txt",
+    "mkdir -p out && cp README.md out/ && rm -rf out/tmp; ls -la out",
+    "timeout 60 env RUST_LOG=debug cargo run --quiet -- --help | grep -i usage || echo none",
+];
+
+/// Says what commands need, as it is done before each call of `bash`.
+pub async fn judge(folder: PathBuf, times: usize) -> Result<Value> {
+    let registry = Registry::builtin(&RegistryOptions::default());
+    let tool = registry.get("bash").context("there is no bash")?;
+    let context = context(folder);
+    let mut spent = Vec::with_capacity(times);
+    for _ in 0..times {
+        let start = Instant::now();
+        for command in COMMANDS {
+            anyhow::ensure!(!tool.needs(&json!({"command": command}), &context).await?.is_empty(), "{command}");
+        }
+        spent.push(milliseconds(start) / COMMANDS.len() as f64);
+    }
+    Ok(json!({"ms": spent}))
+}
+
 fn context(folder: PathBuf) -> Context {
     Context {
         session: SessionId::new(),
