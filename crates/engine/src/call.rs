@@ -383,6 +383,10 @@ impl Call {
 
     /// What this very call asked before a restart, answered or not.
     fn asked_before<T: serde::de::DeserializeOwned>(&self) -> Result<Vec<T>, StoreError> {
+        if matches!(self.part.state, ToolState::Pending(_)) {
+            // A request is stored together with the call as running.
+            return Ok(Vec::new());
+        }
         // Servers give the same id to calls of different messages, so the message counts too.
         let mine = |row: &&store::AskRow| {
             let data: Json = serde_json::from_str(&row.data).unwrap_or_default();

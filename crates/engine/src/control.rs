@@ -192,7 +192,7 @@ impl Turn {
     }
 }
 
-fn lineage(store: &Store, session: &SessionId) -> Result<Vec<Session>, StoreError> {
+pub(crate) fn lineage(store: &Store, session: &SessionId) -> Result<Vec<Session>, StoreError> {
     let mut line = Vec::new();
     let mut next = Some(session.clone());
     while let Some(id) = next.take().filter(|_| line.len() < DEPTH_MAX) {

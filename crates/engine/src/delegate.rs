@@ -269,7 +269,7 @@ impl Call {
         {
             return Ok(Err(refusal));
         }
-        let mut standing = if new { Standing::default() } else { inner.standing(&child)? };
+        let mut standing = if new { Standing::default() } else { inner.standing(&inner.store, &child)? };
         if !standing.add(&self.rules.below()) {
             return Ok(Err(TOO_MANY_RULES.to_owned()));
         }

@@ -22,6 +22,7 @@ use store::{AskFilter, Batch, Reservation, Store, StoreError};
 use tokio::time::Instant;
 
 use crate::budget::Admission;
+use crate::rules::Rules;
 use crate::step::{self, Next, put_message};
 use crate::turn::{Conversation, Turn};
 use crate::{Error, asks, ledger};
@@ -86,7 +87,12 @@ impl Known {
 }
 
 /// Has somebody else answer the waiting prompts.
-pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user: &UserMessage) -> Result<Next, Error> {
+pub(crate) async fn run(
+    turn: &Arc<Turn>,
+    conversation: &mut Conversation,
+    user: &UserMessage,
+    rules: Rules,
+) -> Result<Next, Error> {
     if turn.cancel().is_cancelled() {
         return step::stopped(turn, conversation, user).await;
     }
@@ -98,7 +104,6 @@ pub(crate) async fn run(turn: &Arc<Turn>, conversation: &mut Conversation, user:
         step::fail(turn, conversation, user, MessageError::unknown(text)).await?;
         return Ok(Next::Stop);
     };
-    let rules = turn.rules(&agent.name).await?;
     forget_asks(turn, None).await?;
     child::settle_lost(turn).await?;
     let mut known = Known::load(turn.store(), &turn.session_id)?;

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use api::{Action, Rule, Ruleset, Session, SessionId};
 use serde::{Deserialize, Serialize};
-use store::{Batch, StoreError};
+use store::{Batch, Store, StoreError};
 use tools::Need;
 
 use crate::instance::Instance;
 use crate::turn::Turn;
-use crate::{Inner, permission};
+use crate::{Inner, control, permission};
 
 /// Where the durable rules of sessions are, by session.
 pub(crate) const RULES: &str = "rules";
@@ -146,9 +146,14 @@ impl Standing {
     #[must_use]
     pub(crate) fn add(&mut self, other: &Self) -> bool {
         self.careful |= other.careful;
-        let new: Vec<Floor> = other.floors.iter().filter(|floor| !self.floors.contains(floor)).cloned().collect();
-        self.floors.extend(new);
+        other.floors.iter().for_each(|floor| self.add_floor(floor.clone()));
         self.floors.len() <= FLOORS_MAX && !self.unknown && !other.unknown
+    }
+
+    fn add_floor(&mut self, floor: Floor) {
+        if !self.floors.contains(&floor) {
+            self.floors.push(floor);
+        }
     }
 
     /// Stores it for a session.
@@ -238,10 +243,7 @@ impl Rules {
         let mut below = Standing { careful: *careful, ..standing.clone() };
         for level in &levels[..*own] {
             let (session, agent) = (session.clone(), agent.clone());
-            let floor = Floor { session, agent, careful: *careful, level: level.as_floor(*subagent) };
-            if !below.floors.contains(&floor) {
-                below.floors.push(floor);
-            }
+            below.add_floor(Floor { session, agent, careful: *careful, level: level.as_floor(*subagent) });
         }
         below
     }
@@ -270,28 +272,28 @@ fn add(levels: &mut Vec<Level>, level: Level) {
     }
 }
 
+/// What is stored of what binds a session beside its own rules.
+pub(crate) fn recorded(store: &Store, session: &SessionId) -> Result<Option<Standing>, StoreError> {
+    let record = store.record(RULES, session.as_str())?;
+    let unknown = || Standing { careful: true, floors: Vec::new(), unknown: true };
+    Ok(record.map(|record| serde_json::from_value(record.value).unwrap_or_else(|_| unknown())))
+}
+
 impl Inner {
     /// What binds a session beside its own rules. One of before that was stored gets it from those above it.
-    pub(crate) fn standing(&self, session: &Session) -> Result<Standing, StoreError> {
-        match (self.recorded(&session.id)?, &session.parent_id) {
+    pub(crate) fn standing(&self, store: &Store, session: &Session) -> Result<Standing, StoreError> {
+        match (recorded(store, &session.id)?, &session.parent_id) {
             (Some(standing), _) => Ok(standing),
-            (None, Some(parent)) => self.standing_below(parent),
+            (None, Some(parent)) => self.standing_below(store, parent),
             (None, None) => Ok(Standing::default()),
         }
     }
 
-    /// What is stored of it.
-    pub(crate) fn recorded(&self, session: &SessionId) -> Result<Option<Standing>, StoreError> {
-        let record = self.store.record(RULES, session.as_str())?;
-        let unknown = || Standing { careful: true, floors: Vec::new(), unknown: true };
-        Ok(record.map(|record| serde_json::from_value(record.value).unwrap_or_else(|_| unknown())))
-    }
-
     /// What binds a session that somebody makes below another one, which has not called it.
-    pub(crate) fn standing_below(&self, parent: &SessionId) -> Result<Standing, StoreError> {
+    pub(crate) fn standing_below(&self, store: &Store, parent: &SessionId) -> Result<Standing, StoreError> {
         let mut all = Standing::default();
-        for above in self.lineage(parent)? {
-            let recorded = self.recorded(&above.id)?.unwrap_or_default();
+        for above in control::lineage(store, parent)? {
+            let recorded = recorded(store, &above.id)?.unwrap_or_default();
             let careful = self.careful || recorded.careful;
             // Whether there is room is for those to say who make a session.
             let _ = all.add(&recorded);
@@ -300,18 +302,21 @@ impl Inner {
             let agent = above.agent.clone().unwrap_or_else(|| instance.default_agent());
             let level = instance.level(&agent, careful, above.permission.as_deref().unwrap_or_default());
             let level = level.as_floor(above.parent_id.is_some());
-            let floor = Floor { session: above.id, agent, careful, level };
-            if !all.floors.contains(&floor) {
-                all.floors.push(floor);
-            }
+            all.add_floor(Floor { session: above.id, agent, careful, level });
         }
         Ok(all)
     }
 
-    /// The rules for the calls of an agent in a session.
-    pub(crate) fn in_force(&self, instance: &Instance, session: &Session, agent: &str) -> Result<Rules, StoreError> {
-        let standing = self.standing(session)?;
-        let inbox = self.store.inbox(&session.id)?;
+    /// The rules for the calls of an agent in a session. `store`: all of it is read in one moment.
+    fn in_force(
+        &self,
+        store: &Store,
+        instance: &Instance,
+        session: &Session,
+        agent: &str,
+    ) -> Result<Rules, StoreError> {
+        let standing = self.standing(store, session)?;
+        let inbox = store.inbox(&session.id)?;
         let stored = inbox.iter().filter_map(|row| row.data.as_deref());
         let accepted: Vec<Option<Accepted>> = stored.map(|data| serde_json::from_str(data).ok()).collect();
         let asks_first = |accepted: &Option<Accepted>| accepted.as_ref().is_none_or(|accepted| accepted.careful);
@@ -332,7 +337,7 @@ impl Inner {
         }
         for floor in &standing.floors {
             add(&mut levels, floor.level.clone());
-            if let Some(now) = self.floor_now(instance, floor)? {
+            if let Some(now) = self.floor_now(store, instance, floor)? {
                 add(&mut levels, now);
             }
         }
@@ -341,8 +346,8 @@ impl Inner {
     }
 
     /// A floor as the caller's configuration and session have it now, if its agent is still there.
-    fn floor_now(&self, own: &Instance, floor: &Floor) -> Result<Option<Level>, StoreError> {
-        let caller = self.store.session(&floor.session)?;
+    fn floor_now(&self, store: &Store, own: &Instance, floor: &Floor) -> Result<Option<Level>, StoreError> {
+        let caller = store.session(&floor.session)?;
         let known = caller.as_ref().map(|caller| self.instance(caller.directory.as_ref()));
         let instance = known.as_deref().unwrap_or(own);
         if !instance.agents.contains_key(&floor.agent) {
@@ -361,14 +366,19 @@ impl Turn {
     pub(crate) async fn rules(&self, agent: &str) -> Result<Rules, StoreError> {
         let mut patience = self.patience();
         loop {
-            let rules = self.store().session(&self.session_id).and_then(|session| {
-                let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
-                self.inner.in_force(&self.instance, &session, agent)
+            let rules = self.store().together(|store| {
+                let session = self.session(store)?;
+                self.rules_in(store, &session, agent)
             });
             if !patience.lasts(&rules).await {
                 return rules;
             }
         }
+    }
+
+    /// The same, as part of a look at what is stored.
+    pub(crate) fn rules_in(&self, store: &Store, session: &Session, agent: &str) -> Result<Rules, StoreError> {
+        self.inner.in_force(store, &self.instance, session, agent)
     }
 }
 

@@ -42,7 +42,7 @@ impl Inner {
         let session = self.blank(&instance, input);
         let mut standing = Standing::new(self.careful);
         if let Some(parent) = &session.parent_id
-            && !standing.add(&self.standing_below(parent).map_err(stored)?)
+            && !standing.add(&self.standing_below(&self.store, parent).map_err(stored)?)
         {
             return Err(HostError::Conflict(format!("{parent} is below too many others to have a session below it")));
         }

@@ -42,11 +42,12 @@ pub(crate) enum Next {
     Stop,
 }
 
-/// Runs one step.
+/// Runs one step. `rules` are those for the calls of the prompt's agent.
 pub(crate) async fn run(
     turn: &Arc<Turn>,
     conversation: &mut Conversation,
     user: &UserMessage,
+    rules: Rules,
     number: u32,
 ) -> Result<Next, Error> {
     if turn.cancel().is_cancelled() {
@@ -61,7 +62,6 @@ pub(crate) async fn run(
             return Ok(Next::Stop);
         }
     };
-    let rules = turn.rules(&agent.name).await?;
     let last = agent.steps.is_some_and(|most| number + 1 >= most);
     let tools = turn.tools(&target.model.api.id).await;
     let mut request = prompt::build(&Request {

@@ -39,7 +39,10 @@ impl Inner {
         careful: bool,
         along: impl FnOnce(&mut Batch),
     ) -> Result<MessageId, HostError> {
-        let session = self.session(id)?;
+        let look = |store: &Store| Ok((store.session(id)?, rules::recorded(store, id)?));
+        let (session, recorded) = self.store.together(look).map_err(stored)?;
+        let session = session.ok_or_else(|| HostError::not_found("session", id.as_str()))?;
+        let careful = careful || self.careful || recorded.is_some_and(|standing| standing.careful);
         self.opened(id);
         if let Some(message) = &input.message_id
             && let Some(known) = self.store.message(message).map_err(stored)?
@@ -68,7 +71,7 @@ impl Inner {
         }
         if !no_reply {
             self.traces.keep(&message, traceparent.as_deref());
-            batch.enqueue_with(id, &message, self.in_force_for(&instance, &session, &accepted.message, careful)?);
+            batch.enqueue_with(id, &message, in_force(&instance, &session, &accepted.message, careful));
         }
         along(&mut batch);
         let accepted = match begins {
@@ -81,22 +84,6 @@ impl Inner {
             Err(StoreError::Exists { .. }) => same_prompt(id, &self.message_of(id, &message)?),
             Err(error) => Err(stored(error)),
         }
-    }
-
-    /// The rules in force for a prompt, as they are kept with it.
-    fn in_force_for(
-        &self,
-        instance: &Instance,
-        session: &Session,
-        message: &UserMessage,
-        careful: bool,
-    ) -> Result<String, HostError> {
-        let recorded = self.recorded(&session.id).map_err(stored)?;
-        let careful = careful || self.careful || recorded.is_some_and(|standing| standing.careful);
-        let mut own = session.permission.clone();
-        switch(&mut own, message);
-        let level = instance.level(&message.agent, careful, own.as_deref().unwrap_or_default());
-        Ok(rules::Accepted { agent: message.agent.clone(), careful, level }.data())
     }
 
     /// Accepts a prompt and sees to it that a turn answers it: the one that runs, or a new one, whose lease comes along with the
@@ -186,6 +173,14 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// The rules in force for a prompt, as they are kept with it.
+fn in_force(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> String {
+    let mut own = session.permission.clone();
+    switch(&mut own, message);
+    let level = instance.level(&message.agent, careful, own.as_deref().unwrap_or_default());
+    rules::Accepted { agent: message.agent.clone(), careful, level }.data()
 }
 
 fn waits(store: &Store, id: &SessionId, message: &MessageId) -> Result<bool, StoreError> {

@@ -17,6 +17,7 @@ pub(crate) use crate::conversation::Conversation;
 use crate::conversation::is_final;
 use crate::instance::Instance;
 use crate::patience::Patience;
+use crate::rules::Rules;
 use crate::runs::{Occupied, Run};
 use crate::step::{self, Next};
 use crate::{Error, Inner, control, recover, remote, subtask, title};
@@ -38,8 +39,8 @@ pub(crate) enum Ran {
 /// What a turn sees before each step, all of one moment.
 #[derive(Default)]
 struct Look {
-    /// The prompt to answer, with its session.
-    prompt: Option<(UserMessage, Session)>,
+    /// The prompt to answer, with its session and the rules for the calls of its agent.
+    prompt: Option<(UserMessage, Session, Rules)>,
     /// Whether it, or one above it, is paused.
     paused: bool,
     /// Whether there may be tasks in the background to wait for, before the turn ends.
@@ -184,7 +185,7 @@ impl Turn {
         let mut looked = None;
         for round in 0.. {
             let Look { prompt, paused, awaits, asks } = self.look(&mut conversation).await?;
-            let Some((user, session)) = prompt else {
+            let Some((user, session, mut rules)) = prompt else {
                 if awaits && self.await_background(&conversation.pending).await? {
                     continue;
                 }
@@ -203,6 +204,7 @@ impl Turn {
             self.hold(batch);
             if paused {
                 self.wait_out_pause().await?;
+                rules = self.rules(&user.agent).await?;
             }
             if round == 0 {
                 self.name(&conversation, &user, &session);
@@ -218,9 +220,9 @@ impl Turn {
                 Some((prompt, task)) => subtask::run(self, &mut conversation, &prompt, &task).await?,
                 None if conversation.is_command(&user.id) => subtask::follow_up(self, &user).await?,
                 None if self.instance.remote(&user.agent).is_some() => {
-                    remote::run(self, &mut conversation, &user).await?
+                    remote::run(self, &mut conversation, &user, rules).await?
                 }
-                None => step::run(self, &mut conversation, &user, number).await?,
+                None => step::run(self, &mut conversation, &user, rules, number).await?,
             };
             match next {
                 Next::Continue => unknown = 0,
@@ -382,15 +384,21 @@ impl Turn {
                     return Ok(Look { awaits, asks, ..Look::default() });
                 };
                 self.raise(conversation.stamp());
-                let session = store.session(&self.session_id)?;
-                let session = session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })?;
+                let session = self.session(store)?;
                 let paused = control::is_paused(store, &self.session_id)?;
-                Ok(Look { prompt: Some((user, session)), paused, ..Look::default() })
+                let rules = self.rules_in(store, &session, &user.agent)?;
+                Ok(Look { prompt: Some((user, session, rules)), paused, ..Look::default() })
             });
             if !patience.lasts(&look).await {
                 return Ok(look?);
             }
         }
+    }
+
+    /// The turn's session.
+    pub(crate) fn session(&self, store: &Store) -> Result<Session, StoreError> {
+        let session = store.session(&self.session_id)?;
+        session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })
     }
 
     /// Asks for a title, beside the turn, while the session has none.

@@ -222,7 +222,7 @@ impl Desk {
         if let Some(earlier) = family.get(&child.id).map(|id| store.session(id)).transpose()?.flatten() {
             let mut known = Known::load(store, &earlier.id)?;
             known.child = Some(Foreign { id: child.id.clone(), stops: child.stops });
-            let before = inner.standing(&earlier)?;
+            let before = inner.standing(store, &earlier)?;
             let mut standing = before.clone();
             if !standing.add(&self.rules.below()) {
                 return Ok(Err(TOO_MANY.to_owned()));
