@@ -14,7 +14,7 @@ use tools::{Registry, RegistryOptions};
 
 use crate::limits::{AgentLimits, Limits};
 use crate::remote::Remote;
-use crate::rules::Level;
+use crate::rules::{Compiled, CompiledCache, Level};
 use crate::{Inner, agents, command, mcp, models, permission, task, template, tidy};
 
 /// A directory that sessions work in.
@@ -38,6 +38,7 @@ pub(crate) struct Instance {
     careful: bool,
     /// The agents as a careful engine has them, for what such an engine began.
     careful_agents: OnceLock<IndexMap<String, Agent>>,
+    compiled: CompiledCache,
     pub(crate) commands: Vec<Command>,
     pub(crate) script: Provider,
     pub(crate) tools: Registry,
@@ -108,6 +109,7 @@ impl Instance {
             builtin_rules,
             careful: inner.careful,
             careful_agents: OnceLock::new(),
+            compiled: CompiledCache::default(),
             marks: Mutex::new(loaded.marks.clone()),
             refused: AtomicBool::new(false),
             loaded,
@@ -127,12 +129,14 @@ impl Instance {
     }
 
     /// The rules of an agent and of a session as they are now. An agent that is not there has none.
-    pub(crate) fn level(&self, agent: &str, careful: bool, session: &[Rule]) -> Level {
-        let make = || agents::agents(&self.loaded, &self.options.output_dir.to_string_lossy(), true).0;
-        let agents = if careful && !self.careful { self.careful_agents.get_or_init(make) } else { &self.agents };
-        let rules = agents.get(agent).map(|agent| agent.permission.as_slice()).unwrap_or_default();
-        let builtin = self.builtin_rules.get(agent).copied().unwrap_or(0);
-        Level::new(rules, builtin, session, &self.loaded.config.tighten)
+    pub(crate) fn rules_of(&self, agent: &str, careful: bool, session: &[Rule]) -> Arc<Compiled> {
+        self.compiled.get(agent, careful, session, || {
+            let make = || agents::agents(&self.loaded, &self.options.output_dir.to_string_lossy(), true).0;
+            let agents = if careful && !self.careful { self.careful_agents.get_or_init(make) } else { &self.agents };
+            let rules = agents.get(agent).map(|agent| agent.permission.as_slice()).unwrap_or_default();
+            let builtin = self.builtin_rules.get(agent).copied().unwrap_or(0);
+            Level::new(rules, builtin, session, &self.loaded.config.tighten)
+        })
     }
 
     /// The agents as clients see them: what may be a secret among their options is masked.

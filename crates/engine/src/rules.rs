@@ -9,7 +9,8 @@
 //!
 //! What is stored and cannot be read counts as a level without a rule, which asks for everything.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use api::{Action, Rule, Ruleset, Session, SessionId};
 use serde::{Deserialize, Serialize};
@@ -18,10 +19,12 @@ use tools::Need;
 
 use crate::instance::Instance;
 use crate::turn::Turn;
-use crate::{Inner, control, permission};
+use crate::{Inner, control, lock, permission};
 
 /// Where the durable rules of sessions are, by session.
 pub(crate) const RULES: &str = "rules";
+/// How many lists of rules are kept ready for each directory.
+const COMPILED_MAX: usize = 32;
 /// The most floors of one session.
 const FLOORS_MAX: usize = 128;
 /// What built-in agents are denied because of how clients and tasks work, not to protect anything: no floor has these denials.
@@ -71,7 +74,8 @@ impl Level {
     }
 
     fn refuses(&self, tool: &str) -> bool {
-        permission::refused(&self.rules, tool) || permission::refused(self.of_agent(), tool)
+        let by_agent = || !self.of_session().is_empty() && permission::refused(self.of_agent(), tool);
+        permission::refused(&self.rules, tool) || by_agent()
     }
 
     /// The rules about one permission alone.
@@ -112,6 +116,72 @@ impl Level {
     }
 }
 
+/// The rules of an agent in sessions with the same rules of their own. Prompts and steps need them again and again, so they are
+/// made once.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    agent: String,
+    careful: bool,
+    session: Ruleset,
+    level: Arc<Level>,
+    /// The same for those below: in a session that is a subagent's, and in one that is not.
+    floors: [OnceLock<Arc<Level>>; 2],
+    /// What is kept with a prompt that is accepted under them.
+    accepted: String,
+}
+
+impl Compiled {
+    fn new(agent: &str, careful: bool, session: &[Rule], level: Level) -> Self {
+        let level = Arc::new(level);
+        let accepted = Accepted { agent: agent.to_owned(), careful, level: level.clone() };
+        // Text, numbers and lists: it cannot fail. If it did, what is stored would count as asking for everything.
+        let accepted = serde_json::to_string(&accepted).unwrap_or_default();
+        Self {
+            agent: agent.to_owned(),
+            careful,
+            session: session.to_vec(),
+            level,
+            floors: Default::default(),
+            accepted,
+        }
+    }
+
+    /// What is kept with a prompt that is accepted under them.
+    pub(crate) fn accepted(&self) -> &str {
+        &self.accepted
+    }
+
+    /// The rules of a caller, for those below. `subagent`: the session is one's.
+    fn floor(&self, subagent: bool) -> Arc<Level> {
+        self.floors[usize::from(subagent)].get_or_init(|| Arc::new(self.level.as_floor(subagent))).clone()
+    }
+}
+
+/// Those that were used last.
+#[derive(Debug, Default)]
+pub(crate) struct CompiledCache(Mutex<VecDeque<Arc<Compiled>>>);
+
+impl CompiledCache {
+    /// The rules of an agent in a session with these rules; `make` gives them if they are not known.
+    pub(crate) fn get(
+        &self,
+        agent: &str,
+        careful: bool,
+        session: &[Rule],
+        make: impl FnOnce() -> Level,
+    ) -> Arc<Compiled> {
+        let mut known = lock(&self.0);
+        let same = |one: &Arc<Compiled>| one.agent == agent && one.careful == careful && one.session == session;
+        if let Some(found) = known.iter().find(|one| same(one)) {
+            return found.clone();
+        }
+        let made = Arc::new(Compiled::new(agent, careful, session, make()));
+        known.truncate(COMPILED_MAX - 1);
+        known.push_front(made.clone());
+        made
+    }
+}
+
 /// The rules of a caller, which bind the session that works for it and all below that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Floor {
@@ -121,7 +191,7 @@ pub(crate) struct Floor {
     agent: String,
     careful: bool,
     /// Its rules when it called.
-    level: Level,
+    level: Arc<Level>,
 }
 
 /// What binds a session beside its own rules, durably.
@@ -166,18 +236,10 @@ impl Standing {
 
 /// What is kept with a prompt that waits: the rules in force when it was accepted.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Accepted {
-    pub(crate) agent: String,
-    pub(crate) careful: bool,
-    pub(crate) level: Level,
-}
-
-impl Accepted {
-    /// The form that is stored.
-    pub(crate) fn data(&self) -> String {
-        // Text, numbers and lists: it cannot fail. If it did, what is stored would count as asking for everything.
-        serde_json::to_string(self).unwrap_or_default()
-    }
+struct Accepted {
+    agent: String,
+    careful: bool,
+    level: Arc<Level>,
 }
 
 /// The rules in force for the calls of one agent in one session. Cheap to clone.
@@ -192,7 +254,7 @@ struct InForce {
     agent: String,
     careful: bool,
     /// Own levels, then those of the floors.
-    levels: Vec<Level>,
+    levels: Vec<Arc<Level>>,
     /// How many of the levels are its own.
     own: usize,
     /// What binds the session itself.
@@ -243,7 +305,8 @@ impl Rules {
         let mut below = Standing { careful: *careful, ..standing.clone() };
         for level in &levels[..*own] {
             let (session, agent) = (session.clone(), agent.clone());
-            below.add_floor(Floor { session, agent, careful: *careful, level: level.as_floor(*subagent) });
+            let level = Arc::new(level.as_floor(*subagent));
+            below.add_floor(Floor { session, agent, careful: *careful, level });
         }
         below
     }
@@ -266,7 +329,7 @@ impl Rules {
 }
 
 /// Adds a level unless it is there: equal ones have equal verdicts.
-fn add(levels: &mut Vec<Level>, level: Level) {
+fn add(levels: &mut Vec<Arc<Level>>, level: Arc<Level>) {
     if !levels.contains(&level) {
         levels.push(level);
     }
@@ -300,8 +363,8 @@ impl Inner {
             all.unknown |= recorded.unknown;
             let instance = self.instance(above.directory.as_ref());
             let agent = above.agent.clone().unwrap_or_else(|| instance.default_agent());
-            let level = instance.level(&agent, careful, above.permission.as_deref().unwrap_or_default());
-            let level = level.as_floor(above.parent_id.is_some());
+            let compiled = instance.rules_of(&agent, careful, above.permission.as_deref().unwrap_or_default());
+            let level = compiled.floor(above.parent_id.is_some());
             all.add_floor(Floor { session: above.id, agent, careful, level });
         }
         Ok(all)
@@ -317,23 +380,30 @@ impl Inner {
     ) -> Result<Rules, StoreError> {
         let standing = self.standing(store, session)?;
         let inbox = store.inbox(&session.id)?;
-        let stored = inbox.iter().filter_map(|row| row.data.as_deref());
-        let accepted: Vec<Option<Accepted>> = stored.map(|data| serde_json::from_str(data).ok()).collect();
-        let asks_first = |accepted: &Option<Accepted>| accepted.as_ref().is_none_or(|accepted| accepted.careful);
-        let careful = self.careful || standing.careful || accepted.iter().any(asks_first);
         let own = session.permission.as_deref().unwrap_or_default();
-        let mut levels = vec![instance.level(agent, careful, own)];
-        for accepted in accepted {
+        let careful = self.careful || standing.careful;
+        // Nearly always the prompts that wait were accepted under the rules that are in force now.
+        let usual = instance.rules_of(agent, careful, own);
+        let stored = inbox.iter().filter_map(|row| row.data.as_deref());
+        let (same, others): (Vec<&str>, Vec<&str>) = stored.partition(|data| *data == usual.accepted);
+        let others: Vec<Option<Accepted>> = others.iter().map(|data| serde_json::from_str(data).ok()).collect();
+        let asks_first = |accepted: &Option<Accepted>| accepted.as_ref().is_none_or(|accepted| accepted.careful);
+        let careful = careful || others.iter().any(asks_first);
+        let mut levels = vec![instance.rules_of(agent, careful, own).level.clone()];
+        if !same.is_empty() {
+            add(&mut levels, usual.level.clone());
+        }
+        for accepted in others {
             match accepted {
                 // The rules of an agent bind its own calls. Another one may have been chosen since.
                 Some(accepted) if accepted.agent != agent => {}
                 Some(accepted) => add(&mut levels, accepted.level),
-                None => add(&mut levels, Level::default()),
+                None => add(&mut levels, Arc::default()),
             }
         }
         let own = levels.len();
         if standing.unknown {
-            add(&mut levels, Level::default());
+            add(&mut levels, Arc::default());
         }
         for floor in &standing.floors {
             add(&mut levels, floor.level.clone());
@@ -346,7 +416,7 @@ impl Inner {
     }
 
     /// A floor as the caller's configuration and session have it now, if its agent is still there.
-    fn floor_now(&self, store: &Store, own: &Instance, floor: &Floor) -> Result<Option<Level>, StoreError> {
+    fn floor_now(&self, store: &Store, own: &Instance, floor: &Floor) -> Result<Option<Arc<Level>>, StoreError> {
         let caller = store.session(&floor.session)?;
         let known = caller.as_ref().map(|caller| self.instance(caller.directory.as_ref()));
         let instance = known.as_deref().unwrap_or(own);
@@ -357,7 +427,7 @@ impl Inner {
             Some(caller) => (caller.permission.as_deref().unwrap_or_default(), caller.parent_id.is_some()),
             None => (floor.level.of_session(), false),
         };
-        Ok(Some(instance.level(&floor.agent, floor.careful, rules).as_floor(subagent)))
+        Ok(Some(instance.rules_of(&floor.agent, floor.careful, rules).floor(subagent)))
     }
 }
 

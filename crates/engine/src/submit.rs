@@ -179,8 +179,7 @@ impl Inner {
 fn in_force(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> String {
     let mut own = session.permission.clone();
     switch(&mut own, message);
-    let level = instance.level(&message.agent, careful, own.as_deref().unwrap_or_default());
-    rules::Accepted { agent: message.agent.clone(), careful, level }.data()
+    instance.rules_of(&message.agent, careful, own.as_deref().unwrap_or_default()).accepted().to_owned()
 }
 
 fn waits(store: &Store, id: &SessionId, message: &MessageId) -> Result<bool, StoreError> {

@@ -17,7 +17,7 @@ fn in_force(levels: Vec<Level>) -> Rules {
         subagent: false,
         agent: "build".to_owned(),
         careful: false,
-        levels,
+        levels: levels.into_iter().map(Arc::new).collect(),
         own,
         standing,
     }))
@@ -104,12 +104,30 @@ fn what_cannot_be_read_asks_for_everything() {
 }
 
 #[test]
+fn lists_of_rules_are_kept_apart_and_bounded() {
+    let cache = CompiledCache::default();
+    let get = |agent: &str, careful: bool, session: &[Rule]| {
+        cache.get(agent, careful, session, || Level::new(&[rule(agent, "*", Action::Allow)], 0, session, &[]))
+    };
+    let denied = [rule("bash", "*", Action::Deny)];
+    let all = [get("a", false, &[]), get("b", false, &[]), get("a", true, &[]), get("a", false, &denied)];
+    for (place, one) in all.iter().enumerate() {
+        let parsed: Accepted = serde_json::from_str(one.accepted()).unwrap();
+        assert_eq!((&parsed.agent, parsed.careful, &parsed.level), (&one.agent, one.careful, &one.level));
+        assert!(all.iter().skip(place + 1).all(|other| other.accepted() != one.accepted()));
+    }
+    assert!(Arc::ptr_eq(&all[3], &get("a", false, &denied)), "made once");
+    (0..2 * COMPILED_MAX).for_each(|number| drop(get(&number.to_string(), false, &[])));
+    assert_eq!(lock(&cache.0).len(), COMPILED_MAX);
+}
+
+#[test]
 fn floors_are_counted() {
     let floor = |number: usize| Floor {
         session: SessionId::new(),
         agent: number.to_string(),
         careful: false,
-        level: Level::default(),
+        level: Arc::default(),
     };
     let mut standing = Standing::default();
     let most = Standing { floors: (0..FLOORS_MAX).map(floor).collect(), ..Standing::default() };
