@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Action, EventBody, Extra, FilePart, Json, JsonMap, MessageId, OutputFormat, Part, PartHead, PermissionId,
+    Action, EventBody, Extra, FilePart, Json, JsonMap, MessageId, ModelRef, OutputFormat, Part, PartHead, PermissionId,
     PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted,
     ToolPart, ToolRef, ToolRunning, ToolState, ToolTime, Usage,
 };
@@ -53,7 +53,10 @@ pub(crate) enum Ended {
 pub(crate) struct Call {
     pub(crate) turn: Arc<Turn>,
     pub(crate) rules: Rules,
+    /// The model that calls, as its vendor names it, …
     pub(crate) model: String,
+    /// … and as we do.
+    pub(crate) caller: ModelRef,
     pub(crate) agent: String,
     /// The prompt that the turn answers.
     pub(crate) prompt: MessageId,

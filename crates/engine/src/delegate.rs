@@ -229,10 +229,7 @@ impl Call {
         let Ok(agent) = instance.agent(&task.subagent_type) else { return Ok(Err(task::unknown(&task.subagent_type))) };
         let model = self.wanted_by_human()?.and_then(|wanted| wanted.model).or_else(|| agent.model.clone());
         let model = instance.remote(&agent.name).map(|remote| remote.model(&agent.name)).or(model);
-        let Some(model) = model.map_or_else(|| self.own_model(), |model| Ok(Some(model)))? else {
-            return Ok(Err("The message that calls is gone".to_owned()));
-        };
-        let model = ModelRef { variant: None, ..model };
+        let model = ModelRef { variant: None, ..model.unwrap_or_else(|| self.caller.clone()) };
         let work = |bound| Work {
             input: input.clone(),
             started,
@@ -305,13 +302,6 @@ impl Call {
         self.tell(batch, &work).await?;
         self.is_visible();
         Ok(Ok(work))
-    }
-
-    /// The model that calls.
-    fn own_model(&self) -> Result<Option<ModelRef>, StoreError> {
-        let message = self.turn.store().message(&self.part.head.message_id)?;
-        let caller = message.as_ref().and_then(|m| m.info.as_assistant());
-        Ok(caller.map(|caller| ModelRef::new(&caller.provider_id, &caller.model_id)))
     }
 
     /// The session that shall work, and whether it is a new one; or why there is none.

@@ -254,6 +254,7 @@ async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -
             turn: turn.clone(),
             rules: rules.clone(),
             model: vendor_model(turn, user),
+            caller: user.model.clone(),
             agent: user.agent.clone(),
             prompt: user.id.clone(),
             format: user.format.clone(),

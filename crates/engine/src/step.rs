@@ -395,6 +395,7 @@ impl<'a> Step<'a> {
             turn: self.turn.clone(),
             rules: self.rules.clone(),
             model: self.model.clone(),
+            caller: self.user.model.clone(),
             agent: self.user.agent.clone(),
             prompt: self.user.id.clone(),
             format: self.user.format.clone(),

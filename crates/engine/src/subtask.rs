@@ -61,6 +61,7 @@ pub(crate) async fn run(
         turn: turn.clone(),
         rules: turn.rules(&user.agent).await?,
         model: model.model_id.clone(),
+        caller: model,
         agent: user.agent.clone(),
         prompt: user.id.clone(),
         format: None,

@@ -161,6 +161,7 @@ impl Desk {
             turn: self.turn.clone(),
             rules: self.rules.clone(),
             model: String::new(),
+            caller: self.user.model.clone(),
             agent: self.agent.clone(),
             prompt: self.user.id.clone(),
             format: None,
