@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::schema::{QuestionAnswer, events, shape};
 use crate::{
@@ -25,6 +26,42 @@ impl Event {
     /// A new event.
     pub fn new(body: EventBody) -> Self {
         Self { id: EventId::new(), body }
+    }
+
+    /// The JSON of an event about a part or a message, around the JSON of that part or message: their rows and their events are
+    /// written together, and need not be made twice.
+    pub fn json_around(&self, inner: &RawValue) -> serde_json::Result<String> {
+        #[derive(Serialize)]
+        struct Around<'a, P> {
+            id: &'a EventId,
+            r#type: &'static str,
+            properties: P,
+        }
+        #[derive(Serialize)]
+        struct OfPart<'a> {
+            #[serde(rename = "sessionID")]
+            session_id: &'a SessionId,
+            part: &'a RawValue,
+            time: &'a Timestamp,
+        }
+        #[derive(Serialize)]
+        struct OfMessage<'a> {
+            #[serde(rename = "sessionID")]
+            session_id: &'a SessionId,
+            info: &'a RawValue,
+        }
+        let id = &self.id;
+        match &self.body {
+            EventBody::PartUpdated { session_id, time, .. } => {
+                let properties = OfPart { session_id, part: inner, time };
+                serde_json::to_string(&Around { id, r#type: "message.part.updated", properties })
+            }
+            EventBody::MessageUpdated { session_id, .. } => {
+                let properties = OfMessage { session_id, info: inner };
+                serde_json::to_string(&Around { id, r#type: "message.updated", properties })
+            }
+            _ => serde_json::to_string(self),
+        }
     }
 }
 

@@ -537,11 +537,11 @@ impl Call {
                 let time = ToolTime { start: started, end: None, compacted: None };
                 self.part.state = ToolState::Running(ToolRunning { input: input.clone(), title, metadata, time });
                 let mut batch = self.turn.batch();
-                put_part(&mut batch, &Part::Tool(self.part.clone()));
+                let bytes = batch.tell_part(&Part::Tool(self.part.clone()));
                 if let Some(outcome) = self.turn.commit_beside(batch, &mut work).await? {
                     return Ok(outcome);
                 }
-                next = Instant::now() + row_interval(PROGRESS_INTERVAL, api::json_size(&self.part));
+                next = Instant::now() + row_interval(PROGRESS_INTERVAL, bytes);
             }
         }
     }

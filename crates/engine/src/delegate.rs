@@ -24,7 +24,6 @@ use tokio::time::Instant;
 use crate::bound::{self, Background, Bond, Bound};
 use crate::call::{Call, Ended, PROGRESS_INTERVAL};
 use crate::prose::row_interval;
-use crate::rules::Standing;
 use crate::step::put_part;
 use crate::task::{self, Input};
 use crate::{Error, Shared, budget, history};
@@ -266,10 +265,8 @@ impl Call {
         {
             return Ok(Err(refusal));
         }
-        let mut standing = if new { Standing::default() } else { inner.standing(&inner.store, &child)? };
-        if !standing.add(&self.rules.below()) {
-            return Ok(Err(TOO_MANY_RULES.to_owned()));
-        }
+        let before = if new { None } else { Some(inner.standing(&inner.store, &child)?) };
+        let Some(binding) = self.rules.below(before.as_deref()) else { return Ok(Err(TOO_MANY_RULES.to_owned())) };
         let prompt = MessageId::after(self.turn.store().newest(&child.id)?);
         let first = PromptInput {
             parts: vec![PromptPart::text(&task.prompt)],
@@ -294,7 +291,7 @@ impl Call {
             batch.session(&child);
             batch.event(EventBody::SessionCreated { session_id: child.id.clone(), info: Box::new(child) });
         }
-        standing.put(&mut batch, &work.bound.child);
+        binding.put(&mut batch, &work.bound.child);
         if let Some(budget) = &budget {
             batch.grant(&work.bound.child, budget);
         }
@@ -346,8 +343,8 @@ impl Call {
         Ok(Ok((inner.blank(&self.turn.instance, input), true)))
     }
 
-    /// Shows the call as running, with what is known of its child.
-    async fn tell(&mut self, mut batch: Batch, work: &Work) -> Result<(), StoreError> {
+    /// Shows the call as running, with what is known of its child. Returns how long that waits until it is shown again.
+    async fn tell(&mut self, mut batch: Batch, work: &Work) -> Result<Duration, StoreError> {
         self.count(&mut batch);
         self.part.state = ToolState::Running(ToolRunning {
             input: work.input.clone(),
@@ -355,8 +352,9 @@ impl Call {
             metadata: Some(work.metadata()),
             time: ToolTime { start: work.started, end: None, compacted: None },
         });
-        put_part(&mut batch, &Part::Tool(self.part.clone()));
-        self.turn.commit(batch).await.map(drop)
+        let bytes = batch.tell_part(&Part::Tool(self.part.clone()));
+        self.turn.commit(batch).await?;
+        Ok(row_interval(PROGRESS_INTERVAL, bytes))
     }
 
     /// Sends the child its prompt, if that was not done.
@@ -368,11 +366,6 @@ impl Call {
                 return sent;
             }
         }
-    }
-
-    /// How long what the call tells waits until it is told again.
-    fn pause(&self) -> Duration {
-        row_interval(PROGRESS_INTERVAL, api::json_size(&self.part))
     }
 
     /// The trace that the child's model calls belong to.
@@ -425,9 +418,9 @@ impl Call {
             return Ok(over.unwrap_or_else(|| Waited::Ended(Ending::Failed(error.to_string()))));
         }
         work.summary.load(&inner.store, &work.bound)?;
-        self.tell(turn.batch(), work).await?;
+        let pause = self.tell(turn.batch(), work).await?;
         let mut answered = pin!(inner.answered(&child, &prompt));
-        let (mut next, mut fresh) = (Instant::now() + self.pause(), false);
+        let (mut next, mut fresh) = (Instant::now() + pause, false);
         loop {
             tokio::select! {
                 biased;
@@ -448,8 +441,8 @@ impl Call {
                     }
                 },
                 () = tokio::time::sleep_until(next), if fresh => {
-                    self.tell(turn.batch(), work).await?;
-                    (next, fresh) = (Instant::now() + self.pause(), false);
+                    let pause = self.tell(turn.batch(), work).await?;
+                    (next, fresh) = (Instant::now() + pause, false);
                 }
             }
         }

@@ -50,7 +50,7 @@ impl Inner {
     async fn copy(&self, id: &SessionId, before: Option<&MessageId>) -> Result<Session, HostError> {
         let origin = self.session(id)?;
         let instance = self.instance(origin.directory.as_ref());
-        let mut standing = self.standing(&self.store, &origin).map_err(stored)?;
+        let mut standing = Standing::clone(&*self.standing(&self.store, &origin).map_err(stored)?);
         standing.careful |= self.careful;
         let title = fork_title(&origin.title);
         let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };

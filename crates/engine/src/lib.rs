@@ -140,6 +140,7 @@ pub(crate) struct Inner {
     pub(crate) asks: asks::Waiters,
     /// Sessions whose turn was given up without a trace in the database, which refused every write.
     pub(crate) given_up: Mutex<HashSet<SessionId>>,
+    pub(crate) standings: rules::StandingCache,
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
     pub(crate) births: tokio::sync::Mutex<()>,
@@ -186,6 +187,7 @@ impl Engine {
             kept: kept::Kept::default(),
             asks: asks::Waiters::default(),
             given_up: Mutex::default(),
+            standings: rules::StandingCache::default(),
             traces: trace::Traces::default(),
             births: tokio::sync::Mutex::default(),
             freed: budget::Freed::default(),

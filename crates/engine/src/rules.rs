@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use api::{Action, Rule, Ruleset, Session, SessionId};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use store::{Batch, Store, StoreError};
 use tools::Need;
 
@@ -25,6 +26,8 @@ use crate::{Inner, control, lock, permission};
 pub(crate) const RULES: &str = "rules";
 /// How many lists of rules are kept ready for each directory.
 const COMPILED_MAX: usize = 32;
+/// How many records of what binds sessions are kept ready.
+const STANDINGS_MAX: usize = 32;
 /// The most floors of one session.
 const FLOORS_MAX: usize = 128;
 /// What built-in agents are denied because of how clients and tasks work, not to protect anything: no floor has these denials.
@@ -258,7 +261,9 @@ struct InForce {
     /// How many of the levels are its own.
     own: usize,
     /// What binds the session itself.
-    standing: Standing,
+    standing: Arc<Standing>,
+    /// What binds a new session that works for it.
+    below: OnceLock<Option<Arc<Binding>>>,
 }
 
 impl Rules {
@@ -299,10 +304,21 @@ impl Rules {
         self.0.careful
     }
 
-    /// What binds a session that works for this one.
-    pub(crate) fn below(&self) -> Standing {
-        let InForce { session, subagent, agent, careful, levels, own, standing } = &*self.0;
-        let mut below = Standing { careful: *careful, ..standing.clone() };
+    /// What binds a session that works for this one, beside what binds it already. Nothing if there is no room for that.
+    pub(crate) fn below(&self, before: Option<&Standing>) -> Option<Arc<Binding>> {
+        match before {
+            Some(before) => Binding::new(before.clone(), &self.standing_below()).map(Arc::new),
+            // Many may be called at once.
+            None => {
+                let made = || Binding::new(Standing::default(), &self.standing_below()).map(Arc::new);
+                self.0.below.get_or_init(made).clone()
+            }
+        }
+    }
+
+    fn standing_below(&self) -> Standing {
+        let InForce { session, subagent, agent, careful, levels, own, standing, .. } = &*self.0;
+        let mut below = Standing { careful: *careful, ..Standing::clone(standing) };
         for level in &levels[..*own] {
             let (session, agent) = (session.clone(), agent.clone());
             let level = Arc::new(level.as_floor(*subagent));
@@ -313,7 +329,7 @@ impl Rules {
 
     /// These and others: whatever either forbids is forbidden.
     pub(crate) fn and(&self, other: &Self) -> Self {
-        let InForce { session, subagent, agent, careful, levels, own, standing } = &*self.0;
+        let InForce { session, subagent, agent, careful, levels, own, standing, .. } = &*self.0;
         let mut levels = levels.clone();
         other.0.levels.iter().for_each(|level| add(&mut levels, level.clone()));
         Self(Arc::new(InForce {
@@ -324,6 +340,7 @@ impl Rules {
             levels,
             own: *own,
             standing: standing.clone(),
+            below: OnceLock::new(),
         }))
     }
 }
@@ -335,28 +352,64 @@ fn add(levels: &mut Vec<Arc<Level>>, level: Arc<Level>) {
     }
 }
 
-/// What is stored of what binds a session beside its own rules.
-pub(crate) fn recorded(store: &Store, session: &SessionId) -> Result<Option<Standing>, StoreError> {
-    let record = store.record(RULES, session.as_str())?;
-    let unknown = || Standing { careful: true, floors: Vec::new(), unknown: true };
-    Ok(record.map(|record| serde_json::from_value(record.value).unwrap_or_else(|_| unknown())))
+/// What binds a session that works for another one, in the form that is stored.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) standing: Arc<Standing>,
+    json: Box<RawValue>,
+}
+
+impl Binding {
+    /// Nothing if there is no room for it, or if it cannot be told what there is.
+    fn new(mut standing: Standing, other: &Standing) -> Option<Self> {
+        let json = standing.add(other).then(|| serde_json::value::to_raw_value(&standing).ok())??;
+        Some(Self { standing: Arc::new(standing), json })
+    }
+
+    /// Stores it for a session.
+    pub(crate) fn put(&self, batch: &mut Batch, session: &SessionId) {
+        batch.record_json(RULES, session.as_str(), &self.json);
+    }
+}
+
+/// What was read last of what binds sessions, by its JSON: all that work for one caller have the same.
+#[derive(Debug, Default)]
+pub(crate) struct StandingCache(Mutex<VecDeque<(String, Arc<Standing>)>>);
+
+impl StandingCache {
+    fn get(&self, json: String) -> Arc<Standing> {
+        let mut known = lock(&self.0);
+        if let Some((_, found)) = known.iter().find(|(text, _)| *text == json) {
+            return found.clone();
+        }
+        let unknown = |_| Standing { careful: true, floors: Vec::new(), unknown: true };
+        let read = Arc::new(serde_json::from_str(&json).unwrap_or_else(unknown));
+        known.truncate(STANDINGS_MAX - 1);
+        known.push_front((json, read.clone()));
+        read
+    }
 }
 
 impl Inner {
     /// What binds a session beside its own rules. One of before that was stored gets it from those above it.
-    pub(crate) fn standing(&self, store: &Store, session: &Session) -> Result<Standing, StoreError> {
-        match (recorded(store, &session.id)?, &session.parent_id) {
+    pub(crate) fn standing(&self, store: &Store, session: &Session) -> Result<Arc<Standing>, StoreError> {
+        match (self.recorded(store, &session.id)?, &session.parent_id) {
             (Some(standing), _) => Ok(standing),
-            (None, Some(parent)) => self.standing_below(store, parent),
-            (None, None) => Ok(Standing::default()),
+            (None, Some(parent)) => Ok(Arc::new(self.standing_below(store, parent)?)),
+            (None, None) => Ok(Arc::default()),
         }
+    }
+
+    /// What is stored of it.
+    pub(crate) fn recorded(&self, store: &Store, session: &SessionId) -> Result<Option<Arc<Standing>>, StoreError> {
+        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.standings.get(json)))
     }
 
     /// What binds a session that somebody makes below another one, which has not called it.
     pub(crate) fn standing_below(&self, store: &Store, parent: &SessionId) -> Result<Standing, StoreError> {
         let mut all = Standing::default();
         for above in control::lineage(store, parent)? {
-            let recorded = recorded(store, &above.id)?.unwrap_or_default();
+            let recorded = self.recorded(store, &above.id)?.unwrap_or_default();
             let careful = self.careful || recorded.careful;
             // Whether there is room is for those to say who make a session.
             let _ = all.add(&recorded);
@@ -412,7 +465,8 @@ impl Inner {
             }
         }
         let (session, subagent, agent) = (session.id.clone(), session.parent_id.is_some(), agent.to_owned());
-        Ok(Rules(Arc::new(InForce { session, subagent, agent, careful, levels, own, standing })))
+        let below = OnceLock::new();
+        Ok(Rules(Arc::new(InForce { session, subagent, agent, careful, levels, own, standing, below })))
     }
 
     /// A floor as the caller's configuration and session have it now, if its agent is still there.

@@ -635,17 +635,12 @@ impl<'a> Step<'a> {
 
 /// A part's row and its event.
 pub(crate) fn put_part(batch: &mut Batch, part: &Part) {
-    batch.part(part);
-    if let Some(event) = EventBody::part(part.clone()) {
-        batch.event(event);
-    }
+    batch.tell_part(part);
 }
 
 /// A message's row and its event.
 pub(crate) fn put_message(batch: &mut Batch, message: &AssistantMessage) {
-    let message = Message::Assistant(message.clone());
-    batch.message(&message);
-    batch.event(EventBody::message(message));
+    batch.tell_message(Message::Assistant(message.clone()));
 }
 
 /// A number from 0 to 1, so that many clients do not try again in step.

@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 use crate::error::stored;
 use crate::input::Accepted;
 use crate::instance::Instance;
-use crate::rules;
 use crate::turn::{self, Ran};
 use crate::{Inner, models, permission, step};
 
@@ -39,7 +38,7 @@ impl Inner {
         careful: bool,
         along: impl FnOnce(&mut Batch),
     ) -> Result<MessageId, HostError> {
-        let look = |store: &Store| Ok((store.session(id)?, rules::recorded(store, id)?));
+        let look = |store: &Store| Ok((store.session(id)?, self.recorded(store, id)?));
         let (session, recorded) = self.store.together(look).map_err(stored)?;
         let session = session.ok_or_else(|| HostError::not_found("session", id.as_str()))?;
         let careful = careful || self.careful || recorded.is_some_and(|standing| standing.careful);
@@ -60,9 +59,7 @@ impl Inner {
             batch.event(EventBody::SessionError { session_id: Some(id.clone()), error: Some(error.clone()) });
         }
         adopt(&mut batch, id, &accepted);
-        let info = accepted.info();
-        batch.insert_message(&info);
-        batch.event(EventBody::message(info));
+        batch.tell_new_message(accepted.info());
         for part in &accepted.parts {
             step::put_part(&mut batch, part);
         }

@@ -94,8 +94,7 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Ne
         UserMessage { id: turn.message_id(), time: UserTime { created: api::now() }, summary: None, ..user.clone() };
     let mut batch = turn.batch().durable();
     let (id, info) = (message.id.clone(), Message::User(message));
-    batch.insert_message(&info);
-    batch.event(EventBody::message(info));
+    batch.tell_new_message(info);
     put_part(&mut batch, &synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
     // It goes on with the command's work, under the same rules.
     let inbox = turn.store().inbox(&turn.session_id)?;

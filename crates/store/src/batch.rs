@@ -8,6 +8,7 @@ use api::{
 };
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::lease::{Acquire, Lease};
 use crate::ledger::{Reservation, Shortage};
@@ -271,6 +272,11 @@ impl Batch {
     /// Appends to the log, in order. A `session.status` also sets what [`Store::statuses`](crate::Store::statuses)
     /// tells. Text deltas do not belong here, but to [`Store::live`](crate::Store::live) or [`Batch::live`].
     pub fn event(&mut self, body: EventBody) {
+        self.event_around(body, None);
+    }
+
+    /// The same, with the JSON of the part or message that it is about, if that is there.
+    fn event_around(&mut self, body: EventBody, inner: Option<&RawValue>) {
         if let EventBody::SessionStatus { session_id, status } = &body {
             let status = match status {
                 SessionStatus::Idle => None,
@@ -286,7 +292,11 @@ impl Batch {
             _ => None,
         };
         let event = Arc::new(Event::new(body));
-        if let Some(json) = self.json(&event) {
+        let json = match inner {
+            Some(inner) => self.valid(event.json_around(inner)),
+            None => self.json(&event),
+        };
+        if let Some(json) = json {
             self.ops.push(Op::Event { event, json: Bytes::from(json), part });
         }
     }
@@ -344,12 +354,36 @@ impl Batch {
         self.put_message(message, true);
     }
 
+    /// Writes a message's row and tells of it.
+    pub fn tell_message(&mut self, message: Message) {
+        self.put_and_tell(message, false);
+    }
+
+    /// Writes a new message's row, as [`insert_message`](Self::insert_message) does, and tells of it.
+    pub fn tell_new_message(&mut self, message: Message) {
+        self.put_and_tell(message, true);
+    }
+
+    fn put_and_tell(&mut self, message: Message, insert: bool) {
+        let Some(json) = self.raw(&message) else { return };
+        self.put_message_row(&message, json.get().to_owned(), insert);
+        self.event_around(EventBody::message(message), Some(&json));
+    }
+
     fn put_message(&mut self, message: &Message, insert: bool) {
-        let (id, session) = (message.id().clone(), message.session_id().clone());
         if let Some(json) = self.json(message) {
-            let op = Op::Message { id, session: session.clone(), json, insert };
-            // A new one is the first of its id in the batch.
-            if insert { self.ops.push(op) } else { self.push(op) }
+            self.put_message_row(message, json, insert);
+        }
+    }
+
+    fn put_message_row(&mut self, message: &Message, json: String, insert: bool) {
+        let (id, session) = (message.id().clone(), message.session_id().clone());
+        let op = Op::Message { id, session: session.clone(), json, insert };
+        // A new one is the first of its id in the batch.
+        if insert {
+            self.ops.push(op)
+        } else {
+            self.push(op)
         }
         if let Some(answer) = message.as_assistant().filter(|answer| answer.time.completed.is_some()) {
             let error = answer.error.as_ref().and_then(|error| self.json(error));
@@ -377,12 +411,28 @@ impl Batch {
         }
     }
 
+    /// Writes a part's row and tells of it. Returns the size of the row.
+    pub fn tell_part(&mut self, part: &Part) -> usize {
+        let Some(json) = self.raw(part) else { return 0 };
+        if let Some(op) = self.part_op(part, json.get().to_owned()) {
+            self.push(op);
+        }
+        if let Some(event) = EventBody::part(part.clone()) {
+            self.event_around(event, Some(&json));
+        }
+        json.get().len()
+    }
+
     fn part_row(&mut self, part: &Part) -> Option<Op> {
+        let json = self.json(part)?;
+        self.part_op(part, json)
+    }
+
+    fn part_op(&mut self, part: &Part, json: String) -> Option<Op> {
         let Some((id, session, message)) = text::ids(part) else {
             self.refuse("a part without id, sessionID and messageID".to_owned());
             return None;
         };
-        let json = self.json(part)?;
         let running = part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)));
         Some(Op::Part { id, session, message, open: text::is_open(part), running, json })
     }
@@ -488,6 +538,12 @@ impl Batch {
     pub fn record(&mut self, namespace: &str, key: &str, value: Option<&Json>, expect: Option<u64>) {
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
         self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect });
+    }
+
+    /// Writes a record whose JSON is there already.
+    pub fn record_json(&mut self, namespace: &str, key: &str, json: &RawValue) {
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        self.ops.push(Op::Record { namespace, key, value: Some(json.get().to_owned()), expect: None });
     }
 
     /// Writes a record unless it says just that already.
@@ -598,13 +654,15 @@ impl Batch {
     }
 
     fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {
-        match serde_json::to_string(value) {
-            Ok(json) => Some(json),
-            Err(error) => {
-                self.refuse(error.to_string());
-                None
-            }
-        }
+        self.valid(serde_json::to_string(value))
+    }
+
+    fn raw(&mut self, value: &impl Serialize) -> Option<Box<RawValue>> {
+        self.valid(serde_json::value::to_raw_value(value))
+    }
+
+    fn valid<T>(&mut self, made: serde_json::Result<T>) -> Option<T> {
+        made.map_err(|error| self.refuse(error.to_string())).ok()
     }
 
     fn refuse(&mut self, why: String) {

@@ -37,20 +37,33 @@ fn without_nulls(value: &Value) -> Value {
     fields.map(|(name, field)| (name.clone(), field.clone())).collect()
 }
 
+/// The JSON of an event is the same if that of its part or message is there already.
+fn same_around(place: &str, event: &Event, inner: &impl serde::Serialize) {
+    let inner = serde_json::value::to_raw_value(inner).unwrap();
+    assert_eq!(event.json_around(&inner).unwrap(), serde_json::to_string(event).unwrap(), "{place}");
+}
+
 fn check(place: &str, kind: &str, value: &Value, counts: &mut BTreeMap<String, usize>) {
     let mut count = |name: &str, more: usize| *counts.entry(name.to_owned()).or_default() += more;
     count(kind, 1);
     match kind {
-        "event" => match known::<Event>(place, value).body {
-            EventBody::SessionCreated { .. } | EventBody::SessionUpdated { .. } => count("session in an event", 1),
-            EventBody::MessageUpdated { .. } => count("message in an event", 1),
-            EventBody::PartUpdated { part, .. } => {
-                let text = serde_json::to_string(&part).unwrap();
-                assert_eq!(Part::from_json(&text).unwrap(), *part, "{place}");
-                count("part in an event", 1);
+        "event" => {
+            let event = known::<Event>(place, value);
+            match &event.body {
+                EventBody::SessionCreated { .. } | EventBody::SessionUpdated { .. } => count("session in an event", 1),
+                EventBody::MessageUpdated { info, .. } => {
+                    same_around(place, &event, info);
+                    count("message in an event", 1);
+                }
+                EventBody::PartUpdated { part, .. } => {
+                    let text = serde_json::to_string(&part).unwrap();
+                    assert_eq!(Part::from_json(&text).unwrap(), **part, "{place}");
+                    same_around(place, &event, part);
+                    count("part in an event", 1);
+                }
+                _ => {}
             }
-            _ => {}
-        },
+        }
         "run" => {
             let part = known::<Part>(place, &value["part"]);
             assert_eq!(Part::from_json(&value["part"].to_string()).unwrap(), part, "{place}");

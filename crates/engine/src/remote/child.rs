@@ -22,7 +22,7 @@ use super::desk::{Desk, ENDED};
 use super::page::Book;
 use super::{Known, forget_asks, outcome};
 use crate::error::stored;
-use crate::rules::{Rules, Standing};
+use crate::rules::Rules;
 use crate::runs::Occupied;
 use crate::step::{put_message, put_part};
 use crate::turn::Turn;
@@ -223,13 +223,10 @@ impl Desk {
             let mut known = Known::load(store, &earlier.id)?;
             known.child = Some(Foreign { id: child.id.clone(), stops: child.stops });
             let before = inner.standing(store, &earlier)?;
-            let mut standing = before.clone();
-            if !standing.add(&self.rules.below()) {
-                return Ok(Err(TOO_MANY.to_owned()));
-            }
-            if standing != before {
+            let Some(binding) = self.rules.below(Some(&before)) else { return Ok(Err(TOO_MANY.to_owned())) };
+            if binding.standing != before {
                 let mut batch = Batch::new(&self.turn.instance.place);
-                standing.put(&mut batch, &earlier.id);
+                binding.put(&mut batch, &earlier.id);
                 self.turn.commit(batch).await?;
             }
             let held = inner.occupy(&earlier.id).ok_or_else(|| in_use(&earlier.id));
@@ -260,13 +257,10 @@ impl Desk {
         );
         let foreign = Foreign { id: child.id.clone(), stops: child.stops };
         let known = Known { child: Some(foreign), ..Known::default() };
-        let mut standing = Standing::default();
-        if !standing.add(&self.rules.below()) {
-            return Ok(Err(TOO_MANY.to_owned()));
-        }
+        let Some(binding) = self.rules.below(None) else { return Ok(Err(TOO_MANY.to_owned())) };
         let mut batch = Batch::new(&self.turn.instance.place);
         batch.session(&session);
-        standing.put(&mut batch, &session.id);
+        binding.put(&mut batch, &session.id);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
         known.put(&mut batch, &session.id);
         let Some(held) = inner.occupy(&session.id) else { return Ok(Err(in_use(&session.id))) };

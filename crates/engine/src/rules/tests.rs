@@ -11,7 +11,7 @@ fn rule(permission: &str, pattern: &str, action: Action) -> Rule {
 
 fn in_force(levels: Vec<Level>) -> Rules {
     let own = levels.len();
-    let standing = Standing::default();
+    let standing = Arc::default();
     Rules(Arc::new(InForce {
         session: SessionId::new(),
         subagent: false,
@@ -20,6 +20,7 @@ fn in_force(levels: Vec<Level>) -> Rules {
         levels: levels.into_iter().map(Arc::new).collect(),
         own,
         standing,
+        below: OnceLock::new(),
     }))
 }
 

@@ -223,6 +223,14 @@ impl Store {
         })
     }
 
+    /// The JSON of a record.
+    pub fn record_json(&self, namespace: &str, key: &str) -> Result<Option<String>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2")?;
+            Ok(statement.query_row([namespace, key], |row| row.get(0)).optional()?)
+        })
+    }
+
     /// All records of a namespace, by key.
     pub fn records(&self, namespace: &str) -> Result<Vec<(String, Record)>, StoreError> {
         self.read(|conn| {
