@@ -374,8 +374,9 @@ fn errors(map: JsonMap) -> Vec<Problem> {
     let mut value = Json::Object(map);
     let mut problems: Vec<Problem> = check(&mut value).iter().map(|finding| finding.problem()).collect();
     if let Json::Object(mut map) = value {
-        load::normalise(&mut map);
-        rules::compile(&mut map);
+        rules::canonical(&mut map);
+        load::finish(&mut map);
+        rules::compile(&mut map, Path::new("/"));
         typed::read(map, &mut problems);
     }
     problems.retain(|problem| problem.severity == Severity::Error);

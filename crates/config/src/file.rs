@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>, Problem> {
             let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
             let mut problem = bad("is not valid UTF-8 here; save it as UTF-8".to_owned());
-            problem.line = Some(line);
+            problem.line = u32::try_from(line).ok();
             Err(problem)
         }
     }
