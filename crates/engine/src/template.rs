@@ -219,7 +219,7 @@ mod tests {
 
         #[test]
         fn total_on_likely_input(
-            template in "([$!`'\"@.a1 \\\\()]|ARGUMENTS|[$]1|!`|[Image ){0,12}", line in "(['\"\\[\\] a1]|Image){0,12}",
+            template in "([$!`'\"@.a1 \\\\()]|ARGUMENTS|[$]1|!`|\\[Image ){0,12}", line in "(['\"\\[\\] a1]|Image){0,12}",
         ) {
             let _ = expand(&template, &line);
             let _ = mentions(&template);

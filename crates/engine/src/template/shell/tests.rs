@@ -16,8 +16,14 @@ fn arguments_are_words_where_they_stand() {
         ("echo $1", "a", "echo 'a'"),
         ("echo $ARGUMENTS", "a \"b c\"", "echo 'a' 'b c'"),
         ("echo \"$ARGUMENTS\"", "a \"b c\"", "echo \"\"'a \"b c\"'\"\""),
-        ("echo '$1'", "it's", "echo ''it''"),
-        ("echo '$1' x", "\"it's\"", r#"echo ''it'\''s'' x"#),
+        ("echo '$1'", "it's", "echo '''it s'''"),
+        ("echo '$1' x", "\"it's\"", r#"echo '''it'\''s''' x"#),
+        ("./scripts/x.sh $1 --all", "a", "./scripts/x.sh 'a' --all"),
+        ("npm run test -- $ARGUMENTS", "a b", "npm run test -- 'a' 'b'"),
+        ("python3 tools/x.py \"$1\"", "a", "python3 tools/x.py \"\"'a'\"\""),
+        ("git diff $1...HEAD", "main", "git diff 'main'...HEAD"),
+        ("test -f $1 && cat $1 || echo none", "a", "test -f 'a' && cat 'a' || echo none"),
+        ("for f in $ARGUMENTS; do head \"$f\"; done", "a b", "for f in 'a' 'b'; do head \"$f\"; done"),
         ("git log -n$1 -- $2", "5 a b", "git log -n'5' -- 'a' 'b'"),
         ("echo \"$(cat $1)\"", "a.txt", "echo \"$(cat 'a.txt')\""),
         ("gh pr view $1 --json title | jq .title", "12", "gh pr view '12' --json title | jq .title"),
@@ -69,7 +75,7 @@ fn touches(script: &str, folder: &Path) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// Whatever is passed, and wherever a template puts it: bash runs nothing that the template does not call.
     #[test]
