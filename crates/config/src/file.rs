@@ -59,10 +59,12 @@ pub(crate) fn outside(path: &Path, root: &Path) -> Option<PathBuf> {
 
 /// A path as the author of a configuration wrote it: `~/` is the home, the rest is relative to `base`.
 pub(crate) fn resolve(written: &str, base: &Path, home: &Path) -> PathBuf {
-    match written.strip_prefix("~/") {
+    let path = match written.strip_prefix("~/") {
         Some(rest) => home.join(rest),
         None => base.join(written),
-    }
+    };
+    // Without `.` in between: paths are compared as text.
+    path.components().collect()
 }
 
 /// What a crash of the machine may do to a file that was just replaced.

@@ -457,7 +457,8 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Old keys of the merged configuration become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`.
+/// Old keys of the merged configuration become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`,
+/// and `tools` are rules.
 pub(crate) fn finish(map: &mut JsonMap) {
     if let Some(Json::Object(modes)) = map.shift_remove("mode") {
         let agents = map.entry("agent").or_insert_with(|| JsonMap::new().into());
@@ -471,6 +472,7 @@ pub(crate) fn finish(map: &mut JsonMap) {
     if map.shift_remove("autoshare") == Some(Json::Bool(true)) && !map.contains_key("share") {
         map.insert("share".to_owned(), "auto".into());
     }
+    rules::fold_tools(map);
 }
 
 fn has(map: &JsonMap, path: &str) -> bool {

@@ -90,8 +90,8 @@ fn by_name(owner: &mut JsonMap) {
     }
 }
 
-/// Replaces the `permission` of the merged configuration, and of each agent in it, by its list of rules.
-pub(crate) fn compile(config: &mut JsonMap, home: &Path) {
+/// Puts the `tools` of the merged configuration before its `permission`, which has the last word.
+pub(crate) fn fold_tools(config: &mut JsonMap) {
     let tools = config.get("tools").and_then(Json::as_object);
     if let Some(mut permission) = tools.map(of_tools).filter(|permission| !permission.is_empty()) {
         if let Some(Json::Object(own)) = config.shift_remove("permission") {
@@ -99,6 +99,10 @@ pub(crate) fn compile(config: &mut JsonMap, home: &Path) {
         }
         config.insert("permission".to_owned(), Json::Object(permission));
     }
+}
+
+/// Replaces the `permission` of the merged configuration, and of each agent in it, by its list of rules.
+pub(crate) fn compile(config: &mut JsonMap, home: &Path) {
     compile_one(config, home);
     agents_of(config).for_each(|(_, agent)| compile_one(agent, home));
 }
@@ -116,8 +120,8 @@ fn compile_one(owner: &mut JsonMap, home: &Path) {
     }
 }
 
-/// Rules in whose patterns a leading `~` or `$HOME` is the home directory. What is not allowed is held back as it was written,
-/// too: that is how it may stand in a command.
+/// Rules in whose patterns a leading `~` or `$HOME` is the home directory. What holds a command back does so as it was written,
+/// too: that is how it may stand in the command.
 pub(crate) fn expanded(rules: Ruleset, home: &Path) -> Ruleset {
     let mut all = Ruleset::with_capacity(rules.len());
     for rule in rules {
@@ -131,7 +135,7 @@ pub(crate) fn expanded(rules: Ruleset, home: &Path) -> Ruleset {
             continue;
         };
         let expanded = Rule::new(&rule.permission, format!("{}{rest}", home.display()), rule.action);
-        if rule.action != Action::Allow {
+        if rule.action != Action::Allow && api::wildcard(&rule.permission, "bash") {
             all.push(rule);
         }
         all.push(expanded);
@@ -203,6 +207,7 @@ mod tests {
             canonical(&mut file);
             merge(&mut all, file);
         }
+        fold_tools(&mut all);
         compile(&mut all, Path::new(HOME));
         Json::Object(all)
     }
@@ -309,16 +314,19 @@ mod tests {
             ("*", None),
         ] {
             for (action, word) in [(Action::Allow, "allow"), (Action::Ask, "ask"), (Action::Deny, "deny")] {
-                let rule = |pattern: &str| Rule::new("external_directory", pattern, action);
-                let written = (action != Action::Allow || want.is_none()).then(|| rule(pattern));
-                let all: Ruleset = written.into_iter().chain(want.map(rule)).collect();
-                let file = json!({"external_directory": {pattern: word}});
-                let value = compiled(&[json!({"permission": file, "agent": {"a": {"permission": file}}})]);
-                let read = |value: &Json| -> Ruleset { serde_json::from_value(value.clone()).unwrap() };
-                assert_eq!(read(&value["permission"]), all, "{pattern}");
-                assert_eq!(read(&value["agent"]["a"]["permission"]), all, "{pattern}");
-                let strict = take_strict(&mut map(json!({"permission": file})), Path::new(HOME)).all;
-                assert_eq!(strict, if action == Action::Allow { Ruleset::new() } else { all }, "{pattern}");
+                for name in ["external_directory", "bash", "*"] {
+                    let rule = |pattern: &str| Rule::new(name, pattern, action);
+                    let held_back = action != Action::Allow && name != "external_directory";
+                    let written = (held_back || want.is_none()).then(|| rule(pattern));
+                    let all: Ruleset = written.into_iter().chain(want.map(rule)).collect();
+                    let file = json!({name: {pattern: word}});
+                    let value = compiled(&[json!({"permission": file, "agent": {"a": {"permission": file}}})]);
+                    let read = |value: &Json| -> Ruleset { serde_json::from_value(value.clone()).unwrap() };
+                    assert_eq!(read(&value["permission"]), all, "{pattern}");
+                    assert_eq!(read(&value["agent"]["a"]["permission"]), all, "{pattern}");
+                    let strict = take_strict(&mut map(json!({"permission": file})), Path::new(HOME)).all;
+                    assert_eq!(strict, if action == Action::Allow { Ruleset::new() } else { all }, "{pattern}");
+                }
             }
         }
     }

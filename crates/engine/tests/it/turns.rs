@@ -301,7 +301,9 @@ async fn files_in_a_prompt_are_read_at_once() {
 
 #[tokio::test]
 async fn commands_shell_and_forks() {
-    let lab = Lab::with(json!({"command": {"greet": {"template": "SCRIPT: [{\"text\": \"hi $1 !`echo sh`\"}]"}}}));
+    let lab = Lab::with(
+        json!({"command": {"greet": {"template": "SCRIPT: [{\"text\": \"hi $1 !`printf sh; echo error >&2`\"}]"}}}),
+    );
     let session = lab.session().await;
     let input = api::CommandInput { command: "greet".into(), arguments: "Bob".into(), ..api::CommandInput::default() };
     assert_eq!(text(&lab.engine.command(&lab.scope, &session, input).await.unwrap()), "hi Bob sh");
