@@ -71,11 +71,17 @@ impl<'a> Builder<'a> {
         self.count(1, span)?;
         let (anchor, value) = match event {
             Event::Scalar(text, style, anchor, tag) => (anchor, scalar(&text, style, tag.as_deref(), span)?),
-            Event::SequenceStart(anchor, _) => (anchor, self.list(depth)?),
-            Event::MappingStart(anchor, _) => (anchor, self.map(depth)?),
+            Event::SequenceStart(anchor, tag) => {
+                known(tag.as_deref(), span)?;
+                (anchor, self.list(depth)?)
+            }
+            Event::MappingStart(anchor, tag) => {
+                known(tag.as_deref(), span)?;
+                (anchor, self.map(depth)?)
+            }
             Event::Alias(anchor) => {
-                let known = self.anchors.get(&anchor).cloned();
-                let (value, size) = known.ok_or_else(|| broken(&span.start, "this alias stands for nothing"))?;
+                let meant = self.anchors.get(&anchor).cloned();
+                let (value, size) = meant.ok_or_else(|| broken(&span.start, "this alias stands for nothing"))?;
                 self.count(size, span)?;
                 return Ok(value);
             }
@@ -157,9 +163,17 @@ fn bases(value: Json) -> Option<Vec<(String, Json)>> {
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: &Span) -> Result<Json, Broken> {
+/// Refuses tags that are not YAML's own.
+fn known(tag: Option<&Tag>, span: &Span) -> Result<(), Broken> {
     match tag {
         Some(tag) if !tag.is_yaml_core_schema() => Err(broken(&span.start, format!("the tag {tag} is not known"))),
+        _ => Ok(()),
+    }
+}
+
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: &Span) -> Result<Json, Broken> {
+    known(tag, span)?;
+    match tag {
         Some(tag) if tag.suffix == "str" => Ok(text.into()),
         _ if style == ScalarStyle::Plain => Ok(plain(text)),
         _ => Ok(text.into()),
@@ -178,14 +192,18 @@ fn plain(text: &str) -> Json {
 
 /// A number as the YAML library of OpenCode knows them, other than sixties and infinities.
 fn number(text: &str) -> Option<Json> {
-    let (negative, digits) = match text.strip_prefix(['-', '+']) {
-        Some(digits) => (text.starts_with('-'), digits),
-        None => (false, text),
+    let bare = text.replace('_', "");
+    let (negative, digits) = match bare.strip_prefix(['-', '+']) {
+        Some(digits) => (bare.starts_with('-'), digits),
+        None => (false, bare.as_str()),
     };
-    let (radix, whole) = match digits.get(..2) {
-        Some("0x") => (16, &digits[2..]),
-        Some("0b") => (2, &digits[2..]),
-        Some(start) if start.starts_with('0') && start.as_bytes()[1].is_ascii_digit() => (8, &digits[1..]),
+    if text.ends_with('_') || !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    let (radix, whole) = match digits.as_bytes() {
+        [b'0', b'x', ..] => (16, &digits[2..]),
+        [b'0', b'b', ..] => (2, &digits[2..]),
+        [b'0', second, ..] if second.is_ascii_digit() => (8, &digits[1..]),
         _ => (10, digits),
     };
     if whole.starts_with(|c: char| c.is_digit(radix))
@@ -193,10 +211,8 @@ fn number(text: &str) -> Option<Json> {
     {
         return Some(if negative { -whole } else { whole }.into());
     }
-    let mantissa = digits.split(['e', 'E']).next().unwrap_or_default();
-    let decimal = mantissa.starts_with(|c: char| c.is_ascii_digit() || c == '.') && mantissa.contains('.');
-    let leading = radix == 10 && decimal && mantissa.contains(|c: char| c.is_ascii_digit());
-    let value = text.parse::<f64>().ok().filter(|value| leading && value.is_finite())?;
+    let fraction = radix == 10 && digits.contains(['.', 'e', 'E']) && digits != ".";
+    let value = bare.parse::<f64>().ok().filter(|value| fraction && value.is_finite())?;
     serde_json::Number::from_f64(value).map(Json::Number)
 }
 
