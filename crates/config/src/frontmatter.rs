@@ -10,6 +10,11 @@ mod yaml;
 
 pub(crate) use yaml::Places;
 
+/// The longest name that is looked for in unreadable front matter, in bytes, …
+const MAX_NAME: usize = 256;
+/// … and the most names.
+const MAX_NAMES: usize = 32;
+
 /// What front matter begins and ends with.
 const FENCE: &str = "---";
 
@@ -89,15 +94,25 @@ pub(crate) fn locate(places: &Places, path: &[String]) -> Option<(usize, usize)>
     places.iter().filter(|(known, _)| depth(known) > 0).max_by_key(|(known, _)| depth(known)).map(|(_, place)| *place)
 }
 
-/// Every name that unreadable front matter may give its file.
-pub(crate) fn possible_names(text: &str) -> Vec<String> {
-    let value = |(at, found): (usize, &str)| {
-        let rest = text[at + found.len()..].trim_start_matches(['"', '\'']).trim_start().strip_prefix(':')?;
-        let line = rest.trim_start().lines().next().unwrap_or_default();
-        let end = line.find([',', '}', '#']).unwrap_or(line.len());
-        Some(line[..end].trim().trim_matches(['"', '\'']).to_owned()).filter(|name| !name.is_empty())
-    };
-    text.match_indices("name").filter_map(value).collect()
+/// Every name that unreadable front matter may give its file; `None` if there are too many to tell.
+pub(crate) fn possible_names(text: &str) -> Option<Vec<String>> {
+    let text = text.split("\n---").next().unwrap_or(text);
+    let mut names = Vec::new();
+    for (at, key) in text.match_indices("name") {
+        let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
+        let Some(value) = rest.strip_prefix(':') else { continue };
+        let end = |(length, c): &(usize, char)| ['\n', ',', '}', '#'].contains(c) || *length > MAX_NAME;
+        let value = value.trim_start();
+        let length = value.char_indices().find(end).map_or(value.len(), |(length, _)| length);
+        let name = value[..length].trim().trim_matches(['"', '\'']).to_owned();
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+        if names.len() > MAX_NAMES {
+            return None;
+        }
+    }
+    Some(names)
 }
 
 /// Reads YAML whose first line is the rest of the file's first one; `None` if it is no map. `line` says where a line of it

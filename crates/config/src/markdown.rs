@@ -169,9 +169,12 @@ fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -
     };
     // Unreadable front matter may have denied something, and may have named another agent than the path does.
     let lost = |broken: &Broken, so: &str| {
-        let names = std::iter::once(place.clone()).chain(frontmatter::possible_names(&text)).collect();
+        let closes = match frontmatter::possible_names(&text) {
+            Some(names) => Closes::Agents(std::iter::once(place.clone()).chain(names).collect()),
+            None => Closes::Everything,
+        };
         let problem = Problem::error(format!("{}; {so}", broken.message)).in_file(&path).at(Some((broken.line, 1)));
-        kind.lost(problem, Closes::Agents(names))
+        kind.lost(problem, closes)
     };
     let front = match frontmatter::split(&text) {
         Ok(front) => front,

@@ -124,7 +124,7 @@ fn what_cannot_be_read_is_the_body_or_left_out() {
         ("a: \"\\q\"", 2),
         ("a: *x", 2),
         ("a: !custom x", 2),
-        ("a: !custom {b: c}", 2),
+        ("a: !custom [b]", 2),
         ("a:\n  b: 1\n c: 2", 4),
     ] {
         let text = format!("---\n{front}\n---\nbody");
@@ -151,9 +151,18 @@ fn names_in_unreadable_front_matter_are_found() {
         ("---\nname : 'x' # y\nfilename:z", vec!["x", "z"]),
         ("---\nname:\n  build\n", vec!["build"]),
         ("nothing here: name", vec![]),
+        ("name: a, name: a", vec!["a"]),
+        ("---\nname: a\n---\nname: b", vec!["a"]),
     ] {
-        assert_eq!(possible_names(text), want, "{text}");
+        assert_eq!(possible_names(text).unwrap(), want, "{text}");
     }
+}
+
+#[test]
+fn too_many_names_are_not_told() {
+    let many: String = (0..=MAX_NAMES).map(|n| format!("name: {n}\n")).collect();
+    assert_eq!(possible_names(&many), None);
+    assert_eq!(possible_names(&format!("name: {}", "x".repeat(1 << 20))).unwrap()[0].len(), MAX_NAME + 1);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::{Dirs, TrustStore, content_hash};
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use testkit::{OpenCode, TempProject, WAIT};
 
@@ -22,6 +23,8 @@ const LEAST: usize = 60;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long one attempt may take: requests to an OpenCode that just began to listen are never answered.
 const ATTEMPT: Duration = Duration::from_secs(2);
+/// How many configurations are asked for at once: OpenCode waits for git most of the time.
+const AT_ONCE: usize = 4;
 /// What is compared.
 const LISTS: [&str; 4] = ["config", "agent", "command", "skill"];
 
@@ -94,15 +97,15 @@ async fn differences(cases: Vec<Case>) -> Vec<String> {
     let rig = Rig::on(project).await;
     let http = &rig.http;
     until_ready(http, &opencode).await;
-    let mut differences = Vec::new();
-    for (name, place) in &places {
+    let (address, home) = (opencode.url(), rig.project.home());
+    let compared = places.iter().map(|(name, place)| async {
         // First, since OpenCode writes into files that name no schema.
         let ours = answers(http, &rig.url, place).await;
-        let theirs = answers(http, &opencode.url(), place).await;
-        let found = compare::compare(&theirs, &ours, &rig.project.home(), place);
-        differences.extend(found.into_iter().map(|line| format!("{name}: {line}")));
-    }
-    differences
+        let theirs = answers(http, &address, place).await;
+        let found = compare::compare(&theirs, &ours, &home, place);
+        found.into_iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
+    });
+    futures::stream::iter(compared).buffered(AT_ONCE).concat().await
 }
 
 /// Trusts every file: what an untrusted repository may do is another matter.
