@@ -11,6 +11,7 @@ use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use crate::check::{check, foreign};
 use crate::file::{self, Access, Durability, MAX_CONFIG_BYTES};
 use crate::find::{self, Switches};
+use crate::finish::finish;
 use crate::problem::{Problem, Severity};
 use crate::redact::{MASK, Redactor};
 use crate::trust::content_hash;
@@ -375,7 +376,7 @@ fn errors(map: JsonMap) -> Vec<Problem> {
     let mut problems: Vec<Problem> = check(&mut value).iter().map(|finding| finding.problem()).collect();
     if let Json::Object(mut map) = value {
         rules::canonical(&mut map);
-        load::finish(&mut map);
+        finish(&mut map);
         rules::compile(&mut map, Path::new("/"));
         typed::read(map, &mut problems);
     }

@@ -1,14 +1,15 @@
 //! The way from files to the configuration in effect: read, check, guard, fill placeholders, merge, type.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use api::{Command, CommandSource, Json, JsonMap, Skill};
+use api::{Json, JsonMap, Skill};
 use indexmap::IndexMap;
 
 use crate::check::{MAX_FINDINGS, check, foreign};
 use crate::file::{self, MAX_CONFIG_BYTES};
 use crate::find::{self, Place, SourceKind, Switches};
+use crate::finish::{agents, commands, finish, has};
 use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
 use crate::lower::lower;
 use crate::markdown::{self, Document, Kind};
@@ -21,8 +22,7 @@ use crate::schema::INERT;
 use crate::substitute::{Lookup, substitute};
 use crate::trust::content_hash;
 use crate::{
-    AgentEntry, Config, Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project,
-    provider, rules, typed,
+    Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project, provider, rules, typed,
 };
 
 #[cfg(test)]
@@ -455,63 +455,4 @@ impl<'a> Loader<'a> {
             }
         }
     }
-}
-
-/// Old keys of the merged configuration become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`,
-/// and `tools` are rules.
-pub(crate) fn finish(map: &mut JsonMap) {
-    if let Some(Json::Object(modes)) = map.shift_remove("mode") {
-        let agents = map.entry("agent").or_insert_with(|| JsonMap::new().into());
-        for (name, mut mode) in modes {
-            if let (Some(agents), Some(mode)) = (agents.as_object_mut(), mode.as_object_mut()) {
-                mode.insert("mode".to_owned(), "primary".into());
-                merge(agents, [(name, Json::Object(std::mem::take(mode)))].into_iter().collect());
-            }
-        }
-    }
-    if map.shift_remove("autoshare") == Some(Json::Bool(true)) && !map.contains_key("share") {
-        map.insert("share".to_owned(), "auto".into());
-    }
-    rules::fold_tools(map);
-}
-
-fn has(map: &JsonMap, path: &str) -> bool {
-    let mut steps = path.split('.');
-    let first = steps.next().and_then(|step| map.get(step));
-    steps.fold(first, |value, step| value?.get(step)).is_some()
-}
-
-fn agents(config: &Config, sources: &IndexMap<String, String>) -> Vec<AgentEntry> {
-    let entry = |(name, config): (&String, &crate::AgentConfig)| AgentEntry {
-        name: name.clone(),
-        config: config.clone(),
-        source: sources.get(name).cloned().unwrap_or_default(),
-    };
-    config.agent.iter().map(entry).collect()
-}
-
-fn commands(config: &Config) -> Vec<Command> {
-    let command = |(name, command): (&String, &crate::CommandConfig)| Command {
-        name: name.clone(),
-        description: command.description.clone(),
-        agent: command.agent.clone(),
-        model: command.model.clone(),
-        source: Some(CommandSource::Command),
-        template: command.template.clone(),
-        subtask: command.subtask,
-        hints: hints(&command.template),
-    };
-    config.command.iter().map(command).collect()
-}
-
-/// The placeholders of a template as clients list them: the numbered ones, then `$ARGUMENTS`.
-pub fn hints(template: &str) -> Vec<String> {
-    let digits = |(at, _): (usize, &str)| {
-        let rest = &template[at + 1..];
-        Some(&rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())])
-            .filter(|digits| digits.contains(|c| c != '0'))
-    };
-    let numbered: BTreeSet<&str> = template.match_indices('$').filter_map(digits).collect();
-    let all = template.contains("$ARGUMENTS").then(|| "$ARGUMENTS".to_owned());
-    numbered.into_iter().map(|digits| format!("${digits}")).chain(all).collect()
 }

@@ -326,6 +326,35 @@ async fn commands_shell_and_forks() {
 }
 
 #[tokio::test]
+async fn a_command_adds_the_files_and_agents_that_it_mentions() {
+    let template = "SCRIPT: [{\"text\": \"@general and (@README.md), @$1 and @nobody\"}]";
+    let lab = Lab::with(json!({"command": {"look": {"template": template}}}));
+    let session = lab.session().await;
+    let input = api::CommandInput { command: "look".into(), arguments: "explore".into(), ..Default::default() };
+    lab.engine.command(&lab.scope, &session, input).await.unwrap();
+    let prompt = &lab.messages(&session).await[0];
+    let names = |part: &Part| match part {
+        Part::Agent(agent) => Some(agent.name.clone()),
+        Part::File(file) => file.filename.clone(),
+        _ => None,
+    };
+    assert_eq!(prompt.parts.iter().filter_map(names).collect::<Vec<_>>(), ["general", "README.md", "explore"]);
+}
+
+#[tokio::test]
+async fn an_argument_runs_nothing_in_a_shell_piece() {
+    let template = "SCRIPT: [{\"text\": \"!`printf %s $1`|!`$1`\"}]";
+    let lab = Lab::with(json!({"command": {"say": {"template": template}}}));
+    let (session, made) = (lab.session().await, lab.gate("made"));
+    for (argument, shown) in [("a;b", "a;b"), (&*format!("\"$(touch {})\"", made.display()), "$(touch ")] {
+        let input = api::CommandInput { command: "say".into(), arguments: argument.into(), ..Default::default() };
+        let said = text(&lab.engine.command(&lab.scope, &session, input).await.unwrap());
+        assert!(said.starts_with(shown) && said.contains("was not run"), "{said}");
+    }
+    assert!(!made.exists());
+}
+
+#[tokio::test]
 async fn deleting_a_session_stops_it_and_its_children() {
     let lab = Lab::new();
     let parent = lab.session().await;

@@ -97,12 +97,12 @@ async fn differences(cases: Vec<Case>) -> Vec<String> {
     let rig = Rig::on(project).await;
     let http = &rig.http;
     until_ready(http, &opencode).await;
-    let (address, home) = (opencode.url(), rig.project.home());
-    let compared = places.iter().map(|(name, place)| async {
+    let (address, own, home) = (&opencode.url(), &rig.url, &rig.project.home());
+    let compared = places.iter().map(|(name, place)| async move {
         // First, since OpenCode writes into files that name no schema.
-        let ours = answers(http, &rig.url, place).await;
-        let theirs = answers(http, &address, place).await;
-        let found = compare::compare(&theirs, &ours, &home, place);
+        let ours = answers(http, own, place).await;
+        let theirs = answers(http, address, place).await;
+        let found = compare::compare(&theirs, &ours, home, place);
         found.into_iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
     });
     futures::stream::iter(compared).buffered(AT_ONCE).concat().await
