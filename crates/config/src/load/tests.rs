@@ -400,6 +400,48 @@ fn what_cannot_be_read_of_an_agent_makes_that_agent_ask() {
 }
 
 #[test]
+fn invalid_yaml_that_opencode_uses_is_used_with_a_warning() {
+    for (name, text, severity, said) in [
+        ("agent/a.md", "---\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
+        ("agent/a.md", "---\ndescription: [a] b\n---\nB", Severity::Error, "ignored"),
+        ("command/a.md", "---\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
+        ("command/a.md", "---\nargument-hint: [a] [b]\n---\nB", Severity::Warning, "ignored"),
+        ("skill/a/SKILL.md", "---\nname: a\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
+    ] {
+        let world = World::new();
+        let loaded = world.write(&format!("home/.config/opencode/{name}"), text).load();
+        let path = world.at(&format!("home/.config/opencode/{name}")).display().to_string();
+        assert_eq!(loaded.problems.len(), 1, "{text}: {:?}", messages(&loaded));
+        assert_eq!(loaded.problems[0].severity, severity, "{text}");
+        let message = loaded.problems[0].to_string();
+        assert!(message.starts_with(&path) && message.contains(said), "{message}");
+        assert!(loaded.problems[0].line.is_some(), "{message}");
+        assert_eq!(loaded.agents.len() + loaded.commands.len() + loaded.skills.len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn skills_are_looked_for_from_the_directory() {
+    let mut world = World::new();
+    world.inputs.directory = world.at("repo/pkg");
+    let skill = |name: &str| format!("---\nname: {name}\ndescription: d\n---\nS");
+    world.write("repo/pkg/own/a/SKILL.md", skill("inside")).write("repo/own/a/SKILL.md", skill("at-the-root"));
+    world.write("home/mine/a/SKILL.md", skill("of-the-home"));
+    for (file, written, want) in [
+        ("repo/opencode.json", r#"{"paths": ["own"]}"#, &["inside"][..]),
+        ("repo/.opencode/opencode.json", r#"{"paths": ["./own"]}"#, &["inside"]),
+        ("home/.config/opencode/opencode.json", r#"{"paths": ["own", "~/mine"]}"#, &["inside", "of-the-home"]),
+        ("home/.config/opencode/opencode.json", r#"["own"]"#, &["inside"]),
+    ] {
+        world.write(file, format!("{{\"skills\": {written}}}"));
+        let loaded = world.load();
+        let names: Vec<_> = loaded.skills.iter().map(|skill| skill.name.as_str()).collect();
+        assert_eq!((names.as_slice(), messages(&loaded)), (want, Vec::new()), "{file}");
+        fs::remove_file(world.at(file)).unwrap();
+    }
+}
+
+#[test]
 fn an_agent_has_the_name_that_its_file_gives_it() {
     let mut world = World::new();
     world.inputs.trust = Trust::All;

@@ -683,3 +683,21 @@ async fn what_is_mistyped_in_one_agent_makes_only_that_one_ask() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_home_directory_in_a_pattern_is_the_users() {
+    let project = TempProject::new();
+    let secret = project.write_home("x/secret.txt", "SECRET");
+    let rules = json!({"external_directory": {"*": "allow", "~/x/*": "deny", "$HOME/y/*": "deny"}});
+    configure(&project, &json!({"permission": rules}));
+    let other = project.write_home("y/secret.txt", "SECRET");
+    let free = project.write_home("z/free.txt", "FREE");
+    let (engine, scope) = (open(&project), api::Scope::new(project.directory()));
+    let lab = Lab { project, engine, scope };
+    let session = lab.session().await;
+    let read = |path: &PathBuf| json!({"tools": [["read", {"filePath": path}]]});
+    lab.say(&session, &script(json!([read(&secret), read(&other), read(&free), {"text": "done"}]))).await;
+    let states: Vec<bool> =
+        lab.tools(&session).await.iter().map(|tool| matches!(tool.state, ToolState::Completed(_))).collect();
+    assert_eq!(states, [false, false, true]);
+}
