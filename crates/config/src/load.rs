@@ -287,15 +287,12 @@ impl<'a> Loader<'a> {
             let message = format!("{key} stands here once more; the last one counts");
             self.problems.push(place(Problem::warning(message).about(key), &[]).at(repeated.place));
         }
-        let nested = value.as_object_mut().map(lower).unwrap_or_default();
+        let moved = value.as_object_mut().map(lower).unwrap_or_default();
         for finding in check(&mut value) {
-            let mut written = finding.path.clone();
-            if written.first().is_some_and(|key| key == "mcp")
-                && written.get(1).is_some_and(|name| nested.contains(name))
-            {
-                written.insert(1, "servers".to_owned());
-            }
-            self.problems.push(place(finding.problem(), &written));
+            let written = moved.iter().find_map(|(now, written)| {
+                finding.path.strip_prefix(now.as_slice()).map(|rest| [written.as_slice(), rest].concat())
+            });
+            self.problems.push(place(finding.problem(), written.as_ref().unwrap_or(&finding.path)));
         }
         let Json::Object(mut map) = value else { return };
         if layer.path.is_some_and(find::is_foreign) {

@@ -10,31 +10,129 @@ const OAUTH: [(&str, &str); 4] = [
     ("redirect_uri", "redirectUri"),
 ];
 
-/// Brings a file into its present form. Returns the MCP servers that stood one level deeper.
-pub(crate) fn lower(config: &mut JsonMap) -> Vec<String> {
-    if let Some(Json::Array(skills)) = config.get("skills") {
+/// Keys of an agent that have the same name in both forms.
+const AGENT: [&str; 7] = ["model", "variant", "description", "mode", "hidden", "color", "steps"];
+/// Keys of an agent's rules. OpenCode reads none of them there, so what they say must not count, and must not be missed.
+const RULES: [&str; 3] = ["permission", "permissions", "tools"];
+/// A key under which rules are known to be mistyped.
+const MISTYPED: &str = "permissions";
+
+/// Where something went: its path now, and the one in the file.
+pub(crate) type Moved = Vec<(Vec<String>, Vec<String>)>;
+
+/// Brings a file into its present form.
+pub(crate) fn lower(config: &mut JsonMap) -> Moved {
+    let mut moved = Moved::new();
+    if let Some(skills) = config.get("skills").and_then(Json::as_array) {
         let web = |item: &&Json| item.as_str().is_some_and(|text| text.contains("://"));
         let (urls, paths): (Vec<&Json>, Vec<&Json>) = skills.iter().partition(web);
         let skills = serde_json::json!({ "paths": paths, "urls": urls });
         config.insert("skills".to_owned(), skills);
     }
-    let Some(Json::Object(servers)) = config.get_mut("mcp") else { return Vec::new() };
-    let nested = servers.get("servers").and_then(Json::as_object).filter(|nested| !is_server(nested)).cloned();
-    let mut names = Vec::new();
-    if let Some(nested) = nested {
-        servers.shift_remove("servers");
-        for (name, mut server) in nested.into_iter().filter(|(name, _)| !servers.contains_key(name)).collect::<Vec<_>>()
-        {
+    if let Some((model, _)) = config.get("model").and_then(model) {
+        config.insert("model".to_owned(), model);
+    }
+    rename(config, "snapshots", "snapshot");
+    if let Some(depth) =
+        config.get_mut("experimental").and_then(|map| map.as_object_mut()?.shift_remove("subagent_depth"))
+    {
+        config.entry("subagent_depth").or_insert(depth);
+    }
+    lower_section(config, "agents", "agent", &mut moved, lower_agent);
+    lower_section(config, "commands", "command", &mut moved, lower_model);
+    if let Some(Json::Object(servers)) = config.get_mut("mcp") {
+        lower_servers(servers, &mut moved);
+    }
+    moved
+}
+
+fn rename(map: &mut JsonMap, new: &str, present: &str) {
+    if let Some(value) = map.shift_remove(new) {
+        map.entry(present).or_insert(value);
+    }
+}
+
+/// A model with a variant behind a `#`, or in parts: its name, and the variant.
+fn model(value: &Json) -> Option<(Json, Option<Json>)> {
+    match value {
+        Json::String(text) => text.split_once('#').map(|(model, variant)| (model.into(), Some(variant.into()))),
+        Json::Object(map) => {
+            let (provider, model) = (map.get("providerID")?.as_str()?, map.get("model")?.as_str()?);
+            Some((format!("{provider}/{model}").into(), map.get("variant").cloned()))
+        }
+        _ => None,
+    }
+}
+
+/// Moves what the present section does not have from the new one into it.
+fn lower_section(config: &mut JsonMap, new: &str, present: &str, moved: &mut Moved, one: fn(&mut JsonMap)) {
+    if !config.get(new).is_some_and(Json::is_object) || config.get(present).is_some_and(|present| !present.is_object())
+    {
+        return;
+    }
+    let entries = config.shift_remove(new).and_then(|entries| entries.as_object().cloned()).unwrap_or_default();
+    let Some(section) = config.entry(present).or_insert_with(|| JsonMap::new().into()).as_object_mut() else { return };
+    for (name, mut entry) in entries {
+        if section.contains_key(&name) {
+            continue;
+        }
+        if let Some(entry) = entry.as_object_mut() {
+            if let Some(rules) = RULES.iter().find(|key| entry.contains_key(**key)) {
+                let path = |section: &str, key: &str| [section, &name, key].map(str::to_owned).to_vec();
+                moved.push((path(present, MISTYPED), path(new, rules)));
+            }
+            one(entry);
+        }
+        moved.push((vec![present.to_owned(), name.clone()], vec![new.to_owned(), name.clone()]));
+        section.insert(name, entry);
+    }
+}
+
+fn lower_agent(agent: &mut JsonMap) {
+    lower_model(agent);
+    let mut present = JsonMap::new();
+    for (key, mut value) in std::mem::take(agent) {
+        let key = match key.as_str() {
+            "system" => "prompt",
+            "disabled" => "disable",
+            "request" => {
+                present.extend(value.get_mut("body").map(|body| ("options".to_owned(), body.take())));
+                continue;
+            }
+            key if RULES.contains(&key) => MISTYPED,
+            key if AGENT.contains(&key) => key,
+            _ => continue,
+        };
+        present.entry(key).or_insert(value);
+    }
+    *agent = present;
+}
+
+fn lower_model(owner: &mut JsonMap) {
+    if let Some((model, variant)) = owner.get("model").and_then(model) {
+        owner.insert("model".to_owned(), model);
+        owner.extend(variant.map(|variant| ("variant".to_owned(), variant)));
+    }
+}
+
+/// Servers may stand one level deeper, below `servers`.
+fn lower_servers(servers: &mut JsonMap, moved: &mut Moved) {
+    if servers.get("servers").and_then(Json::as_object).is_some_and(|nested| !is_server(nested)) {
+        let nested = servers.shift_remove("servers").and_then(|nested| nested.as_object().cloned()).unwrap_or_default();
+        for (name, mut server) in nested {
+            if servers.contains_key(&name) {
+                continue;
+            }
             if let Some(server) = server.as_object_mut() {
                 let enabled = server_disabled(server) != Some(true);
                 server.entry("enabled").or_insert(enabled.into());
             }
-            names.push(name.clone());
+            let written = ["mcp", "servers", &name].map(str::to_owned).to_vec();
+            moved.push((["mcp", &name].map(str::to_owned).to_vec(), written));
             servers.insert(name, server);
         }
     }
     servers.values_mut().filter_map(Json::as_object_mut).for_each(lower_server);
-    names
 }
 
 /// Whether an object is a server itself, one that bears the name of the level.
@@ -106,7 +204,8 @@ mod tests {
             (json!({"mcp": []}), json!({"mcp": []}), vec![]),
         ] {
             let mut map = file.as_object().cloned().unwrap();
-            assert_eq!(lower(&mut map), names, "{file}");
+            let moved: Vec<String> = lower(&mut map).into_iter().map(|(now, _)| now[1].clone()).collect();
+            assert_eq!(moved, names, "{file}");
             assert_eq!(Json::Object(map), want, "{file}");
         }
     }
@@ -130,10 +229,43 @@ mod tests {
                 json!({"skills": {"paths": ["a", "~/b"], "urls": ["https://x/y"]}}),
             ),
             (json!({"skills": {"paths": ["a"]}}), json!({"skills": {"paths": ["a"]}})),
+            (json!({"snapshots": false, "model": "a/b#high"}), json!({"model": "a/b", "snapshot": false})),
+            (json!({"model": {"providerID": "a", "model": "b/c"}}), json!({"model": "a/b/c"})),
+            (
+                json!({"experimental": {"subagent_depth": 2, "batch_tool": true}}),
+                json!({"experimental": {"batch_tool": true}, "subagent_depth": 2}),
+            ),
+            (
+                json!({"agents": {
+                    "a": {"system": "S", "prompt": "P", "model": "x/y#v", "mode": "all", "request": {"body": {"k": 1}}, "z": 1},
+                    "b": {"description": "new"}, "c": {"disabled": true},
+                }, "agent": {"b": {"description": "present"}}}),
+                json!({"agent": {
+                    "b": {"description": "present"},
+                    "a": {"model": "x/y", "mode": "all", "variant": "v", "prompt": "S", "options": {"k": 1}}, "c": {"disable": true},
+                }}),
+            ),
+            (
+                json!({"commands": {"c": {"template": "T", "model": "x/y#v"}}}),
+                json!({"command": {"c": {"template": "T", "model": "x/y", "variant": "v"}}}),
+            ),
+            (json!({"agents": [], "commands": 1}), json!({"agents": [], "commands": 1})),
+            (json!({"agents": {"a": {}}, "agent": 5}), json!({"agents": {"a": {}}, "agent": 5})),
         ] {
             let mut map = file.as_object().cloned().unwrap();
             lower(&mut map);
             assert_eq!(Json::Object(map), want, "{file}");
+        }
+    }
+
+    #[test]
+    fn rules_of_new_agents_are_missed_by_nobody() {
+        for key in RULES {
+            let mut map = json!({"agents": {"a": {key: {"bash": "allow"}}}}).as_object().cloned().unwrap();
+            let moved = lower(&mut map);
+            assert_eq!(map["agent"]["a"], json!({MISTYPED: {"bash": "allow"}}));
+            let path = |steps: [&str; 3]| steps.map(str::to_owned).to_vec();
+            assert_eq!(moved[0], (path(["agent", "a", MISTYPED]), path(["agents", "a", key])));
         }
     }
 }

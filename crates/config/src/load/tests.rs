@@ -377,6 +377,7 @@ fn what_cannot_be_read_of_an_agent_makes_that_agent_ask() {
         ("agent/a.md", "---\n  \"name\" : build # x\n permission: {bash: deny}\n---\nB", 3, &["a", "build"]),
         ("modes/a.md", "---\n- bash: deny\n---\nB", 2, &["a"]),
         ("opencode.json", "{\"agent\": {\"a\": {\n\"permision\": {\"bash\": \"deny\"}}}}", 2, &["a"]),
+        ("opencode.json", "{\"agents\": {\"a\": {\n\"permission\": {\"bash\": \"deny\"}}}}", 2, &["a"]),
         ("opencode.json", "{\"mode\": {\"a\": {\n\"permission\": {\"bahs\": \"deny\"}}}}", 2, &["a"]),
     ] {
         let world = World::new();
