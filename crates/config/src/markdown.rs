@@ -1,5 +1,6 @@
 //! Agents, commands and skills that are written as markdown files.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +119,22 @@ pub fn discover_markdown(folder: &Path, marks: &mut Marks, problems: &mut Vec<Pr
         };
         documents.extend(documents_below(&folder.join(name), kind, marks, problems));
     }
+    problems.extend(shared_names(&documents));
     documents
+}
+
+/// Agents and commands of one folder whose name another file has, too. OpenCode takes whichever it happens to find last.
+fn shared_names(documents: &[Document]) -> Vec<Problem> {
+    let mut first: HashMap<(bool, &str), &Path> = HashMap::new();
+    let mut problems = Vec::new();
+    for document in documents.iter().filter(|document| document.kind != Kind::Skill) {
+        let key = (document.kind == Kind::Command, document.name.as_str());
+        if let Some(other) = first.insert(key, &document.path) {
+            let message = format!("{} has the name \"{}\", too; both are merged", other.display(), document.name);
+            problems.push(Problem::warning(message).in_file(&document.path));
+        }
+    }
+    problems
 }
 
 /// The files of that kind below a folder.
@@ -257,6 +273,26 @@ mod tests {
         assert_eq!((skill.name.as_str(), skill.content.as_str()), ("first", "\nTEXT\n"));
         assert_eq!(skills[2].as_ref().unwrap().description, None);
         assert!(skill.location.ends_with("skills/one/SKILL.md"));
+    }
+
+    #[test]
+    fn a_name_that_two_files_have_is_said() {
+        let dir = tree(&[
+            ("agent/a.md", "A"),
+            ("agents/b.md", "---\nname: a\n---\nB"),
+            ("mode/a.md", "C"),
+            ("command/a.md", "D"),
+            ("skill/a/SKILL.md", "---\nname: a\ndescription: d\n---\n"),
+        ]);
+        let mut problems = Vec::new();
+        discover_markdown(dir.path(), &mut Marks::default(), &mut problems);
+        let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].contains("agents/b.md: ") && said[0].contains("agent/a.md has the name \"a\", too"),
+            "{said:?}"
+        );
+        assert!(said[1].contains("mode/a.md: "), "{said:?}");
     }
 
     #[test]

@@ -79,6 +79,12 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
             json!({"agent": {"a": {"permission": {"edit": {"*": "ask"}}}}}),
             "agent.a.permission.edit.* is asked of every agent",
         ),
+        (
+            json!({"mode": {"a": {"disable": true, "prompt": "p"}}}),
+            json!({"mode": {"a": {"prompt": "p"}}}),
+            "mode.a.disable",
+        ),
+        (json!({"mode": {"a": {"tools": {"bash": true}}}}), json!({"mode": {"a": {"tools": {}}}}), "mode.a.tools.bash"),
         (json!({"agent": {"a": {"store": true}}}), json!({"agent": {"a": {}}}), "agent.a.store"),
         (json!({"tools": {"bash": true, "edit": false}}), json!({"tools": {"edit": false}}), "tools.bash"),
         (json!({"command": {"c": {"template": "x !`id` y"}}}), json!({"command": {}}), "command.c runs shell"),
