@@ -18,12 +18,16 @@ pub enum SourceKind {
     Folder,
     /// The content of a variable.
     Environment,
+    /// Files of whoever administers this machine.
+    Managed,
 }
 
 /// Names in a global folder; the later wins.
 const GLOBAL_NAMES: &[&str] = &["config.json", "opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
 /// Names in a project; the later wins.
 const PROJECT_NAMES: &[&str] = &["opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
+/// Names in the folder of whoever administers the machine; the later wins.
+pub(crate) const MANAGED_NAMES: [&str; 2] = ["opencode.json", "opencode.jsonc"];
 /// Folders in a project and in the home; the later wins.
 const FOLDERS: [&str; 2] = [".opencode", ".trefoil"];
 /// Folders of other programs that hold skills.

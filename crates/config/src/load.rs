@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 
 use crate::check::{MAX_FINDINGS, check, foreign};
 use crate::file::{self, MAX_CONFIG_BYTES};
-use crate::find::{self, Place, SourceKind, Switches};
+use crate::find::{self, MANAGED_NAMES, Place, SourceKind, Switches};
 use crate::finish::{agents, commands, finish, has};
 use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
 use crate::lower::lower;
@@ -236,14 +236,20 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Configuration that stands in the environment itself: the user's own, and the last word.
+    /// Configuration that stands in the environment itself, the user's own. What is managed comes after whole configurations,
+    /// and before single values.
     fn variables(&mut self) {
         let inputs = self.inputs;
         let value = |name: &str| inputs.env.get(name).filter(|value| !value.is_empty());
-        let mut texts: Vec<(&str, String)> = Vec::new();
         for name in ["OPENCODE_CONFIG_CONTENT", "TREFOIL_CONFIG_CONTENT"] {
-            texts.extend(value(name).map(|text| (name, text.clone())));
+            if let Some(text) = value(name) {
+                self.variable(name, text);
+            }
         }
+        for name in MANAGED_NAMES {
+            self.file(&inputs.dirs.managed.join(name), SourceKind::Managed, true);
+        }
+        let mut texts: Vec<(&str, String)> = Vec::new();
         for name in ["OPENCODE_PERMISSION", "TREFOIL_PERMISSION"] {
             // A bare word is as good as a quoted one here.
             texts.extend(value(name).map(|text| match text.trim() {
@@ -257,9 +263,13 @@ impl<'a> Loader<'a> {
             texts.extend(value(name).map(|text| (name, serde_json::json!({ key: text }).to_string())));
         }
         for (name, text) in texts {
-            let (label, kind, base) = (name.to_owned(), SourceKind::Environment, inputs.directory.as_path());
-            self.layer(Layer { path: None, label, kind, own: true, base, text: &text });
+            self.variable(name, &text);
         }
+    }
+
+    fn variable(&mut self, name: &str, text: &str) {
+        let (kind, base) = (SourceKind::Environment, self.inputs.directory.as_path());
+        self.layer(Layer { path: None, label: name.to_owned(), kind, own: true, base, text });
     }
 
     fn layer(&mut self, layer: Layer<'_>) {

@@ -149,6 +149,25 @@ fn files_are_merged_before_their_rules_are_compiled() {
 }
 
 #[test]
+fn what_is_managed_has_the_last_word_of_all_files() {
+    let mut world = World::new();
+    world.inputs.dirs.managed = world.at("managed");
+    world.write("managed/opencode.json", r#"{"permission": {"bash": "deny"}, "share": "disabled", "username": "m"}"#);
+    world.write("managed/opencode.jsonc", r#"{"username": "c"} // later"#);
+    world.write("repo/opencode.json", r#"{"permission": {"bash": "allow"}, "share": "auto", "username": "p"}"#);
+    world.env("OPENCODE_CONFIG_CONTENT", r#"{"permission": {"bash": "allow", "*": "allow"}, "share": "auto"}"#);
+    world.inputs.trust = Trust::All;
+    let loaded = world.load();
+    assert_eq!(messages(&loaded), Vec::<String>::new());
+    assert_eq!((loaded.config.share.as_deref(), loaded.config.username.as_deref()), (Some("disabled"), Some("c")));
+    let rules = loaded.config.permission.unwrap();
+    assert_eq!(rules, [Rule::new("bash", "*", Action::Deny), Rule::new("*", "*", Action::Allow)]);
+    assert_eq!(global(&world.inputs), json!({}), "it is not the user's");
+    world.write("managed/opencode.json", "{");
+    assert_eq!(world.load().config.tighten.len(), 4, "what cannot be read makes it ask");
+}
+
+#[test]
 fn problems_have_a_place_and_the_rest_works() {
     let world = World::new();
     world.write("repo/opencode.json", "{\n  \"username\": \"u\",\n  \"modle\": \"x\",\n  \"agent\": {\"a\": {\"mode\": \"boss\", \"prompt\": \"p\"}}\n}");

@@ -2,7 +2,8 @@
 //! `/command`, `/skill` and in what each agent may do stands in `differences.txt`, with a reason.
 //!
 //! A file of `corpus` is one configuration: files of a project, each below a line `== path`. With `~/` before its path a file
-//! lies in the home that all configurations share whose names begin with `home-`.
+//! lies in the home that all configurations share whose names begin with `home-`. Before the files may stand `crlf`, the ends of
+//! their lines, and `directory: …`, where the agent works.
 
 mod compare;
 
@@ -47,6 +48,9 @@ impl Case {
             } else if let Some(directory) = line.strip_prefix("directory: ") {
                 case.directory = directory.trim().to_owned();
             }
+        }
+        if text.starts_with("crlf\n") {
+            case.files.iter_mut().for_each(|(_, content)| *content = content.replace('\n', "\r\n"));
         }
         assert!(!case.files.is_empty(), "{name} has no files");
         case
