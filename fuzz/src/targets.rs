@@ -67,8 +67,9 @@ pub const TARGETS: &[Target] = &[
             b"{\n  // a comment\n  \"model\": \"openai/gpt-5\",\n  \"permission\": {\"bash\": {\"git *\": \"allow\", \"*\": \"ask\"}},\n}",
             b"{\"provider\": {\"x\": {\"options\": {\"baseURL\": \"http://127.0.0.1:1/v1\", \"apiKey\": \"{env:KEY}\"}, \"models\": {\"m\": {\"limit\": {\"context\": 1, \"output\": 2}}}}}}",
             b"---\ndescription: reviews code\nmode: subagent\ntools:\n  write: false\n---\nYou review: $ARGUMENTS\n",
+            b"---\nname: 'a'\ndescription: >-\n  one: two\n  three\nbase: &b {bash: deny, \"git *\": [x, ~]}\npermission:\n  <<: *b\n  edit: |2\n    x\nlist:\n- - a\n  - k: !!str 1\n    l: \"\\u00e9\"\n---\nbody",
             b"{\"agent\": {\"a\": {\"prompt\": \"{file:./x.md}\", \"temperature\": 0.5, \"steps\": 3}}, \"mcp\": {\"s\": {\"type\": \"local\", \"command\": [\"x\"]}}}",
         ],
-        tokens: &["{", "}", "[", "]", ",", ":", "//", "/*", "*/", "\"", "---\n", "{env:", "{file:", "null", "1e999", "\\u0000", "\u{feff}", "- ", "  "],
+        tokens: &["{", "}", "[", "]", ",", ":", "//", "/*", "*/", "\"", "---\n", "{env:", "{file:", "null", "1e999", "\\u0000", "\u{feff}", "- ", "  ", "&b ", "*b", "<<: ", "|\n", ">-\n", "? ", "!!str ", "\t", "'", "#", "\r\n"],
     },
 ];

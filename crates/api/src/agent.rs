@@ -110,8 +110,9 @@ pub struct Command {
 pub struct Skill {
     /// Its name.
     pub name: String,
-    /// When to use it.
-    pub description: String,
+    /// When to use it; without one models are not told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// The `SKILL.md`, absolute.
     pub location: String,
     /// Its text.

@@ -5,11 +5,12 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use api::{AgentMode, Json, JsonMap, ModelRef};
+use api::{AgentMode, Json, ModelRef};
 use serde_json::json;
 
 use crate::check::check;
 use crate::file::MAX_MARKDOWN_BYTES;
+use crate::frontmatter::{Broken, State};
 use crate::trust::content_hash;
 use crate::{Inputs, TrustError, find, frontmatter, project};
 
@@ -52,7 +53,7 @@ const fn optional(name: &'static str, text: &'static str, needs: Option<&'static
 impl OptionalAgent {
     /// When to use it.
     pub fn description(&self) -> String {
-        let front = frontmatter::split(self.text).map(|(front, _)| front).unwrap_or_default();
+        let front = frontmatter::split(self.text).map(|front| front.map).unwrap_or_default();
         front.get("description").and_then(Json::as_str).unwrap_or_default().to_owned()
     }
 }
@@ -213,11 +214,13 @@ fn validate(name: &str, text: &str) -> Result<(), AgentFileError> {
     if text.len() as u64 > MAX_MARKDOWN_BYTES {
         return Err(AgentFileError::Content(format!("an agent's file has at most {MAX_MARKDOWN_BYTES} bytes")));
     }
-    let split = frontmatter::split(text);
-    let (front, body) =
-        split.map_err(|broken| AgentFileError::Content(format!("line {}: {}", broken.line, broken.message)))?;
-    let mut agent: JsonMap = front;
-    agent.insert("prompt".to_owned(), body.trim().into());
+    let refused = |broken: Broken| AgentFileError::Content(format!("line {}: {}", broken.line, broken.message));
+    let front = frontmatter::split(text).map_err(refused)?;
+    if let State::Repaired(broken) | State::Ignored(broken) = front.state {
+        return Err(refused(broken));
+    }
+    let mut agent = front.map;
+    agent.insert("prompt".to_owned(), front.body.trim().into());
     let mut config = json!({ "agent": { name: agent } });
     match check(&mut config).into_iter().next() {
         Some(finding) => Err(AgentFileError::Content(finding.message)),

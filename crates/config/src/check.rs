@@ -1,10 +1,11 @@
 //! Holds a value against the schema: unknown keys are reported, values of the wrong kind are taken out. Only a rule is
 //! never taken out, since it may have been a denial: what is wrong with it is reported, and it counts as `ask`. One that
-//! stands under a mistyped key guards nothing at all; that makes everything ask, as a file does that cannot be read.
+//! stands under a mistyped key guards nothing at all; that makes its agent ask, or everybody if it is nobody's.
 
 use api::{Json, JsonMap};
 
-use crate::problem::{Problem, Severity};
+use crate::problem::{Closes, Problem, Severity};
+use crate::rules::AGENT_SECTIONS;
 use crate::schema::{ACTIONS, CONFIG, Field, OWN_AGENT_KEYS, OWN_KEYS, PERMISSIONS, Shape};
 use crate::suggest::nearest;
 
@@ -19,28 +20,27 @@ pub(crate) struct Finding {
     pub(crate) message: String,
     /// How bad it is.
     pub(crate) severity: Severity,
-    /// Whether rules do not count because of it.
-    pub(crate) closes: bool,
+    /// Whose rules do not count because of it.
+    pub(crate) closes: Closes,
 }
 
 impl Finding {
     /// As a problem, without its place.
     pub(crate) fn problem(&self) -> Problem {
         let problem = Problem { severity: self.severity, ..Problem::error(&self.message) };
-        let problem = problem.about(self.path.join("."));
-        if self.closes { problem.closing() } else { problem }
+        problem.about(self.path.join(".")).closing_for(self.closes.clone())
     }
 }
 
 /// Takes out of a whole configuration what does not fit, and says what that was.
 pub(crate) fn check(config: &mut Json) -> Vec<Finding> {
-    let mut checker = Checker { path: Vec::new(), findings: Vec::new(), more: 0, more_close: false };
+    let mut checker = Checker { path: Vec::new(), findings: Vec::new(), more: 0, more_close: Closes::Nothing };
     if !checker.fits(config, &CONFIG) {
         *config = Json::Object(Default::default());
     }
     if checker.more > 0 {
         let message = format!("{} more problems in this file", checker.more);
-        let closes = checker.more_close;
+        let closes = std::mem::take(&mut checker.more_close);
         checker.findings.push(Finding { path: Vec::new(), message, severity: Severity::Error, closes });
     }
     checker.findings
@@ -50,17 +50,19 @@ pub(crate) fn check(config: &mut Json) -> Vec<Finding> {
 pub(crate) fn foreign(config: &JsonMap) -> Vec<Finding> {
     let finding = |path: Vec<String>, so: &str| {
         let message = format!("{} is a key of Trefoil alone, and {so}: move it to trefoil.json", path.join("."));
-        Finding { path, message, severity: Severity::Warning, closes: false }
+        Finding { path, message, severity: Severity::Warning, closes: Closes::Nothing }
     };
     let own = OWN_KEYS.iter().filter(|key| config.contains_key(**key));
     let mut findings: Vec<_> =
         own.map(|key| finding(vec![(*key).to_owned()], "OpenCode refuses a file with it")).collect();
-    for (name, agent) in config.get("agent").and_then(Json::as_object).into_iter().flatten() {
-        let own = OWN_AGENT_KEYS.iter().filter(|key| agent.get(**key).is_some());
-        findings.extend(own.map(|key| {
-            let path = vec!["agent".to_owned(), name.clone(), (*key).to_owned()];
-            finding(path, "OpenCode sends it to the agent's provider")
-        }));
+    for section in AGENT_SECTIONS {
+        for (name, agent) in config.get(section).and_then(Json::as_object).into_iter().flatten() {
+            let own = OWN_AGENT_KEYS.iter().filter(|key| agent.get(**key).is_some());
+            findings.extend(own.map(|key| {
+                let path = vec![section.to_owned(), name.clone(), (*key).to_owned()];
+                finding(path, "OpenCode sends it to the agent's provider")
+            }));
+        }
     }
     findings.truncate(MAX_FINDINGS);
     findings
@@ -70,8 +72,8 @@ struct Checker {
     path: Vec<String>,
     findings: Vec<Finding>,
     more: usize,
-    /// Whether one of those that are only counted closes.
-    more_close: bool,
+    /// Whose rules those do not count that are only counted.
+    more_close: Closes,
 }
 
 impl Checker {
@@ -233,11 +235,15 @@ impl Checker {
     }
 
     fn report(&mut self, message: String, severity: Severity) {
-        self.add(Finding { path: self.path.clone(), message, severity, closes: false });
+        self.add(Finding { path: self.path.clone(), message, severity, closes: Closes::Nothing });
     }
 
     fn close(&mut self, message: String) {
-        self.add(Finding { path: self.path.clone(), message, severity: Severity::Error, closes: true });
+        let closes = match self.path.as_slice() {
+            [section, name, ..] if AGENT_SECTIONS.contains(&section.as_str()) => Closes::Agents(vec![name.clone()]),
+            _ => Closes::Everything,
+        };
+        self.add(Finding { path: self.path.clone(), message, severity: Severity::Error, closes });
     }
 
     fn add(&mut self, finding: Finding) {
@@ -245,7 +251,9 @@ impl Checker {
             self.findings.push(finding);
         } else {
             self.more += 1;
-            self.more_close |= finding.closes;
+            if finding.closes != Closes::Nothing {
+                self.more_close = Closes::Everything;
+            }
         }
     }
 }
@@ -397,7 +405,8 @@ mod tests {
     #[test]
     fn rules_below_a_mistyped_key_close() {
         let closing = |mut value: Json| -> Vec<String> {
-            check(&mut value).into_iter().filter(|f| f.closes).map(|f| f.path.join(".")).collect()
+            let closing = check(&mut value).into_iter().filter(|f| f.closes != Closes::Nothing);
+            closing.map(|f| f.path.join(".")).collect()
         };
         for (value, path) in [
             (json!({"permissions": {"bash": "deny"}}), "permissions"),
@@ -420,13 +429,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_mistyped_in_an_agent_closes_that_agent() {
+        let closes = |mut value: Json| check(&mut value).into_iter().map(|f| f.closes).max().unwrap_or_default();
+        for section in AGENT_SECTIONS {
+            for wrong in [
+                json!({"permissions": {"bash": "deny"}}),
+                json!({"permisson": "deny"}),
+                json!({"tool": {"bash": false}}),
+                json!({"permission": {"bahs": "deny"}}),
+                json!({"permission": {"zebra": ["deny"]}}),
+            ] {
+                let file = json!({section: {"a": wrong, "b": {"permission": {"bash": "deny"}}}});
+                assert_eq!(closes(file.clone()), Closes::Agents(vec!["a".to_owned()]), "{file}");
+                assert_eq!(closes(json!({"agents": {"a": {"permission": wrong}}})), Closes::Everything);
+            }
+        }
+        for wrong in [json!({"permissions": "deny"}), json!({"permission": {"bahs": "deny"}})] {
+            assert_eq!(closes(wrong.clone()), Closes::Everything, "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_mistyped_key_closes_also_where_findings_are_only_counted() {
         let mut many: api::JsonMap = (0..MAX_FINDINGS).map(|n| (format!("key{n}"), json!(1))).collect();
         many.insert("permissions".to_owned(), json!({"bash": "deny"}));
         let findings = check(&mut Json::Object(many));
         assert_eq!(
-            findings.iter().map(|f| f.closes).collect::<Vec<_>>(),
-            [vec![false; MAX_FINDINGS], vec![true]].concat()
+            findings.into_iter().map(|f| f.closes).collect::<Vec<_>>(),
+            [vec![Closes::Nothing; MAX_FINDINGS], vec![Closes::Everything]].concat()
         );
     }
 

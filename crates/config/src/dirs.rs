@@ -14,10 +14,12 @@ pub struct Dirs {
     pub state: PathBuf,
     /// What can be fetched again.
     pub cache: PathBuf,
+    /// Configuration of whoever administers this machine.
+    pub managed: PathBuf,
 }
 
 impl Dirs {
-    /// By the XDG rules; `TREFOIL_DATA_DIR` moves the data alone.
+    /// By the XDG rules; `TREFOIL_DATA_DIR` moves the data alone, and OpenCode's variable for tests what is managed.
     pub fn from_env(env: &BTreeMap<String, String>, home: &Path) -> Self {
         // The XDG rules say that a relative path is to be ignored.
         let folder = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -28,6 +30,7 @@ impl Dirs {
             data: folder("TREFOIL_DATA_DIR").unwrap_or_else(|| base("XDG_DATA_HOME", ".local/share").join("trefoil")),
             state: base("XDG_STATE_HOME", ".local/state").join("trefoil"),
             cache: base("XDG_CACHE_HOME", ".cache").join("trefoil"),
+            managed: folder("OPENCODE_TEST_MANAGED_CONFIG_DIR").unwrap_or_else(|| PathBuf::from("/etc/opencode")),
         }
     }
 
@@ -56,5 +59,6 @@ mod tests {
         assert_eq!((dirs.data, dirs.cache), ("/d/trefoil".into(), home.join(".cache/trefoil")));
         env.insert("TREFOIL_DATA_DIR".to_owned(), "/x".to_owned());
         assert_eq!(Dirs::from_env(&env, home).data, Path::new("/x"));
+        assert_eq!(plain.managed, Path::new("/etc/opencode"));
     }
 }

@@ -11,6 +11,7 @@ use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use crate::check::{check, foreign};
 use crate::file::{self, Access, Durability, MAX_CONFIG_BYTES};
 use crate::find::{self, Switches};
+use crate::finish::finish;
 use crate::problem::{Problem, Severity};
 use crate::redact::{MASK, Redactor};
 use crate::trust::content_hash;
@@ -374,8 +375,9 @@ fn errors(map: JsonMap) -> Vec<Problem> {
     let mut value = Json::Object(map);
     let mut problems: Vec<Problem> = check(&mut value).iter().map(|finding| finding.problem()).collect();
     if let Json::Object(mut map) = value {
-        load::normalise(&mut map);
-        rules::compile(&mut map);
+        rules::canonical(&mut map);
+        finish(&mut map);
+        rules::compile(&mut map, Path::new("/"));
         typed::read(map, &mut problems);
     }
     problems.retain(|problem| problem.severity == Severity::Error);

@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>, Problem> {
             let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
             let mut problem = bad("is not valid UTF-8 here; save it as UTF-8".to_owned());
-            problem.line = Some(line);
+            problem.line = u32::try_from(line).ok();
             Err(problem)
         }
     }
@@ -59,10 +59,12 @@ pub(crate) fn outside(path: &Path, root: &Path) -> Option<PathBuf> {
 
 /// A path as the author of a configuration wrote it: `~/` is the home, the rest is relative to `base`.
 pub(crate) fn resolve(written: &str, base: &Path, home: &Path) -> PathBuf {
-    match written.strip_prefix("~/") {
+    let path = match written.strip_prefix("~/") {
         Some(rest) => home.join(rest),
         None => base.join(written),
-    }
+    };
+    // Without `.` in between: paths are compared as text.
+    path.components().collect()
 }
 
 /// What a crash of the machine may do to a file that was just replaced.

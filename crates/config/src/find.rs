@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Inputs;
 
-/// Where a source stands in the order of merging.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Whose a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceKind {
-    /// The user's global folders.
+    /// The user's global folders, and those in their home.
     Global,
     /// A file that a variable names.
     Named,
@@ -18,14 +18,18 @@ pub enum SourceKind {
     Folder,
     /// The content of a variable.
     Environment,
+    /// Files of whoever administers this machine.
+    Managed,
 }
 
 /// Names in a global folder; the later wins.
 const GLOBAL_NAMES: &[&str] = &["config.json", "opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
 /// Names in a project; the later wins.
 const PROJECT_NAMES: &[&str] = &["opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
+/// Names in the folder of whoever administers the machine; the later wins.
+pub(crate) const MANAGED_NAMES: [&str; 2] = ["opencode.json", "opencode.jsonc"];
 /// Folders in a project and in the home; the later wins.
-const FOLDERS: &[&str] = &[".opencode", ".trefoil"];
+const FOLDERS: [&str; 2] = [".opencode", ".trefoil"];
 /// Folders of other programs that hold skills.
 const FOREIGN: &[&str] = &[".claude", ".agents"];
 
@@ -93,19 +97,19 @@ pub(crate) fn project_folders(directory: &Path, root: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Every place to look at, in the order of merging. Variables with content come after all of these.
+/// Every place to look at, in the order of merging, which is OpenCode's: files first, then folders, of which the user's own in
+/// their home come after those of the project, and those at the root of a project after those below it. Variables with
+/// content come after all of these.
 pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -> Vec<Spot> {
     let mut spots = Vec::new();
     let mut add = |place, kind, own| spots.push(Spot { place, kind, own });
     for name in switches.foreign() {
         add(Place::Skills(inputs.home.join(name).join("skills")), SourceKind::Global, true);
     }
-    let at_home = FOLDERS.iter().map(|name| inputs.home.join(name));
-    for folder in inputs.dirs.config.iter().cloned().chain(at_home) {
+    for folder in &inputs.dirs.config {
         for name in GLOBAL_NAMES {
             add(Place::File(folder.join(name)), SourceKind::Global, true);
         }
-        add(Place::Markdown(folder), SourceKind::Global, true);
     }
     for name in ["OPENCODE_CONFIG", "TREFOIL_CONFIG"] {
         if let Some(path) = path_in(inputs, name) {
@@ -118,19 +122,27 @@ pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -
             add(Place::File(folder.join(name)), SourceKind::Project, false);
         }
     }
-    for folder in project {
+    for folder in project.iter().rev() {
         for name in switches.foreign() {
             add(Place::Skills(folder.join(name).join("skills")), SourceKind::Folder, false);
         }
     }
-    let in_project = project.iter().flat_map(|folder| FOLDERS.iter().map(|name| (folder.join(name), false)));
+    for folder in &inputs.dirs.config {
+        add(Place::Markdown(folder.clone()), SourceKind::Global, true);
+    }
+    let below = |folder: &Path| {
+        let home = folder == inputs.home;
+        let kind = if home { SourceKind::Global } else { SourceKind::Folder };
+        FOLDERS.map(|name| (folder.join(name), kind, home))
+    };
+    let in_project = project.iter().rev().flat_map(|folder| below(folder));
     let named = ["OPENCODE_CONFIG_DIR", "TREFOIL_CONFIG_DIR"];
-    let named = named.iter().filter_map(|name| Some((path_in(inputs, name)?, true)));
-    for (folder, own) in in_project.chain(named) {
+    let named = named.iter().filter_map(|name| Some((path_in(inputs, name)?, SourceKind::Folder, true)));
+    for (folder, kind, own) in in_project.chain(below(&inputs.home)).chain(named) {
         for name in PROJECT_NAMES {
-            add(Place::File(folder.join(name)), SourceKind::Folder, own);
+            add(Place::File(folder.join(name)), kind, own);
         }
-        add(Place::Markdown(folder), SourceKind::Folder, own);
+        add(Place::Markdown(folder), kind, own);
     }
     spots
 }

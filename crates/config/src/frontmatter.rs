@@ -1,19 +1,25 @@
-//! The front matter of a markdown file, in the part of YAML that people write there: scalars, quoted strings, nested
-//! maps, lists in both notations, and block scalars. No anchors, tags or documents.
+//! The front matter of a markdown file: YAML between two lines of dashes, told apart as OpenCode does it.
+//!
+//! Files that OpenCode uses although their YAML is invalid are used here, too, and what was wrong is told.
 
 use api::{Json, JsonMap};
 
-mod scalar;
 #[cfg(test)]
 mod tests;
+mod yaml;
 
-use scalar::{flow, key_value, quoted, scalar, without_comment};
+pub(crate) use yaml::Places;
 
-/// Maps and lists may be nested this deep.
-const MAX_DEPTH: usize = 16;
+/// The longest name that is looked for in unreadable front matter, in bytes, …
+const MAX_NAME: usize = 256;
+/// … and the most names.
+const MAX_NAMES: usize = 32;
+
+/// What front matter begins and ends with.
+const FENCE: &str = "---";
 
 /// Front matter that cannot be read.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broken {
     /// The line in the file, from 1.
     pub(crate) line: usize,
@@ -21,227 +27,135 @@ pub(crate) struct Broken {
     pub(crate) message: String,
 }
 
-/// The front matter of a text (empty if it has none), and the text behind it.
-pub(crate) fn split(text: &str) -> Result<(JsonMap, &str), Broken> {
+/// A text with its front matter taken apart.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Front<'a> {
+    /// The front matter; empty if there is none.
+    pub(crate) map: JsonMap,
+    /// The text behind it.
+    pub(crate) body: &'a str,
+    /// Where its keys stand in the file.
+    pub(crate) places: Places,
+    /// How well it could be read.
+    pub(crate) state: State,
+}
+
+/// How well front matter could be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is good.
+    Good,
+    /// It is invalid YAML, and was read after values with a colon were taken for text.
+    Repaired(Broken),
+    /// Nothing in it counts. If it is invalid YAML, the whole text is the body.
+    Ignored(Broken),
+}
+
+/// Takes a text apart. Fails where OpenCode leaves the file out.
+pub(crate) fn split(text: &str) -> Result<Front<'_>, Broken> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let whole = |state| Front { map: JsonMap::new(), body: text, places: Places::new(), state };
+    let Some(after) = text.strip_prefix(FENCE).filter(|after| !after.starts_with('-')) else {
+        return Ok(whole(State::Good));
+    };
+    let (language, rest) = after.split_at(after.find('\n').unwrap_or(after.len()));
+    if !["", "yaml", "yml"].contains(&language.trim().to_ascii_lowercase().as_str()) {
+        let message = format!("front matter in {:?} cannot be read, only YAML", language.trim());
+        return Ok(whole(State::Ignored(Broken { line: 1, message })));
+    }
+    let (source, body) = match rest.split_once("\n---") {
+        Some((source, body)) => {
+            let body = body.strip_prefix('\r').unwrap_or(body);
+            (source, body.strip_prefix('\n').unwrap_or(body))
+        }
+        None => (rest, ""),
+    };
+    let first = match read(source, |line| line) {
+        Ok((Some(map), places)) => return Ok(Front { map, body, places, state: State::Good }),
+        Ok((None, _)) => {
+            let message = "the front matter must be made of \"key: value\" lines".to_owned();
+            return Ok(Front { body, ..whole(State::Ignored(Broken { line: 2, message })) });
+        }
+        Err(broken) => broken,
+    };
+    let (repaired, lines) = repair(source);
+    if repaired == source || !language.trim_end_matches('\r').is_empty() || !rest.contains("\n---") {
+        return Ok(whole(State::Ignored(first)));
+    }
+    match read(&repaired, |line| lines.get(line - 1).copied().unwrap_or(line)) {
+        Ok((Some(map), places)) => Ok(Front { map, body, places, state: State::Repaired(first) }),
+        Ok((None, _)) | Err(_) => Err(first),
+    }
+}
+
+/// Where something in front matter stands, by its path; if it has no place of its own, what it is part of.
+pub(crate) fn locate(places: &Places, path: &[String]) -> Option<(usize, usize)> {
+    let depth = |known: &[String]| if path.starts_with(known) { known.len() } else { 0 };
+    places.iter().filter(|(known, _)| depth(known) > 0).max_by_key(|(known, _)| depth(known)).map(|(_, place)| *place)
+}
+
+/// Every name that unreadable front matter may give its file; `None` if there are too many to tell.
+pub(crate) fn possible_names(text: &str) -> Option<Vec<String>> {
+    let text = text.split("\n---").next().unwrap_or(text);
+    let mut names = Vec::new();
+    for (at, key) in text.match_indices("name") {
+        let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
+        let Some(value) = rest.strip_prefix(':') else { continue };
+        let end = |(length, c): &(usize, char)| ['\n', ',', '}', '#'].contains(c) || *length > MAX_NAME;
+        let value = value.trim_start();
+        let length = value.char_indices().find(end).map_or(value.len(), |(length, _)| length);
+        let name = value[..length].trim().trim_matches(['"', '\'']).to_owned();
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+        if names.len() > MAX_NAMES {
+            return None;
+        }
+    }
+    Some(names)
+}
+
+/// Reads YAML whose first line is the rest of the file's first one; `None` if it is no map. `line` says where a line of it
+/// stands in the file.
+fn read(source: &str, line: impl Fn(usize) -> usize) -> Result<(Option<JsonMap>, Places), Broken> {
+    // What is not closed is noticed behind the last line.
+    let place = |at: usize| line(at.clamp(1, source.lines().count().max(1)));
+    let (value, mut places) = yaml::parse(source).map_err(|broken| Broken { line: place(broken.line), ..broken })?;
+    places.iter_mut().for_each(|(_, place)| place.0 = line(place.0));
+    let map = match value {
+        // A key without a value says nothing.
+        Json::Object(map) => Some(map.into_iter().filter(|(_, value)| !value.is_null()).collect()),
+        Json::Null => Some(JsonMap::new()),
+        _ => None,
+    };
+    Ok((map, places))
+}
+
+/// Takes what stands behind a top-level key for text if it has a colon, which YAML would want quoted; and says where each
+/// line of the result stood.
+fn repair(source: &str) -> (String, Vec<usize>) {
+    let mut repaired = Vec::new();
     let mut lines = Vec::new();
-    let mut offset = 0;
-    for (index, raw) in text.split_inclusive('\n').enumerate() {
-        offset += raw.len();
-        let line = raw.trim_end_matches(['\n', '\r']);
-        match (index, line.trim_end() == "---") {
-            (0, true) => {}
-            (0, false) => return Ok((JsonMap::new(), text)),
-            (_, true) => return Ok((parse(&lines)?, &text[offset..])),
-            (_, false) => lines.push(line),
+    for (index, line) in source.split('\n').enumerate() {
+        match with_colon(line.trim_end_matches('\r')) {
+            Some((key, value)) => {
+                repaired.extend([format!("{key}: |-"), format!("  {value}")]);
+                lines.extend([index + 1; 2]);
+            }
+            None => {
+                repaired.push(line.to_owned());
+                lines.push(index + 1);
+            }
         }
     }
-    if lines.is_empty() && text.trim_end() != "---" {
-        return Ok((JsonMap::new(), text));
-    }
-    Err(Broken { line: 1, message: "the front matter is not closed; add a line with --- behind it".to_owned() })
+    (repaired.join("\n"), lines)
 }
 
-/// The line in the file, from 1, where a top-level key of the front matter stands.
-pub(crate) fn locate(text: &str, key: &str) -> Option<(usize, usize)> {
-    let names = |line: &str| key_value(line).is_ok_and(|(name, _)| name == key);
-    let at = text.lines().skip(1).take_while(|line| line.trim_end() != "---").position(names)?;
-    Some((at + 2, 1))
-}
-
-fn parse(lines: &[&str]) -> Result<JsonMap, Broken> {
-    let mut parser = Parser { lines, at: 0 };
-    match parser.next_content() {
-        None => Ok(JsonMap::new()),
-        Some((indent, _)) => match parser.block(indent, 0)? {
-            Json::Object(map) if parser.next_content().is_none() => Ok(map),
-            Json::Object(_) => Err(parser.broken("this line is indented less than the ones before it")),
-            _ => Err(Broken { line: 2, message: "the front matter must be made of \"key: value\" lines".to_owned() }),
-        },
-    }
-}
-
-struct Parser<'a> {
-    lines: &'a [&'a str],
-    at: usize,
-}
-
-impl<'a> Parser<'a> {
-    fn broken(&self, message: impl Into<String>) -> Broken {
-        // The first line of the front matter is the second of the file.
-        Broken { line: self.at + 2, message: message.into() }
-    }
-
-    /// The indent and the text of the next line that is neither empty nor a comment.
-    fn next_content(&mut self) -> Option<(usize, &'a str)> {
-        while let Some(line) = self.lines.get(self.at) {
-            let content = line.trim_start();
-            if !content.is_empty() && !content.starts_with('#') {
-                return Some((line.len() - content.len(), content.trim_end()));
-            }
-            self.at += 1;
-        }
-        None
-    }
-
-    /// A map or a list whose lines have this indent.
-    fn block(&mut self, indent: usize, depth: usize) -> Result<Json, Broken> {
-        if depth > MAX_DEPTH {
-            return Err(self.broken(format!("nested deeper than {MAX_DEPTH} levels")));
-        }
-        match self.next_content() {
-            Some((_, content)) if is_item(content) => self.list(indent, depth),
-            _ => self.map(indent, depth),
-        }
-    }
-
-    fn map(&mut self, indent: usize, depth: usize) -> Result<Json, Broken> {
-        let mut map = JsonMap::new();
-        while let Some((found, content)) = self.next_content() {
-            if found < indent {
-                break;
-            }
-            if found > indent {
-                return Err(self.broken("this line is indented more than the ones before it"));
-            }
-            if self.lines[self.at][..found].contains('\t') {
-                return Err(self.broken("indent with spaces, not with tabs"));
-            }
-            let (key, value) = key_value(content).map_err(|message| self.broken(message))?;
-            let value = self.value(value, indent, depth)?;
-            if map.contains_key(&key) {
-                return Err(self.broken(format!("the key \"{key}\" stands here twice")));
-            }
-            // A key without a value says nothing.
-            if !value.is_null() {
-                map.insert(key, value);
-            }
-        }
-        Ok(Json::Object(map))
-    }
-
-    fn list(&mut self, indent: usize, depth: usize) -> Result<Json, Broken> {
-        let mut list = Vec::new();
-        while let Some((found, content)) = self.next_content() {
-            if found < indent || (found == indent && !is_item(content)) {
-                break;
-            }
-            if found > indent {
-                return Err(self.broken("this line is indented more than the ones before it"));
-            }
-            let item = content[1..].trim_start();
-            // Maps inside of lists have no use in the files we read.
-            list.push(self.value(item, indent, depth)?);
-        }
-        Ok(Json::Array(list))
-    }
-
-    /// The value that begins with `text` on the current line; the lines of a longer one are indented more.
-    fn value(&mut self, text: &str, indent: usize, depth: usize) -> Result<Json, Broken> {
-        let first = text.chars().next();
-        let result = match first {
-            Some('|' | '>') => {
-                let header = without_comment(text);
-                if !header[1..].chars().all(|c| matches!(c, '-' | '+')) {
-                    return Err(self.broken("only |, >, |-, >-, |+ and >+ begin a block of text"));
-                }
-                self.at += 1;
-                return Ok(Json::String(self.text_block(header, indent)));
-            }
-            Some('[' | '{') => flow(text),
-            Some('"' | '\'') => quoted(text).and_then(|(value, rest)| match without_comment(rest) {
-                "" => Ok(Json::String(value)),
-                _ => Err("there is more text behind the closing quote".to_owned()),
-            }),
-            _ => {
-                let plain = without_comment(text);
-                self.at += 1;
-                return if plain.is_empty() { self.nested(indent, depth) } else { self.plain(plain, indent) };
-            }
-        };
-        let value = result.map_err(|message| self.broken(message))?;
-        self.at += 1;
-        Ok(value)
-    }
-
-    /// What stands below a key without a value: a deeper block, or a list at the same indent.
-    fn nested(&mut self, indent: usize, depth: usize) -> Result<Json, Broken> {
-        match self.next_content() {
-            Some((deeper, _)) if deeper > indent => self.block(deeper, depth + 1),
-            Some((same, content)) if same == indent && is_item(content) && !self.in_list(indent) => {
-                self.list(indent, depth + 1)
-            }
-            _ => Ok(Json::Null),
-        }
-    }
-
-    /// Whether the line before the current one is itself an item of a list at this indent.
-    fn in_list(&self, indent: usize) -> bool {
-        let above = self.at.checked_sub(1).and_then(|at| self.lines.get(at));
-        above.and_then(|line| line.get(indent..)).is_some_and(is_item)
-    }
-
-    /// A plain scalar; deeper lines continue it.
-    fn plain(&mut self, first: &str, indent: usize) -> Result<Json, Broken> {
-        let mut text = first.to_owned();
-        let mut longer = false;
-        while let Some(line) = self.lines.get(self.at) {
-            let content = line.trim();
-            if content.is_empty() || content.starts_with('#') || line.len() - line.trim_start().len() <= indent {
-                break;
-            }
-            if key_value(content).is_ok() {
-                return Err(self.broken("this line is indented more than the ones before it; quote text with a colon"));
-            }
-            text.push(' ');
-            text.push_str(without_comment(content));
-            longer = true;
-            self.at += 1;
-        }
-        Ok(if longer { Json::String(text) } else { scalar(&text) })
-    }
-
-    /// The lines of a block scalar: `|` keeps line ends, `>` folds them.
-    fn text_block(&mut self, header: &str, indent: usize) -> String {
-        let start = self.at;
-        let mut inner = None;
-        while let Some(line) = self.lines.get(self.at) {
-            let depth = line.len() - line.trim_start().len();
-            if !line.trim().is_empty() {
-                if depth <= indent {
-                    break;
-                }
-                inner.get_or_insert(depth);
-            }
-            self.at += 1;
-        }
-        let inner = inner.unwrap_or(0);
-        let lines: Vec<&str> =
-            self.lines[start..self.at].iter().map(|line| line.get(inner..).unwrap_or("").trim_end()).collect();
-        let mut text = String::new();
-        let body = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
-        for (index, line) in lines[..body].iter().enumerate() {
-            if index > 0 {
-                let paragraph = line.is_empty() || lines[index - 1].is_empty();
-                match header.starts_with('|') {
-                    true => text.push('\n'),
-                    false if line.is_empty() => text.push('\n'),
-                    false if !paragraph => text.push(' '),
-                    false => {}
-                }
-            }
-            text.push_str(line);
-        }
-        match header {
-            _ if text.is_empty() => {}
-            "|-" | ">-" => {}
-            "|+" | ">+" => text.extend(std::iter::repeat_n('\n', 1 + lines.len() - body)),
-            _ => text.push('\n'),
-        }
-        text
-    }
-}
-
-fn is_item(content: &str) -> bool {
-    content == "-" || content.starts_with("- ")
+/// A top-level key, and the text behind it that has a colon and no quotes.
+fn with_colon(line: &str) -> Option<(&str, &str)> {
+    let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
+    let (key, rest) = line.split_at(end);
+    let named = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let value = rest.trim_start().strip_prefix(':')?.trim();
+    (named && value.contains(':') && !value.starts_with(['"', '\''])).then_some((key, value))
 }

@@ -56,7 +56,7 @@ impl Guard {
             | "compaction" | "tool_output" | "disabled_providers" | "enabled_providers" => self.plain(key, value),
             "permission" => self.permission(key, value),
             "tools" => self.tools(key, value),
-            "agent" => self.each(key, value, Self::agent),
+            "agent" | "mode" => self.each(key, value, Self::agent),
             "command" => self.each(key, value, Self::command),
             "provider" => self.each(key, value, Self::provider),
             "mcp" => self.each(key, value, Self::mcp),

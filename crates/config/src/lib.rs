@@ -15,12 +15,14 @@ mod dirs;
 mod edit;
 mod file;
 mod find;
+mod finish;
 mod frontmatter;
 mod guard;
 mod instruction;
 mod json_schema;
 mod jsonc;
 mod load;
+mod lower;
 mod markdown;
 mod marks;
 mod merge;
@@ -50,12 +52,13 @@ pub use dirs::Dirs;
 pub use edit::{EditError, edit_global, edit_project};
 pub use file::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
 pub use find::SourceKind;
+pub use finish::hints;
 pub use instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
 pub use json_schema::config_schema;
 pub use load::{global, load};
 pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
 pub use marks::{MAX_MARKS, Marks};
-pub use problem::{Problem, Severity};
+pub use problem::{Closes, Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
 pub use redact::Redactor;
@@ -123,7 +126,7 @@ pub struct Source {
     pub path: Option<PathBuf>,
     /// The path, or the name of the variable.
     pub label: String,
-    /// Where it stands in the order of merging.
+    /// Whose it is.
     pub kind: SourceKind,
 }
 

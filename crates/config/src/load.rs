@@ -3,23 +3,26 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use api::{Command, CommandSource, Json, JsonMap, Ruleset, Skill};
+use api::{Json, JsonMap, Skill};
 use indexmap::IndexMap;
 
 use crate::check::{MAX_FINDINGS, check, foreign};
 use crate::file::{self, MAX_CONFIG_BYTES};
-use crate::find::{self, Place, SourceKind, Switches};
+use crate::find::{self, MANAGED_NAMES, Place, SourceKind, Switches};
+use crate::finish::{agents, commands, finish, has};
 use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
+use crate::lower::lower;
 use crate::markdown::{self, Document, Kind};
 use crate::marks::Marks;
 use crate::merge::merge;
+use crate::problem::Closes;
 use crate::redact::Redactor;
+use crate::rules::{AGENT_SECTIONS, Strict};
 use crate::schema::INERT;
 use crate::substitute::{Lookup, substitute};
 use crate::trust::content_hash;
 use crate::{
-    AgentEntry, Config, Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project,
-    provider, rules, typed,
+    Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project, provider, rules, typed,
 };
 
 #[cfg(test)]
@@ -41,14 +44,35 @@ pub fn load(inputs: &Inputs) -> Loaded {
     loader.configured_skills();
     let instructions = loader.instructions(&switches, &folders);
     let Loader {
-        mut raw, effective, sources, mut problems, untrusted, agent_sources, skills, mut tighten, marks, ..
+        mut raw,
+        mut effective,
+        sources,
+        mut problems,
+        untrusted,
+        agent_sources,
+        skills,
+        mut strict,
+        marks,
+        ..
     } = loader;
+    finish(&mut raw);
+    finish(&mut effective);
+    rules::compile(&mut effective, &inputs.home);
     let inert = INERT.iter().filter(|path| has(&raw, path)).map(|path| (*path).to_owned()).collect();
     let mut config = typed::read(effective, &mut problems);
-    if problems.iter().any(|problem| problem.closes) {
-        tighten.extend(rules::unread());
+    for (name, denials) in strict.denials {
+        if let Some(agent) = config.agent.get_mut(&name) {
+            // Last, where nothing lifts them.
+            agent.permission.get_or_insert_default().extend(denials);
+        }
     }
-    config.tighten = tighten;
+    let closes = problems.iter().map(|problem| &problem.closes);
+    if closes.clone().any(|closes| *closes == Closes::Everything) {
+        strict.all.extend(rules::unread());
+    }
+    let names = closes.filter_map(|closes| if let Closes::Agents(names) = closes { Some(names) } else { None });
+    config.tighten_agent = names.flatten().map(|name| (name.clone(), rules::unread())).collect();
+    config.tighten = strict.all;
     let keys = credentials::keys(&inputs.dirs.data, &mut problems);
     let redactor = Redactor::read(&inputs.env, &inputs.dirs.data);
     redactor.config(&mut raw);
@@ -80,6 +104,7 @@ pub fn global(inputs: &Inputs) -> Json {
             loader.spot(spot.place, spot.kind, spot.own);
         }
     }
+    finish(&mut loader.raw);
     Redactor::read(&inputs.env, &inputs.dirs.data).config(&mut loader.raw);
     Json::Object(loader.raw)
 }
@@ -88,17 +113,20 @@ pub fn global(inputs: &Inputs) -> Json {
 pub(crate) fn fuzz(text: &str) {
     if let Ok(mut value) = jsonc::parse(text) {
         jsonc::duplicates(text, MAX_FINDINGS);
+        value.as_object_mut().map(lower);
         for finding in check(&mut value) {
             jsonc::locate(text, &finding.path);
         }
         if let Json::Object(mut map) = value {
-            normalise(&mut map);
+            let home = Path::new("/home/u");
             let mut guarded = map.clone();
             guard::guard(&mut guarded);
-            rules::compile(&mut guarded);
-            rules::take_strict(&mut guarded);
-            rules::compile(&mut map);
+            rules::canonical(&mut guarded);
+            rules::take_strict(&mut guarded, home);
+            rules::canonical(&mut map);
             merge(&mut map, guarded);
+            finish(&mut map);
+            rules::compile(&mut map, home);
             let mut problems = Vec::new();
             let config = typed::read(map, &mut problems);
             provider::providers(&config, &Default::default(), &Default::default(), &mut problems);
@@ -106,10 +134,13 @@ pub(crate) fn fuzz(text: &str) {
     }
     // The same text with the fence around it, so that the bytes need not find it.
     for text in [text.to_owned(), format!("---\n{text}\n---\nbody")] {
-        if let Ok((front, _)) = frontmatter::split(&text) {
-            let mut value = Json::Object([("agent".to_owned(), Json::Object(front))].into_iter().collect());
-            check(&mut value);
+        if let Ok(front) = frontmatter::split(&text) {
+            let mut value = Json::Object([("agent".to_owned(), Json::Object(front.map))].into_iter().collect());
+            for finding in check(&mut value) {
+                frontmatter::locate(&front.places, &finding.path);
+            }
         }
+        frontmatter::possible_names(&text);
     }
 }
 
@@ -137,7 +168,7 @@ struct Loader<'a> {
     skill_folders: Vec<(PathBuf, bool)>,
     wanted: Vec<Wanted>,
     /// The rules of untrusted files.
-    tighten: Ruleset,
+    strict: Strict,
     /// Files that were read: a global folder can lie inside of the project.
     seen: HashSet<PathBuf>,
     marks: Marks,
@@ -157,7 +188,7 @@ impl<'a> Loader<'a> {
             skills: IndexMap::new(),
             skill_folders: Vec::new(),
             wanted: Vec::new(),
-            tighten: Ruleset::new(),
+            strict: Strict::default(),
             seen: HashSet::new(),
             marks: Marks::default(),
         }
@@ -205,14 +236,20 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Configuration that stands in the environment itself: the user's own, and the last word.
+    /// Configuration that stands in the environment itself, the user's own. What is managed comes after whole configurations,
+    /// and before single values.
     fn variables(&mut self) {
         let inputs = self.inputs;
         let value = |name: &str| inputs.env.get(name).filter(|value| !value.is_empty());
-        let mut texts: Vec<(&str, String)> = Vec::new();
         for name in ["OPENCODE_CONFIG_CONTENT", "TREFOIL_CONFIG_CONTENT"] {
-            texts.extend(value(name).map(|text| (name, text.clone())));
+            if let Some(text) = value(name) {
+                self.variable(name, text);
+            }
         }
+        for name in MANAGED_NAMES {
+            self.file(&inputs.dirs.managed.join(name), SourceKind::Managed, true);
+        }
+        let mut texts: Vec<(&str, String)> = Vec::new();
         for name in ["OPENCODE_PERMISSION", "TREFOIL_PERMISSION"] {
             // A bare word is as good as a quoted one here.
             texts.extend(value(name).map(|text| match text.trim() {
@@ -226,9 +263,13 @@ impl<'a> Loader<'a> {
             texts.extend(value(name).map(|text| (name, serde_json::json!({ key: text }).to_string())));
         }
         for (name, text) in texts {
-            let (label, kind, base) = (name.to_owned(), SourceKind::Environment, inputs.directory.as_path());
-            self.layer(Layer { path: None, label, kind, own: true, base, text: &text });
+            self.variable(name, &text);
         }
+    }
+
+    fn variable(&mut self, name: &str, text: &str) {
+        let (kind, base) = (SourceKind::Environment, self.inputs.directory.as_path());
+        self.layer(Layer { path: None, label: name.to_owned(), kind, own: true, base, text });
     }
 
     fn layer(&mut self, layer: Layer<'_>) {
@@ -256,11 +297,14 @@ impl<'a> Loader<'a> {
             let message = format!("{key} stands here once more; the last one counts");
             self.problems.push(place(Problem::warning(message).about(key), &[]).at(repeated.place));
         }
+        let moved = value.as_object_mut().map(lower).unwrap_or_default();
         for finding in check(&mut value) {
-            self.problems.push(place(finding.problem(), &finding.path));
+            let written = moved.iter().find_map(|(now, written)| {
+                finding.path.strip_prefix(now.as_slice()).map(|rest| [written.as_slice(), rest].concat())
+            });
+            self.problems.push(place(finding.problem(), written.as_ref().unwrap_or(&finding.path)));
         }
         let Json::Object(mut map) = value else { return };
-        normalise(&mut map);
         if layer.path.is_some_and(find::is_foreign) {
             self.problems.extend(foreign(&map).iter().map(|finding| place(finding.problem(), &finding.path)));
         }
@@ -268,6 +312,7 @@ impl<'a> Loader<'a> {
             Some(path) if !layer.own => self.admit(path, layer.text, || guard::guard(&mut map)),
             _ => true,
         };
+        rules::canonical(&mut map);
         merge(&mut self.raw, map.clone());
         let mut value = Json::Object(map);
         let lookup = Lookup { env: &self.inputs.env, base: layer.base, home: &self.inputs.home };
@@ -311,20 +356,25 @@ impl<'a> Loader<'a> {
             file: layer.path.map(Path::to_owned),
             own: trusted,
         }));
-        let paths = texts(map.get("skills").and_then(|skills| skills.get("paths")));
-        let folders = paths.iter().map(|path| (file::resolve(path, layer.base, &self.inputs.home), trusted));
-        self.skill_folders.extend(folders);
+        if let Some(paths) = map.get("skills").and_then(|skills| skills.get("paths")) {
+            let Inputs { directory, home, .. } = self.inputs;
+            let resolve = |path: &String| (file::resolve(path, directory, home), trusted);
+            self.skill_folders = texts(Some(paths)).iter().map(resolve).collect();
+        }
     }
 
-    /// Merges a checked, guarded and filled configuration.
+    /// Merges a checked, guarded, canonical and filled configuration.
     fn apply(&mut self, mut map: JsonMap, label: &str, trusted: bool) {
-        rules::compile(&mut map);
-        let agents = map.get("agent").and_then(Json::as_object);
-        for name in agents.into_iter().flat_map(|agents| agents.keys()) {
+        let agents = AGENT_SECTIONS.iter().filter_map(|section| map.get(*section)?.as_object());
+        for name in agents.flat_map(|agents| agents.keys()) {
             self.agent_sources.insert(name.clone(), label.to_owned());
         }
         if !trusted {
-            self.tighten.extend(rules::take_strict(&mut map));
+            let strict = rules::take_strict(&mut map, &self.inputs.home);
+            self.strict.all.extend(strict.all);
+            for (name, denials) in strict.denials {
+                self.strict.denials.entry(name).or_default().extend(denials);
+            }
         }
         merge(&mut self.effective, map);
     }
@@ -347,8 +397,7 @@ impl<'a> Loader<'a> {
         };
         for finding in check(&mut value) {
             // The path begins with the section and the name, which the file itself does not have.
-            let key = finding.path.get(2);
-            let place = key.and_then(|key| frontmatter::locate(&document.text, key));
+            let place = finding.path.get(2..).and_then(|path| document.place(path));
             self.problems.push(finding.problem().in_file(path).at(place));
         }
         let Json::Object(mut map) = value else { return };
@@ -358,6 +407,7 @@ impl<'a> Loader<'a> {
         let trusted = own || self.admit(path, &document.text, || guard::guard_markdown(&mut map));
         let label = path.display().to_string();
         self.sources.push(Source { path: Some(path.to_owned()), label: label.clone(), kind });
+        rules::canonical(&mut map);
         merge(&mut self.raw, map.clone());
         self.apply(map, &label, trusted);
     }
@@ -412,59 +462,4 @@ impl<'a> Loader<'a> {
             }
         }
     }
-}
-
-/// Old keys become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`.
-pub(crate) fn normalise(map: &mut JsonMap) {
-    if let Some(Json::Object(modes)) = map.shift_remove("mode") {
-        let mut agents = JsonMap::new();
-        for (name, mut agent) in modes {
-            if let Some(agent) = agent.as_object_mut() {
-                agent.insert("mode".to_owned(), "primary".into());
-            }
-            agents.insert(name, agent);
-        }
-        if let Some(Json::Object(newer)) = map.shift_remove("agent") {
-            merge(&mut agents, newer);
-        }
-        map.insert("agent".to_owned(), Json::Object(agents));
-    }
-    if map.shift_remove("autoshare") == Some(Json::Bool(true)) && !map.contains_key("share") {
-        map.insert("share".to_owned(), "auto".into());
-    }
-}
-
-fn has(map: &JsonMap, path: &str) -> bool {
-    let mut steps = path.split('.');
-    let first = steps.next().and_then(|step| map.get(step));
-    steps.fold(first, |value, step| value?.get(step)).is_some()
-}
-
-fn agents(config: &Config, sources: &IndexMap<String, String>) -> Vec<AgentEntry> {
-    let entry = |(name, config): (&String, &crate::AgentConfig)| AgentEntry {
-        name: name.clone(),
-        config: config.clone(),
-        source: sources.get(name).cloned().unwrap_or_default(),
-    };
-    config.agent.iter().map(entry).collect()
-}
-
-fn commands(config: &Config) -> Vec<Command> {
-    let command = |(name, command): (&String, &crate::CommandConfig)| Command {
-        name: name.clone(),
-        description: command.description.clone(),
-        agent: command.agent.clone(),
-        model: command.model.clone(),
-        source: Some(CommandSource::Command),
-        template: command.template.clone(),
-        subtask: command.subtask,
-        hints: hints(&command.template),
-    };
-    config.command.iter().map(command).collect()
-}
-
-/// The placeholders of a template: `$1` … `$9`, then `$ARGUMENTS`.
-fn hints(template: &str) -> Vec<String> {
-    let numbered = (1..=9).map(|number| format!("${number}"));
-    numbered.chain(["$ARGUMENTS".to_owned()]).filter(|hint| template.contains(hint.as_str())).collect()
 }

@@ -1,14 +1,15 @@
 //! Agents, commands and skills that are written as markdown files.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use api::{Json, JsonMap, Skill};
 
 use crate::file::{self, MAX_MARKDOWN_BYTES};
-use crate::frontmatter;
+use crate::frontmatter::{self, Broken, Places, State};
 use crate::marks::Marks;
-use crate::problem::Problem;
+use crate::problem::{Closes, Problem, Severity};
 use crate::walk;
 
 /// Files of one folder that are read.
@@ -28,10 +29,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A file of this kind cannot be had: only an agent may have held denials.
-    fn lost(self, problem: Problem) -> Problem {
+    /// Something of this kind cannot be had: only an agent may have held denials.
+    fn lost(self, problem: Problem, closes: Closes) -> Problem {
         match self {
-            Self::Agent | Self::Mode => problem.closing(),
+            Self::Agent | Self::Mode => problem.closing_for(closes),
             Self::Command | Self::Skill => problem,
         }
     }
@@ -44,13 +45,14 @@ pub struct Document {
     pub path: PathBuf,
     /// What it describes.
     pub kind: Kind,
-    /// Its name by its place: `agent/team/reviewer.md` is `team/reviewer`.
+    /// Its `name`, or the one that its place gives it: `agent/team/reviewer.md` is `team/reviewer`.
     pub name: String,
     /// The front matter.
     pub front: JsonMap,
     /// The whole text.
     pub text: String,
     body: usize,
+    places: Places,
 }
 
 impl Document {
@@ -59,17 +61,21 @@ impl Document {
         &self.text[self.body..]
     }
 
-    /// As a configuration file would say it; `None` for a skill.
+    /// Where something in the front matter stands, by its path.
+    pub(crate) fn place(&self, path: &[String]) -> Option<(usize, usize)> {
+        frontmatter::locate(&self.places, path)
+    }
+
+    /// As a configuration file would say it; `None` for a skill. Without a body the prompt is empty, as in OpenCode.
     pub(crate) fn config(&self) -> Option<Json> {
         let mut entry = self.front.clone();
+        entry.shift_remove("name");
         let (section, body) = match self.kind {
             Kind::Agent | Kind::Mode => ("agent", "prompt"),
             Kind::Command => ("command", "template"),
             Kind::Skill => return None,
         };
-        if !self.body().trim().is_empty() {
-            entry.insert(body.to_owned(), self.body().trim().into());
-        }
+        entry.insert(body.to_owned(), self.body().trim().into());
         if self.kind == Kind::Mode {
             entry.insert("mode".to_owned(), "primary".into());
         }
@@ -79,16 +85,16 @@ impl Document {
 
     /// As a skill, or what is missing.
     pub(crate) fn skill(&self) -> Result<Skill, Problem> {
-        let text = |key: &str| self.front.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
-        let problem = |message: &str| Problem::error(message).in_file(&self.path);
-        let description = text("description").ok_or_else(|| {
-            problem("this skill has no description; add one to its front matter, so that it is found")
-        })?;
+        let description = self.front.get("description").and_then(Json::as_str).filter(|text| !text.is_empty());
+        if description.is_none() && !self.front.contains_key("name") {
+            let message = "this skill has neither a name nor a description; add both to its front matter";
+            return Err(Problem::error(message).in_file(&self.path));
+        }
         Ok(Skill {
-            name: text("name").unwrap_or(&self.name).to_owned(),
-            description: description.to_owned(),
+            name: self.name.clone(),
+            description: description.map(str::to_owned),
             location: self.path.to_string_lossy().into_owned(),
-            content: self.body().trim_start().to_owned(),
+            content: self.body().to_owned(),
         })
     }
 }
@@ -113,7 +119,22 @@ pub fn discover_markdown(folder: &Path, marks: &mut Marks, problems: &mut Vec<Pr
         };
         documents.extend(documents_below(&folder.join(name), kind, marks, problems));
     }
+    problems.extend(shared_names(&documents));
     documents
+}
+
+/// Agents and commands of one folder whose name another file has, too. OpenCode takes whichever it happens to find last.
+fn shared_names(documents: &[Document]) -> Vec<Problem> {
+    let mut first: HashMap<(bool, &str), &Path> = HashMap::new();
+    let mut problems = Vec::new();
+    for document in documents.iter().filter(|document| document.kind != Kind::Skill) {
+        let key = (document.kind == Kind::Command, document.name.as_str());
+        if let Some(other) = first.insert(key, &document.path) {
+            let message = format!("{} has the name \"{}\", too; both are merged", other.display(), document.name);
+            problems.push(Problem::warning(message).in_file(&document.path));
+        }
+    }
+    problems
 }
 
 /// The files of that kind below a folder.
@@ -131,7 +152,7 @@ pub(crate) fn documents_below(
     let mut paths = walk::files(folder, |folder| marks.note(folder), accept);
     if paths.len() > MAX_DOCUMENTS {
         let message = format!("has more than {MAX_DOCUMENTS} markdown files; the rest is left out");
-        problems.push(kind.lost(Problem::error(message).in_file(folder)));
+        problems.push(kind.lost(Problem::error(message).in_file(folder), Closes::Everything));
         paths.truncate(MAX_DOCUMENTS);
     }
     paths.iter().for_each(|path| marks.note(path));
@@ -158,21 +179,46 @@ fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -
     let text = match file::read(&path, MAX_MARKDOWN_BYTES) {
         Ok(text) => text?,
         Err(problem) => {
-            problems.push(kind.lost(problem));
+            problems.push(kind.lost(problem, Closes::Everything));
             return None;
         }
     };
-    match frontmatter::split(&text) {
-        Ok((front, body)) => {
-            let body = text.len() - body.len();
-            Some(Document { path, kind, name: place, front, text, body })
-        }
+    // Unreadable front matter may have denied something, and may have named another agent than the path does.
+    let lost = |broken: &Broken, so: &str| {
+        let closes = match frontmatter::possible_names(&text) {
+            Some(names) => Closes::Agents(std::iter::once(place.clone()).chain(names).collect()),
+            None => Closes::Everything,
+        };
+        let problem = Problem::error(format!("{}; {so}", broken.message)).in_file(&path).at(Some((broken.line, 1)));
+        kind.lost(problem, closes)
+    };
+    let front = match frontmatter::split(&text) {
+        Ok(front) => front,
         Err(broken) => {
-            let message = format!("{}; the file is left out", broken.message);
-            problems.push(kind.lost(Problem::error(message).in_file(&path).at(Some((broken.line, 1)))));
-            None
+            problems.push(lost(&broken, "the file is left out"));
+            return None;
+        }
+    };
+    match &front.state {
+        State::Good => {}
+        State::Repaired(broken) => {
+            let message = format!("{}; values with a colon are taken for text, quote them", broken.message);
+            problems.push(Problem::warning(message).in_file(&path).at(Some((broken.line, 1))));
+        }
+        State::Ignored(broken) => {
+            let problem = lost(broken, "the front matter is ignored");
+            // The file is used; what an agent's front matter may have denied is lost.
+            let severity = if problem.closes == Closes::Nothing { Severity::Warning } else { Severity::Error };
+            problems.push(Problem { severity, ..problem });
         }
     }
+    let name = match front.map.get("name") {
+        Some(Json::String(name)) if !name.is_empty() => name.clone(),
+        Some(value @ (Json::Number(_) | Json::Bool(_))) => value.to_string(),
+        _ => place,
+    };
+    let (body, places, front) = (text.len() - front.body.len(), front.places, front.map);
+    Some(Document { path, kind, name, front, text, body, places })
 }
 
 #[cfg(test)]
@@ -200,7 +246,8 @@ mod tests {
             ("modes/deep/no.md", "x"),
             ("commands/go.md", "---\nsubtask: true\n---\nkw $1\n"),
             ("skills/one/SKILL.md", "---\nname: first\ndescription: D\n---\n\nTEXT\n"),
-            ("skill/two/SKILL.md", "---\nname: second\n---\n"),
+            ("skill/two/SKILL.md", "---\nlicense: MIT\n---\n"),
+            ("skills/two/SKILL.md", "---\nname: second\n---\n"),
             ("skill/two/other.md", "x"),
             ("agent/broken.md", "---\na: [\n---\n"),
             ("agent/note.txt", "x"),
@@ -209,10 +256,11 @@ mod tests {
         let mut problems = Vec::new();
         let documents = discover_markdown(dir.path(), &mut Marks::default(), &mut problems);
         assert_eq!(problems.len(), 2);
-        assert!(problems[0].to_string().contains("broken.md:2:1: the closing ]"), "{}", problems[0]);
+        assert!(problems[0].to_string().contains("broken.md:2:1: this is not YAML"), "{}", problems[0]);
         assert!(problems[1].to_string().contains("/tool: tools and plugins"), "{}", problems[1]);
         let configs: Vec<_> = documents.iter().filter_map(Document::config).collect();
         let want = [
+            json!({"agent": {"broken": {"prompt": "---\na: [\n---"}}}),
             json!({"agent": {"reviewer": {"description": "R", "mode": "subagent", "prompt": "PROMPT"}}}),
             json!({"agent": {"team/lead": {"prompt": "just a prompt"}}}),
             json!({"command": {"go": {"subtask": true, "template": "kw $1"}}}),
@@ -222,8 +270,29 @@ mod tests {
         let skills: Vec<_> = documents.iter().filter(|d| d.kind == Kind::Skill).map(Document::skill).collect();
         assert!(skills[0].as_ref().unwrap_err().message.contains("description"));
         let skill = skills[1].as_ref().unwrap();
-        assert_eq!((skill.name.as_str(), skill.content.as_str()), ("first", "TEXT\n"));
+        assert_eq!((skill.name.as_str(), skill.content.as_str()), ("first", "\nTEXT\n"));
+        assert_eq!(skills[2].as_ref().unwrap().description, None);
         assert!(skill.location.ends_with("skills/one/SKILL.md"));
+    }
+
+    #[test]
+    fn a_name_that_two_files_have_is_said() {
+        let dir = tree(&[
+            ("agent/a.md", "A"),
+            ("agents/b.md", "---\nname: a\n---\nB"),
+            ("mode/a.md", "C"),
+            ("command/a.md", "D"),
+            ("skill/a/SKILL.md", "---\nname: a\ndescription: d\n---\n"),
+        ]);
+        let mut problems = Vec::new();
+        discover_markdown(dir.path(), &mut Marks::default(), &mut problems);
+        let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].contains("agents/b.md: ") && said[0].contains("agent/a.md has the name \"a\", too"),
+            "{said:?}"
+        );
+        assert!(said[1].contains("mode/a.md: "), "{said:?}");
     }
 
     #[test]

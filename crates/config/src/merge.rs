@@ -2,16 +2,15 @@
 
 use api::{Json, JsonMap};
 
-/// Lists that grow with each file, so that none takes away what another hides; every other list is replaced. `permission` is a list only in its compiled form,
-/// where the last rule that matches wins, so that appending is the right way to override.
-const GROWING: &[&str] = &["instructions", "plugin", "permission", "hide"];
+/// Lists that grow with each file, so that none takes away what another hides; every other list is replaced.
+const GROWING: &[&str] = &["instructions", "plugin", "hide"];
 
-/// Lays `over` onto `base`: objects are merged key by key, anything else is replaced.
+/// Lays `over` onto `base`: objects are merged key by key, anything else is replaced. A key that is there keeps its place.
 pub(crate) fn merge(base: &mut JsonMap, over: JsonMap) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
             (Some(Json::Object(old)), Json::Object(new)) => merge(old, new),
-            (Some(Json::Array(old)), Json::Array(new)) if GROWING.contains(&key.as_str()) => grow(old, new, &key),
+            (Some(Json::Array(old)), Json::Array(new)) if GROWING.contains(&key.as_str()) => grow(old, new),
             (_, value) => {
                 base.insert(key, value);
             }
@@ -19,10 +18,9 @@ pub(crate) fn merge(base: &mut JsonMap, over: JsonMap) {
     }
 }
 
-fn grow(old: &mut Vec<Json>, new: Vec<Json>, key: &str) {
+fn grow(old: &mut Vec<Json>, new: Vec<Json>) {
     for item in new {
-        // A rule that is repeated has moved to the end on purpose; a file or a plugin is wanted once.
-        if key == "permission" || !old.contains(&item) {
+        if !old.contains(&item) {
             old.push(item);
         }
     }
@@ -67,7 +65,7 @@ mod tests {
                 prop::option::of(prop::collection::vec(any::<u8>().prop_map(Json::from), 0..3)),
             )
                 .prop_map(|(values, objects, list)| {
-                    let list = list.map(|list| ("permission".to_owned(), Json::from(list)));
+                    let list = list.map(|list| ("hide".to_owned(), Json::from(list)));
                     values.into_iter().chain(objects).chain(list).collect()
                 })
         })

@@ -12,33 +12,45 @@ pub enum Severity {
     Error,
 }
 
+/// Whose rules may lack something because of a problem. What may have been denied needs approval until it is fixed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Closes {
+    /// Nobody's.
+    #[default]
+    Nothing,
+    /// Those of the agents with these names.
+    Agents(Vec<String>),
+    /// Everybody's.
+    Everything,
+}
+
 /// One thing that is wrong; the rest of the configuration works without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub file: Option<PathBuf>,
     /// The line, from 1.
-    pub line: Option<usize>,
+    pub line: Option<u32>,
     /// The column, from 1.
-    pub column: Option<usize>,
+    pub column: Option<u32>,
     /// The key, with dots between its steps.
     pub key: Option<String>,
     /// What is wrong, and what to do.
     pub message: String,
     /// How bad it is.
     pub severity: Severity,
-    /// Whether it keeps something from being read that may have held denials (a whole file, a mistyped key): until it is
-    /// mended, [`Config::tighten`] asks.
+    /// Whether it keeps something from being read that may have held denials (a whole file, a mistyped key), and whose:
+    /// [`Config::tightened`] asks until it is fixed.
     ///
-    /// [`Config::tighten`]: crate::Config::tighten
-    pub closes: bool,
+    /// [`Config::tightened`]: crate::Config::tightened
+    pub closes: Closes,
 }
 
 impl Problem {
     /// Something that is left out.
     pub fn error(message: impl Into<String>) -> Self {
         let (message, severity) = (message.into(), Severity::Error);
-        Self { file: None, line: None, column: None, key: None, message, severity, closes: false }
+        Self { file: None, line: None, column: None, key: None, message, severity, closes: Closes::Nothing }
     }
 
     /// Something that is doubtful.
@@ -46,10 +58,16 @@ impl Problem {
         Self { severity: Severity::Warning, ..Self::error(message) }
     }
 
+    /// About something that may have held denials for everybody and does not count.
+    #[must_use]
+    pub(crate) fn closing(self) -> Self {
+        self.closing_for(Closes::Everything)
+    }
+
     /// About something that may have held denials and does not count.
     #[must_use]
-    pub(crate) fn closing(mut self) -> Self {
-        self.closes = true;
+    pub(crate) fn closing_for(mut self, closes: Closes) -> Self {
+        self.closes = closes;
         self
     }
 
@@ -63,8 +81,8 @@ impl Problem {
     /// At that place, both from 1.
     #[must_use]
     pub fn at(mut self, place: Option<(usize, usize)>) -> Self {
-        self.line = place.map(|(line, _)| line);
-        self.column = place.map(|(_, column)| column);
+        self.line = place.and_then(|(line, _)| u32::try_from(line).ok());
+        self.column = place.and_then(|(_, column)| u32::try_from(column).ok());
         self
     }
 
@@ -86,10 +104,15 @@ impl fmt::Display for Problem {
             f.write_str(" ")?;
         }
         f.write_str(&self.message)?;
-        if self.closes {
-            f.write_str("; until it is mended, commands, edits and fetches are asked for")?;
+        match &self.closes {
+            Closes::Nothing => Ok(()),
+            Closes::Agents(names) => {
+                let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+                let names = names.join(", ");
+                write!(f, "; until you fix it, commands, edits and fetches of the agent {names} need approval")
+            }
+            Closes::Everything => f.write_str("; until you fix it, commands, edits and fetches need approval"),
         }
-        Ok(())
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Config {
     /// one that matches counts, whatever their order. They come from repositories that are not trusted, and stand in
     /// for the denials that a file which cannot be read may have held.
     pub tighten: Ruleset,
+    /// The same for single agents, whether or not they exist: what stands in for rules of theirs that cannot be read.
+    pub tighten_agent: IndexMap<String, Ruleset>,
     /// Tools that are switched on or off by name.
     pub tools: IndexMap<String, bool>,
     /// Agents by name.
@@ -79,6 +81,13 @@ pub struct Config {
     pub attachment: JsonMap,
     /// Known keys that have no field of their own.
     pub other: JsonMap,
+}
+
+impl Config {
+    /// The rules that can only make decisions about an agent stricter.
+    pub fn tightened(&self, agent: &str) -> Ruleset {
+        self.tighten.iter().chain(self.tighten_agent.get(agent).into_iter().flatten()).cloned().collect()
+    }
 }
 
 impl fmt::Debug for Config {
@@ -398,6 +407,7 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
         autoupdate: reader.take("autoupdate"),
         permission: reader.take("permission"),
         tighten: Ruleset::new(),
+        tighten_agent: IndexMap::new(),
         tools: reader.take("tools"),
         agent: reader.take_each("agent"),
         command: reader.take_each("command"),

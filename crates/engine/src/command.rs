@@ -1,6 +1,6 @@
 //! Commands: prompts with a name, and placeholders.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub(crate) const INIT: &str = "init";
 const SHELL_TIMEOUT: Duration = Duration::from_secs(30);
 /// and puts in at most this much.
 const SHELL_BYTES: usize = 50 * 1024;
-/// The most files that a template mentions.
-const FILES_MAX: usize = 50;
+/// The most files and agents that a template mentions.
+const MENTIONS_MAX: usize = 50;
 
 impl Inner {
     pub(crate) async fn command(
@@ -62,10 +62,10 @@ impl Inner {
             Some(CommandSource::Mcp) => Vec::new(),
             _ => template::expand(&command.template, &input.arguments),
         };
-        // Files that a command's output happens to name are not meant.
+        // What a command's output happens to name is not meant.
         let typed =
             pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(text.as_str()) } else { None });
-        let files = mentioned(&instance, &typed.collect::<Vec<_>>().join(" "));
+        let mentioned = mentioned(&instance, &typed.collect::<Vec<_>>().join(" "));
         let text = match command.source {
             Some(CommandSource::Mcp) => self.server_prompt(&instance, id, &command.name, &input.arguments).await?,
             _ => self.fill(&instance, pieces).await,
@@ -91,7 +91,7 @@ impl Inner {
             };
             PromptInput { parts: vec![part], ..target }
         } else {
-            let parts = std::iter::once(PromptPart::text(text)).chain(files).chain(input.parts).collect();
+            let parts = std::iter::once(PromptPart::text(text)).chain(mentioned).chain(input.parts).collect();
             PromptInput { parts, model, agent, ..target }
         };
         let name = command.name.clone();
@@ -118,15 +118,19 @@ impl Inner {
         for piece in pieces {
             match piece {
                 Piece::Text(piece) => text.push_str(&piece),
-                Piece::Shell(command) => text.push_str(self.output_of(instance, &command).await.trim_end()),
+                Piece::Shell(command) => text.push_str(&self.output_of(instance, &command).await),
+                Piece::Refused(command) => {
+                    text.push_str(&format!("(`{command}` was not run: an argument could be run with it)"));
+                }
             }
         }
         text.trim().to_owned()
     }
 
-    /// What a shell piece prints. Only commands that the user wrote or trusted get here.
+    /// What a shell piece prints, without its errors. Only commands that the user wrote or trusted get here.
     async fn output_of(&self, instance: &Instance, command: &str) -> String {
-        let mut spec = Spec::shell(&instance.options.shell, command, &instance.directory);
+        let quiet = format!("exec 2>/dev/null\n{command}");
+        let mut spec = Spec::shell(&instance.options.shell, &quiet, &instance.directory);
         spec.timeout = Some(SHELL_TIMEOUT);
         spec.keep_bytes = SHELL_BYTES;
         match instance.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await {
@@ -136,13 +140,23 @@ impl Inner {
     }
 }
 
-/// The files that the text mentions and that exist in the workspace.
+/// What a text mentions: files that exist in the workspace, and agents.
 fn mentioned(instance: &Instance, text: &str) -> Vec<PromptPart> {
-    let resolve = |name: String| -> Option<PathBuf> {
-        let path = instance.directory.join(&name).canonicalize().ok()?;
+    let file = |name: &str| -> Option<PromptPart> {
+        let folders = [instance.worktree(), &instance.directory];
+        let path = folders.iter().find_map(|folder| folder.join(name).canonicalize().ok())?;
         let root = instance.worktree().canonicalize().ok()?;
         let root = if root == Path::new("/") { instance.directory.canonicalize().ok()? } else { root };
-        path.starts_with(root).then_some(path)
+        path.starts_with(root).then(|| file_part(&path)).flatten()
     };
-    template::mentions(text).into_iter().filter_map(resolve).take(FILES_MAX).filter_map(|p| file_part(&p)).collect()
+    let agent = |name: &str| {
+        let name = instance.agents.get(name)?.name.clone();
+        Some(PromptPart::Agent { id: None, name, source: None })
+    };
+    // Punctuation and brackets behind a name are no part of it, unless there is a file whose name has them.
+    let part = |name: &str| {
+        let bare = name.trim_end_matches([')', ']', '}', '>', '"', '\'', ';', ':', '!', '?']);
+        [name, bare].into_iter().find_map(|name| file(name).or_else(|| agent(name)))
+    };
+    template::mentions(text).into_iter().filter_map(part).take(MENTIONS_MAX).collect()
 }

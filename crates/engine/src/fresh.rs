@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use api::{EventBody, MessageError, WatchItem};
-use config::{Loaded, Problem, Severity};
+use config::{Closes, Loaded, Problem, Severity};
 use futures::Stream;
 use futures::stream::BoxStream;
 use store::Batch;
@@ -190,8 +190,8 @@ impl Inner {
 
     /// An edit does not count: says why.
     async fn refuse(&self, known: &Instance, broken: &[&Problem]) {
-        // That more is asked for until it is mended is said of what is in effect, which this is not.
-        let text = |problem: &&Problem| Problem { closes: false, ..(*problem).clone() }.to_string();
+        // That more is asked for until it is fixed is said of what is in effect, which this is not.
+        let text = |problem: &&Problem| Problem { closes: Closes::Nothing, ..(*problem).clone() }.to_string();
         let texts: Vec<String> = broken.iter().take(MAX_TOLD).map(text).collect();
         let more = match broken.len().saturating_sub(MAX_TOLD) {
             0 => String::new(),
@@ -228,7 +228,7 @@ async fn settled(instance: &Arc<Instance>) {
 fn broken<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
     let same = |a: &Problem, b: &Problem| (&a.file, &a.key, &a.message) == (&b.file, &b.key, &b.message);
     let known = |problem: &Problem| before.problems.iter().any(|other| same(other, problem));
-    let counts = |problem: &Problem| problem.severity == Severity::Error || problem.closes;
+    let counts = |problem: &Problem| problem.severity == Severity::Error || problem.closes != Closes::Nothing;
     after.problems.iter().filter(|problem| counts(problem) && !known(problem)).collect()
 }
 

@@ -260,7 +260,7 @@ impl Reader<'_> {
             answers: None,
             granted: Arc::from([]),
             readable: self.instance.agents.get(&message.agent).map_or_else(tools::Readable::nothing, |agent| {
-                permission::readable(&agent.permission, &self.instance.loaded.config.tighten, &[])
+                permission::readable(&agent.permission, &self.instance.loaded.config.tightened(&agent.name), &[])
             }),
         }
     }

@@ -15,7 +15,7 @@ use tools::{Registry, RegistryOptions};
 use crate::limits::{AgentLimits, Limits};
 use crate::remote::Remote;
 use crate::rules::{Compiled, CompiledCache, Level};
-use crate::{Inner, agents, command, mcp, models, permission, task, template, tidy};
+use crate::{Inner, agents, command, mcp, models, permission, task, tidy};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
@@ -135,7 +135,7 @@ impl Instance {
             let agents = if careful && !self.careful { self.careful_agents.get_or_init(make) } else { &self.agents };
             let rules = agents.get(agent).map(|agent| agent.permission.as_slice()).unwrap_or_default();
             let builtin = self.builtin_rules.get(agent).copied().unwrap_or(0);
-            Level::new(rules, builtin, session, &self.loaded.config.tighten)
+            Level::new(rules, builtin, session, &self.loaded.config.tightened(agent))
         })
     }
 
@@ -261,7 +261,7 @@ fn commands(loaded: &Loaded) -> Vec<Command> {
         source: Some(CommandSource::Command),
         template: text.to_owned(),
         subtask,
-        hints: template::hints(text),
+        hints: config::hints(text),
     };
     let mut all: IndexMap<String, Command> = IndexMap::new();
     let mut add = |command: Command| {
@@ -274,7 +274,7 @@ fn commands(loaded: &Loaded) -> Vec<Command> {
         let folder = Path::new(&skill.location).parent().unwrap_or(Path::new("/"));
         add(Command {
             name: skill.name.clone(),
-            description: Some(skill.description.clone()),
+            description: skill.description.clone(),
             agent: None,
             model: None,
             source: Some(CommandSource::Skill),
@@ -284,7 +284,7 @@ fn commands(loaded: &Loaded) -> Vec<Command> {
         });
     }
     for command in &loaded.commands {
-        add(Command { hints: template::hints(&command.template), ..command.clone() });
+        add(command.clone());
     }
     all.into_values().collect()
 }

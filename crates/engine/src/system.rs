@@ -16,7 +16,11 @@ pub(crate) fn blocks(
     servers: Option<&str>,
     addition: Option<&str>,
 ) -> Vec<String> {
-    let role = agent.prompt.clone().unwrap_or_else(|| include_str!("prompts/base.md").to_owned());
+    let role = agent
+        .prompt
+        .clone()
+        .filter(|prompt| !prompt.is_empty())
+        .unwrap_or_else(|| include_str!("prompts/base.md").to_owned());
     let mut blocks = vec![role, environment(instance, model)];
     for instruction in &instance.loaded.instructions {
         blocks.push(format!("Instructions from: {}\n{}", instruction.path.display(), instruction.text));
@@ -42,13 +46,11 @@ fn environment(instance: &Instance, model: &Model) -> String {
 }
 
 fn skills(instance: &Instance) -> Option<String> {
-    let skills = &instance.loaded.skills;
-    if skills.is_empty() {
-        return None;
-    }
-    let list: String = skills.iter().map(|s| format!("\n- {}: {}", s.name, s.description)).collect();
-    Some(format!(
+    let skills = instance.loaded.skills.iter().filter_map(|skill| Some((&skill.name, skill.description.as_ref()?)));
+    let list: String = skills.map(|(name, description)| format!("\n- {name}: {description}")).collect();
+    let text = format!(
         "Skills are instructions for special kinds of work. When a task fits one of them, load it with the `skill` tool \
          before you begin.\n<available_skills>{list}\n</available_skills>"
-    ))
+    );
+    (!list.is_empty()).then_some(text)
 }

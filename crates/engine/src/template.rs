@@ -1,4 +1,6 @@
-//! Command templates: `$ARGUMENTS`, `$1` … `$9`, `` !`shell` `` and `@file`.
+//! Command templates: `$ARGUMENTS`, `$1`, `$2` …, `` !`shell` ``, `@file` and `@agent`.
+
+mod shell;
 
 /// A piece of a template after its arguments were put in.
 #[derive(Debug, PartialEq)]
@@ -7,78 +9,114 @@ pub(crate) enum Piece {
     Text(String),
     /// A shell command whose output stands here.
     Shell(String),
+    /// A shell command that is not run, because an argument might be run with it.
+    Refused(String),
 }
 
-/// The placeholders of a template, in the order in which clients list them.
-pub(crate) fn hints(template: &str) -> Vec<String> {
-    let mut found: Vec<String> =
-        (1..=9).map(|n| format!("${n}")).filter(|hint| template.contains(hint.as_str())).collect();
-    if template.contains("$ARGUMENTS") {
-        found.push("$ARGUMENTS".to_owned());
+/// What a caller passes to a command.
+struct Arguments<'a> {
+    line: &'a str,
+    words: Vec<String>,
+    /// The highest number among the placeholders: it takes all words that are left.
+    last: usize,
+}
+
+/// What a placeholder stands for.
+#[derive(Clone)]
+struct Value {
+    /// Its words.
+    words: Vec<String>,
+    /// Everything as one text.
+    text: String,
+}
+
+impl<'a> Arguments<'a> {
+    fn new(template: &str, line: &'a str) -> Self {
+        let numbers = template.match_indices('$').filter_map(|(at, _)| number(&template[at..]));
+        Self { line, words: words(line), last: numbers.map(|(number, _)| number).max().unwrap_or(0) }
     }
-    found
+
+    /// The value of the placeholder that `text` begins with, and what comes behind it.
+    fn take<'t>(&self, text: &'t str) -> Option<(Value, &'t str)> {
+        if let Some(rest) = text.strip_prefix("$ARGUMENTS") {
+            return Some((Value { words: self.words.clone(), text: self.line.to_owned() }, rest));
+        }
+        let (number, rest) = number(text)?;
+        let end = if number == self.last { self.words.len() } else { number.min(self.words.len()) };
+        let words = self.words.get(number - 1..end).unwrap_or_default().to_vec();
+        Some((Value { text: words.join(" "), words }, rest))
+    }
 }
 
-/// Splits an argument line into words; quotes keep a word together.
+/// The number of the placeholder that `text` begins with, and what comes behind it. There is no placeholder 0.
+fn number(text: &str) -> Option<(usize, &str)> {
+    let digits = text.strip_prefix('$')?;
+    let (digits, rest) = digits.split_at(digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len()));
+    digits.parse().ok().filter(|number| *number > 0).map(|number| (number, rest))
+}
+
+/// Splits an argument line into words as OpenCode does: what stands in quotes is a word of its own, and so is the mention of an
+/// image.
 pub(crate) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    for c in line.chars() {
-        match quote {
-            Some(q) if c == q => quote = None,
-            Some(_) => word.get_or_insert_default().push(c),
-            None if c == '"' || c == '\'' => {
-                quote = Some(c);
-                word.get_or_insert_default();
+    let mut rest = line;
+    while let Some(first) = rest.chars().next() {
+        let quoted = ['"', '\''].contains(&first).then(|| rest[1..].find(first)).flatten();
+        let plain = rest.find(|c: char| c.is_whitespace() || c == '"' || c == '\'').unwrap_or(rest.len());
+        let end = match (quoted, image(rest)) {
+            (Some(end), _) => end + 2,
+            (None, Some(end)) => end,
+            (None, None) if plain > 0 => plain,
+            // A blank, or a quote that is never closed.
+            _ => {
+                rest = &rest[first.len_utf8()..];
+                continue;
             }
-            None if c.is_whitespace() => words.extend(word.take()),
-            None => word.get_or_insert_default().push(c),
-        }
+        };
+        let word = &rest[..end];
+        words.push(word.strip_prefix(['"', '\'']).map_or(word, |word| &word[..word.len() - 1]).to_owned());
+        rest = &rest[end..];
     }
-    words.extend(word);
     words
 }
 
-/// Puts the arguments in. The highest numbered placeholder takes all words that are left; a template without any
-/// placeholder gets the line behind it.
+/// The length of the `[Image 3]` that a text begins with.
+fn image(text: &str) -> Option<usize> {
+    let name = text.get(..6).filter(|name| name.eq_ignore_ascii_case("[image"))?;
+    let rest = &text[name.len()..];
+    let number = rest.trim_start();
+    let digits = number.find(|c: char| !c.is_ascii_digit())?;
+    let fits = number.len() < rest.len() && digits > 0 && number[digits..].starts_with(']');
+    fits.then(|| text.len() - number.len() + digits + 1)
+}
+
+/// Puts the arguments in. A template without any placeholder gets the line behind it.
 ///
-/// Shell pieces are those of the template itself: what a caller passes as an argument is never run.
+/// Shell pieces are those of the template itself, and arguments in them are words: what a caller passes is never run.
 pub(crate) fn expand(template: &str, line: &str) -> Vec<Piece> {
-    let words = words(line);
-    let last = (1..=9).rev().find(|n| template.contains(&format!("${n}"))).unwrap_or(0);
+    let arguments = Arguments::new(template, line);
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = template;
     while let Some(at) = rest.find(['$', '!']) {
         text.push_str(&rest[..at]);
         rest = &rest[at..];
-        if let Some(after) = rest.strip_prefix("$ARGUMENTS") {
-            text.push_str(line);
+        let piece =
+            rest.strip_prefix("!`").and_then(|after| after.split_once('`')).filter(|(inside, _)| !inside.is_empty());
+        if let Some((value, after)) = arguments.take(rest) {
+            text.push_str(&value.text);
             rest = after;
-        } else if let Some(n) = rest.strip_prefix('$').and_then(|r| r.chars().next()).and_then(|c| c.to_digit(10))
-            && n >= 1
-        {
-            let index = n as usize - 1;
-            if n == last {
-                text.push_str(&words.get(index..).unwrap_or_default().join(" "));
-            } else {
-                text.push_str(words.get(index).map_or("", String::as_str));
-            }
-            rest = &rest[2..];
-        } else if let Some(after) = rest.strip_prefix("!`")
-            && let Some(end) = after.find('`')
-        {
+        } else if let Some((command, after)) = piece {
             pieces.push(Piece::Text(std::mem::take(&mut text)));
-            pieces.push(Piece::Shell(after[..end].to_owned()));
-            rest = &after[end + 1..];
+            pieces.push(shell::piece(command, &arguments));
+            rest = after;
         } else {
             text.push_str(&rest[..1]);
             rest = &rest[1..];
         }
     }
     text.push_str(rest);
-    if last == 0 && !template.contains("$ARGUMENTS") && !line.trim().is_empty() {
+    if arguments.last == 0 && !template.contains("$ARGUMENTS") && !line.trim().is_empty() {
         text.push_str("\n\n");
         text.push_str(line);
     }
@@ -86,19 +124,22 @@ pub(crate) fn expand(template: &str, line: &str) -> Vec<Piece> {
     pieces
 }
 
-/// The files that a text mentions as `@path`: each path once, in order.
-pub(crate) fn mentions(text: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+/// What a text mentions as `@name`, a file or an agent: each once, in order.
+pub(crate) fn mentions(text: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
     for (at, _) in text.match_indices('@') {
         let before = text[..at].chars().next_back();
-        if before.is_some_and(|c| c.is_alphanumeric() || c == '`' || c == '/') {
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '`') {
             continue;
         }
-        let path: String =
-            text[at + 1..].chars().take_while(|c| c.is_alphanumeric() || "._-/~+".contains(*c)).collect();
-        let path = path.trim_end_matches(['.', '-']).to_owned();
-        if !path.is_empty() && !found.contains(&path) {
-            found.push(path);
+        let rest = &text[at + 1..];
+        let stops = |c: char| c.is_whitespace() || c == '`' || c == ',';
+        let rest = &rest[..rest.find(stops).unwrap_or(rest.len())];
+        // A dot belongs to a name only if more of it comes behind it. Only at the beginning there may be two.
+        let doubled = rest.get(1..).and_then(|after| after.find("..")).map_or(rest.len(), |at| at + 1);
+        let name = rest[..doubled].strip_suffix('.').filter(|name| !name.is_empty()).unwrap_or(&rest[..doubled]);
+        if !name.is_empty() && !found.contains(&name) {
+            found.push(name);
         }
     }
     found
@@ -115,6 +156,7 @@ mod tests {
             .map(|piece| match piece {
                 Piece::Text(text) => text,
                 Piece::Shell(command) => format!("[{command}]"),
+                Piece::Refused(command) => format!("<{command}>"),
             })
             .collect()
     }
@@ -131,17 +173,41 @@ mod tests {
         assert_eq!(flat("Do it.", "now"), "Do it.\n\nnow");
         assert_eq!(flat("Do it.", "  "), "Do it.");
         assert_eq!(flat("costs $5! or `x`", ""), "costs ! or `x`");
+        assert_eq!(flat("$12 $1 $0", &["a"; 13].join(" ")), "a a a $0");
+        assert_eq!(flat("!`` $1", "x"), "!`` x");
+    }
+
+    /// As OpenCode splits the same lines.
+    #[test]
+    fn quotes_make_words() {
+        for (line, want) in [
+            ("a b  c", vec!["a", "b", "c"]),
+            ("\"a b\" 'c d'", vec!["a b", "c d"]),
+            ("a\"b c\"d", vec!["a", "b c", "d"]),
+            ("it's fine", vec!["it", "s", "fine"]),
+            ("\"open end", vec!["open", "end"]),
+            ("\"\" x ''", vec!["", "x", ""]),
+            ("\"it's\"", vec!["it's"]),
+            ("[Image 1] look [image  22] [Image x]", vec!["[Image 1]", "look", "[image  22]", "[Image", "x]"]),
+            ("--flag=\"x y\"", vec!["--flag=", "x y"]),
+            ("é\u{a0}ü", vec!["é", "ü"]),
+            ("", vec![]),
+        ] {
+            assert_eq!(words(line), want, "{line:?}");
+        }
     }
 
     #[test]
-    fn arguments_are_never_run() {
-        assert_eq!(expand("say $ARGUMENTS", "!`rm -rf /`"), [Piece::Text("say !`rm -rf /`".to_owned())]);
-    }
-
-    #[test]
-    fn mentioned_files() {
-        assert_eq!(mentions("see @src/main.rs, and (@README.md). mail a@b.c `@no`"), ["src/main.rs", "README.md"]);
-        assert_eq!(hints("$2 $ARGUMENTS $1"), ["$1", "$2", "$ARGUMENTS"]);
+    fn mentioned_names() {
+        for (text, want) in [
+            ("see @src/main.rs, and @README.md. mail a@b.c `@no`", vec!["src/main.rs", "README.md"]),
+            ("@general look at @app/[slug]/(x)/page.tsx", vec!["general", "app/[slug]/(x)/page.tsx"]),
+            ("@.env @../up/x @~/y @a @a", vec![".env", "../up/x", "~/y", "a"]),
+            ("x/@y", vec!["y"]),
+            ("@a... @ @,", vec!["a"]),
+        ] {
+            assert_eq!(mentions(text), want, "{text}");
+        }
     }
 
     proptest! {
@@ -149,6 +215,15 @@ mod tests {
         fn total_on_any_input(template in any::<String>(), line in any::<String>()) {
             let _ = expand(&template, &line);
             let _ = mentions(&template);
+        }
+
+        #[test]
+        fn total_on_likely_input(
+            template in "([$!`'\"@.a1 \\\\()]|ARGUMENTS|[$]1|!`|\\[Image ){0,12}", line in "(['\"\\[\\] a1]|Image){0,12}",
+        ) {
+            let _ = expand(&template, &line);
+            let _ = mentions(&template);
+            let _ = words(&line);
         }
     }
 }

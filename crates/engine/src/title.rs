@@ -75,7 +75,7 @@ fn prompt(instance: &Instance, target: &Target, text: &str) -> Option<Prompt> {
     let agent = instance.agents.get("title")?;
     let text: String = text.chars().take(CONTEXT).collect();
     Some(Prompt {
-        system: agent.prompt.iter().cloned().collect(),
+        system: agent.prompt.iter().filter(|prompt| !prompt.is_empty()).cloned().collect(),
         messages: vec![
             PromptMessage::User(vec![
                 Content::Text("Write a title for this conversation:".to_owned()),

@@ -114,7 +114,7 @@ mod tests {
         let script = ws.file(".opencode/skill/demo/scripts/run.sh", "");
         ws.options.skills = vec![Skill {
             name: "demo".into(),
-            description: "shows".into(),
+            description: Some("shows".into()),
             location: location.to_string_lossy().into_owned(),
             content: "BODY\n".into(),
         }];

@@ -1,5 +1,6 @@
+use std::path::Path;
+
 use super::*;
-use api::Ruleset;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -78,6 +79,12 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
             json!({"agent": {"a": {"permission": {"edit": {"*": "ask"}}}}}),
             "agent.a.permission.edit.* is asked of every agent",
         ),
+        (
+            json!({"mode": {"a": {"disable": true, "prompt": "p"}}}),
+            json!({"mode": {"a": {"prompt": "p"}}}),
+            "mode.a.disable",
+        ),
+        (json!({"mode": {"a": {"tools": {"bash": true}}}}), json!({"mode": {"a": {"tools": {}}}}), "mode.a.tools.bash"),
         (json!({"agent": {"a": {"store": true}}}), json!({"agent": {"a": {}}}), "agent.a.store"),
         (json!({"tools": {"bash": true, "edit": false}}), json!({"tools": {"edit": false}}), "tools.bash"),
         (json!({"command": {"c": {"template": "x !`id` y"}}}), json!({"command": {}}), "command.c runs shell"),
@@ -137,22 +144,20 @@ fn any_permission() -> impl Strategy<Value = Json> {
 }
 
 proptest! {
-    /// Whatever an untrusted repository says, none of it stands among the rules of which the last match wins, save
-    /// denials of agents; and nothing that it asks for or denies is lost.
+    /// Whatever an untrusted repository says, none of it is merged with the rules of others, and nothing that it asks for or
+    /// denies is lost.
     #[test]
     fn nothing_gets_looser(theirs in any_permission()) {
         let (mut left, _) = guarded(json!({"permission": theirs, "agent": {"a": {"permission": theirs}}}));
         let map = left.as_object_mut().unwrap();
-        rules::compile(map);
-        let strict = rules::take_strict(map);
-        prop_assert!(!map.contains_key("permission"));
-        let agent: Ruleset = map["agent"]["a"].get("permission").map_or_else(Vec::new, |rules| {
-            serde_json::from_value(rules.clone()).unwrap()
-        });
-        prop_assert!(agent.iter().all(|rule| rule.action == Action::Deny));
+        rules::canonical(map);
+        let strict = rules::take_strict(map, Path::new("/home/u"));
+        prop_assert_eq!(&left, &json!({"agent": {"a": {}}}));
+        let denials = strict.denials.get("a").cloned().unwrap_or_default();
+        prop_assert!(denials.iter().all(|rule| rule.action == Action::Deny));
         for rule in ruleset(&theirs) {
-            prop_assert_eq!(strict.contains(&rule), rule.action != Action::Allow);
-            prop_assert_eq!(agent.contains(&rule), rule.action == Action::Deny);
+            prop_assert_eq!(strict.all.contains(&rule), rule.action != Action::Allow);
+            prop_assert_eq!(denials.contains(&rule), rule.action == Action::Deny);
         }
     }
 }

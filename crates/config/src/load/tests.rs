@@ -90,15 +90,15 @@ fn the_later_place_wins() {
         "home/.config/opencode/opencode.jsonc",
         "home/.config/opencode/trefoil.json",
         "home/.config/trefoil/trefoil.jsonc",
-        "home/.opencode/opencode.json",
         "named.json",
         "repo/opencode.json",
         "repo/opencode.jsonc",
         "repo/trefoil.json",
         "repo/sub/opencode.json",
+        "repo/sub/.opencode/opencode.jsonc",
         "repo/.opencode/opencode.json",
         "repo/.trefoil/trefoil.json",
-        "repo/sub/.opencode/opencode.jsonc",
+        "home/.opencode/opencode.json",
         "folder/opencode.json",
     ];
     world.inputs.directory = world.at("repo/sub");
@@ -111,7 +111,7 @@ fn the_later_place_wins() {
         assert_eq!(loaded.config.username.as_deref(), Some(index.to_string().as_str()), "{name}");
         assert_eq!(loaded.config.tool_output.max_lines, Some(index as u64 + 1));
         // Before that, the file that the variable names is missing.
-        if index >= 6 {
+        if index >= 5 {
             assert_eq!(messages(&loaded), Vec::<String>::new(), "{name}");
         }
     }
@@ -122,13 +122,12 @@ fn the_later_place_wins() {
     assert_eq!(loaded.config.username.as_deref(), Some("ours"));
     assert_eq!(loaded.config.model.as_deref(), Some("c/d"));
     assert_eq!(loaded.sources.len(), names.len() + 3);
-    assert!(loaded.sources.is_sorted_by_key(|source| source.kind), "{:?}", loaded.sources);
     world.env("OPENCODE_DISABLE_PROJECT_CONFIG", "1");
     assert_eq!(world.load().sources.len(), names.len() + 3 - 7);
 }
 
 #[test]
-fn rules_of_later_files_come_last() {
+fn files_are_merged_before_their_rules_are_compiled() {
     let mut world = World::new();
     world.write(
         "home/.config/opencode/opencode.json",
@@ -140,14 +139,32 @@ fn rules_of_later_files_come_last() {
     assert_eq!(messages(&loaded), Vec::<String>::new());
     let rules = loaded.config.permission.unwrap();
     let shown: Vec<_> = rules.iter().map(|r| format!("{} {} {:?}", r.permission, r.pattern, r.action)).collect();
-    let want = ["bash git * Allow", "bash * Ask", "* * Ask", "edit * Deny", "* * Allow"];
-    assert_eq!(shown, want);
+    assert_eq!(shown, ["bash git * Allow", "bash * Ask", "* * Allow", "edit * Deny"]);
     // The repository is not trusted, so that what it denies stays denied, whatever comes later.
     assert_eq!(loaded.config.tighten, [Rule::new("bash", "git push *", Action::Deny)]);
     world.inputs.trust = Trust::All;
     let trusted = world.load().config;
-    assert_eq!(trusted.permission.unwrap()[3], Rule::new("bash", "git push *", Action::Deny));
+    assert_eq!(trusted.permission.unwrap()[2], Rule::new("bash", "git push *", Action::Deny));
     assert_eq!(trusted.tighten, []);
+}
+
+#[test]
+fn what_is_managed_has_the_last_word_of_all_files() {
+    let mut world = World::new();
+    world.inputs.dirs.managed = world.at("managed");
+    world.write("managed/opencode.json", r#"{"permission": {"bash": "deny"}, "share": "disabled", "username": "m"}"#);
+    world.write("managed/opencode.jsonc", r#"{"username": "c"} // later"#);
+    world.write("repo/opencode.json", r#"{"permission": {"bash": "allow"}, "share": "auto", "username": "p"}"#);
+    world.env("OPENCODE_CONFIG_CONTENT", r#"{"permission": {"bash": "allow", "*": "allow"}, "share": "auto"}"#);
+    world.inputs.trust = Trust::All;
+    let loaded = world.load();
+    assert_eq!(messages(&loaded), Vec::<String>::new());
+    assert_eq!((loaded.config.share.as_deref(), loaded.config.username.as_deref()), (Some("disabled"), Some("c")));
+    let rules = loaded.config.permission.unwrap();
+    assert_eq!(rules, [Rule::new("bash", "*", Action::Deny), Rule::new("*", "*", Action::Allow)]);
+    assert_eq!(global(&world.inputs), json!({}), "it is not the user's");
+    world.write("managed/opencode.json", "{");
+    assert_eq!(world.load().config.tighten.len(), 4, "what cannot be read makes it ask");
 }
 
 #[test]
@@ -339,28 +356,26 @@ fn what_cannot_be_read_makes_it_ask() {
         (config, b"\xff"),
         (config, &big),
         ("repo/opencode.json", b"{"),
-        ("home/.config/opencode/agent/build.md", b"---\npermission: [\n---\n"),
+        ("home/.config/opencode/agent/build.md", b"\xff"),
     ] {
         let world = World::new();
         let loaded = world.write(name, text).load();
         let said = messages(&loaded);
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].ends_with("until it is mended, commands, edits and fetches are asked for"), "{said:?}");
+        assert!(said[0].ends_with("until you fix it, commands, edits and fetches need approval"), "{said:?}");
         assert_eq!(loaded.config.tighten, asks, "{said:?}");
     }
     for (variable, text) in [("OPENCODE_PERMISSION", "dney"), ("TREFOIL_CONFIG", "/no/such/file.json")] {
         assert_eq!(World::new().env(variable, text).load().config.tighten, asks, "{variable}");
     }
-    for (name, text) in [
-        (config, r#"{"permissions": {"bash": "deny"}}"#),
-        ("repo/opencode.json", r#"{"permission": {"bsh": "deny"}}"#),
-        ("home/.config/opencode/agent/build.md", "---\npermisions:\n  bash: deny\n---\nB"),
-    ] {
+    for (name, text) in
+        [(config, r#"{"permissions": {"bash": "deny"}}"#), ("repo/opencode.json", r#"{"permission": {"bsh": "deny"}}"#)]
+    {
         let world = World::new();
         let loaded = world.write(name, text).load();
         let said = messages(&loaded);
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].contains("its rules do not count; until it is mended"), "{said:?}");
+        assert!(said[0].contains("its rules do not count; until you fix it"), "{said:?}");
         assert!(asks.iter().all(|rule| loaded.config.tighten.contains(rule)), "{said:?}");
     }
     // Neither an empty file nor a broken command has denials to lose.
@@ -368,6 +383,152 @@ fn what_cannot_be_read_makes_it_ask() {
     world.write(config, "// nothing\n").write("home/.config/opencode/command/c.md", "---\na: [\n---\n");
     let loaded = world.load();
     assert_eq!((loaded.problems.len(), loaded.config.tighten), (1, Vec::new()));
+}
+
+#[test]
+fn what_cannot_be_read_of_an_agent_makes_that_agent_ask() {
+    let asks = ["bash", "edit", "webfetch", "task"].map(|name| Rule::new(name, "*", Action::Ask));
+    for (name, text, line, agents) in [
+        ("agent/build.md", "---\ndescription: d\npermissions:\n  bash: deny\n---\nB", 3, &["build"][..]),
+        ("agent/team/a.md", "---\nname: build\npermission:\n  bsh: deny\n---\nB", 4, &["build"]),
+        ("agents/a.md", "---\npermission:\n  bash: [\n---\nB", 3, &["a"]),
+        ("agent/a.md", "---\nname: \"build\"\ntool: {bash: false}\nx: a: b: [\n---\nB", 3, &["build"]),
+        ("agent/a.md", "---\n  \"name\" : build # x\n permission: {bash: deny}\n---\nB", 3, &["a", "build"]),
+        ("modes/a.md", "---\n- bash: deny\n---\nB", 2, &["a"]),
+        ("opencode.json", "{\"agent\": {\"a\": {\n\"permision\": {\"bash\": \"deny\"}}}}", 2, &["a"]),
+        ("opencode.json", "{\"agents\": {\"a\": {\n\"permission\": {\"bash\": \"deny\"}}}}", 2, &["a"]),
+        ("opencode.json", "{\"mode\": {\"a\": {\n\"permission\": {\"bahs\": \"deny\"}}}}", 2, &["a"]),
+    ] {
+        let world = World::new();
+        let loaded = world.write(&format!("home/.config/opencode/{name}"), text).load();
+        let said = messages(&loaded);
+        let closing: Vec<_> = loaded.problems.iter().filter(|problem| problem.closes != Closes::Nothing).collect();
+        assert_eq!(closing.len(), 1, "{text}: {said:?}");
+        assert_eq!(
+            closing[0].closes,
+            Closes::Agents(agents.iter().map(|name| (*name).to_owned()).collect()),
+            "{said:?}"
+        );
+        assert_eq!(closing[0].line, Some(line), "{said:?}");
+        assert!(closing[0].to_string().contains("of the agent \""), "{said:?}");
+        assert_eq!(loaded.config.tighten, [], "{said:?}");
+        for agent in ["a", "build", "plan"] {
+            let want = if agents.contains(&agent) { &asks[..] } else { &[] };
+            assert_eq!(loaded.config.tightened(agent), want, "{agent}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn invalid_yaml_that_opencode_uses_is_used_with_a_warning() {
+    for (name, text, severity, said) in [
+        ("agent/a.md", "---\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
+        ("agent/a.md", "---\ndescription: [a] b\n---\nB", Severity::Error, "ignored"),
+        ("command/a.md", "---\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
+        ("command/a.md", "---\nargument-hint: [a] [b]\n---\nB", Severity::Warning, "ignored"),
+        ("skill/a/SKILL.md", "---\nname: a\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
+    ] {
+        let world = World::new();
+        let loaded = world.write(&format!("home/.config/opencode/{name}"), text).load();
+        let path = world.at(&format!("home/.config/opencode/{name}")).display().to_string();
+        assert_eq!(loaded.problems.len(), 1, "{text}: {:?}", messages(&loaded));
+        assert_eq!(loaded.problems[0].severity, severity, "{text}");
+        let message = loaded.problems[0].to_string();
+        assert!(message.starts_with(&path) && message.contains(said), "{message}");
+        assert!(loaded.problems[0].line.is_some(), "{message}");
+        assert_eq!(loaded.agents.len() + loaded.commands.len() + loaded.skills.len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn skills_are_looked_for_from_the_directory() {
+    let mut world = World::new();
+    world.inputs.directory = world.at("repo/pkg");
+    let skill = |name: &str| format!("---\nname: {name}\ndescription: d\n---\nS");
+    world.write("repo/pkg/own/a/SKILL.md", skill("inside")).write("repo/own/a/SKILL.md", skill("at-the-root"));
+    world.write("home/mine/a/SKILL.md", skill("of-the-home"));
+    for (file, written, want) in [
+        ("repo/opencode.json", r#"{"paths": ["own"]}"#, &["inside"][..]),
+        ("repo/.opencode/opencode.json", r#"{"paths": ["./own"]}"#, &["inside"]),
+        ("home/.config/opencode/opencode.json", r#"{"paths": ["own", "~/mine"]}"#, &["inside", "of-the-home"]),
+        ("home/.config/opencode/opencode.json", r#"["own"]"#, &["inside"]),
+    ] {
+        world.write(file, format!("{{\"skills\": {written}}}"));
+        let loaded = world.load();
+        let names: Vec<_> = loaded.skills.iter().map(|skill| skill.name.as_str()).collect();
+        assert_eq!((names.as_slice(), messages(&loaded)), (want, Vec::new()), "{file}");
+        fs::remove_file(world.at(file)).unwrap();
+    }
+}
+
+#[test]
+fn an_agent_has_the_name_that_its_file_gives_it() {
+    let mut world = World::new();
+    world.inputs.trust = Trust::All;
+    let front = |name: &str| format!("---\nname: {name}\npermission: {{bash: deny}}\n---\nB");
+    for (place, name, want) in [
+        ("agent/team/build2.md", "build", "build"),
+        ("agents/a/b/c.md", "\"Code Reviewer\"", "Code Reviewer"),
+        ("agent/x.md", "42", "42"),
+        ("agent/y.md", "\"\"", "y"),
+        ("agent/deep/z.md", "[a, b]", "deep/z"),
+        ("mode/m.md", "primary-one", "primary-one"),
+        ("modes/n.md", "", "n"),
+    ] {
+        world.write(&format!("repo/.opencode/{place}"), front(name));
+        let loaded = world.load();
+        let agent = loaded.agents.iter().find(|agent| agent.name == want).unwrap_or_else(|| panic!("{want}"));
+        assert_eq!(agent.config.permission, Some(vec![Rule::new("bash", "*", Action::Deny)]), "{place}");
+        fs::remove_file(world.at(&format!("repo/.opencode/{place}"))).unwrap();
+    }
+    world.write("repo/.opencode/command/a/b.md", "---\nname: shorter\n---\nT");
+    assert_eq!(world.load().commands[0].name, "shorter");
+}
+
+/// Whatever an untrusted repository adds to the user's files, nothing that was denied or asked becomes looser.
+#[test]
+fn an_untrusted_repository_never_loosens_by_merging() {
+    let own = [
+        json!({"permission": {"edit": "allow", "*": "ask"}}),
+        json!({"permission": {"bash": "deny"}}),
+        json!({"permission": {"bash": {"*": "ask", "rm *": "deny"}, "*": "allow"}}),
+        json!({"tools": {"bash": false}, "permission": {"edit": "ask"}}),
+        json!({"agent": {"a": {"permission": {"bash": "deny", "*": "allow"}}}, "permission": "ask"}),
+        json!({"mode": {"a": {"permission": {"bash": {"ls": "allow", "*": "deny"}}}}}),
+    ];
+    let theirs = [
+        json!({"permission": "allow"}),
+        json!({"permission": {"*": "deny"}}),
+        json!({"permission": {"bash": {"rm *": "deny"}}}),
+        json!({"tools": {"*": false}}),
+        json!({"tools": {"bash": true, "edit": false}}),
+        json!({"agent": {"a": {"permission": {"bash": {"git *": "deny"}}, "tools": {"edit": false}}}}),
+        json!({"mode": {"a": {"permission": {"bash": {"git *": "ask"}, "*": "allow"}, "tools": {"bash": true}}}}),
+    ];
+    let patterns = ["ls", "rm -r x", "git status", "*"];
+    let probes = ["bash", "edit", "read", "x"].map(|permission| patterns.map(|pattern| (permission, pattern)));
+    // What only tightens is left out: the ordinary rules alone must not become looser.
+    let judged = |loaded: &Loaded, permission: &str, pattern: &str| {
+        let agent = loaded.config.agent.get("a").and_then(|agent| agent.permission.as_ref());
+        let rules = loaded.config.permission.iter().flatten().chain(agent.into_iter().flatten());
+        api::evaluate(rules, permission, pattern)
+    };
+    for mine in &own {
+        let world = World::new();
+        world.write("home/.config/opencode/opencode.json", mine.to_string());
+        let before = world.load();
+        for other in &theirs {
+            for place in ["repo/opencode.json", "repo/.opencode/opencode.json"] {
+                world.write(place, other.to_string());
+                let after = world.load();
+                for (permission, pattern) in probes.as_flattened() {
+                    let (was, is) = (judged(&before, permission, pattern), judged(&after, permission, pattern));
+                    assert!(is >= was, "{permission} {pattern}: {was:?} became {is:?} with {other} over {mine}");
+                }
+                fs::remove_file(world.at(place)).unwrap();
+            }
+        }
+    }
 }
 
 #[test]
@@ -386,7 +547,7 @@ fn doubtful_rules_are_reported_at_their_place_and_count() {
     assert_eq!(said[0], format!("{file}:5:5: permission.bash stands here once more; the last one counts"));
     assert_eq!(loaded.problems[0].key.as_deref(), Some("permission.bash"));
     let mistyped = "unknown permission \"edti\", perhaps meant as \"edit\": its rules do not count";
-    assert!(said[1].starts_with(&format!("{file}:4:5: {mistyped}; until it is mended")), "{said:?}");
+    assert!(said[1].starts_with(&format!("{file}:4:5: {mistyped}; until you fix it")), "{said:?}");
     assert!(said[2].starts_with(&format!("{file}:4:5: permission.edti must be \"allow\"")), "{said:?}");
     assert!(said[2].ends_with("it counts as ask") && said[3].ends_with("it counts as ask"), "{said:?}");
     let severities: Vec<_> = loaded.problems.iter().map(|problem| problem.severity).collect();
@@ -460,7 +621,7 @@ fn agents_commands_skills_and_instructions_are_found() {
     world.write("repo/.opencode/commands/deep/plur.md", "---\ndescription: p\n---\ngo");
     world.write("home/.claude/skills/a/SKILL.md", "---\nname: a\ndescription: home\n---\nA");
     world.write("repo/.agents/skills/a/SKILL.md", "---\nname: a\ndescription: project\n---\nB");
-    world.write("repo/more/m/SKILL.md", "---\ndescription: more\n---\nM");
+    world.write("repo/sub/more/m/SKILL.md", "---\ndescription: more\n---\nM");
     world.write("repo/.opencode/skill/bad/SKILL.md", "no front matter");
     let loaded = world.load();
     assert_eq!(messages(&loaded).len(), 1, "{:?}", messages(&loaded));
@@ -468,9 +629,9 @@ fn agents_commands_skills_and_instructions_are_found() {
     let texts: Vec<_> = loaded.instructions.iter().map(|i| i.text.as_str()).collect();
     assert_eq!(texts, ["GLOBAL", "ROOT", "SUB", "EXTRA"]);
     let agents: Vec<_> = loaded.agents.iter().map(|agent| agent.name.as_str()).collect();
-    assert_eq!(agents, ["old", "custom"]);
-    assert_eq!(loaded.agents[0].config.mode, Some(api::AgentMode::Primary));
-    let custom = &loaded.agents[1];
+    assert_eq!(agents, ["custom", "old"]);
+    assert_eq!(loaded.agents[1].config.mode, Some(api::AgentMode::Primary));
+    let custom = &loaded.agents[0];
     assert_eq!(custom.config.description.as_deref(), Some("json"));
     assert_eq!(custom.config.prompt.as_deref(), Some("CUSTOM"));
     assert_eq!(custom.config.temperature, Some(0.5));
@@ -480,7 +641,8 @@ fn agents_commands_skills_and_instructions_are_found() {
     let commands: Vec<_> = loaded.commands.iter().map(|command| command.name.as_str()).collect();
     assert_eq!(commands, ["jsoncmd", "deep/plur"]);
     assert_eq!(loaded.commands[0].hints, ["$1", "$2", "$ARGUMENTS"]);
-    let skills: Vec<_> = loaded.skills.iter().map(|skill| (skill.name.as_str(), skill.description.as_str())).collect();
+    let skills: Vec<_> =
+        loaded.skills.iter().map(|skill| (skill.name.as_str(), skill.description.as_deref().unwrap())).collect();
     assert_eq!(skills, [("a", "project"), ("m", "more")]);
     assert_eq!(loaded.inert, ["compaction"]);
 }

@@ -83,7 +83,7 @@ async fn an_edit_that_breaks_something_changes_nothing_and_is_told() {
     lab.project.write_home(GLOBAL, "{\"command\": ");
     let told = refused(&mut events).await;
     assert!(told.contains("stays as it was") && told.contains("opencode.json:1"), "{told}");
-    assert!(!told.contains("are asked for"), "what is in effect is not tightened: {told}");
+    assert!(!told.contains("need approval"), "what is in effect is not tightened: {told}");
     assert_eq!(run(&lab, &session, "old").await.unwrap(), "old");
     lab.project.write(".opencode/command/go.md", "---\nagent: [\n---\nbroken\n");
     let told = refused(&mut events).await;

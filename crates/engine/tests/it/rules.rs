@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::common::family::{answer, asked, background, bash, only_child, start, task};
-use crate::common::{Lab, open_careful, prompt, script, store};
+use crate::common::{Lab, open, open_careful, prompt, script, store};
 use api::{
     Action, CommandInput, CreateSession, EventBody, Host, PermissionReplyKind, PermissionRequest, PromptInput,
     PromptPart, Rule, SessionId, ToolState, UpdateSession,
@@ -661,4 +661,43 @@ async fn no_rule_of_a_client_lifts_a_denial_of_the_configuration() {
             lab.engine.shutdown().await;
         }
     }
+}
+
+#[tokio::test]
+async fn what_is_mistyped_in_one_agent_makes_only_that_one_ask() {
+    let project = TempProject::new();
+    configure(&project, &json!({"agent": {"typo": {"description": "d", "permissions": {"bash": "deny"}}}}));
+    project.write_home(".config/opencode/agent/broken.md", "---\npermission: [\n---\nB");
+    let (engine, scope) = (open(&project), api::Scope::new(project.directory()));
+    let lab = Lab { project, engine, scope };
+    for (agent, asks) in [("typo", true), ("broken", true), ("build", false)] {
+        let session = lab.session().await;
+        let mut events = lab.recorder().await;
+        let steps = json!([{"tools": [bash("echo hi")]}, {"text": "done"}]);
+        let input = PromptInput { agent: Some(agent.to_owned()), ..prompt(&script(steps)) };
+        lab.engine.prompt_async(&lab.scope, &session, input).await.unwrap();
+        let ask = next_ask(&mut events, &session).await;
+        assert_eq!(ask.is_some(), asks, "{agent}");
+        if let Some(ask) = ask {
+            answer(&lab, &ask, PermissionReplyKind::Reject).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_home_directory_in_a_pattern_is_the_users() {
+    let project = TempProject::new();
+    let secret = project.write_home("x/secret.txt", "SECRET");
+    let rules = json!({"external_directory": {"*": "allow", "~/x/*": "deny", "$HOME/y/*": "deny"}});
+    configure(&project, &json!({"permission": rules}));
+    let other = project.write_home("y/secret.txt", "SECRET");
+    let free = project.write_home("z/free.txt", "FREE");
+    let (engine, scope) = (open(&project), api::Scope::new(project.directory()));
+    let lab = Lab { project, engine, scope };
+    let session = lab.session().await;
+    let read = |path: &PathBuf| json!({"tools": [["read", {"filePath": path}]]});
+    lab.say(&session, &script(json!([read(&secret), read(&other), read(&free), {"text": "done"}]))).await;
+    let states: Vec<bool> =
+        lab.tools(&session).await.iter().map(|tool| matches!(tool.state, ToolState::Completed(_))).collect();
+    assert_eq!(states, [false, false, true]);
 }

@@ -301,7 +301,9 @@ async fn files_in_a_prompt_are_read_at_once() {
 
 #[tokio::test]
 async fn commands_shell_and_forks() {
-    let lab = Lab::with(json!({"command": {"greet": {"template": "SCRIPT: [{\"text\": \"hi $1 !`echo sh`\"}]"}}}));
+    let lab = Lab::with(
+        json!({"command": {"greet": {"template": "SCRIPT: [{\"text\": \"hi $1 !`printf sh; echo error >&2`\"}]"}}}),
+    );
     let session = lab.session().await;
     let input = api::CommandInput { command: "greet".into(), arguments: "Bob".into(), ..api::CommandInput::default() };
     assert_eq!(text(&lab.engine.command(&lab.scope, &session, input).await.unwrap()), "hi Bob sh");
@@ -321,6 +323,35 @@ async fn commands_shell_and_forks() {
     let part = lab.engine.fork_session(&lab.scope, &session, Some(ours[2].info.id().clone())).await.unwrap();
     assert_eq!(lab.messages(&part.id).await.len(), 2);
     assert_eq!(text(&lab.say(&whole.id, &script(json!([{"text": "goes on"}]))).await), "goes on");
+}
+
+#[tokio::test]
+async fn a_command_adds_the_files_and_agents_that_it_mentions() {
+    let template = "SCRIPT: [{\"text\": \"@general and (@README.md), @$1 and @nobody\"}]";
+    let lab = Lab::with(json!({"command": {"look": {"template": template}}}));
+    let session = lab.session().await;
+    let input = api::CommandInput { command: "look".into(), arguments: "explore".into(), ..Default::default() };
+    lab.engine.command(&lab.scope, &session, input).await.unwrap();
+    let prompt = &lab.messages(&session).await[0];
+    let names = |part: &Part| match part {
+        Part::Agent(agent) => Some(agent.name.clone()),
+        Part::File(file) => file.filename.clone(),
+        _ => None,
+    };
+    assert_eq!(prompt.parts.iter().filter_map(names).collect::<Vec<_>>(), ["general", "README.md", "explore"]);
+}
+
+#[tokio::test]
+async fn an_argument_runs_nothing_in_a_shell_piece() {
+    let template = "SCRIPT: [{\"text\": \"!`printf %s $1`|!`$1`\"}]";
+    let lab = Lab::with(json!({"command": {"say": {"template": template}}}));
+    let (session, made) = (lab.session().await, lab.gate("made"));
+    for (argument, shown) in [("a;b", "a;b"), (&*format!("\"$(touch {})\"", made.display()), "$(touch ")] {
+        let input = api::CommandInput { command: "say".into(), arguments: argument.into(), ..Default::default() };
+        let said = text(&lab.engine.command(&lab.scope, &session, input).await.unwrap());
+        assert!(said.starts_with(shown) && said.contains("was not run"), "{said}");
+    }
+    assert!(!made.exists());
 }
 
 #[tokio::test]

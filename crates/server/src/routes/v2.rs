@@ -576,7 +576,7 @@ async fn skills(call: Call) -> Result<Data<At<Vec<SkillInfo>>>, Error> {
     let skills = call.state.engine.skills(&call.scope).await?;
     let skills = skills.into_iter().map(|skill| SkillInfo {
         name: skill.name,
-        description: Some(skill.description),
+        description: skill.description,
         location: skill.location,
         content: skill.content,
     });

@@ -9,6 +9,7 @@ mod accepted;
 mod acp;
 mod catalog;
 mod common;
+mod configurations;
 mod events;
 mod faults;
 mod load;

@@ -1,0 +1,71 @@
+//! From the merged configuration to agents, commands and the keys of today.
+
+use std::collections::BTreeSet;
+
+use api::{Command, CommandSource, Json, JsonMap};
+use indexmap::IndexMap;
+
+use crate::merge::merge;
+use crate::{AgentEntry, Config, rules};
+
+/// Old keys of the merged configuration become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`,
+/// and `tools` are rules.
+pub(crate) fn finish(map: &mut JsonMap) {
+    if let Some(Json::Object(modes)) = map.shift_remove("mode") {
+        let agents = map.entry("agent").or_insert_with(|| JsonMap::new().into());
+        for (name, mut mode) in modes {
+            if let (Some(agents), Some(mode)) = (agents.as_object_mut(), mode.as_object_mut()) {
+                mode.insert("mode".to_owned(), "primary".into());
+                merge(agents, [(name, Json::Object(std::mem::take(mode)))].into_iter().collect());
+            }
+        }
+    }
+    if map.shift_remove("autoshare") == Some(Json::Bool(true)) && !map.contains_key("share") {
+        map.insert("share".to_owned(), "auto".into());
+    }
+    rules::fold_tools(map);
+}
+
+/// Whether a configuration has a key, given with dots between its steps.
+pub(crate) fn has(map: &JsonMap, path: &str) -> bool {
+    let mut steps = path.split('.');
+    let first = steps.next().and_then(|step| map.get(step));
+    steps.fold(first, |value, step| value?.get(step)).is_some()
+}
+
+/// The agents, each with its last source.
+pub(crate) fn agents(config: &Config, sources: &IndexMap<String, String>) -> Vec<AgentEntry> {
+    let entry = |(name, config): (&String, &crate::AgentConfig)| AgentEntry {
+        name: name.clone(),
+        config: config.clone(),
+        source: sources.get(name).cloned().unwrap_or_default(),
+    };
+    config.agent.iter().map(entry).collect()
+}
+
+/// The commands.
+pub(crate) fn commands(config: &Config) -> Vec<Command> {
+    let command = |(name, command): (&String, &crate::CommandConfig)| Command {
+        name: name.clone(),
+        description: command.description.clone(),
+        agent: command.agent.clone(),
+        model: command.model.clone(),
+        source: Some(CommandSource::Command),
+        template: command.template.clone(),
+        subtask: command.subtask,
+        hints: hints(&command.template),
+    };
+    config.command.iter().map(command).collect()
+}
+
+/// The placeholders of a template as clients list them: the numbered ones, then `$ARGUMENTS`.
+pub fn hints(template: &str) -> Vec<String> {
+    let digits = |(at, _): (usize, &str)| {
+        let rest = &template[at + 1..];
+        Some(&rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())])
+            .filter(|digits| digits.contains(|c| c != '0'))
+    };
+    let numbered: BTreeSet<&str> = template.match_indices('$').filter_map(digits).collect();
+    let all = template.contains("$ARGUMENTS").then(|| "$ARGUMENTS".to_owned());
+    numbered.into_iter().map(|digits| format!("${digits}")).chain(all).collect()
+}
