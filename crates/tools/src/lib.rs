@@ -19,6 +19,7 @@ mod input;
 mod invalid;
 mod list;
 mod lock;
+mod newlines;
 mod patch;
 mod path;
 mod question;
