@@ -16,7 +16,7 @@ use crate::input::Accepted;
 use crate::instance::Instance;
 use crate::rules;
 use crate::turn::{self, Ran};
-use crate::{Inner, models, permission, step};
+use crate::{Inner, known, models, permission, step};
 
 /// A prompt that another process answers is looked after this often, in case that process dies.
 const LOOK: Duration = Duration::from_millis(500);
@@ -57,6 +57,9 @@ impl Inner {
             batch.event(EventBody::SessionError { session_id: Some(id.clone()), error: Some(error.clone()) });
         }
         adopt(&mut batch, id, &accepted);
+        for change in &accepted.learned {
+            known::put(&mut batch, id, change);
+        }
         let info = accepted.info();
         batch.insert_message(&info);
         batch.event(EventBody::message(info));

@@ -42,7 +42,8 @@ pub(crate) struct Edit {
 /// An edit that can be made.
 struct Plan {
     target: Target,
-    existed: bool,
+    /// Nothing if the file is new.
+    before: Option<String>,
     content: String,
     diff: diff::Diff,
 }
@@ -64,6 +65,10 @@ impl TypedTool for Edit {
         let plan = plan(&input, &ctx).await?;
         path::confirm(&ctx, &edit_needs(&plan.target, &plan.diff.text))?;
         ctx.env.write(&plan.target.real, plan.content.as_bytes()).await.map_err(|e| path::explain("write", e))?;
+        let before = plan.before.as_deref().map(str::as_bytes);
+        let known = ctx.options.known_files.learn_change(&plan.target.real, before, Some(plan.content.as_bytes()));
+        let kind = if plan.before.is_some() { FileChange::Change } else { FileChange::Add };
+        let changed = Change::File { path: plan.target.shown.clone(), kind };
         let shown = plan.target.shown.to_string_lossy();
         let diff = plan.diff;
         let filediff =
@@ -75,10 +80,7 @@ impl TypedTool for Edit {
             title: plan.target.title(&ctx),
             output: "Edit applied successfully.".into(),
             metadata: object(metadata),
-            changes: vec![Change::File {
-                path: plan.target.shown.clone(),
-                kind: if plan.existed { FileChange::Change } else { FileChange::Add },
-            }],
+            changes: std::iter::once(changed).chain(known).collect(),
             ..Output::default()
         })
     }
@@ -92,9 +94,8 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
     let shown = target.shown.display().to_string();
     let before = read_bytes(ctx, &target).await?.map(text).transpose();
     let before = before.map_err(|why| ToolError::failed(format!("{shown} {why}.")))?;
-    let existed = before.is_some();
     let (before, content) = match before {
-        None if input.old_string.is_empty() => (String::new(), input.new_string.clone()),
+        None if input.old_string.is_empty() => (None, input.new_string.clone()),
         None => return Err(crate::read::not_found(&target)),
         Some(_) if input.old_string.is_empty() => {
             return Err(ToolError::failed(format!(
@@ -108,14 +109,14 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
             let (old, new) = (input.old_string.clone(), input.new_string.clone());
             let work = tokio::task::spawn_blocking(move || replace(&before, &old, &new, all).map(|new| (new, before)));
             match work.await {
-                Ok(Ok((content, before))) => (before, content),
+                Ok(Ok((content, before))) => (Some(before), content),
                 Ok(Err(error)) => return Err(explain(&shown, error)),
                 Err(error) => return Err(ToolError::failed(format!("The edit of {shown} failed: {error}"))),
             }
         }
     };
-    let diff = diff::unified(&shown, &before, &content);
-    Ok(Plan { target, existed, content, diff })
+    let diff = diff::unified(&shown, before.as_deref().unwrap_or_default(), &content);
+    Ok(Plan { target, before, content, diff })
 }
 
 /// The content of a file after an edit. Line endings and a byte order mark are those of the file, whatever the texts have.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::context::Context;
+use crate::known::KnownFiles;
 use crate::lock::FileLocks;
 use crate::newlines::{self, Normalised};
 use crate::path::{self, Target};
@@ -73,7 +74,7 @@ impl TypedTool for ApplyPatch {
         let plan = plan(&input, &ctx).await?;
         path::confirm(&ctx, &plan.needs())?;
         plan.write(&ctx).await?;
-        Ok(plan.output())
+        Ok(plan.output(&ctx.options.known_files))
     }
 }
 
@@ -293,20 +294,22 @@ impl Plan {
         Ok(())
     }
 
-    fn output(&self) -> Output {
+    fn output(&self, known: &KnownFiles) -> Output {
         let mut text = String::from("Success. Updated the following files:");
         for entry in &self.entries {
             text.push_str(&format!("\n{} {}", entry.letter, entry.path));
         }
         let metadata = json!({"diff": self.diff(), "files": self.file_list(), "diagnostics": {}, "truncated": false});
-        let changes = self.files.values().filter_map(|state| {
+        let changes = self.files.values().flat_map(|state| {
             let kind = match (&state.before, &state.after) {
                 (None, Some(_)) => FileChange::Add,
                 (Some(_), None) => FileChange::Unlink,
                 (before, after) if before != after => FileChange::Change,
-                _ => return None,
+                _ => return Vec::new(),
             };
-            Some(Change::File { path: state.target.shown.clone(), kind })
+            let changed = Change::File { path: state.target.shown.clone(), kind };
+            let known = known.learn_change(&state.target.real, state.before.as_deref(), state.after.as_deref());
+            std::iter::once(changed).chain(known).collect()
         });
         Output {
             title: text.clone(),

@@ -43,7 +43,7 @@ async fn the_recorded_shape() {
     assert_eq!((ws.content("added.txt").as_str(), ws.content("extra.md").as_str()), ("one\ntwo\n", "NEW\n"));
     let deleted = run(&ws, "*** Delete File: added.txt").await.unwrap();
     assert_eq!(deleted.output, "Success. Updated the following files:\nD added.txt");
-    assert_eq!(deleted.changes, [Change::File { path: ws.path("added.txt"), kind: FileChange::Unlink }]);
+    assert_eq!(deleted.changes[0], Change::File { path: ws.path("added.txt"), kind: FileChange::Unlink });
     assert!(!ws.path("added.txt").exists());
 }
 
