@@ -47,37 +47,49 @@ pub(super) fn splices(text: &str, hunks: &[Hunk]) -> Result<Splices, String> {
 fn place(lines: &[&str], hunks: &[Hunk]) -> Result<LineSplices, String> {
     let mut search = Search { lines, budget: MAX_COMPARISONS };
     let mut splices = LineSplices::new();
-    let mut appended = LineSplices::new();
     let mut from = 0;
     for hunk in hunks {
         for anchor in &hunk.anchors {
             let found = search.find(&[anchor.as_str()], from, false);
             from = found.ok_or_else(|| format!("has no line \"{anchor}\" (from line {} on)", from + 1))? + 1;
         }
-        let mut shown: &[(Kind, String)] = &hunk.lines;
+        let mut shown = hunk.lines.clone();
         let at = loop {
-            let wanted: Vec<&str> = old_lines(shown).collect();
+            let wanted: Vec<&str> = old_lines(&shown).collect();
             let found = if wanted.is_empty() { None } else { search.find(&wanted, from, hunk.at_end) };
-            match shown {
-                _ if found.is_some() || wanted.is_empty() => break found,
-                // A patch often shows the empty end of the file as a line.
-                [rest @ .., (Kind::Keep | Kind::Delete, last)] if last.is_empty() => shown = rest,
-                _ => return Err(missing(shown, from)),
+            if found.is_some() || wanted.is_empty() {
+                break found;
             }
+            shown = without_end(&shown).ok_or_else(|| missing(&shown, from))?;
         };
         if let Some(at) = at {
-            from = rewrite(at, shown, &mut splices);
+            from = rewrite(at, &shown, &mut splices);
             continue;
         }
         // Lines that are only added go below the anchor, or to the end; the next hunk may still be above.
         let below_anchor = !hunk.anchors.is_empty() && !hunk.at_end;
         let at = if below_anchor { from } else { lines.len() };
-        appended.push((at..at, shown.iter().map(|(_, text)| text.clone()).collect()));
+        splices.push((at..at, shown.into_iter().map(|(_, text)| text).collect()));
     }
-    // At the same place, what is only added comes behind what other hunks insert there.
-    splices.extend(appended);
+    // At the same place, hunks insert in their own order.
     splices.sort_by_key(|(range, _)| (range.start, range.end));
     Ok(splices)
+}
+
+/// The lines of a hunk without its last old line, if that is empty: patches often show the end of the file as such a line.
+fn without_end(shown: &[(Kind, String)]) -> Option<Vec<(Kind, String)>> {
+    let at = shown.iter().rposition(|(kind, _)| *kind != Kind::Insert).filter(|&at| shown[at].1.is_empty())?;
+    let last = at + 1 == shown.len();
+    if !last && old_lines(&shown[..at]).next().is_none() {
+        return None;
+    }
+    let mut rest = shown.to_vec();
+    match shown[at].0 {
+        // It stands between lines that are there and lines that come.
+        Kind::Keep if !last => rest[at].0 = Kind::Insert,
+        _ => drop(rest.remove(at)),
+    }
+    Some(rest)
 }
 
 fn missing(shown: &[(Kind, String)], from: usize) -> String {

@@ -178,7 +178,7 @@ fn the_end_of_the_file_is_nowhere_else() {
 
 #[test]
 fn hunks_that_only_add_may_come_before_others() {
-    assert_eq!(update("a\nb\nc\n", "@@\n+z\n@@\n-a\n+x\n@@\n c\n+y").unwrap(), "x\nb\nc\ny\nz\n");
+    assert_eq!(update("a\nb\nc\n", "@@\n+z\n@@\n-a\n+x\n@@\n c\n+y").unwrap(), "x\nb\nc\nz\ny\n");
     assert_eq!(update("a\nb\n", "@@ a\n+x\n@@\n-b\n+y").unwrap(), "a\nx\ny\n");
     let code = "class A\n  def f\n    x\nclass B\n  def f\n    x\n";
     let want = "class A\n  def f\n    x\nclass B\n  def f\n    y\n";
