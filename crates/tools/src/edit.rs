@@ -12,7 +12,6 @@ use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 use crate::write::{edit_needs, object, read_bytes, text, unless_outside};
 
-mod indent;
 mod matching;
 
 use matching::MatchError;

@@ -15,6 +15,7 @@ mod folder;
 mod glob;
 mod grep;
 mod image;
+mod indent;
 mod input;
 mod invalid;
 mod known;
@@ -23,6 +24,8 @@ mod lock;
 mod newlines;
 mod patch;
 mod path;
+#[cfg(test)]
+mod peers;
 mod question;
 #[cfg(test)]
 mod races;

@@ -40,6 +40,8 @@ impl TypedTool for Write {
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         let target = path::locate(ctx, &input.file_path)?;
         let shown = target.shown.to_string_lossy();
+        // A call beside this one may have written the file and not told of it yet.
+        let _guard = self.locks.lock(&target.real).await;
         let diff = plan(input, ctx, &target).await.map(|(before, content)| match before {
             None => diff::unified(&shown, "", &content).text,
             Some(Content::Whole(before)) => diff::unified(&shown, &String::from_utf8_lossy(&before), &content).text,

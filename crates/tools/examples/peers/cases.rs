@@ -16,7 +16,7 @@ pub struct Case {
 
 /// Kinds in which the peers do what we do not want:
 ///
-/// * OpenCode inserts a new text as it is, where we indent it as the match shows, or refuse.
+/// * Both insert a new text as it is, where we indent it as the match shows, or refuse.
 /// * Both give lines of a mixed file one ending for all of them; we keep each.
 /// * Codex puts lines that are only added at the end even if an anchor names their place.
 pub fn may_differ(kind: &str) -> bool {
@@ -100,7 +100,9 @@ pub fn patch(random: &mut Rng) -> Case {
         let mut shown = false;
         for line in &lines[from..to] {
             // Now and then a line is not quite that of the file.
-            let line = if random.u8(..8) == 0 { line.trim().to_owned() } else { line.clone() };
+            let slip = random.u8(..8) == 0;
+            kind = if slip && line.trim() != line { "indentation" } else { kind };
+            let line = if slip { line.trim().to_owned() } else { line.clone() };
             shown = true;
             match random.u8(..4) {
                 0 => body.push_str(&format!("-{line}\n")),

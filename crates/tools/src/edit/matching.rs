@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use similar::TextDiff;
 
-use super::indent::Indents;
+use crate::indent::Indents;
 use crate::newlines::{Splices, normalise};
 
 /// Line comparisons per search; a file that needs more has too little to tell its lines apart.
@@ -40,7 +40,7 @@ pub(super) fn find(content: &str, old: &str, new: &str, all: bool) -> Result<Spl
     if !exact.is_empty() {
         return search.one_or_all(exact);
     }
-    let rungs: [Rung; 4] = [shifted, trimmed, collapsed, unescaped];
+    let rungs: [Rung; 5] = [padded, shifted, trimmed, collapsed, unescaped];
     for rung in rungs {
         let found = rung(&search)?;
         if !found.is_empty() {
@@ -182,22 +182,31 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Rung 2: the same lines, all shifted by the same indentation, but for spaces at their ends.
+/// Rung 2: the same lines with the same indentation, but for spaces at their ends. If all places are wanted, those with
+/// another indentation are, too.
+fn padded(search: &Search) -> Result<Splices, MatchError> {
+    if search.all {
+        return Ok(Vec::new());
+    }
+    search.replace_lines(search.windows.iter().copied().filter(|&at| search.indents(at).is_same()))
+}
+
+/// Rung 3: the same lines, all shifted by the same indentation, but for spaces at their ends.
 fn shifted(search: &Search) -> Result<Splices, MatchError> {
     search.replace_lines(search.windows.iter().copied().filter(|&at| search.indents(at).is_shift()))
 }
 
-/// Rung 3: the same lines but for indentation and spaces at their ends.
+/// Rung 4: the same lines but for indentation and spaces at their ends.
 fn trimmed(search: &Search) -> Result<Splices, MatchError> {
     search.replace_lines(search.windows.iter().copied())
 }
 
-/// Rung 4: the same lines but for the number of spaces anywhere.
+/// Rung 5: the same lines but for the number of spaces anywhere.
 fn collapsed(search: &Search) -> Result<Splices, MatchError> {
     search.replace_lines(search.windows(|a, b| a.split_whitespace().eq(b.split_whitespace())))
 }
 
-/// Rung 5: a text that was escaped once too often, so that it has `\n` for every line ending.
+/// Rung 6: a text that was escaped once too often, so that it has `\n` for every line ending.
 fn unescaped(search: &Search) -> Result<Splices, MatchError> {
     if search.old.contains('\n') || search.new.contains('\n') || !search.old.contains('\\') {
         return Ok(Vec::new());
@@ -206,7 +215,7 @@ fn unescaped(search: &Search) -> Result<Splices, MatchError> {
     Ok(search.occurrences(&normalise(&old), &normalise(&new)))
 }
 
-/// Rung 6: a block of as many lines whose first and last line fit, and whose inside is nearly the same.
+/// Rung 7: a block of as many lines whose first and last line fit, and whose inside is nearly the same.
 fn blocks(search: &Search) -> Result<Splices, MatchError> {
     let count = search.wanted.len();
     let [first, inner @ .., last] = search.wanted.as_slice() else { return Ok(Vec::new()) };

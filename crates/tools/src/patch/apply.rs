@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::parse::{Hunk, Kind};
+use crate::indent::Indents;
 use crate::newlines::{Normalised, Splices};
 
 /// Line comparisons per file; more means that its lines are too much alike.
@@ -63,6 +64,7 @@ fn place(lines: &[&str], hunks: &[Hunk]) -> Result<LineSplices, String> {
             shown = without_end(&shown).ok_or_else(|| missing(&shown, from))?;
         };
         if let Some(at) = at {
+            let shown = reindent(&shown, &lines[at..]).ok_or_else(|| misindented(at))?;
             from = rewrite(at, &shown, &mut splices);
             continue;
         }
@@ -90,6 +92,34 @@ fn without_end(shown: &[(Kind, String)]) -> Option<Vec<(Kind, String)>> {
         _ => drop(rest.remove(at)),
     }
     Some(rest)
+}
+
+/// A hunk whose inserted lines are indented as the match shows. If some of its lines have the file's indentation, the others
+/// are a slip, and what it inserts is as it should be. Nothing if none has, and the match does not show how they would be.
+fn reindent(shown: &[(Kind, String)], lines: &[&str]) -> Option<Vec<(Kind, String)>> {
+    let indents = Indents::new(old_lines(shown).zip(lines.iter().copied()));
+    if shown.iter().all(|(kind, _)| *kind != Kind::Insert) {
+        return Some(shown.to_vec());
+    }
+    // Lines that stay are part of the new text: they tell what the inserted ones are relative to.
+    let new = shown.iter().filter(|(kind, _)| *kind != Kind::Delete).map(|(_, text)| text.as_str());
+    let Some(new) = indents.apply(&new.collect::<Vec<_>>().join("\n")) else {
+        return (!indents.is_foreign()).then(|| shown.to_vec());
+    };
+    let mut new = new.split('\n');
+    let line = |(kind, text): &(Kind, String)| match kind {
+        Kind::Delete => (*kind, text.clone()),
+        _ => (*kind, new.next().unwrap_or_default().to_owned()),
+    };
+    Some(shown.iter().map(line).collect())
+}
+
+fn misindented(at: usize) -> String {
+    format!(
+        "has these lines from line {} on, but with another indentation, and it cannot be told how the new lines should be \
+         indented. Read the file again and copy the lines with their indentation",
+        at + 1
+    )
 }
 
 fn missing(shown: &[(Kind, String)], from: usize) -> String {

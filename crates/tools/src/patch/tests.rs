@@ -168,6 +168,24 @@ fn line_ends_are_those_of_the_file() {
 }
 
 #[test]
+fn inserted_lines_are_indented_as_the_match_shows() {
+    let python = "class A:\n    def f(self):\n        return 1\n";
+    for (hunks, want) in [
+        ("@@\n def f(self):\n-    return 1\n+    return 2\n+    # two", Some("        return 2\n        # two\n")),
+        ("@@\n-return 1\n+return 2", Some("        return 2\n")),
+        ("@@\n-return 1\n+        return 2", Some("        return 2\n")),
+        ("@@\n \tdef f(self):\n-\t\treturn 1\n+\t\treturn 2", Some("        return 2\n")),
+        // One line is a slip; the others have the indentation of the file.
+        ("@@\n     def f(self):\n-return 1\n+        return 2", Some("        return 2\n")),
+        // A flat copy.
+        ("@@\n def f(self):\n-return 1\n+return 2", None),
+    ] {
+        let want = want.map(|body| format!("class A:\n    def f(self):\n{body}"));
+        assert_eq!(update(python, hunks).ok(), want, "{hunks}");
+    }
+}
+
+#[test]
 fn the_end_of_the_file_is_nowhere_else() {
     let twice = "a\nx\nb\nx\n";
     assert_eq!(update(twice, "@@\n-x\n+y\n*** End of File").unwrap(), "a\nx\nb\ny\n");

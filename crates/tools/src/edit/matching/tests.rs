@@ -117,6 +117,12 @@ fn the_place_that_visibly_matches_is_edited() {
 }
 
 #[test]
+fn the_same_indentation_wins_over_another() {
+    assert_eq!(replaced("\ta\n    a\n", "    a  ", "    b"), "\ta\n    b\n");
+    assert_eq!(replace("\ta\n  a\n", "    a", "    b"), Err(MatchError::Ambiguous));
+}
+
+#[test]
 fn a_python_block_is_indented_once_or_not_at_all() {
     let file = "class A:\n    def f(self):\n        if x:\n            return 1\n";
     let edited = |body: &str| Ok(format!("class A:\n{body}"));

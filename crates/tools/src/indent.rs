@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 /// Pairs of indentations, one for each line that is not blank: that of the old text and that of the file.
-pub(super) struct Indents<'a>(Vec<(&'a str, &'a str)>);
+pub(crate) struct Indents<'a>(Vec<(&'a str, &'a str)>);
 
 /// One level of indentation of the model, and what it is in the file.
 struct Unit<'a> {
@@ -20,6 +20,16 @@ impl<'a> Indents<'a> {
         Self(lines.filter(|(old, _)| !old.trim().is_empty()).map(|(old, file)| (indent(old), indent(file))).collect())
     }
 
+    /// Whether the old text is indented as the file is.
+    pub fn is_same(&self) -> bool {
+        self.0.iter().all(|(old, file)| old == file)
+    }
+
+    /// Whether no line of the old text is indented as the file is.
+    pub fn is_foreign(&self) -> bool {
+        self.0.iter().all(|(old, file)| old != file)
+    }
+
     /// Whether all lines are shifted by the same indentation.
     pub fn is_shift(&self) -> bool {
         let (from, to) = self.common();
@@ -29,7 +39,7 @@ impl<'a> Indents<'a> {
     /// The new text as it should be in the file, if the match shows how.
     pub fn apply(&self, new: &str) -> Option<String> {
         let own: Vec<&str> = new.split('\n').filter(|line| !line.trim().is_empty()).map(indent).collect();
-        if own.is_empty() || self.0.iter().all(|(old, file)| old == file) {
+        if own.is_empty() || self.is_same() {
             return Some(new.to_owned());
         }
         let (from, to) = self.common();
