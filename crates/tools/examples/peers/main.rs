@@ -28,6 +28,11 @@ const PRINTED: usize = 5;
 /// The content of a file after a call; nothing if the call was refused.
 type Outcome = Option<Vec<u8>>;
 
+/// A content without the indentation of its lines.
+fn flat(content: &[u8]) -> Vec<&[u8]> {
+    content.split(|byte| *byte == b'\n').map(|line| line.trim_ascii_start()).collect()
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -55,6 +60,7 @@ async fn main() -> ExitCode {
             (ours, theirs) if ours == theirs => "same",
             (None, _) => "only theirs changes the file",
             (_, None) => "only ours changes the file",
+            (Some(ours), Some(theirs)) if flat(ours) == flat(theirs) => "different indentation",
             _ => "different",
         };
         let show = |outcome: &Outcome| outcome.as_deref().map(|content| String::from_utf8_lossy(content).into_owned());
