@@ -45,22 +45,28 @@ impl<'a> Indents<'a> {
         let (from, to) = self.common();
         let outer = common_prefix(own.iter().copied());
         let verbatim = || Some(new.to_owned());
+        let in_file = |own: &&str| self.0.iter().any(|(_, file)| file == own);
         let Some(levels) = self.levels() else {
             // A flat copy of a block says nothing about its lines. A new text that has the file's own indentation needs nothing.
-            return if outer == to && from != to { verbatim() } else { None };
+            let indented = own.iter().all(in_file) && own.iter().any(|own| *own != outer);
+            return if outer == to && (from != to || indented) { verbatim() } else { None };
         };
         if self.lost_first() && !is_nested(&levels) && own[1..].contains(&"") {
             return None;
         }
         let known = own.iter().all(|own| levels.contains_key(own));
         if from == to {
-            let in_file = |own: &&str| self.0.iter().any(|(_, file)| file == own);
             return if !known && own.iter().all(in_file) { verbatim() } else { self.translate(&levels, new) };
         }
-        if outer == to {
-            return verbatim();
+        // The first lines of both texts mostly are the same one. If they say otherwise than all lines do, nobody knows.
+        let first = self.0.first().map_or(("", ""), |pair| *pair);
+        let like_old = own[0] == first.0 && own[0] != first.1;
+        let like_file = own[0] == first.1 && own[0] != first.0;
+        match outer == to {
+            true if !like_old => verbatim(),
+            false if !like_file && (outer == from || known) => self.translate(&levels, new),
+            _ => None,
         }
-        if outer == from || known { self.translate(&levels, new) } else { None }
     }
 
     fn common(&self) -> (&'a str, &'a str) {

@@ -103,7 +103,7 @@ pub(crate) fn refuse_if_changed(ctx: &Context, target: &Target, now: Option<&Con
     let shown = target.shown.display();
     let changed = changed.unwrap_or_else(|| "What changed cannot be shown here.\n".to_owned());
     Err(ToolError::failed(format!(
-        "{shown} was changed by somebody else since you last read or wrote it, so it was not replaced.\n{changed}\
+        "{shown} was changed by somebody else, or by a command, since you last read or wrote it, so it was not replaced.\n{changed}\
          Read it again, then write it with both changes, or change a part of it with edit."
     )))
 }

@@ -19,6 +19,8 @@ fn the_match_shows_the_indentation() {
         // A flat copy of lines that are not all at one level says nothing.
         ("a\nb", "    a\n        b", "c\nd", None),
         ("a\nb\nc", "a\n  b\nc", "x\ny\nz", None),
+        ("a\nb\nc", "a\n  b\nc", "x\n  y\nz", Some("x\n  y\nz")),
+        ("a\nb\nc", "a\n  b\nc", "x\n   y\nz", None),
         // Nor does one that goes in where the file goes out.
         ("  a\nb\n c", "    a\n        b\n            c", "  x\n y", None),
         ("a\n    b", "        a\n    b", "c\n    d", Some("        c\n    d")),
@@ -26,6 +28,8 @@ fn the_match_shows_the_indentation() {
         // Neither the old nor the file's own: what it means cannot be told.
         ("a", "        a", "    c", None),
         ("  a", "      a", "c", None),
+        ("    a\n        b", "        a\n            b", "        c\n    d", None),
+        ("  a\nb", "    a\n  b", "  c", None),
         // Only the first line lost its indentation.
         ("a\n        b", "    a\n        b", "c\n        d", Some("    c\n        d")),
         ("a\n        b", "    a\n        b", "c\n        d\n            e", Some("    c\n        d\n            e")),
