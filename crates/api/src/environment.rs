@@ -39,6 +39,15 @@ pub enum Content {
     },
 }
 
+/// The content of a file that an agent has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileVersion {
+    /// Names the content; empty if there was no file.
+    pub hash: String,
+    /// The content, if it is a short text.
+    pub content: Option<String>,
+}
+
 /// Files as the session sees them, and terminals that its human sees. A face binds one to a session (an editor's); without
 /// one it is the disk, and commands run in our own processes.
 pub trait Environment: Send + Sync {

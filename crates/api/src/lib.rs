@@ -39,7 +39,7 @@ pub use catalog::{
 };
 pub use credential::{ApiCredential, Credential, OAuthCredential, WellKnownCredential};
 pub use environment::{
-    Content, Environment, EnvironmentError, Terminal, TerminalCommand, TerminalExit, TerminalOutput,
+    Content, Environment, EnvironmentError, FileVersion, Terminal, TerminalCommand, TerminalExit, TerminalOutput,
 };
 pub use error::{ApiErrorData, MessageError, NoData, ProviderAuthData, StructuredOutputData, TextData};
 pub use event::{Event, EventBody, OtherEvent, SessionStatus};

@@ -17,7 +17,7 @@ use crate::prose::row_interval;
 use crate::rules::Rules;
 use crate::step::put_part;
 use crate::turn::Turn;
-use crate::{Error, asks, bound, prompt, structured, task};
+use crate::{Error, asks, bound, known, prompt, structured, task};
 
 /// Live updates of a running call are written this often at most.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -637,11 +637,16 @@ impl Call {
             attachments: (!attachments.is_empty()).then_some(attachments),
         });
         let mut batch = self.outcome();
-        for change in output.changes {
-            Self::record(&self.turn, &mut batch, change);
+        for change in &output.changes {
+            Self::record(&self.turn, &mut batch, change.clone());
         }
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
+        for change in &output.changes {
+            if let Change::Known { path, version } = change {
+                self.turn.options.known_files.stored(path, version);
+            }
+        }
         Ok((self.part, ended))
     }
 
@@ -661,6 +666,7 @@ impl Call {
                 }
                 batch.event(EventBody::FileWatcherUpdated { file, event: event.to_owned() });
             }
+            Change::Known { .. } => known::put(batch, &turn.session_id, &change),
             Change::Todos(todos) => {
                 batch.todos(&turn.session_id, &todos);
                 batch.event(EventBody::TodoUpdated { session_id: turn.session_id.clone(), todos });

@@ -18,6 +18,7 @@ use crate::rules::Standing;
 struct Copying {
     pages: Pages,
     draft: Draft,
+    origin: SessionId,
     /// The new session.
     fork: Session,
     /// What binds it, as it binds the original: a copy of a subagent's session may do no more than that.
@@ -62,6 +63,7 @@ impl Inner {
         let copying = Copying {
             pages: self.store.pages(id, None, before).map_err(stored)?,
             draft: Draft::new(&self.store, &instance.place, &fork.id),
+            origin: id.clone(),
             fork: fork.clone(),
             standing,
             ids: HashMap::new(),
@@ -118,6 +120,7 @@ impl Copying {
         let mut batch = if last { self.draft.last_piece(&self.fork) } else { self.draft.piece() };
         if last {
             self.standing.put(&mut batch, &self.fork.id);
+            batch.copy_file_versions(&self.origin, &self.fork.id);
         }
         // A long copy is told by its session alone: what it holds would be more than any subscriber can take at once.
         let told = last && std::mem::take(&mut self.first);

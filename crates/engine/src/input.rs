@@ -27,6 +27,8 @@ pub(crate) struct Accepted {
     pub(crate) parts: Vec<Part>,
     /// Files that could not be read; the turn runs all the same, and the model is told.
     pub(crate) problems: Vec<MessageError>,
+    /// What reading its files has told.
+    pub(crate) learned: Vec<tools::Change>,
 }
 
 impl Accepted {
@@ -88,7 +90,7 @@ impl Inner {
             tools: input.tools,
             extra: Extra::default(),
         };
-        let mut accepted = Accepted { message, parts: Vec::new(), problems: Vec::new() };
+        let mut accepted = Accepted { message, parts: Vec::new(), problems: Vec::new(), learned: Vec::new() };
         let reader = Reader { inner: self, instance, session: &session.id };
         for part in input.parts {
             self.check_part(&part)?;
@@ -215,6 +217,7 @@ impl Reader<'_> {
             self.synthetic(accepted, called(&input));
             match read {
                 Ok(read) => {
+                    accepted.learned.extend(read.changes);
                     if let Some(attachment) = read.attachments.into_iter().next() {
                         // A picture stays a picture, but must not depend on the disk any more.
                         file.mime = attachment.mime;
@@ -256,7 +259,7 @@ impl Reader<'_> {
             exec: self.instance.exec.clone(),
             cancel: self.inner.closing.child_token(),
             progress: tools::Progress::none(),
-            options: Arc::new(self.instance.options_for_session(self.session)),
+            options: Arc::new(self.instance.options_for_session(self.session, self.inner.known_files(self.session))),
             answers: None,
             granted: Arc::from([]),
             readable: self.instance.agents.get(&message.agent).map_or_else(tools::Readable::nothing, |agent| {

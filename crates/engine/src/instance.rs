@@ -10,7 +10,7 @@ use config::{Loaded, Marks, ProviderEntry};
 use indexmap::IndexMap;
 use llm::Timeouts;
 use store::Place;
-use tools::{Registry, RegistryOptions};
+use tools::{KnownFiles, Registry, RegistryOptions};
 
 use crate::limits::{AgentLimits, Limits};
 use crate::remote::Remote;
@@ -190,10 +190,11 @@ impl Instance {
 
     /// The tools' settings for one session, whose model knows the instructions of the system prompt, and whose long outputs
     /// have a folder of their own.
-    pub(crate) fn options_for_session(&self, session: &SessionId) -> tools::Options {
+    pub(crate) fn options_for_session(&self, session: &SessionId, known_files: KnownFiles) -> tools::Options {
         let known = self.loaded.instructions.iter().map(|i| i.path.clone());
         let output_dir = self.options.output_dir.join(tidy::folder_of(session));
-        tools::Options { loaded_instructions: tools::Loaded::new(known), output_dir, ..(*self.options).clone() }
+        let loaded_instructions = tools::Loaded::new(known);
+        tools::Options { loaded_instructions, known_files, output_dir, ..(*self.options).clone() }
     }
 
     /// The root of the working tree that the directory is in; the project names the main one.

@@ -25,6 +25,7 @@ mod input;
 mod instance;
 mod isolation;
 mod kept;
+mod known;
 mod ledger;
 mod limits;
 mod mcp;

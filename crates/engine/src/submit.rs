@@ -15,7 +15,7 @@ use crate::error::stored;
 use crate::input::Accepted;
 use crate::instance::Instance;
 use crate::turn::{self, Ran};
-use crate::{Inner, models, permission, step};
+use crate::{Inner, known, models, permission, step};
 
 /// A prompt that another process answers is looked after this often, in case that process dies.
 const LOOK: Duration = Duration::from_millis(500);
@@ -59,6 +59,9 @@ impl Inner {
             batch.event(EventBody::SessionError { session_id: Some(id.clone()), error: Some(error.clone()) });
         }
         adopt(&mut batch, id, &accepted);
+        for change in &accepted.learned {
+            known::put(&mut batch, id, change);
+        }
         batch.tell_new_message(accepted.info());
         for part in &accepted.parts {
             step::put_part(&mut batch, part);

@@ -131,7 +131,7 @@ impl Turn {
         newest: Stamp,
         run: &Arc<Run>,
     ) -> Self {
-        let options = Arc::new(instance.options_for_session(session_id));
+        let options = Arc::new(instance.options_for_session(session_id, inner.known_files(session_id)));
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
         let subagents = inner.slots(&session_id, instance.limits.at_once);
         Self {

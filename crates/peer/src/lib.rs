@@ -62,6 +62,16 @@ pub fn codex_acp(target: &Path) -> Result<PathBuf> {
     folder.join("node_modules/.bin/codex-acp").canonicalize()
 }
 
+/// Installs Codex below the target folder, unless it is there; gives the path of its native program.
+pub fn codex(target: &Path) -> Result<PathBuf> {
+    codex_acp(target)?;
+    let packages = target.join("codex-acp/node_modules/@openai");
+    let inside = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let programs = inside(&packages).flat_map(|package| inside(&package.join("vendor")).collect::<Vec<_>>());
+    let found = programs.map(|machine| machine.join("bin/codex")).find(|program| program.is_file());
+    found.ok_or_else(|| Error::other(format!("npm installed no Codex program into {}", packages.display())))
+}
+
 /// Installs what the lock file of some sources names into a folder, unless it is there.
 fn npm(folder: &Path, sources: &Path) -> Result<()> {
     once(folder, &sources.join("package-lock.json"), || {

@@ -207,6 +207,15 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         }
         Op::Usage { session, used } => ledger::add(conn, session.as_str(), used)?,
         Op::Touched { session, file } => ledger::touch(conn, session.as_str(), file)?,
+        Op::FileVersion { session, path, version } => {
+            let sql = "INSERT OR REPLACE INTO file_version (session, path, hash, content) VALUES (?1, ?2, ?3, ?4)";
+            run(conn, sql, params![session.as_str(), path, version.hash, version.content])?;
+        }
+        Op::CopyFileVersions { from, to } => {
+            let sql = "INSERT OR REPLACE INTO file_version (session, path, hash)
+                       SELECT ?2, path, hash FROM file_version WHERE session = ?1";
+            run(conn, sql, params![from.as_str(), to.as_str()])?;
+        }
         // Decides about what follows, so it is done there.
         Op::Reserve(_) => {}
         Op::Spend { id, used } => ledger::spend(conn, id, used)?,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::{
-    Approval, ApprovalId, Budget, Cursor, Event, EventBody, Json, Message, MessageId, Part, PartId, PermissionRequest,
-    Project, QuestionRequest, Session, SessionId, SessionStatus, Todo, ToolState, Usage,
+    Approval, ApprovalId, Budget, Cursor, Event, EventBody, FileVersion, Json, Message, MessageId, Part, PartId,
+    PermissionRequest, Project, QuestionRequest, Session, SessionId, SessionStatus, Todo, ToolState, Usage,
 };
 use bytes::Bytes;
 use serde::Serialize;
@@ -204,6 +204,15 @@ pub(crate) enum Op {
     Touched {
         session: SessionId,
         file: String,
+    },
+    FileVersion {
+        session: SessionId,
+        path: String,
+        version: FileVersion,
+    },
+    CopyFileVersions {
+        from: SessionId,
+        to: SessionId,
     },
     Reserve(Box<Reservation>),
     Spend {
@@ -567,6 +576,16 @@ impl Batch {
         self.ops.push(Op::Touched { session: session.clone(), file: file.to_owned() });
     }
 
+    /// Remembers the content of a file that a session read or wrote; the newest one counts.
+    pub fn file_version(&mut self, session: &SessionId, path: &str, version: FileVersion) {
+        self.ops.push(Op::FileVersion { session: session.clone(), path: path.to_owned(), version });
+    }
+
+    /// Gives a copy of a session the hashes of all files that the session knows. Contents are not copied: they can be large.
+    pub fn copy_file_versions(&mut self, from: &SessionId, to: &SessionId) {
+        self.ops.push(Op::CopyFileVersions { from: from.clone(), to: to.clone() });
+    }
+
     /// A call of a model is about to begin. If a budget of its session or one above has no room for the most that the call
     /// may use, nothing of what follows in this batch is written, and [`Committed::shortage`] says why.
     pub fn reserve(&mut self, call: &Reservation) {
@@ -595,6 +614,7 @@ impl Batch {
         let bytes = |op: &Op| match op {
             Op::Event { json, .. } => json.len(),
             Op::Message { json, .. } | Op::Part { json, .. } => json.len(),
+            Op::FileVersion { version, .. } => version.content.as_ref().map_or(0, String::len),
             _ => 0,
         };
         let small = || self.ops.len() <= QUICK_OPS && self.ops.iter().map(bytes).sum::<usize>() <= QUICK_BYTES;

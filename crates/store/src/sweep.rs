@@ -13,6 +13,9 @@ use crate::row::{self, int, uint};
 /// The most rows of one piece.
 const ROWS: usize = 500;
 
+/// The most files of a session that one piece forgets; each may have 64 KB.
+const FILES: usize = 64;
+
 /// The bytes of rows and events after which a piece ends.
 const BYTES: u64 = 4 << 20;
 
@@ -94,11 +97,19 @@ fn rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
             drop_message.execute([&message])?;
         }
     }
-    for sql in [
-        "DELETE FROM ask WHERE id IN (SELECT id FROM ask WHERE session = ?1 LIMIT ?2)",
-        "DELETE FROM touched WHERE session = ?1 AND path IN (SELECT path FROM touched WHERE session = ?1 LIMIT ?2)",
+    for (sql, most) in [
+        ("DELETE FROM ask WHERE id IN (SELECT id FROM ask WHERE session = ?1 LIMIT ?2)", ROWS),
+        (
+            "DELETE FROM touched WHERE session = ?1 AND path IN (SELECT path FROM touched WHERE session = ?1 LIMIT ?2)",
+            ROWS,
+        ),
+        (
+            "DELETE FROM file_version WHERE session = ?1
+             AND path IN (SELECT path FROM file_version WHERE session = ?1 LIMIT ?2)",
+            FILES,
+        ),
     ] {
-        if conn.prepare_cached(sql)?.execute(params![session, int(ROWS as u64)])? == ROWS {
+        if conn.prepare_cached(sql)?.execute(params![session, int(most as u64)])? == most {
             return Ok(false);
         }
     }

@@ -9,6 +9,7 @@ use api::{Environment, JsonMap, MessageId, SessionId, Skill};
 use exec::Exec;
 use tokio_util::sync::CancellationToken;
 
+use crate::known::KnownFiles;
 use crate::tool::Need;
 
 /// The surroundings of one call. Cheap to clone.
@@ -105,6 +106,8 @@ pub struct Options {
     pub instruction_files: Vec<String>,
     /// Instruction files that the model was given already.
     pub loaded_instructions: Loaded,
+    /// Which contents of files the agent knows.
+    pub known_files: KnownFiles,
     /// Whether `webfetch` may reach private addresses.
     pub allow_private_fetch: bool,
     /// How `webfetch` names itself.
@@ -123,6 +126,7 @@ impl Default for Options {
             skills: Vec::new(),
             instruction_files: vec!["AGENTS.md".into(), "CLAUDE.md".into()],
             loaded_instructions: Loaded::default(),
+            known_files: KnownFiles::default(),
             allow_private_fetch: false,
             user_agent: concat!("trefoil/", env!("CARGO_PKG_VERSION")).into(),
         }

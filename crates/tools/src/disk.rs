@@ -5,14 +5,18 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use api::{Content, Environment, EnvironmentError};
 use futures::future::BoxFuture;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
+
+mod replace;
+
+use replace::{sync_folder, write};
 
 /// The largest file that is read whole.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -55,9 +59,26 @@ impl Environment for LocalEnvironment {
 pub(crate) async fn delete(path: &Path) -> Result<(), EnvironmentError> {
     blocking(path, |path| {
         let (parent, name) = open_parent(path, false)?;
-        Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?)
+        rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
+        sync_folder(&parent)
     })
     .await
+}
+
+/// Makes a symbolic link anew that was deleted.
+pub(crate) async fn link(path: &Path, leads_to: PathBuf) -> Result<(), EnvironmentError> {
+    blocking(path, move |path| {
+        let (parent, name) = open_parent(path, true)?;
+        rustix::fs::symlinkat(&leads_to, &parent, name)?;
+        sync_folder(&parent)
+    })
+    .await
+}
+
+/// Gives a file that another one moved to the mode, the owner and the attributes that the other one has.
+pub(crate) async fn inherit(from: &Path, to: &Path) -> Result<(), EnvironmentError> {
+    let from = from.to_owned();
+    blocking(to, move |to| replace::inherit(&from, to)).await
 }
 
 async fn blocking<T: Send + 'static>(
@@ -117,7 +138,8 @@ fn open_parent(path: &Path, create: bool) -> io::Result<(OwnedFd, &OsStr)> {
             Ok(next) => next,
             Err(Errno::NOENT) if create => {
                 match rustix::fs::mkdirat(&folder, step, Mode::from_raw_mode(0o777)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
+                    Ok(()) => sync_folder(&folder)?,
+                    Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
                 }
                 rustix::fs::openat(&folder, step, DIRECTORY, Mode::empty())?
@@ -177,59 +199,6 @@ fn open(path: &Path) -> io::Result<Content> {
         return Ok(Content::Large { size, reader: Box::new(io::Cursor::new(content).chain(file)) });
     }
     Ok(Content::Whole(content))
-}
-
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let (parent, name) = open_parent(path, true)?;
-    let existing = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Some(check_writable(stat)?),
-        Err(Errno::NOENT) => None,
-        Err(error) => return Err(error.into()),
-    };
-    // A new inode would cut hard links and change the owner.
-    let keep_inode =
-        existing.as_ref().is_some_and(|s| s.st_nlink > 1 || s.st_uid != rustix::process::geteuid().as_raw());
-    if !keep_inode {
-        match replace(&parent, name, content, existing.as_ref()) {
-            // A folder may be closed to us while the file is open.
-            Err(error) if existing.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {}
-            result => return result,
-        }
-    }
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::TRUNC | OFlags::CLOEXEC;
-    File::from(rustix::fs::openat(&parent, name, flags, Mode::empty())?).write_all(content)
-}
-
-fn check_writable(stat: Stat) -> io::Result<Stat> {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
-        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
-    }
-    // A rename would replace it all the same, and root may write to anything; yet somebody meant it to stay as it is.
-    if !Mode::from_raw_mode(stat.st_mode).intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH) {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "is read-only (no write permission is set)"));
-    }
-    Ok(stat)
-}
-
-/// Writes beside the file and renames, so that a reader or a crash sees the old content or the new, nothing between.
-fn replace(parent: &OwnedFd, name: &OsStr, content: &[u8], existing: Option<&Stat>) -> io::Result<()> {
-    let temporary = format!(".{}.tmp", api::tool_call_id());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(if existing.is_some() { 0o600 } else { 0o666 });
-    let mut file = File::from(rustix::fs::openat(parent, &temporary, flags, mode)?);
-    let written = file.write_all(content).and_then(|()| {
-        if let Some(stat) = existing {
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode))?;
-        }
-        Ok(rustix::fs::renameat(parent, &temporary, parent, name)?)
-    });
-    if written.is_err() {
-        // The first error is the one to tell; what is left behind is only a hidden file.
-        let _ = rustix::fs::unlinkat(parent, &temporary, AtFlags::empty());
-    }
-    written
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::context::{Context, ProgressUpdate};
 use crate::diff;
 use crate::lock::FileLocks;
+use crate::newlines::{self, Normalised};
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 use crate::write::{edit_needs, object, read_bytes, text, unless_outside};
@@ -40,7 +41,8 @@ pub(crate) struct Edit {
 /// An edit that can be made.
 struct Plan {
     target: Target,
-    existed: bool,
+    /// Nothing if the file is new.
+    before: Option<String>,
     content: String,
     diff: diff::Diff,
 }
@@ -62,6 +64,10 @@ impl TypedTool for Edit {
         let plan = plan(&input, &ctx).await?;
         path::confirm(&ctx, &edit_needs(&plan.target, &plan.diff.text))?;
         ctx.env.write(&plan.target.real, plan.content.as_bytes()).await.map_err(|e| path::explain("write", e))?;
+        let before = plan.before.as_deref().map(str::as_bytes);
+        let known = ctx.options.known_files.learn_change(&plan.target.real, before, Some(plan.content.as_bytes()));
+        let kind = if plan.before.is_some() { FileChange::Change } else { FileChange::Add };
+        let changed = Change::File { path: plan.target.shown.clone(), kind };
         let shown = plan.target.shown.to_string_lossy();
         let diff = plan.diff;
         let filediff =
@@ -73,10 +79,7 @@ impl TypedTool for Edit {
             title: plan.target.title(&ctx),
             output: "Edit applied successfully.".into(),
             metadata: object(metadata),
-            changes: vec![Change::File {
-                path: plan.target.shown.clone(),
-                kind: if plan.existed { FileChange::Change } else { FileChange::Add },
-            }],
+            changes: std::iter::once(changed).chain(known).collect(),
             ..Output::default()
         })
     }
@@ -90,9 +93,8 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
     let shown = target.shown.display().to_string();
     let before = read_bytes(ctx, &target).await?.map(text).transpose();
     let before = before.map_err(|why| ToolError::failed(format!("{shown} {why}.")))?;
-    let existed = before.is_some();
     let (before, content) = match before {
-        None if input.old_string.is_empty() => (String::new(), input.new_string.clone()),
+        None if input.old_string.is_empty() => (None, input.new_string.clone()),
         None => return Err(crate::read::not_found(&target)),
         Some(_) if input.old_string.is_empty() => {
             return Err(ToolError::failed(format!(
@@ -104,19 +106,31 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
             let all = input.replace_all.unwrap_or(false);
             // Matching by likeness can take a while on a large file.
             let (old, new) = (input.old_string.clone(), input.new_string.clone());
-            let work = tokio::task::spawn_blocking(move || {
-                let splices = matching::find(&before, &old, &new, all);
-                splices.map(|splices| (matching::apply(&before, &splices), before))
-            });
+            let work = tokio::task::spawn_blocking(move || replace(&before, &old, &new, all).map(|new| (new, before)));
             match work.await {
-                Ok(Ok((content, before))) => (before, content),
+                Ok(Ok((content, before))) => (Some(before), content),
                 Ok(Err(error)) => return Err(explain(&shown, error)),
                 Err(error) => return Err(ToolError::failed(format!("The edit of {shown} failed: {error}"))),
             }
         }
     };
-    let diff = diff::unified(&shown, &before, &content);
-    Ok(Plan { target, existed, content, diff })
+    let diff = diff::unified(&shown, before.as_deref().unwrap_or_default(), &content);
+    Ok(Plan { target, before, content, diff })
+}
+
+/// The content of a file after an edit. Line endings and a byte order mark are those of the file, whatever the texts have.
+fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<String, MatchError> {
+    let file = Normalised::new(content);
+    let given = |text: &str| newlines::normalise(text.strip_prefix(newlines::BOM).unwrap_or(text)).into_owned();
+    let (mut old, new) = (given(old), given(new));
+    // Half a line ending at the end: the other half is in the file behind it.
+    if old.ends_with('\r') && !file.text().contains(&old) {
+        old.pop();
+    }
+    if old.is_empty() {
+        return Err(MatchError::NotFound(None));
+    }
+    Ok(file.splice(&matching::find(file.text(), &old, &new, all)?))
 }
 
 fn explain(shown: &str, error: MatchError) -> ToolError {
@@ -128,6 +142,10 @@ fn explain(shown: &str, error: MatchError) -> ToolError {
         MatchError::NotFound(Some(line)) => format!(
             "oldString was not found in {shown}: its first line is at line {line}, but what follows there differs. \
              Read that part of the file again and copy the text exactly, without the line numbers."
+        ),
+        MatchError::Indentation(line) => format!(
+            "oldString fits {shown} from line {line} on, but only with another indentation, and it cannot be told how \
+             newString should be indented. Read that part of the file again and give both texts with its indentation."
         ),
         MatchError::NotFound(None) => format!(
             "oldString was not found in {shown}. \
@@ -144,27 +162,27 @@ pub fn fuzz_edit(data: &[u8]) {
     let mut parts = text.splitn(3, '\u{1}');
     let (Some(content), Some(old), Some(new)) = (parts.next(), parts.next(), parts.next()) else { return };
     if !old.is_empty() {
-        check_splices(content, old, new, flags & 1 == 1);
+        check_edit(content, old, new, flags & 1 == 1);
     }
 }
 
-fn check_splices(content: &str, old: &str, new: &str, all: bool) {
-    let Ok(splices) = matching::find(content, old, new, all) else { return };
+fn check_edit(content: &str, old: &str, new: &str, all: bool) {
+    let file = Normalised::new(content);
+    let old = newlines::normalise(old);
+    let new = newlines::normalise(new);
+    let Ok(splices) = matching::find(file.text(), &old, &new, all) else { return };
     assert!(!splices.is_empty() && (all || splices.len() == 1), "one place, or all were wanted");
-    let result = matching::apply(content, &splices);
-    let (mut in_content, mut in_result) = (0, 0);
-    for (range, text) in &splices {
-        let gap = range.start.checked_sub(in_content);
-        assert!(gap.is_some() && range.end <= content.len(), "places are in order and inside");
-        let gap = gap.unwrap_or_default();
-        assert_eq!(content.get(in_content..range.start), result.get(in_result..in_result + gap), "text before a match");
-        in_content = range.end;
-        in_result += gap + text.len();
+    let mut end = 0;
+    for (range, _) in &splices {
+        assert!(end <= range.start && range.end <= file.text().len(), "places are in order and inside");
+        end = range.end;
     }
-    assert_eq!(content.get(in_content..), result.get(in_result..), "text behind the last match");
-    let once = content.match_indices(old).take(2).count() == 1 && content.matches(old).count() == 1;
-    if once && !content.contains('\r') {
-        assert_eq!(result, content.replacen(old, new, 1), "an exact match is replaced as it is");
+    newlines::check_splice(content, &splices);
+    let once = file.text().match_indices(&*old).take(2).count() == 1;
+    if once && !content.contains('\r') && !new.ends_with('\r') {
+        let mark = if content.starts_with(newlines::BOM) { "\u{feff}" } else { "" };
+        let plain = format!("{mark}{}", file.text().replacen(&*old, &new, 1));
+        assert_eq!(file.splice(&splices), plain, "an exact match is replaced as it is");
     }
 }
 

@@ -19,8 +19,9 @@ use crate::write::object;
 
 /// Finds files whose path fits a glob such as `**/*.rs` or `src/**/*.{ts,tsx}`.
 ///
-/// A pattern without a slash fits at any depth. Ignored files (`.gitignore`) are left out unless the pattern begins with
-/// their folder, hidden ones unless it names them. Gives up to 100 absolute paths, the most recently changed first.
+/// A pattern without a slash fits at any depth. Hidden files count, the data of git (`.git`) does not. Ignored files
+/// (`.gitignore`) are left out unless the pattern begins with their folder. Gives up to 100 absolute paths, the most recently
+/// changed first.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The glob.
@@ -79,7 +80,7 @@ fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolErro
     let folder = Folder::open(&target.real)
         .map_err(|error| ToolError::failed(format!("{} cannot be searched: {error}.", target.shown.display())))?;
     let found = Mutex::new(Best::new(MAX_RESULTS));
-    walk::files(&target.real, walk::names_hidden(pattern), stop, || {
+    walk::files(&target.real, true, stop, || {
         |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(&target.real).unwrap_or(entry.path());
             if !matcher.is_match(relative) {

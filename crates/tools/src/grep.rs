@@ -32,8 +32,8 @@ const MAX_WITHHELD: usize = 5;
 
 /// Searches the contents of files with a regular expression (Rust syntax, as in ripgrep).
 ///
-/// Ignored files (`.gitignore`) and binary files are left out, hidden ones too unless `include` or `path` names them. Gives
-/// up to 100 lines with their numbers, files that changed last first. Escape `(`, `{` and the like to find them as they are.
+/// Hidden files are searched. Ignored files (`.gitignore`), the data of git (`.git`) and binary files are left out. Gives up
+/// to 100 lines with their numbers, files that changed last first. Escape `(`, `{` and the like to find them as they are.
 /// Files that need a permission to be read are left out, and counted: use `read` for those.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
@@ -113,7 +113,6 @@ struct Found {
 fn search(ctx: &Context, target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolError> {
     let matcher = matcher(&input.pattern)?;
     let include = input.include.as_deref().map(walk::glob).transpose()?;
-    let hidden = input.include.as_deref().is_some_and(walk::names_hidden);
     // A file that is searched alone has no folder.
     let folder = Folder::open(&target.real).ok();
     let open = |relative: &Path| match &folder {
@@ -123,7 +122,7 @@ fn search(ctx: &Context, target: &Target, input: &Input, stop: &Stop) -> Result<
     // Each file has a line, so more files than lines are never shown.
     let (found, total) = (Mutex::new(Best::new(MAX_RESULTS)), AtomicUsize::new(0));
     let withheld = Mutex::new(Best::new(MAX_WITHHELD));
-    walk::files(&target.real, hidden, stop, || {
+    walk::files(&target.real, true, stop, || {
         let mut searcher = searcher();
         let (open, withheld) = (&open, &withheld);
         let (include, found, total, matcher) = (&include, &found, &total, matcher.clone());

@@ -15,12 +15,17 @@ mod folder;
 mod glob;
 mod grep;
 mod image;
+mod indent;
 mod input;
 mod invalid;
+mod known;
 mod list;
 mod lock;
+mod newlines;
 mod patch;
 mod path;
+#[cfg(test)]
+mod peers;
 mod question;
 #[cfg(test)]
 mod races;
@@ -42,6 +47,7 @@ pub use edit::fuzz_edit;
 pub use find::{Entries, Ignored, find_paths, find_text};
 pub use image::{MAX_ATTACHMENT_BYTES, sniff};
 pub use input::invalid_arguments;
+pub use known::KnownFiles;
 pub use patch::fuzz_patch;
 pub use read::read_for_prompt;
 pub use registry::{Registry, RegistryOptions};

@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::context::Context;
+use crate::known::KnownFiles;
 use crate::lock::FileLocks;
+use crate::newlines::{self, Normalised};
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 use crate::write::{edit_needs, object, read_bytes, text};
@@ -40,7 +42,8 @@ const MAX_SHOWN: usize = 1 << 20;
 /// ```
 ///
 /// `Move to` is optional. `@@` starts each group of changes; the text behind it names a line above, to find the place. Show
-/// about three unchanged lines before and after a change. Paths are relative to the working directory.
+/// about three unchanged lines before and after a change. `*** End of File` behind a group says that it is at the end of the
+/// file. Paths are relative to the working directory.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
@@ -71,7 +74,7 @@ impl TypedTool for ApplyPatch {
         let plan = plan(&input, &ctx).await?;
         path::confirm(&ctx, &plan.needs())?;
         plan.write(&ctx).await?;
-        Ok(plan.output())
+        Ok(plan.output(&ctx.options.known_files))
     }
 }
 
@@ -80,6 +83,31 @@ struct State {
     target: Target,
     before: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
+    /// Where it leads, if it is a symbolic link that the patch deletes.
+    link: Option<PathBuf>,
+    /// The file that is moved here: all but the content comes from it.
+    moved_from: Option<PathBuf>,
+}
+
+impl State {
+    async fn write(&self, ctx: &Context) -> Result<(), EnvironmentError> {
+        let path = &self.target.real;
+        let Some(content) = &self.after else { return disk::delete(path).await };
+        ctx.env.write(path, content).await?;
+        match &self.moved_from {
+            Some(from) if self.before.is_none() => disk::inherit(from, path).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn take_back(&self, ctx: &Context) -> Result<(), EnvironmentError> {
+        let path = &self.target.real;
+        match (&self.link, &self.before) {
+            (Some(leads_to), _) => disk::link(path, leads_to.clone()).await,
+            (None, Some(content)) => ctx.env.write(path, content).await,
+            (None, None) => disk::delete(path).await,
+        }
+    }
 }
 
 /// What the patch does to one file, as it is told.
@@ -128,8 +156,8 @@ impl Plan {
                 self.set(&target, Some(content.into_bytes()));
             }
             Section::Delete { path } => {
-                let (target, before) = self.load(&path, ctx).await?;
-                let before = before.ok_or_else(|| crate::read::not_found(&target))?;
+                let target = path::locate_entry(ctx, &path)?;
+                let before = self.load_entry(&target, ctx).await?.ok_or_else(|| crate::read::not_found(&target))?;
                 self.enter('D', "delete", &target, None, &String::from_utf8_lossy(&before), "");
                 self.set(&target, None);
             }
@@ -163,21 +191,38 @@ impl Plan {
             return Err(fail(path, &format!("cannot be moved to {to}, which exists already")));
         }
         self.enter('M', "move", &target, Some(&moved), &before, &after);
-        self.set(&target, None);
+        // A link that is moved is gone; the file that it leads to stays.
+        let entry = path::locate_entry(ctx, path)?;
+        self.load_entry(&entry, ctx).await?;
+        self.set(&entry, None);
         self.set(&moved, Some(after.into_bytes()));
+        if let Some(state) = self.files.get_mut(&moved.real) {
+            state.moved_from = Some(target.real);
+        }
         Ok(())
     }
 
     /// A file as the sections so far have left it.
     async fn load(&mut self, path: &str, ctx: &Context) -> Result<(Target, Option<Vec<u8>>), ToolError> {
         let target = path::locate(ctx, path)?;
+        let content = self.load_entry(&target, ctx).await?;
+        Ok((target, content))
+    }
+
+    /// The same for an entry that may be a symbolic link: its content is where it leads.
+    async fn load_entry(&mut self, target: &Target, ctx: &Context) -> Result<Option<Vec<u8>>, ToolError> {
         if let Some(state) = self.files.get(&target.real) {
-            return Ok((target, state.after.clone()));
+            return Ok(state.after.clone());
         }
-        let before = read_bytes(ctx, &target).await?;
-        let state = State { target: target.clone(), before: before.clone(), after: before.clone() };
+        let link = std::fs::read_link(&target.real).ok();
+        let before = match &link {
+            Some(leads_to) => Some(leads_to.as_os_str().as_encoded_bytes().to_vec()),
+            None => read_bytes(ctx, target).await?,
+        };
+        let state =
+            State { target: target.clone(), before: before.clone(), after: before.clone(), link, moved_from: None };
         self.files.insert(target.real.clone(), state);
-        Ok((target, before))
+        Ok(before)
     }
 
     fn set(&mut self, target: &Target, content: Option<Vec<u8>>) {
@@ -235,10 +280,10 @@ impl Plan {
         let (writes, deletes): (Vec<&State>, Vec<&State>) = changed.into_iter().partition(|s| s.after.is_some());
         let mut done: Vec<&State> = Vec::new();
         for state in writes.into_iter().chain(deletes) {
-            if let Err(error) = put(ctx, &state.target, state.after.as_deref()).await {
+            if let Err(error) = state.write(ctx).await {
                 let mut message = format!("The patch was not applied: {error}");
                 for state in done.into_iter().rev() {
-                    if let Err(error) = put(ctx, &state.target, state.before.as_deref()).await {
+                    if let Err(error) = state.take_back(ctx).await {
                         message.push_str(&format!("\nThis could not be taken back: {error}"));
                     }
                 }
@@ -249,20 +294,22 @@ impl Plan {
         Ok(())
     }
 
-    fn output(&self) -> Output {
+    fn output(&self, known: &KnownFiles) -> Output {
         let mut text = String::from("Success. Updated the following files:");
         for entry in &self.entries {
             text.push_str(&format!("\n{} {}", entry.letter, entry.path));
         }
         let metadata = json!({"diff": self.diff(), "files": self.file_list(), "diagnostics": {}, "truncated": false});
-        let changes = self.files.values().filter_map(|state| {
+        let changes = self.files.values().flat_map(|state| {
             let kind = match (&state.before, &state.after) {
                 (None, Some(_)) => FileChange::Add,
                 (Some(_), None) => FileChange::Unlink,
                 (before, after) if before != after => FileChange::Change,
-                _ => return None,
+                _ => return Vec::new(),
             };
-            Some(Change::File { path: state.target.shown.clone(), kind })
+            let changed = Change::File { path: state.target.shown.clone(), kind };
+            let known = known.learn_change(&state.target.real, state.before.as_deref(), state.after.as_deref());
+            std::iter::once(changed).chain(known).collect()
         });
         Output {
             title: text.clone(),
@@ -271,13 +318,6 @@ impl Plan {
             changes: changes.collect(),
             ..Output::default()
         }
-    }
-}
-
-async fn put(ctx: &Context, target: &Target, content: Option<&[u8]>) -> Result<(), EnvironmentError> {
-    match content {
-        Some(content) => ctx.env.write(&target.real, content).await,
-        None => disk::delete(&target.real).await,
     }
 }
 
@@ -299,21 +339,15 @@ pub fn fuzz_patch(data: &[u8]) {
 }
 
 fn check_hunks(content: &str, hunks: &[Hunk]) {
-    let lines = apply::split(content);
-    let Ok(splices) = apply::place(&lines, hunks) else { return };
-    let result = apply::join(content, &lines, &splices);
-    let start_of = |line: usize| lines.iter().take(line).map(|line| line.len() + 1).sum::<usize>().min(content.len());
-    let (mut old_at, mut new_at) = (0, 0);
-    for (range, new) in &splices {
-        assert!(old_at <= range.start && range.end <= lines.len(), "splices are in order and inside");
-        let gap = content.get(start_of(old_at)..start_of(range.start)).unwrap_or_default();
-        assert!(result.get(new_at..).is_some_and(|rest| rest.starts_with(gap)), "text before a splice");
-        let line_feed_added = !gap.is_empty() && !gap.ends_with('\n');
-        new_at += gap.len() + usize::from(line_feed_added) + new.iter().map(|line| line.len() + 1).sum::<usize>();
-        old_at = range.end;
+    let closed = apply::close(content);
+    let Ok(splices) = apply::splices(Normalised::new(&closed).text(), hunks) else { return };
+    let mut end = 0;
+    for (range, _) in &splices {
+        assert!(end <= range.start && range.start <= range.end, "splices are in order and apart");
+        end = range.end;
     }
-    let rest = result.get(new_at.min(result.len())..);
-    assert_eq!(rest, content.get(start_of(old_at)..), "text behind the last splice");
+    newlines::check_splice(&closed, &splices);
+    assert!(closed.starts_with(content) && closed.len() <= content.len() + 2, "a line ending is added at most");
 }
 
 #[cfg(test)]

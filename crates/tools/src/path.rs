@@ -36,12 +36,33 @@ pub(crate) fn locate_or_here(ctx: &Context, path: Option<&str>) -> Result<Target
 
 /// The same for a path that is relative to `base`.
 pub(crate) fn locate_from(ctx: &Context, base: &Path, path: &str) -> Result<Target, ToolError> {
+    let shown = absolute(base, path)?;
+    let real = resolve(&shown)?;
+    describe(ctx, shown, real)
+}
+
+/// The same for the entry of a folder itself: a symbolic link is not followed.
+pub(crate) fn locate_entry(ctx: &Context, path: &str) -> Result<Target, ToolError> {
+    let shown = absolute(&ctx.directory, path)?;
+    let real = match (shown.parent(), shown.file_name()) {
+        (Some(parent), Some(name)) => resolve(parent)?.join(name),
+        _ => shown.clone(),
+    };
+    describe(ctx, shown, real)
+}
+
+fn absolute(base: &Path, path: &str) -> Result<PathBuf, ToolError> {
     if path.contains('\0') {
         return Err(ToolError::failed(format!("{path:?} is not a path: it contains a NUL byte")));
     }
-    let shown = normalise(&base.join(path));
-    let resolve = |path: &Path| disk::resolve(path).map_err(|e| ToolError::failed(format!("{}: {e}", path.display())));
-    let real = resolve(&shown)?;
+    Ok(normalise(&base.join(path)))
+}
+
+fn resolve(path: &Path) -> Result<PathBuf, ToolError> {
+    disk::resolve(path).map_err(|error| ToolError::failed(format!("{}: {error}", path.display())))
+}
+
+fn describe(ctx: &Context, shown: PathBuf, real: PathBuf) -> Result<Target, ToolError> {
     let directory = resolve(&ctx.directory)?;
     let worktree = resolve(&ctx.worktree)?;
     // Outside a repository the worktree is `/`, and that must not make everything inside.

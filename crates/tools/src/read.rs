@@ -109,10 +109,12 @@ async fn read(ctx: &Context, target: &Target, window: Window) -> Result<Output, 
         }
         Err(error) => return Err(path::explain("read", error)),
     };
+    let mut changes = Vec::new();
     let page = match content {
         Content::Whole(content) => {
+            changes.push(ctx.options.known_files.learn(&target.real, Some(&content)));
             if let Some(mime) = image::sniff(&content) {
-                return read_image(ctx, target, mime, &content);
+                return Ok(Output { changes, ..read_image(ctx, target, mime, &content)? });
             }
             is_text(target, &content, content.len() as u64)?;
             text::page(&content[..], window, true, &|| false)
@@ -136,7 +138,7 @@ async fn read(ctx: &Context, target: &Target, window: Window) -> Result<Output, 
         display["totalLines"] = total.into();
     }
     let metadata = metadata(&preview(&page.text), page.truncated, &loaded, Some(display));
-    Ok(Output { title: target.title(ctx), output, metadata, ..Output::default() })
+    Ok(Output { title: target.title(ctx), output, metadata, changes, ..Output::default() })
 }
 
 /// A page of a file that is too large to be held: it is read up to there, and not counted to its end.

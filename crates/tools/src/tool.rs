@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{Json, JsonMap, Question, Todo, Written};
+use api::{FileVersion, Json, JsonMap, Question, Todo, Written};
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -71,7 +71,7 @@ pub enum FileChange {
     Unlink,
 }
 
-/// Something a call changed; the engine turns it into rows and events in the commit of the call's outcome.
+/// Something a call changed or learned; the engine turns it into rows and events in the commit of the call's outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// A file.
@@ -80,6 +80,13 @@ pub enum Change {
         path: PathBuf,
         /// How.
         kind: FileChange,
+    },
+    /// What the agent has seen of a file: the content that it read or wrote.
+    Known {
+        /// Which, without symbolic links.
+        path: PathBuf,
+        /// The content.
+        version: FileVersion,
     },
     /// The session's todo list, whole.
     Todos(Vec<Todo>),

@@ -118,11 +118,6 @@ pub(crate) fn split_folder(pattern: &str) -> (&str, &str) {
     }
 }
 
-/// Whether a glob names something hidden, so that hidden files must be looked at.
-pub(crate) fn names_hidden(pattern: &str) -> bool {
-    pattern.split(['/', ',', '{']).any(|part| part.starts_with('.') && part != "." && part != "..")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,8 +128,6 @@ mod tests {
         assert!(fits("*.rs", "a.rs") && fits("*.rs", "x/y/a.rs") && fits("src/*.rs", "src/a.rs"));
         assert!(!fits("src/*.rs", "src/x/a.rs") && fits("src/**/*.{ts,tsx}", "src/x/a.tsx") && fits("./a/*", "a/b"));
         assert!(glob("a[").unwrap_err().to_string().contains("not a glob"));
-        assert!(names_hidden(".github/**") && names_hidden("**/.env") && names_hidden("*.{.a,b}"));
-        assert!(!names_hidden("**/*.rs") && !names_hidden("./src/*"));
     }
 
     #[test]

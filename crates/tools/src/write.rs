@@ -8,14 +8,17 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::context::Context;
+use crate::known;
 use crate::lock::FileLocks;
+use crate::newlines::BOM;
 use crate::path::{self, Target};
 use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 use crate::{diff, disk};
 
 /// Writes a whole file, with the folders above it. What the file held before is replaced.
 ///
-/// To change a part of a file, `edit` is safer and shorter.
+/// A file that somebody else changed since you last read or wrote it is not replaced: read it again first. To change a part of
+/// a file, `edit` is safer and shorter.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {
@@ -37,12 +40,12 @@ impl TypedTool for Write {
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         let target = path::locate(ctx, &input.file_path)?;
         let shown = target.shown.to_string_lossy();
-        let diff = open(ctx, &target).await.map(|before| match before {
-            None => diff::unified(&shown, "", &input.content).text,
-            Some(Content::Whole(before)) => {
-                diff::unified(&shown, &String::from_utf8_lossy(&before), &input.content).text
-            }
-            Some(Content::Large { size, .. }) => diff::replaced(&shown, size, &input.content),
+        // A call beside this one may have written the file and not told of it yet.
+        let _guard = self.locks.lock(&target.real).await;
+        let diff = plan(input, ctx, &target).await.map(|(before, content)| match before {
+            None => diff::unified(&shown, "", &content).text,
+            Some(Content::Whole(before)) => diff::unified(&shown, &String::from_utf8_lossy(&before), &content).text,
+            Some(Content::Large { size, .. }) => diff::replaced(&shown, size, &content),
         });
         unless_outside(&target, diff)
     }
@@ -51,19 +54,43 @@ impl TypedTool for Write {
         let target = path::locate(&ctx, &input.file_path)?;
         path::confirm(&ctx, &edit_needs(&target, ""))?;
         let _guard = self.locks.lock(&target.real).await;
-        let exists = open(&ctx, &target).await?.is_some();
-        ctx.env.write(&target.real, input.content.as_bytes()).await.map_err(|e| path::explain("write", e))?;
+        let (before, content) = plan(&input, &ctx, &target).await?;
+        ctx.env.write(&target.real, content.as_bytes()).await.map_err(|e| path::explain("write", e))?;
+        let known = ctx.options.known_files.learn(&target.real, Some(content.as_bytes()));
+        let exists = before.is_some();
+        let kind = if exists { FileChange::Change } else { FileChange::Add };
         let filepath = target.shown.to_string_lossy();
         Ok(Output {
             title: target.title(&ctx),
             output: "Wrote file successfully.".into(),
             metadata: object(json!({"diagnostics": {}, "filepath": filepath, "exists": exists, "truncated": false})),
-            changes: vec![Change::File {
-                path: target.shown.clone(),
-                kind: if exists { FileChange::Change } else { FileChange::Add },
-            }],
+            changes: vec![Change::File { path: target.shown.clone(), kind }, known],
             ..Output::default()
         })
+    }
+}
+
+/// What the file holds, unless it may not be replaced, and what it shall hold. A byte order mark stays.
+async fn plan(input: &Input, ctx: &Context, target: &Target) -> Result<(Option<Content>, String), ToolError> {
+    let mut before = open(ctx, target).await?;
+    known::refuse_if_changed(ctx, target, before.as_ref())?;
+    let mut content = input.content.clone();
+    if !content.starts_with(BOM) && starts_with_mark(before.as_mut()) {
+        content.insert(0, BOM);
+    }
+    Ok((before, content))
+}
+
+fn starts_with_mark(content: Option<&mut Content>) -> bool {
+    let mut mark = [0; BOM.len_utf8()];
+    BOM.encode_utf8(&mut mark);
+    match content {
+        None => false,
+        Some(Content::Whole(content)) => content.starts_with(&mark),
+        Some(Content::Large { reader, .. }) => {
+            let mut head = mark.map(|_| 0);
+            reader.read_exact(&mut head).is_ok() && head == mark
+        }
     }
 }
 

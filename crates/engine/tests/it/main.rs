@@ -12,6 +12,7 @@ mod control;
 mod faults;
 mod fresh;
 mod kept;
+mod known;
 mod load;
 mod mcp;
 mod order;

@@ -1,8 +1,8 @@
 //! Everything else that rows hold: inbox, asks, approvals, todo lists, projects, records.
 
 use api::{
-    Action, Approval, Json, MessageId, PermissionRequest, Project, QuestionRequest, Rule, Ruleset, SessionId,
-    Timestamp, Todo,
+    Action, Approval, FileVersion, Json, MessageId, PermissionRequest, Project, QuestionRequest, Rule, Ruleset,
+    SessionId, Timestamp, Todo,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
@@ -186,6 +186,16 @@ impl Store {
             let mut statement = conn.prepare_cached("SELECT json FROM todo WHERE session = ?1")?;
             let json: Option<String> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
             json.map_or(Ok(Vec::new()), |json| row::json("todo", session.as_str(), &json))
+        })
+    }
+
+    /// The content of a file that a session last read or wrote.
+    pub fn file_version(&self, session: &SessionId, path: &str) -> Result<Option<FileVersion>, StoreError> {
+        self.read(|conn| {
+            let sql = "SELECT hash, content FROM file_version WHERE session = ?1 AND path = ?2";
+            let mut statement = conn.prepare_cached(sql)?;
+            let version = |row: &rusqlite::Row<'_>| Ok(FileVersion { hash: row.get(0)?, content: row.get(1)? });
+            Ok(statement.query_row([session.as_str(), path], version).optional()?)
         })
     }
 

@@ -147,6 +147,10 @@ async fn a_deleted_session_is_nowhere_on_the_disk() {
     batch.record("started", started.as_str(), Some(&json!(MARK)), None);
     batch.record("state", "other", Some(&json!("stays")), None);
     batch.touched(&session.id, MARK);
+    for number in 0..200 {
+        let version = FileVersion { hash: MARK.into(), content: Some(MARK.repeat(100)) };
+        batch.file_version(&session.id, &format!("{MARK}{number}"), version);
+    }
     batch.enqueue(&session.id, message.id());
     batch.event(EventBody::SessionStatus { session_id: session.id.clone(), status: SessionStatus::Busy });
     batch.budget(&session.id, Some(&Budget { steps: Some(3), ..Budget::default() }));
@@ -162,7 +166,20 @@ async fn a_deleted_session_is_nowhere_on_the_disk() {
     assert_eq!(store.compact().await.unwrap(), Compacted::Whole);
     assert!(!holds(&on_disk(&temp), MARK), "it can still be read");
     let raw = rusqlite::Connection::open(temp.path()).unwrap();
-    let tables = ["session", "message", "part", "ask", "inbox", "todo", "status", "lease", "turn", "ledger", "touched"];
+    let tables = [
+        "session",
+        "message",
+        "part",
+        "ask",
+        "inbox",
+        "todo",
+        "status",
+        "lease",
+        "turn",
+        "ledger",
+        "touched",
+        "file_version",
+    ];
     for table in tables.into_iter().chain(["reservation", "budget", "signal", "removed"]) {
         let rows: i64 = raw.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
         assert_eq!(rows, 0, "{table}");

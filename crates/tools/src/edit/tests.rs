@@ -26,7 +26,7 @@ async fn the_recorded_shape() {
     let filediff = json!({"file": shown, "patch": diff, "additions": 1, "deletions": 1});
     let metadata = json!({"diagnostics": {}, "diff": diff, "filediff": filediff, "truncated": false});
     assert_eq!(output.metadata, object(metadata));
-    assert_eq!(output.changes, [Change::File { path: file, kind: FileChange::Change }]);
+    assert_eq!(output.changes[0], Change::File { path: file, kind: FileChange::Change });
     assert_eq!(ws.content("edit_me.txt"), "line one\nLINE 2\nline three\n");
 }
 

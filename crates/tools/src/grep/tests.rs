@@ -41,22 +41,68 @@ async fn the_newest_file_comes_first() {
 }
 
 #[tokio::test]
-async fn ignored_hidden_and_binary_files_are_left_out() {
+async fn hidden_files_are_found_ignored_ones_and_those_of_git_are_not() {
     let ws = Workspace::new();
-    std::fs::create_dir(ws.path(".git")).unwrap();
-    ws.file(".git/config", "needle");
-    ws.file(".gitignore", "target/\n");
-    ws.file("target/out.txt", "needle");
-    ws.file(".github/ci.yml", "needle");
+    ws.file(".gitignore", "target/\n*.log\n!kept.log\n.cache/\n.secret\n");
+    ws.file("sub/.gitignore", "local\n");
+    ws.file(".ignore", "vendor/\n");
+    let found = [
+        ".github/workflows/ci.yml",
+        ".env.example",
+        ".config/.deep/.file",
+        "src/.hidden/a.rs",
+        "seen.txt",
+        "kept.log",
+        "sub/.npmrc",
+        ".gitattributes",
+        "a.git/x",
+        ".github.d/x",
+        "git/config",
+    ];
+    let left_out = [
+        ".git/config",
+        ".git/hooks/pre-commit",
+        "sub/module/.git/config",
+        "tree/.git",
+        "target/out.txt",
+        "a.log",
+        ".cache/x",
+        ".secret",
+        "deep/.secret",
+        "sub/local",
+        "vendor/x",
+    ];
+    for name in found.iter().chain(&left_out) {
+        ws.file(name, "needle\n");
+    }
     ws.file("binary", b"needle\0needle");
-    ws.file("seen.txt", "needle");
-    let found = |output: Output| output.metadata["matches"].as_u64().unwrap();
-    assert_eq!(found(ws.run("grep", json!({"pattern": "needle"})).await.unwrap()), 1);
-    assert_eq!(found(ws.run("grep", json!({"pattern": "needle", "path": ".github"})).await.unwrap()), 1);
-    assert_eq!(found(ws.run("grep", json!({"pattern": "needle", "include": ".github/**"})).await.unwrap()), 1);
-    assert_eq!(found(ws.run("grep", json!({"pattern": "needle", "path": "seen.txt"})).await.unwrap()), 1);
-    let glob = ws.run("glob", json!({"pattern": ".github/*.yml"})).await.unwrap().output;
-    assert_eq!(glob, ws.path(".github/ci.yml").to_str().unwrap());
+    let mut want: Vec<String> = found.iter().map(|name| ws.path(name).display().to_string()).collect();
+    want.sort();
+    let grep = ws.run("grep", json!({"pattern": "needle"})).await.unwrap().output;
+    let mut files: Vec<&str> = grep.lines().filter_map(|line| line.strip_suffix(':')).collect();
+    files.sort_unstable();
+    assert_eq!(files, want);
+    want.extend([".gitignore", "sub/.gitignore", ".ignore", "binary"].map(|name| ws.path(name).display().to_string()));
+    want.sort();
+    let glob = ws.run("glob", json!({"pattern": "**/*"})).await.unwrap().output;
+    let mut files: Vec<&str> = glob.lines().collect();
+    files.sort_unstable();
+    assert_eq!(files, want);
+    for (pattern, name) in [
+        ("*.yml", ".github/workflows/ci.yml"),
+        (".github/**/*.yml", ".github/workflows/ci.yml"),
+        ("**/.npmrc", "sub/.npmrc"),
+    ] {
+        let glob = ws.run("glob", json!({"pattern": pattern})).await.unwrap().output;
+        assert_eq!(glob, ws.path(name).display().to_string(), "{pattern}");
+    }
+    // What is named is searched, ignored or not.
+    for (path, include) in
+        [(".github", None), (".", Some(".github/**")), ("target", None), ("seen.txt", None), (".git/hooks", None)]
+    {
+        let output = ws.run("grep", json!({"pattern": "needle", "path": path, "include": include})).await.unwrap();
+        assert_eq!(output.metadata["matches"], 1, "{path} {include:?}");
+    }
 }
 
 #[tokio::test]

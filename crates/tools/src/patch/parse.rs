@@ -18,8 +18,8 @@ pub(super) enum Section {
 /// A run of changed lines with what is around them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Hunk {
-    /// A line above, from `@@ line`.
-    pub anchor: Option<String>,
+    /// Lines above, each from `@@ line`; each is looked for below the one before.
+    pub anchors: Vec<String>,
     pub lines: Vec<(Kind, String)>,
     /// The hunk belongs to the end of the file.
     pub at_end: bool,
@@ -69,13 +69,10 @@ impl<'a> Reader<'a> {
         Some(line)
     }
 
-    /// The next line, if it still belongs to this file.
-    fn body(&mut self) -> Option<&'a str> {
+    /// The next line, unless it is a header.
+    fn unless(&mut self, is_header: fn(&str) -> bool) -> Option<&'a str> {
         let line = self.lines.get(self.at)?;
-        if line.starts_with("*** ") && line.trim_end() != END_OF_FILE {
-            return None;
-        }
-        self.next()
+        if is_header(line) { None } else { self.next() }
     }
 
     fn wrong(&self, line: &str, expected: &str) -> String {
@@ -85,7 +82,7 @@ impl<'a> Reader<'a> {
 
     fn section(&mut self, line: &str) -> Result<Section, String> {
         let known = ["*** Add File:", "*** Delete File:", "*** Update File:"];
-        let found = known.iter().find_map(|kind| Some((*kind, line.trim_end().strip_prefix(kind)?.trim().to_owned())));
+        let found = known.iter().find_map(|kind| Some((*kind, line.trim().strip_prefix(kind)?.trim().to_owned())));
         let Some((kind, path)) = found else {
             return Err(self.wrong(line, "expected \"*** Add File: \", \"*** Update File: \" or \"*** Delete File: \""));
         };
@@ -99,7 +96,7 @@ impl<'a> Reader<'a> {
 
     fn add(&mut self, path: String) -> Result<Section, String> {
         let mut content = String::new();
-        while let Some(line) = self.body() {
+        while let Some(line) = self.unless(|line| line.trim_start().starts_with("*** ")) {
             let Some(text) = line.strip_prefix('+') else {
                 if line.trim().is_empty() {
                     continue;
@@ -118,12 +115,16 @@ impl<'a> Reader<'a> {
         self.at += usize::from(to.is_some());
         let mut hunks: Vec<Hunk> = Vec::new();
         let mut open = Hunk::default();
-        while let Some(line) = self.body() {
+        // A header in an update begins its line: behind a space it is a line of the file.
+        let is_header = |line: &str| line.starts_with("*** ") && line.trim_end() != END_OF_FILE;
+        while let Some(line) = self.unless(is_header) {
             if line.trim_end() == END_OF_FILE {
                 open.at_end = true;
             } else if let Some(anchor) = line.strip_prefix("@@") {
-                hunks.extend(Some(std::mem::take(&mut open)).filter(Hunk::is_used));
-                open.anchor = read_anchor(anchor);
+                if open.is_used() {
+                    hunks.push(std::mem::take(&mut open));
+                }
+                open.anchors.extend(read_anchor(anchor));
             } else {
                 open.lines.push(self.hunk_line(line)?);
             }

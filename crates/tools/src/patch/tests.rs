@@ -43,7 +43,7 @@ async fn the_recorded_shape() {
     assert_eq!((ws.content("added.txt").as_str(), ws.content("extra.md").as_str()), ("one\ntwo\n", "NEW\n"));
     let deleted = run(&ws, "*** Delete File: added.txt").await.unwrap();
     assert_eq!(deleted.output, "Success. Updated the following files:\nD added.txt");
-    assert_eq!(deleted.changes, [Change::File { path: ws.path("added.txt"), kind: FileChange::Unlink }]);
+    assert_eq!(deleted.changes[0], Change::File { path: ws.path("added.txt"), kind: FileChange::Unlink });
     assert!(!ws.path("added.txt").exists());
 }
 
@@ -145,10 +145,110 @@ fn hunks_find_their_place() {
 fn bytes_that_are_only_shown_stay() {
     assert_eq!(update("a\r\nb\r\nc\r\n", "@@\n a\n-b\n+x\n c").unwrap(), "a\r\nx\r\nc\r\n");
     assert_eq!(update("  keep  \nb\n", "@@\n keep\n-b\n+x").unwrap(), "  keep  \nx\n");
-    assert_eq!(update("a\nb", "@@\n-b\n+c").unwrap(), "a\nc", "no line ending is added");
-    assert_eq!(update("a\nb", "@@\n a\n-b").unwrap(), "a\n", "nor is that of another line taken");
-    assert_eq!(update("a\nb", "@@\n b\n+c").unwrap(), "a\nb\nc");
+    assert_eq!(update("a\nb", "@@\n-b\n+c").unwrap(), "a\nc\n", "the last line gets its line ending");
+    assert_eq!(update("a\nb", "@@\n a\n-b").unwrap(), "a\n");
+    assert_eq!(update("a\nb", "@@\n b\n+c").unwrap(), "a\nb\nc\n");
     assert_eq!(update("\u{201c}q\u{201d}\nb\n", "@@\n \"q\"\n-b\n+c").unwrap(), "\u{201c}q\u{201d}\nc\n");
+}
+
+#[test]
+fn line_ends_are_those_of_the_file() {
+    for (content, hunks, want) in [
+        ("a\r\nb", "@@\n-b\n+c", "a\r\nc\r\n"),
+        ("a\r\nb", "@@\n a\n+x\n b", "a\r\nx\r\nb\r\n"),
+        ("a\r\nb", "@@\n b\n+c", "a\r\nb\r\nc\r\n"),
+        ("\u{feff}a\r\nb\r\n", "@@\n-a\n+x", "\u{feff}x\r\nb\r\n"),
+        // Each line of a mixed file ends as before, and so does what takes its place.
+        ("a\r\nb\nc\r\n", "@@\n a\n-b\n+x\n c", "a\r\nx\nc\r\n"),
+        ("a\nb\r\nc\n", "@@\n-b\n+x\n+y", "a\nx\r\ny\r\nc\n"),
+        ("a\r\nb\nc", "@@\n-a\n+x", "x\r\nb\nc\n"),
+    ] {
+        assert_eq!(update(content, hunks).unwrap(), want, "{content:?} {hunks:?}");
+    }
+}
+
+#[test]
+fn inserted_lines_are_indented_as_the_match_shows() {
+    let python = "class A:\n    def f(self):\n        return 1\n";
+    for (hunks, want) in [
+        ("@@\n def f(self):\n-    return 1\n+    return 2\n+    # two", Some("        return 2\n        # two\n")),
+        ("@@\n-return 1\n+return 2", Some("        return 2\n")),
+        ("@@\n-return 1\n+        return 2", Some("        return 2\n")),
+        ("@@\n \tdef f(self):\n-\t\treturn 1\n+\t\treturn 2", Some("        return 2\n")),
+        // One line is a slip; the others have the indentation of the file.
+        ("@@\n     def f(self):\n-return 1\n+        return 2", Some("        return 2\n")),
+        // A flat copy.
+        ("@@\n def f(self):\n-return 1\n+return 2", None),
+    ] {
+        let want = want.map(|body| format!("class A:\n    def f(self):\n{body}"));
+        assert_eq!(update(python, hunks).ok(), want, "{hunks}");
+    }
+}
+
+#[test]
+fn the_end_of_the_file_is_nowhere_else() {
+    let twice = "a\nx\nb\nx\n";
+    assert_eq!(update(twice, "@@\n-x\n+y\n*** End of File").unwrap(), "a\nx\nb\ny\n");
+    assert!(update(twice, "@@\n-b\n+y\n*** End of File").unwrap_err().contains("no lines like these"));
+    assert!(update("a\n", "@@\n-a\n+x\n@@\n-a\n+y\n*** End of File").is_err(), "not what an earlier hunk has taken");
+    assert_eq!(update(twice, "@@ b\n+y\n*** End of File").unwrap(), "a\nx\nb\nx\ny\n");
+}
+
+#[test]
+fn hunks_that_only_add_may_come_before_others() {
+    assert_eq!(update("a\nb\nc\n", "@@\n+z\n@@\n-a\n+x\n@@\n c\n+y").unwrap(), "x\nb\nc\nz\ny\n");
+    assert_eq!(update("a\nb\n", "@@ a\n+x\n@@\n-b\n+y").unwrap(), "a\nx\ny\n");
+    let code = "class A\n  def f\n    x\nclass B\n  def f\n    x\n";
+    let want = "class A\n  def f\n    x\nclass B\n  def f\n    y\n";
+    assert_eq!(update(code, "@@ class B\n@@   def f\n-    x\n+    y").unwrap(), want, "one line below another");
+}
+
+#[tokio::test]
+async fn a_move_keeps_the_executable_bit_and_deletes_no_target() {
+    let ws = Workspace::new();
+    let script = ws.file("run.sh", "one\n");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    run(&ws, "*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-one\n+two").await.unwrap();
+    assert_eq!(ws.path("bin/run.sh").metadata().unwrap().permissions().mode() & 0o777, 0o755);
+    // A link that is moved or deleted goes; what it leads to stays.
+    for body in ["*** Update File: link\n*** Move to: copy\n@@\n-two\n+three", "*** Delete File: link"] {
+        std::os::unix::fs::symlink("bin/run.sh", ws.path("link")).unwrap();
+        run(&ws, body).await.unwrap();
+        assert!(!ws.path("link").is_symlink(), "{body}");
+        assert_eq!(ws.content("bin/run.sh"), "two\n", "{body}");
+    }
+    assert_eq!(ws.content("copy"), "three\n");
+    // An update goes through the link.
+    std::os::unix::fs::symlink("bin/run.sh", ws.path("link")).unwrap();
+    run(&ws, "*** Update File: link\n@@\n-two\n+four").await.unwrap();
+    assert!(ws.path("link").is_symlink());
+    assert_eq!(ws.content("bin/run.sh"), "four\n");
+}
+
+#[tokio::test]
+async fn deleting_a_link_outside_needs_to_leave_the_workspace() {
+    let ws = Workspace::new();
+    let folder = ws.outside().join("other");
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(ws.file("a.txt", "x"), folder.join("link")).unwrap();
+    let needs = ws.needs("apply_patch", json!({"patchText": wrap("*** Delete File: ../other/link")})).await.unwrap();
+    assert_eq!(needs[0].permission, "external_directory");
+}
+
+#[test]
+fn headers_may_be_padded() {
+    let body = "  *** Add File: a \n+x\n\t*** Delete File: b\t\n *** Update File:  c  \n@@\n-x\n+y\n*** Update File: d\n@@\n \
+                *** Update File: e\n-x\n+y\n*** End of File ";
+    let sections = parse::parse(&format!("  *** Begin Patch \n{body}\n\t*** End Patch  ")).unwrap();
+    let paths: Vec<&str> = sections
+        .iter()
+        .map(|section| match section {
+            Section::Add { path, .. } | Section::Delete { path } | Section::Update { path, .. } => path.as_str(),
+        })
+        .collect();
+    assert_eq!(paths, ["a", "b", "c", "d"], "a header behind a space is a line of the file");
+    let Section::Update { hunks, .. } = &sections[3] else { panic!("{sections:?}") };
+    assert_eq!((hunks[0].lines.len(), hunks[0].at_end), (3, true));
 }
 
 #[test]
@@ -167,6 +267,8 @@ fn broken_patches_name_the_line() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
     #[test]
     fn the_fuzz_target_holds(data in prop::collection::vec(any::<u8>(), 0..300)) {
         fuzz_patch(&data);
@@ -177,6 +279,20 @@ proptest! {
         content in "([ab]{0,2} ?\r?\n?){0,10}", hunks in "((@@( [ab])?|[ +-][ab]{0,2}|\\*\\*\\* End of File)\n){1,8}"
     ) {
         fuzz_patch(format!("{content}\u{1}{}", wrap(&format!("*** Update File: f\n{hunks}"))).as_bytes());
+    }
+
+    #[test]
+    fn a_patch_of_a_crlf_file_is_the_patch_of_the_lf_file(
+        content in "([ab]{0,2}\n){1,8}[ab]{0,2}",
+        hunks in "((@@( [ab])?|[ +-][ab]{0,2}|\\*\\*\\* End of File)\n){1,8}"
+    ) {
+        let crlf = |text: &str| text.replace('\n', "\r\n");
+        // A patch that cannot be read changes neither.
+        prop_assume!(parse::parse(&wrap(&format!("*** Update File: f\n{hunks}"))).is_ok());
+        let want = update(&content, &hunks).map(|text| crlf(&text));
+        prop_assert_eq!(update(&crlf(&content), &hunks), want.clone());
+        prop_assert_eq!(update(&crlf(&content), &crlf(&hunks)), want.clone());
+        prop_assert!(want.is_err() || want.is_ok_and(|text| text.is_empty() || text.ends_with("\r\n")));
     }
 
     #[test]

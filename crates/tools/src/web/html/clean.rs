@@ -1,10 +1,13 @@
 //! Writes a page anew: the elements that mean something in markdown, always closed, never deep, with no attributes but
-//! those of links and images.
+//! those of links and images, and the language of a program.
 
 use super::{SKIPPED, Tag, is_block, skip_element};
 
 /// Elements beyond this depth are left out; their text stays.
 const MAX_DEPTH: usize = 32;
+
+/// The longest name of a programming language.
+const MAX_LANGUAGE: usize = 30;
 
 /// Elements that are kept, and have an end.
 const KEPT: [&str; 29] = [
@@ -40,7 +43,7 @@ const KEPT: [&str; 29] = [
 ];
 
 pub(super) fn clean(html: &str) -> String {
-    let mut page = Page { out: String::with_capacity(html.len()), open: Vec::new() };
+    let mut page = Page { out: String::with_capacity(html.len()), open: Vec::new(), language: None };
     let mut rest = html;
     while let Some(at) = rest.find('<') {
         page.out.push_str(&rest[..at]);
@@ -58,6 +61,9 @@ pub(super) fn clean(html: &str) -> String {
             rest = skip_element(rest, &tag.name);
         } else {
             page.start(&tag.name, source);
+            if tag.name == "pre" && !followed_by_code(rest) {
+                page.start("code", "<code>");
+            }
         }
     }
     page.out.push_str(rest);
@@ -69,12 +75,22 @@ struct Page {
     out: String,
     /// The elements that are open.
     open: Vec<&'static str>,
+    /// What a box around the next program says about its language.
+    language: Option<String>,
+}
+
+/// Whether a program is marked as one; markdown knows it by that alone.
+fn followed_by_code(html: &str) -> bool {
+    let next = html.trim_start().get(.."<code".len());
+    next.is_some_and(|next| next.eq_ignore_ascii_case("<code"))
 }
 
 impl Page {
     fn start(&mut self, name: &str, source: &str) {
         self.close_implied(name);
         match name {
+            // In a program a line ends where the text has its end.
+            "br" if self.open.contains(&"pre") => self.out.push('\n'),
             "br" | "hr" => self.out.push_str(&format!("<{name}>")),
             "img" => self.open_tag("img", source, &["src", "alt"]),
             _ => match KEPT.iter().find(|kept| **kept == name) {
@@ -82,7 +98,10 @@ impl Page {
                     self.open_tag(kept, source, if name == "a" { &["href"] } else { &[] });
                     self.open.push(kept);
                 }
-                _ => self.separate(name),
+                _ => {
+                    self.language = language(source).or(self.language.take());
+                    self.separate(name);
+                }
             },
         }
     }
@@ -116,6 +135,8 @@ impl Page {
             "tr" => (&["tr"], &["table"]),
             "tbody" | "thead" => (&["tbody", "thead"], &["table"]),
             "a" => (&["a"], &[]),
+            // A break is inside the paragraph.
+            "br" => return,
             _ if is_block(name) => (&["p"], &["li", "td", "th", "dd", "blockquote"]),
             _ => return,
         };
@@ -127,6 +148,13 @@ impl Page {
 
     fn open_tag(&mut self, name: &str, source: &str, attributes: &[&str]) {
         self.out.push_str(&format!("<{name}"));
+        // Only the program that comes next is in the box.
+        let around = self.language.take_if(|_| name != "code");
+        if matches!(name, "pre" | "code")
+            && let Some(language) = language(source).or(around)
+        {
+            self.out.push_str(&format!(" class=\"language-{language}\""));
+        }
         for attribute in attributes {
             if let Some(value) = value(source, attribute) {
                 self.out.push_str(&format!(" {attribute}=\"{}\"", value.replace('"', "&quot;")));
@@ -152,4 +180,20 @@ fn value<'a>(source: &'a str, attribute: &str) -> Option<&'a str> {
             _ => value.split(|c: char| c.is_ascii_whitespace() || c == '>').next(),
         };
     }
+}
+
+/// The programming language that a tag names, as the usual highlighters and generators of pages do.
+fn language(source: &str) -> Option<String> {
+    let class = value(source, "class").unwrap_or_default();
+    let prefixes = ["language-", "lang-", "highlight-source-", "highlight-text-", "highlight-"];
+    let from_class = class
+        .split_ascii_whitespace()
+        .find_map(|word| prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)))
+        .or_else(|| class.split_once("brush:").map(|(_, rest)| rest.trim_start()))
+        .or_else(|| class.split_once("sourceCode ").map(|(_, rest)| rest.trim_start()));
+    let from_data = || value(source, "data-lang").or_else(|| value(source, "data-language"));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '#' | '.' | '-' | '_');
+    let name = from_class.or_else(from_data)?;
+    let name = &name[..name.find(|c| !is_name(c)).unwrap_or(name.len())];
+    (!name.is_empty() && name.len() <= MAX_LANGUAGE).then(|| name.to_owned())
 }

@@ -29,6 +29,45 @@ fn markdown_of_usual_things() {
         ("<pre><code>a\n  b &lt; c</code></pre>", "```\na\n  b < c\n```"),
         ("<blockquote>said</blockquote>", "> said"),
         ("1 < 2 &amp; 3 > 2", "1 < 2 & 3 > 2"),
+        // A break is in its paragraph, wherever that is.
+        ("<p>one<br>two</p>three", "one  \ntwo\n\nthree"),
+        ("<p>one<br/>two<BR />three<p>four", "one  \ntwo  \nthree\n\nfour"),
+        ("<p>one <b>two<br>three</b> four</p>", "one **two  \nthree** four"),
+        ("one<br>two", "one  \ntwo"),
+        ("<ul><li>one<br>two</ul>", "*   one\n    two"),
+        ("<blockquote>one<br>two</blockquote>", "> one  \n> two"),
+        ("<p>one<hr>two", "one\n\n* * *\n\ntwo"),
+    ];
+    for (html, want) in cases {
+        assert_eq!(to_markdown(html), want, "{html}");
+    }
+}
+
+#[test]
+fn a_program_keeps_its_language_and_its_lines() {
+    let cases = [
+        ("<pre><code class=\"language-rust\">a\n  b</code></pre>", "```rust\na\n  b\n```"),
+        ("<pre><code class='hljs language-c++ x'>a</code></pre>", "```c++\na\n```"),
+        ("<pre class=\"language-js\"><code>a</code></pre>", "```js\na\n```"),
+        ("<pre><code class=lang-python>a</code></pre>", "```python\na\n```"),
+        ("<pre class='prettyprint lang-c#'>a</pre>", "```c#\na\n```"),
+        ("<div class=\"highlight highlight-source-shell\"><pre>a\nb</pre></div>", "```shell\na\nb\n```"),
+        (
+            "<div class='highlight-python notranslate'><div class=highlight><pre><span></span>a</pre></div></div>",
+            "```python\na\n```",
+        ),
+        ("<figure data-lang=\"toml\"><pre><code>a</code></pre></figure>", "```toml\na\n```"),
+        ("<pre><code data-lang=go>a</code></pre>", "```go\na\n```"),
+        ("<pre class=\"brush: java; gutter: false\">a</pre>", "```java\na\n```"),
+        ("<pre class=\"sourceCode haskell\"><code class=\"sourceCode haskell\">a</code></pre>", "```haskell\na\n```"),
+        ("<pre>a<br>b</pre>", "```\na\nb\n```"),
+        ("<pre>a</pre>", "```\na\n```"),
+        ("<pre><code class=\"x\">a</code></pre>", "```\na\n```"),
+        // The language is that of the next program alone, and nothing but a name.
+        ("<div class='highlight-source-c'></div><p>x</p><pre>a</pre>", "x\n\n```\na\n```"),
+        ("<div class=language-c><pre>a</pre></div><pre>b</pre>", "```c\na\n```\n\n```\nb\n```"),
+        ("<pre><code class='language-&quot;><b>x'>a</code></pre>", "```\na\n```"),
+        ("<p>Use <code class=\"language-c\">a</code> here</p>", "Use `a` here"),
     ];
     for (html, want) in cases {
         assert_eq!(to_markdown(html), want, "{html}");
