@@ -12,6 +12,7 @@ mod common;
 mod events;
 mod faults;
 mod load;
+mod newer;
 mod openapi;
 mod operations;
 mod project;
