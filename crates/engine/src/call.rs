@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Action, EventBody, Extra, FilePart, Json, JsonMap, MessageId, OutputFormat, Part, PartHead, PermissionId,
-    PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted,
-    ToolPart, ToolRef, ToolRunning, ToolState, ToolTime, Usage,
+    Action, Environment, EventBody, Extra, FilePart, Json, JsonMap, MessageId, OutputFormat, Part, PartHead,
+    PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule,
+    ToolCompleted, ToolPart, ToolRef, ToolRunning, ToolState, ToolTime, Usage,
 };
 use store::{Batch, StoreError};
 use tokio::sync::{oneshot, watch};
@@ -183,6 +183,10 @@ impl Call {
         if tool.effect() == Effect::Resumes {
             return self.delegate(input, started, begun).await;
         }
+        if begun {
+            // While somebody was asked, the files may have become others.
+            ctx.env = self.environment();
+        }
         self.start(&input, started, begun, tool.effect()).await?;
         let dismissed = ctx.answers == Some(Answers::Dismissed);
         let (updates, seen) = watch::channel(None);
@@ -230,6 +234,12 @@ impl Call {
         (!refused).then_some(tool)
     }
 
+    /// The files as they are from now on.
+    fn environment(&self) -> Arc<dyn Environment> {
+        let environment = self.turn.inner.environment(&self.turn.session_id);
+        environment.clone().for_call().unwrap_or(environment)
+    }
+
     pub(crate) fn context(&self, progress: Progress) -> Context {
         let turn = &self.turn;
         Context {
@@ -239,7 +249,7 @@ impl Call {
             agent: self.agent.clone(),
             directory: turn.instance.directory.clone(),
             worktree: turn.instance.worktree().to_owned(),
-            env: turn.inner.environment(&turn.session_id),
+            env: self.environment(),
             exec: turn.instance.exec.clone(),
             cancel: turn.cancel().child_token(),
             progress,

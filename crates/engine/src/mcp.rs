@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ::mcp::{Error, Servers, Setup};
 use api::{
-    Command, CommandSource, EventBody, FilePart, HostError, Json, McpConfig, McpResource, McpStatus, Scope, Session,
-    SessionId,
+    Command, CommandSource, EventBody, FilePart, HostError, Json, McpConfig, McpResource, McpStatus, MessageError,
+    Scope, Session, SessionId,
 };
 use exec::Spec;
 use indexmap::IndexMap;
@@ -122,7 +122,21 @@ impl Inner {
             all.insert(session.id.clone(), servers.clone())
         };
         drop(before);
-        self.tasks.spawn(async move { servers.ready().await });
+        let (store, place, id) = (self.store.clone(), self.place(session), session.id.clone());
+        self.tasks.spawn(async move {
+            servers.ready().await;
+            let failures = servers.failures();
+            drop(servers);
+            for (name, status) in failures.await {
+                let Some(why) = failure(&name, &status) else { continue };
+                let mut batch = Batch::new(&place);
+                let error = Some(MessageError::unknown(why));
+                batch.event(EventBody::SessionError { session_id: Some(id.clone()), error });
+                if let Err(error) = store.commit(batch).await {
+                    tracing::warn!(%error, "nobody is told that an MCP server failed");
+                }
+            }
+        });
         Ok(())
     }
 
@@ -262,6 +276,21 @@ impl Turn {
             .map(|told| format!("<server name=\"{}\">\n{}\n</server>", ::mcp::sanitized(&told.server), told.text))
             .collect();
         (!texts.is_empty()).then(|| format!("<mcp_instructions>\n{}\n</mcp_instructions>", texts.join("\n")))
+    }
+}
+
+/// Why a server that a session brought cannot be used.
+fn failure(name: &str, status: &McpStatus) -> Option<String> {
+    match status {
+        McpStatus::Connected | McpStatus::Disabled => None,
+        McpStatus::Failed { error } => Some(format!("The MCP server {name:?} failed: {error}")),
+        McpStatus::NeedsAuth => Some(format!(
+            "The MCP server {name:?} wants a login. Add it to the configuration and run `trefoil mcp auth {name}`, or pass a \
+             header with a token"
+        )),
+        McpStatus::NeedsClientRegistration { error } => {
+            Some(format!("The MCP server {name:?} wants a registered client: {error}"))
+        }
     }
 }
 

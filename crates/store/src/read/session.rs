@@ -286,6 +286,8 @@ mod tests {
         for bits in 0..=u8::MAX {
             let bit = |n: u8| bits & (1 << n) != 0;
             let query = SessionQuery {
+                by_age: None,
+                workspace: None,
                 project: bit(0).then(|| "p".to_owned()),
                 directory: bit(1).then(|| "d".to_owned()),
                 roots: bit(2),
