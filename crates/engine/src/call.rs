@@ -140,7 +140,10 @@ impl Call {
             let registry = self.turn.tools(&self.model).await;
             let names: Vec<&str> = prompt::offered(&registry, &self.rules).into_iter().map(|t| t.name()).collect();
             let (tool, names) = (&self.part.tool, names.join(", "));
-            let text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
+            let mut text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
+            if tool == tools::WEBSEARCH && registry.get(tool).is_none() {
+                text += &format!(" {}.", tools::NO_SEARCH_ENGINE);
+            }
             return Box::pin(self.execute_invalid(text)).await;
         };
         let started = api::now();
@@ -230,7 +233,7 @@ impl Call {
 
     async fn tool(&self) -> Option<Arc<dyn Tool>> {
         let tool = self.turn.tool(&self.model, &self.part.tool).await?;
-        let refused = tool.name() != INVALID && self.rules.refuse(tool.name());
+        let refused = tool.name() != INVALID && self.rules.refuse_tool(&*tool);
         (!refused).then_some(tool)
     }
 

@@ -88,6 +88,12 @@ impl Instance {
             let list = loaded.config.tools.get("list") == Some(&true);
             let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });
             registry.insert(task::tool(&agents));
+            if let Some(config) = loaded.config.other.get(tools::WEBSEARCH) {
+                match tools::SearchEndpoint::read(config) {
+                    Ok(endpoint) => registry.insert(tools::websearch(endpoint)),
+                    Err(error) => tracing::warn!(%error, "there is no websearch"),
+                }
+            }
             registry
         };
         let same = before.filter(|before| mcp::same(&before.loaded, &loaded));

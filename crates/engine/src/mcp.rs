@@ -3,6 +3,7 @@
 //! The servers of a directory belong to its [`Instance`], so all its sessions share them; a session can bring its own.
 
 mod resource;
+mod search;
 mod tool;
 
 use std::borrow::Cow;
@@ -250,6 +251,9 @@ impl Turn {
         }
         if servers.iter().any(|servers| !servers.with_resources().is_empty()) {
             resource::tools(&servers).into_iter().for_each(|tool| registry.insert(tool));
+        }
+        if let Some(search) = search::websearch(&servers) {
+            registry.insert(search);
         }
         // Last, so that no server can take the place of a built-in tool.
         builtin.iter().cloned().for_each(|tool| registry.insert(tool));

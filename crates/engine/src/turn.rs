@@ -220,7 +220,7 @@ impl Turn {
                 None if self.instance.remote(&user.agent).is_some() => {
                     remote::run(self, &mut conversation, &user).await?
                 }
-                None => step::run(self, &mut conversation, &user, number).await?,
+                None => step::run(self, &mut conversation, &user, session.parent_id.as_ref(), number).await?,
             };
             match next {
                 Next::Continue => unknown = 0,
