@@ -233,6 +233,9 @@ impl View {
             {
                 self.notice(session_id, NoticeSeverity::Error, error.message(), &mut acts);
             }
+            EventBody::SessionNotice { session_id, message } => {
+                self.notice(session_id, NoticeSeverity::Error, message, &mut acts);
+            }
             // About no session: an edit of the configuration that does not count.
             EventBody::SessionError { session_id: None, error: Some(error) } => {
                 self.notice(&self.root.session, NoticeSeverity::Error, error.message(), &mut acts);

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ::mcp::{Error, Servers, Setup};
 use api::{
-    Command, CommandSource, EventBody, FilePart, HostError, Json, McpConfig, McpResource, McpStatus, MessageError,
-    Scope, Session, SessionId,
+    Command, CommandSource, EventBody, FilePart, HostError, Json, McpConfig, McpResource, McpStatus, Scope, Session,
+    SessionId,
 };
 use exec::Spec;
 use indexmap::IndexMap;
@@ -129,10 +129,9 @@ impl Inner {
             let failures = servers.failures();
             drop(servers);
             for (name, status) in failures.await {
-                let Some(why) = failure(&name, &status) else { continue };
+                let Some(message) = failure(&name, &status) else { continue };
                 let mut batch = Batch::new(&place);
-                let error = Some(MessageError::unknown(why));
-                batch.event(EventBody::SessionError { session_id: Some(id.clone()), error });
+                batch.event(EventBody::SessionNotice { session_id: id.clone(), message });
                 if let Err(error) = store.commit(batch).await {
                     tracing::warn!(%error, "nobody is told that an MCP server failed");
                 }

@@ -48,7 +48,14 @@ async fn paths_are_found_and_listed() {
         let listed: Vec<_> = column(&listed["data"], "path").into_iter().filter(|path| path != ".git/").collect();
         assert_eq!(listed, paths, "{query}");
     }
-    for bad in ["find", "find?query=a&limit=0", "find?query=a&limit=x", "find?query=a&type=x", "list?path=.."] {
+    for bad in [
+        "find",
+        "find?query=a&limit=0",
+        "find?query=a&limit=x",
+        "find?query=a&type=x",
+        "list?path=..",
+        "list?path=nope",
+    ] {
         let (status, error) = rig.send(Method::GET, &format!("/api/fs/{bad}"), None).await;
         assert_eq!((status, &error["_tag"]), (400, &json!("InvalidRequestError")), "{bad}: {error}");
     }

@@ -1,5 +1,6 @@
 //! Files, as the newer API lists and finds them.
 
+use api::HostError;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,11 @@ struct ListQuery {
 
 async fn list(call: Call<Nothing, ListQuery>) -> Result<Data<At<Vec<Entry>>>, Error> {
     let path = call.query.path.as_deref().unwrap_or_default();
-    let (nodes, _) = call.state.engine.list_files(&call.scope, path).await.map_err(in_query)?;
+    let listed = call.state.engine.list_files(&call.scope, path).await;
+    let (nodes, _) = listed.map_err(|error| match error {
+        // OpenCode documents no 404 here.
+        HostError::NotFound { .. } => Error::bad_request(Where::Query, error.to_string()),
+        other => in_query(other),
+    })?;
     at(&call.state, &call.scope, nodes.into_iter().map(|node| Entry::new(node.path)).collect()).await
 }
