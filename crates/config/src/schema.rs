@@ -145,7 +145,7 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("tools", Tools),
     ("username", Text),
     ("watcher", Object(&[("ignore", List(&Text))])),
-    ("websearch", Object(&[("url", Text), ("headers", Map(&Text)), ("body", Open(&[]))])),
+    ("websearch", Object(&[("url", Text), ("headers", Map(&Text)), ("body", Open(&[])), ("tool", Text)])),
 ]);
 
 const IMAGE: Shape =

@@ -251,7 +251,7 @@ impl Turn {
         if servers.iter().any(|servers| !servers.with_resources().is_empty()) {
             resource::tools(&servers).into_iter().for_each(|tool| registry.insert(tool));
         }
-        if let Some(search) = search::websearch(&servers) {
+        if let Some(search) = search::websearch(&servers, self.instance.search_tool()) {
             registry.insert(search);
         }
         // Last, so that no server can take the place of a built-in tool.

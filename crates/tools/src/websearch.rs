@@ -22,7 +22,7 @@ pub use endpoint::SearchEndpoint;
 pub const WEBSEARCH: &str = "websearch";
 /// What to do where nothing can search the web.
 pub const NO_SEARCH_ENGINE: &str = "Nothing here can search the web: give `websearch` a `url` in trefoil.json, or add an MCP \
-     server with a web search tool";
+     server with a web search tool and name that as `websearch.tool`";
 /// The longest query, in characters.
 const MAX_QUERY: usize = 2_000;
 /// Results of a search that does not say how many, and the most that it may ask for.

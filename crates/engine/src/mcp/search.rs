@@ -10,42 +10,47 @@ use tools::{Context, SearchEngine, Tool, ToolError};
 use super::tool;
 
 /// Words in the names of servers and tools that search the web, beside `web` itself.
-const ENGINES: [&str; 18] = [
+const ENGINES: [&str; 13] = [
     "bing",
     "brave",
     "ddg",
     "duckduckgo",
     "exa",
     "firecrawl",
-    "google",
     "internet",
-    "jina",
     "kagi",
     "linkup",
-    "parallel",
     "perplexity",
     "searxng",
-    "serpapi",
     "serper",
     "tavily",
-    "websearch",
 ];
 /// What the query is called.
 const QUERY: [&str; 3] = ["query", "q", "search_query"];
 /// What the number of results is called.
 const COUNT: [&str; 7] = ["numResults", "num_results", "count", "max_results", "maxResults", "limit", "num"];
 
-/// The `websearch` tool, if a tool of these servers searches the web: the one of the servers that were brought last.
-pub(super) fn websearch(servers: &[Arc<Servers>]) -> Option<Arc<dyn Tool>> {
+/// The `websearch` tool by a tool of these servers: the one that the configuration names, else one that searches the web to
+/// judge by its name. Of several servers the one that was brought last counts.
+pub(super) fn websearch(servers: &[Arc<Servers>], named: Option<&str>) -> Option<Arc<dyn Tool>> {
+    let fits = |tool: &::mcp::Tool| named.map_or_else(|| searches_the_web(&tool.name), |name| tool.name == name);
     servers.iter().rev().find_map(|servers| {
-        let tool = servers.tools().into_iter().find(|tool| Arguments::of(tool).is_some())?;
-        let arguments = Arguments::of(&tool)?;
+        let usable = |tool: ::mcp::Tool| Some((Arguments::of(&tool)?, tool));
+        let (arguments, tool) = servers.tools().into_iter().filter(fits).find_map(usable)?;
         Some(tools::websearch(ServerSearch {
             name: tool.name.clone(),
             arguments,
             tool: self::tool::tool(servers, tool),
         }))
     })
+}
+
+/// Whether a tool seems to search the web, and not something else.
+fn searches_the_web(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let words: Vec<&str> = name.split(|char: char| !char.is_ascii_alphanumeric()).collect();
+    let has = |wanted: &str| words.contains(&wanted);
+    has("websearch") || has("search") && (has("web") || ENGINES.iter().any(|engine| has(engine)))
 }
 
 /// What a tool that searches the web is called with.
@@ -56,13 +61,9 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Those of a tool, if it seems to search the web and a query is all that it must have.
+    /// Those of a tool, if a query is all that it must have.
     fn of(tool: &::mcp::Tool) -> Option<Self> {
-        let name = tool.name.to_ascii_lowercase();
-        let words: Vec<&str> = name.split(|char: char| !char.is_ascii_alphanumeric()).collect();
-        let has = |wanted: &str| words.contains(&wanted);
-        let searches = has("websearch") || has("search") && (has("web") || ENGINES.iter().any(|engine| has(engine)));
-        let properties = tool.schema["properties"].as_object().filter(|_| searches)?;
+        let properties = tool.schema["properties"].as_object()?;
         let known = |names: &[&'static str], kinds: &[&str]| {
             let is = |name: &&&'static str| {
                 let kind = properties.get(**name).map(|schema| &schema["type"]);
@@ -114,13 +115,8 @@ mod tests {
             properties.iter().map(|name| ((*name).to_owned(), json!({"type": kind(name)}))).collect();
         let schema = json!({"type": "object", "properties": properties, "required": required});
         let (server, tool) = name.split_once('_').unwrap();
-        Arguments::of(&::mcp::Tool {
-            name: name.to_owned(),
-            server: server.to_owned(),
-            tool: tool.to_owned(),
-            description: String::new(),
-            schema,
-        })
+        let (name, server, tool) = (name.to_owned(), server.to_owned(), tool.to_owned());
+        Arguments::of(&::mcp::Tool { name, server, tool, description: String::new(), schema })
     }
 
     #[test]
@@ -137,6 +133,7 @@ mod tests {
             ("ddg_search", &["query"], json!([]), Some(("query", None))),
             ("web_search", &["q"], json!(["q"]), Some(("q", None))),
             ("my_WebSearch", &["query"], json!(["query"]), Some(("query", None))),
+            ("google-drive_search", &["query"], json!(["query"]), None),
             ("github_search_repositories", &["query"], json!(["query"]), None),
             ("files_search", &["query", "path"], json!(["query", "path"]), None),
             ("brave_web_search", &["query", "country"], json!(["query", "country"]), None),
@@ -145,7 +142,8 @@ mod tests {
             ("memory_search_nodes", &["query"], json!(["query"]), None),
         ] {
             let wanted = wanted.map(|(query, count)| Arguments { query, count });
-            assert_eq!(arguments(name, properties, required), wanted, "{name}");
+            let found = arguments(name, properties, required).filter(|_| searches_the_web(name));
+            assert_eq!(found, wanted, "{name}");
         }
         assert_eq!(Arguments { query: "q", count: Some("num") }.fill("x", 3), json!({"q": "x", "num": 3}));
     }

@@ -55,6 +55,7 @@ async fn whatever_can_search_is_used() {
     for (config, server, wanted) in [
         (json!({"websearch": {"url": url}}), false, "/search?q=rust+news"),
         (json!({}), true, "found rust news, 3 times"),
+        (json!({"websearch": {"tool": "s_search_notes"}}), true, "notes about rust news"),
         // What was configured comes before what happens to be there.
         (json!({"websearch": {"url": url}}), true, "/search?q=rust+news"),
     ] {
@@ -69,7 +70,12 @@ async fn whatever_can_search_is_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_anything_the_model_is_told_what_is_missing() {
-    for config in [json!({}), json!({"websearch": {}}), json!({"websearch": {"url": "no address"}})] {
+    for config in [
+        json!({}),
+        json!({"websearch": {}}),
+        json!({"websearch": {"url": "no address"}}),
+        json!({"websearch": {"tool": "s_nowhere"}}),
+    ] {
         let lab = lab(config.clone(), false);
         let session = lab.session().await;
         lab.say(&session, &searches("x")).await;

@@ -73,6 +73,8 @@ def call(request):
         os.write(pipe, b"started\n")
     elif name == "web_search":
         text(request, "found %s, %d times" % (arguments["query"], arguments["count"]))
+    elif name == "search_notes":
+        text(request, "notes about %s" % arguments["query"])
     elif name == "structured":
         answer(request, {"content": [], "structuredContent": {"answer": 42}})
     else:
