@@ -105,7 +105,9 @@ impl Agent {
             roots: open.roots.clone(),
             disk: local.disk(),
             changes: open.changes.clone(),
+            reads: open.reads.clone(),
             terminals: open.terminals.clone(),
+            writes: Default::default(),
         }))
     }
 

@@ -189,6 +189,11 @@ impl Agent {
 
     /// A change with the whole file around it, as far as that can be read.
     async fn whole(&self, open: &Open, path: &Path, diff: &str) -> Option<Change> {
+        if let Some(before) = open.reads.take(path)
+            && let Some(new) = patch::apply(diff, before.as_deref().unwrap_or_default())
+        {
+            return Some(Change { path: path.to_owned(), old: before, new });
+        }
         let before = match self.environment(open) {
             Some(environment) => environment.read(path).await.ok().and_then(|content| String::from_utf8(content).ok()),
             None => self.host().file(&open.scope, &path.to_string_lossy()).await.ok().map(|file| file.content),

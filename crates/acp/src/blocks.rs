@@ -114,11 +114,21 @@ fn resource(resource: &Value) -> Result<PromptPart, String> {
     if let Some(text) = resource["text"].as_str() {
         // With its text it need not be read again: the editor may show another one than the disk has.
         let data = base64::engine::general_purpose::STANDARD.encode(text);
-        return Ok(data_part("text/plain", &data, path_of(uri)));
+        return Ok(resource_part("text/plain", &data, path_of(uri), uri));
     }
     let blob = resource["blob"].as_str().ok_or("needs \"resource.text\" or \"resource.blob\"")?;
     check_base64(blob)?;
-    Ok(data_part(mime.unwrap_or("application/octet-stream"), blob, name_of(uri)))
+    Ok(resource_part(mime.unwrap_or("application/octet-stream"), blob, name_of(uri), uri))
+}
+
+/// A resource remembers its whole address, so that it can be shown again as it was given.
+fn resource_part(mime: &str, data: &str, filename: String, uri: &str) -> PromptPart {
+    let mut part = data_part(mime, data, filename);
+    if let PromptPart::File { source, .. } = &mut part {
+        let nowhere = serde_json::json!({ "value": "", "start": 0, "end": 0 });
+        *source = Some(serde_json::json!({ "type": "file", "path": uri, "text": nowhere }));
+    }
+    part
 }
 
 fn check_base64(data: &str) -> Result<(), String> {

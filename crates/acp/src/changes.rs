@@ -32,6 +32,34 @@ impl Change {
     }
 }
 
+/// Texts of files that calls have read a moment ago, for whoever shows what they are about to change. A handle: clones share
+/// them.
+#[derive(Debug, Clone, Default)]
+pub struct Reads(Arc<Mutex<VecDeque<Read>>>);
+
+/// A file and its text; nothing if there was no file.
+type Read = (PathBuf, Option<String>);
+
+impl Reads {
+    /// A file was read; nothing if there is none.
+    pub fn put(&self, path: &Path, text: Option<String>) {
+        let mut kept = lock(&self.0);
+        kept.retain(|(other, _)| other != path);
+        kept.push_back((path.to_owned(), text));
+        let bytes = |(_, text): &Read| text.as_ref().map_or(0, String::len);
+        while kept.len() > MAX_CHANGES || kept.iter().map(bytes).sum::<usize>() > MAX_BYTES {
+            kept.pop_front();
+        }
+    }
+
+    /// What was read of a file last.
+    pub fn take(&self, path: &Path) -> Option<Option<String>> {
+        let mut kept = lock(&self.0);
+        let at = kept.iter().position(|(other, _)| other == path)?;
+        kept.remove(at).map(|(_, text)| text)
+    }
+}
+
 /// How long a terminal is kept for a client that does not look.
 const LOOK: Duration = Duration::from_secs(5);
 

@@ -1,8 +1,9 @@
 //! The editor's files and terminals, as the engine of this process uses them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{
@@ -15,14 +16,17 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::abilities::Abilities;
-use crate::changes::{Change, Changes, Terminals};
+use crate::changes::{Change, Changes, Reads, Terminals};
 use crate::rpc::{Error, Peer, Waits};
-use crate::size;
+use crate::{lock, size};
 
 /// How long an editor may take for a file or for opening a terminal.
 const ANSWER: Waits = Waits::For(Duration::from_secs(30));
 /// The longest text that is sent to the editor to be written; a longer one goes to the disk.
 const MAX_TEXT: usize = 900 << 10;
+/// Files that one call remembers, and the bytes of all of them; what is beyond is asked for again.
+const MAX_SEEN: usize = 64;
+const MAX_SEEN_BYTES: usize = 8 << 20;
 
 /// What a session sees: the editor's files where it has them, the disk elsewhere.
 pub struct Editor {
@@ -38,8 +42,12 @@ pub struct Editor {
     pub disk: Arc<dyn Environment>,
     /// Where changes are noted, to be shown.
     pub changes: Changes,
+    /// Where texts are kept that a permission may be about.
+    pub reads: Reads,
     /// Which terminals were shown.
     pub terminals: Terminals,
+    /// How many files were written so far.
+    pub writes: AtomicU64,
 }
 
 impl Editor {
@@ -71,11 +79,10 @@ impl Editor {
     /// of it to give a part.
     async fn content(&self, path: &Path) -> Result<Content, EnvironmentError> {
         let stored = self.disk.open(path).await;
-        let missing = |error: &EnvironmentError| matches!(error, EnvironmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
         let may_be_text = match &stored {
             Ok(Content::Whole(content)) => std::str::from_utf8(content).is_ok_and(|text| !text.contains('\0')),
             Ok(Content::Large { .. }) => false,
-            Err(error) => missing(error),
+            Err(error) => is_missing(error),
         };
         if !(self.abilities.read && may_be_text && self.has(path)) {
             return stored;
@@ -83,16 +90,20 @@ impl Editor {
         self.buffer(path).await.map(|text| Content::Whole(text.into_bytes())).map_or(stored, Ok)
     }
 
-    async fn write(&self, path: &Path, content: &[u8]) -> Result<(), EnvironmentError> {
+    /// Writes a file that was like this before.
+    async fn replace(
+        &self,
+        path: &Path,
+        before: Result<Content, EnvironmentError>,
+        content: &[u8],
+    ) -> Result<(), EnvironmentError> {
+        self.writes.fetch_add(1, Ordering::AcqRel);
         let text = std::str::from_utf8(content).ok();
-        let old = match text {
-            Some(_) => match self.content(path).await {
-                Ok(Content::Whole(old)) => Some(String::from_utf8(old)),
-                // It is shown by its diff.
-                Ok(Content::Large { .. }) => return self.disk.write(path, content).await,
-                Err(_) => None,
-            },
-            None => None,
+        let old = match before {
+            Ok(Content::Whole(old)) => Some(String::from_utf8(old)),
+            // It is shown by its diff.
+            Ok(Content::Large { .. }) => return self.disk.write(path, content).await,
+            Err(_) => None,
         };
         match text.filter(|text| self.abilities.write && self.has(path) && size::json_len(text) <= MAX_TEXT) {
             Some(text) => {
@@ -142,12 +153,100 @@ impl Environment for Editor {
     }
 
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>> {
-        Box::pin(self.write(path, content))
+        Box::pin(async move { self.replace(path, self.content(path).await, content).await })
+    }
+
+    fn for_call(self: Arc<Self>) -> Option<Arc<dyn Environment>> {
+        Some(Arc::new(OneCall { editor: self, seen: Mutex::default() }))
     }
 
     fn terminal(&self, command: TerminalCommand) -> BoxFuture<'_, Result<Option<Box<dyn Terminal>>, EnvironmentError>> {
         Box::pin(self.start(command))
     }
+}
+
+/// The editor as one call sees it: a file is asked for once, until something is written.
+struct OneCall {
+    editor: Arc<Editor>,
+    seen: Mutex<Seen>,
+}
+
+/// Files that a call has read, and how many were written before.
+#[derive(Default)]
+struct Seen {
+    writes: u64,
+    files: HashMap<PathBuf, Option<Vec<u8>>>,
+}
+
+impl OneCall {
+    /// What the call knows of a file: its content, or that there is none.
+    fn known(&self, path: &Path) -> Option<Result<Content, EnvironmentError>> {
+        let seen = lock(&self.seen);
+        let known = seen.files.get(path).filter(|_| seen.writes == self.editor.writes.load(Ordering::Acquire))?;
+        Some(
+            known.clone().map(Content::Whole).ok_or_else(|| EnvironmentError::Io {
+                path: path.to_owned(),
+                source: std::io::ErrorKind::NotFound.into(),
+            }),
+        )
+    }
+
+    fn note(&self, path: &Path, writes: u64, content: &Result<Content, EnvironmentError>) {
+        let content = match content {
+            Ok(Content::Whole(content)) => Some(content),
+            Err(error) if is_missing(error) => None,
+            _ => return,
+        };
+        let text = content.map(|content| String::from_utf8(content.clone())).transpose();
+        if let Ok(text) = text {
+            self.editor.reads.put(path, text);
+        }
+        let mut seen = lock(&self.seen);
+        if seen.writes != writes {
+            *seen = Seen { writes, files: HashMap::new() };
+        }
+        let bytes: usize = seen.files.values().flatten().chain(content).map(Vec::len).sum();
+        if seen.files.len() < MAX_SEEN && bytes <= MAX_SEEN_BYTES {
+            seen.files.insert(path.to_owned(), content.cloned());
+        }
+    }
+
+    async fn content(&self, path: &Path) -> Result<Content, EnvironmentError> {
+        if let Some(known) = self.known(path) {
+            return known;
+        }
+        let writes = self.editor.writes.load(Ordering::Acquire);
+        let content = self.editor.content(path).await;
+        self.note(path, writes, &content);
+        content
+    }
+}
+
+impl Environment for OneCall {
+    fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>> {
+        Box::pin(async move {
+            match self.content(path).await? {
+                Content::Whole(content) => Ok(content),
+                Content::Large { .. } => self.editor.read(path).await,
+            }
+        })
+    }
+
+    fn open<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Content, EnvironmentError>> {
+        Box::pin(self.content(path))
+    }
+
+    fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>> {
+        Box::pin(async move { self.editor.replace(path, self.content(path).await, content).await })
+    }
+
+    fn terminal(&self, command: TerminalCommand) -> BoxFuture<'_, Result<Option<Box<dyn Terminal>>, EnvironmentError>> {
+        self.editor.terminal(command)
+    }
+}
+
+fn is_missing(error: &EnvironmentError) -> bool {
+    matches!(error, EnvironmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
 fn refused(path: &Path, error: &Error) -> EnvironmentError {

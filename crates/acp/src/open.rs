@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::abilities::Abilities;
-use crate::changes::{Changes, Terminals};
+use crate::changes::{Changes, Reads, Terminals};
 use crate::choices::{Choices, Chosen};
 use crate::lock;
 use crate::rpc::{Growing, Peer};
@@ -36,6 +36,8 @@ pub struct Open {
     pub roots: Vec<PathBuf>,
     /// What its tools write.
     pub changes: Changes,
+    /// What its tools have read.
+    pub reads: Reads,
     /// The terminals in which its tools run commands.
     pub terminals: Terminals,
     peer: Peer,
@@ -70,6 +72,7 @@ impl Open {
             roots,
             view: tokio::sync::Mutex::new(View::new(session, abilities, changes.clone())),
             changes,
+            reads: Reads::default(),
             terminals: Terminals::default(),
             peer,
             choices: Mutex::new(choices),
@@ -270,6 +273,10 @@ fn terminal(update: &SessionUpdate) -> Option<String> {
 }
 
 async fn tell(peer: &Peer, session: &SessionId, update: SessionUpdate) {
+    if let SessionUpdate::ToolCall(call) = &update {
+        let params = serde_json::json!({ "sessionId": session, "update": crate::tool::whole_call(call) });
+        return peer.tell("session/update", &params).await;
+    }
     let params = SessionNotification::new(session.to_string(), update);
     peer.tell("session/update", &params).await;
 }

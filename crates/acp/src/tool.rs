@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use agent_client_protocol_schema::v1::{
-    Content, ContentBlock, Diff, ImageContent, ResourceLink, Terminal, TextContent, ToolCall, ToolCallContent,
-    ToolCallLocation, ToolCallStatus, ToolCallUpdateFields, ToolKind,
+    BlobResourceContents, Content, ContentBlock, Diff, EmbeddedResource, EmbeddedResourceResource, ImageContent,
+    ResourceLink, Terminal, TextContent, TextResourceContents, ToolCall, ToolCallContent, ToolCallLocation,
+    ToolCallStatus, ToolCallUpdateFields, ToolKind,
 };
 use api::{Json, JsonMap, Part, ToolPart, ToolState};
+use base64::Engine as _;
 use serde_json::json;
 
 use crate::changes::{Change, Changes};
@@ -19,13 +21,36 @@ const MAX_DIFFS: usize = 50;
 pub fn kind(tool: &str) -> ToolKind {
     match tool {
         "bash" => ToolKind::Execute,
-        "webfetch" | "websearch" => ToolKind::Fetch,
+        "webfetch" => ToolKind::Fetch,
         "edit" | "write" | "apply_patch" => ToolKind::Edit,
-        "grep" | "glob" => ToolKind::Search,
-        "read" | "list" => ToolKind::Read,
+        "grep" | "glob" | "websearch" => ToolKind::Search,
+        "read" | "list" | "read_mcp_resource" => ToolKind::Read,
         "task" => ToolKind::Think,
-        _ => ToolKind::Other,
+        _ => mcp_kind(tool),
     }
+}
+
+/// What kind of work a tool of an MCP server seems to do. All that Context7 has looks something up.
+fn mcp_kind(tool: &str) -> ToolKind {
+    let tool = tool.to_ascii_lowercase();
+    let mut words = tool.split(|char: char| !char.is_ascii_alphanumeric());
+    if words.next() == Some("context7") || words.any(|word| ["search", "lookup"].contains(&word)) {
+        ToolKind::Search
+    } else {
+        ToolKind::Other
+    }
+}
+
+/// A `tool_call` as JSON. The types leave out a status and a kind that are the default, and clients look for them.
+pub fn whole_call(call: &ToolCall) -> Json {
+    let mut call = json!(call);
+    call["sessionUpdate"] = "tool_call".into();
+    for (key, default) in [("status", json!(ToolCallStatus::Pending)), ("kind", json!(ToolKind::Other))] {
+        if call.get(key).is_none_or(Json::is_null) {
+            call[key] = default;
+        }
+    }
+    call
 }
 
 /// A call, and where it is made.
@@ -232,6 +257,29 @@ fn link(path: &Path, mime: Option<&str>) -> ContentBlock {
     ContentBlock::ResourceLink(ResourceLink::new(name, uri).mime_type(mime.map(str::to_owned)))
 }
 
+/// Something that the client put into a prompt, as it gave it: its text, or its bytes. Pictures are no such thing.
+pub fn resource(part: &Part) -> Option<ContentBlock> {
+    let Part::File(file) = part else { return None };
+    let (_, data) = file.url.strip_prefix("data:")?.split_once(";base64,")?;
+    if file.mime.starts_with("image/") || data.len() > size::BLOB {
+        return None;
+    }
+    let given = file.source.as_ref().and_then(|source| source["path"].as_str());
+    let uri = given.or(file.filename.as_deref()).unwrap_or("file");
+    let bytes = base64::engine::general_purpose::STANDARD.decode(data).ok()?;
+    let resource = match String::from_utf8(bytes) {
+        Ok(text) if file.mime.starts_with("text/") && size::json_len(&text) <= size::BLOB => {
+            let contents = TextResourceContents::new(text, uri).mime_type(file.mime.clone());
+            EmbeddedResourceResource::TextResourceContents(contents)
+        }
+        _ => {
+            let contents = BlobResourceContents::new(data, uri).mime_type(file.mime.clone());
+            EmbeddedResourceResource::BlobResourceContents(contents)
+        }
+    };
+    Some(ContentBlock::Resource(EmbeddedResource::new(resource)))
+}
+
 /// A picture or another file of a message or a call.
 pub fn attachment(part: &Part) -> Option<ContentBlock> {
     let Part::File(file) = part else { return None };
@@ -247,6 +295,32 @@ pub fn attachment(part: &Part) -> Option<ContentBlock> {
         _ => {
             let link = ResourceLink::new(name(), file.url.clone()).mime_type(file.mime.clone());
             Some(ContentBlock::ResourceLink(link))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_work() {
+        for (tool, wanted) in [
+            ("bash", ToolKind::Execute),
+            ("webfetch", ToolKind::Fetch),
+            ("websearch", ToolKind::Search),
+            ("context7_resolve-library-id", ToolKind::Search),
+            ("context7_get_library_docs", ToolKind::Search),
+            ("Context7_query-docs", ToolKind::Search),
+            ("exa_web_search_exa", ToolKind::Search),
+            ("github_search-code", ToolKind::Search),
+            ("context7", ToolKind::Search),
+            ("mycontext7_x", ToolKind::Other),
+            ("research_notes", ToolKind::Other),
+            ("todowrite", ToolKind::Other),
+            ("", ToolKind::Other),
+        ] {
+            assert_eq!(kind(tool), wanted, "{tool}");
         }
     }
 }

@@ -96,7 +96,7 @@ impl Agent {
         let mut used = Used::default();
         open.show(|view| {
             used = view.turn();
-            vec![view.usage()]
+            view.usage().into_iter().collect()
         })
         .await;
         if cancel.is_cancelled() {

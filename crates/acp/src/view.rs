@@ -136,6 +136,8 @@ pub struct View {
     used: u64,
     cost: f64,
     turn: Used,
+    /// The usage that was told last: tokens, the size of the context, and the cost.
+    told: Option<(u64, u64, f64)>,
     /// The newest answers that were shown to their end.
     ended: IndexSet<MessageId>,
 }
@@ -154,6 +156,7 @@ impl View {
             used: 0,
             cost: session.cost.unwrap_or_default().0,
             turn: Used::default(),
+            told: None,
             ended: IndexSet::new(),
         }
     }
@@ -163,6 +166,7 @@ impl View {
         self.root.own(message);
         self.context = context;
         self.turn = Used::default();
+        self.told = None;
     }
 
     /// The client writes this message into a turn that runs.
@@ -228,6 +232,9 @@ impl View {
                 if !matches!(error, api::MessageError::MessageAbortedError(_)) =>
             {
                 self.notice(session_id, NoticeSeverity::Error, error.message(), &mut acts);
+            }
+            EventBody::SessionNotice { session_id, message } => {
+                self.notice(session_id, NoticeSeverity::Error, message, &mut acts);
             }
             // About no session: an edit of the configuration that does not count.
             EventBody::SessionError { session_id: None, error: Some(error) } => {
@@ -318,14 +325,18 @@ impl View {
         }
         self.turn.add(&step.tokens);
         self.cost += step.cost.0;
-        acts.push(self.usage());
+        acts.extend(self.usage());
     }
 
-    /// How full the context is, and what the session cost.
-    pub fn usage(&self) -> Act {
-        let cost = Cost::new((self.cost * 1e9).round() / 1e9, "USD");
-        let update = UsageUpdate::new(self.used, self.context).cost(cost);
-        Act::Update(self.root.session.clone(), Box::new(SessionUpdate::UsageUpdate(update)))
+    /// How full the context is, and what the session cost, unless that was told already.
+    pub fn usage(&mut self) -> Option<Act> {
+        let usage = (self.used, self.context, (self.cost * 1e9).round() / 1e9);
+        if self.told.replace(usage) == Some(usage) {
+            return None;
+        }
+        let (used, context, cost) = usage;
+        let update = UsageUpdate::new(used, context).cost(Cost::new(cost, "USD"));
+        Some(Act::Update(self.root.session.clone(), Box::new(SessionUpdate::UsageUpdate(update))))
     }
 
     fn session(&mut self, session: &SessionId, info: &Session, acts: &mut Vec<Act>) {

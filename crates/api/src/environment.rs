@@ -2,6 +2,7 @@
 //! buffers and terminals.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
@@ -59,6 +60,10 @@ pub trait Environment: Send + Sync {
     }
     /// Replaces the whole content of a file, making its directories.
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>>;
+    /// What one call of a tool sees, if calls share what they have read: the same file need not be fetched twice.
+    fn for_call(self: Arc<Self>) -> Option<Arc<dyn Environment>> {
+        None
+    }
     /// Starts a command in a terminal of its own; nothing if there are no terminals here.
     fn terminal(
         &self,

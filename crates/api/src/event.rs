@@ -146,6 +146,14 @@ pub enum EventBody {
         #[serde(skip_serializing_if = "Option::is_none")]
         blocked: Option<Blocked>,
     },
+    /// Something that whoever uses a session should know, and that fails no turn: an MCP server that it brought cannot be used.
+    /// Trefoil's own.
+    #[serde(rename = "session.notice")]
+    SessionNotice {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        message: String,
+    },
     /// What a session changed in the files.
     #[serde(rename = "session.diff")]
     SessionDiff {
@@ -404,6 +412,7 @@ impl EventBody {
             | Self::SessionStatus { session_id, .. }
             | Self::SessionIdle { session_id }
             | Self::SessionTree { session_id, .. }
+            | Self::SessionNotice { session_id, .. }
             | Self::SessionDiff { session_id, .. }
             | Self::SessionCompacted { session_id }
             | Self::MessageUpdated { session_id, .. }

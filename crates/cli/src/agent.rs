@@ -31,11 +31,7 @@ pub async fn list(host: &dyn Host, scope: &Scope, tools: Option<&[String]>, json
     agents.retain(|agent| agent.hidden != Some(true));
     let mut rows: Vec<Vec<String>> = agents.iter().map(row).collect();
     rows.extend(optional.iter().map(|agent| {
-        let state = match tools.and_then(|tools| missing(agent, tools)) {
-            Some(_) => "not offered",
-            None => "can be added",
-        };
-        vec![agent.name.to_owned(), state.to_owned(), String::new(), one_line(&agent.description(), 80)]
+        vec![agent.name.to_owned(), "can be added".to_owned(), String::new(), one_line(&agent.description(), 80)]
     }));
     term::print(&term::table(&rows))?;
     if let Some((agent, missing)) = optional
@@ -43,7 +39,7 @@ pub async fn list(host: &dyn Host, scope: &Scope, tools: Option<&[String]>, json
         .find_map(|agent| Some((agent, missing(agent, tools.unwrap_or_default())?)))
         .filter(|_| tools.is_some())
     {
-        term::eprint(&format!("{} is not offered: {}\n", agent.name, lacks(missing)));
+        term::eprint(&lacks(agent.name, missing));
     }
     if !optional.is_empty() {
         term::eprint("`trefoil agent add NAME` installs one of those that can be added.\n");
@@ -77,8 +73,11 @@ fn missing(agent: &OptionalAgent, tools: &[String]) -> Option<&'static str> {
     agent.needs.filter(|needed| tools.iter().all(|tool| tool != needed))
 }
 
-fn lacks(tool: &str) -> String {
-    format!("it needs the tool {tool}, and there is nothing here that could search the web")
+/// What to do so that an agent has its tool. An MCP server may have it; that is not known before it was started.
+fn lacks(agent: &str, tool: &str) -> String {
+    format!(
+        "{agent} uses the tool {tool}: give `{tool}` a `url` in trefoil.json, unless an MCP server of yours searches the web.\n"
+    )
 }
 
 /// Shows an agent: as it is in effect, or the file of one that can be installed.
@@ -134,10 +133,11 @@ pub fn add(world: &World, tools: &[String], name: &str, place: &Where) -> anyhow
     let names: Vec<String> = OPTIONAL_AGENTS.iter().map(|agent| agent.name.to_owned()).collect();
     let agent = OPTIONAL_AGENTS.iter().find(|agent| agent.name == name);
     let agent = agent.ok_or_else(|| Failure::unknown("optional agent", name, &names))?;
+    write(world, place, name, agent.text)?;
     if let Some(tool) = missing(agent, tools) {
-        return Err(Failure::new(Exit::Failed, format!("{name} is not offered: {}", lacks(tool))).into());
+        term::eprint(&lacks(name, tool));
     }
-    write(world, place, name, agent.text)
+    Ok(())
 }
 
 /// Writes a new agent.

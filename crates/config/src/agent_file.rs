@@ -31,7 +31,7 @@ pub struct OptionalAgent {
     pub name: &'static str,
     /// Its markdown file.
     pub text: &'static str,
-    /// A tool without which it is of no use.
+    /// A tool that it uses and that is not always there.
     pub needs: Option<&'static str>,
 }
 

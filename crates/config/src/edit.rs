@@ -66,7 +66,7 @@ pub fn edit_project(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
     }
     let trusted = loaded.untrusted.iter().all(|untrusted| untrusted.path != path);
     let hash = edit(&path, change, Created::Shared, &[loaded.raw])?;
-    if trusted {
+    if let Some(hash) = hash.filter(|_| trusted) {
         inputs.trust.remember(&path, &hash).map_err(|error| refused(error.to_string()))?;
     }
     Ok(())
@@ -84,9 +84,10 @@ enum Created {
 /// A change is read, made and written by one at a time.
 static EDITING: Mutex<()> = Mutex::new(());
 
-/// Lays a change over a configuration file, and gives the hash of its new content. `null` takes a key away. What has a masked
+/// Lays a change over a configuration file, and gives the hash of its content then; nothing if there is no file and nothing to
+/// be written. `null` takes a key away. What has a masked
 /// secret in it and was only sent back as it was `shown` leaves the one that is there; no mask is ever written.
-fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Result<String, EditError> {
+fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Result<Option<String>, EditError> {
     let refused = |message: String| EditError::File { path: path.to_owned(), message };
     let change = Change::new(change, shown)?;
     if find::is_foreign(path)
@@ -96,6 +97,9 @@ fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Resul
     }
     let _one = EDITING.lock().unwrap_or_else(PoisonError::into_inner);
     let text = file::read(path, MAX_CONFIG_BYTES).map_err(|problem| refused(problem.message))?;
+    if change.put.is_empty() && (change.gone.is_empty() || text.is_none()) {
+        return Ok(text.map(|text| content_hash(text.as_bytes())));
+    }
     let new = change.apply(text.as_deref().unwrap_or_default()).map_err(|error| match error {
         Refusal::Change(path, message) => EditError::Change { path, message },
         Refusal::File(message) => refused(message),
@@ -109,7 +113,7 @@ fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Resul
     };
     file::replace(&target, new.as_bytes(), access, Durability::Synced)
         .map_err(|error| refused(format!("cannot be written: {error}")))?;
-    Ok(content_hash(new.as_bytes()))
+    Ok(Some(content_hash(new.as_bytes())))
 }
 
 /// A change that was checked.
@@ -128,14 +132,24 @@ impl Change {
     fn new(mut change: JsonMap, shown: &[Json]) -> Result<Self, EditError> {
         let mut gone = Vec::new();
         split(&mut change, &shown.iter().collect::<Vec<_>>(), &mut Vec::new(), &mut gone);
-        let mut put = Json::Object(change);
-        if let Some(wrong) = check(&mut put).into_iter().find(|finding| finding.severity == Severity::Error) {
+        let mut put = Json::Object(change.clone());
+        let findings = check(&mut put);
+        if let Some(wrong) = findings.iter().find(|finding| finding.severity == Severity::Error) {
             // What a file would get away with is refused here.
             let so = ["; it is ignored", "; it counts as ask"];
             let message = so.iter().fold(wrong.message.as_str(), |message, so| message.trim_end_matches(so));
-            return Err(EditError::Change { message: message.to_owned(), path: wrong.path });
+            return Err(EditError::Change { message: message.to_owned(), path: wrong.path.clone() });
         }
-        let Json::Object(put) = put else { return Ok(Self { put: JsonMap::new(), gone }) };
+        let mut put = if let Json::Object(put) = put { put } else { JsonMap::new() };
+        prune(&mut put, &change);
+        // A file gets away with a key that nobody knows. Whoever sends it believes that it was taken.
+        if put.is_empty()
+            && gone.is_empty()
+            && let Some(unknown) = findings.into_iter().next()
+        {
+            let message = format!("Nothing was changed: {}", unknown.message.replace(" is ignored", ""));
+            return Err(EditError::Change { message, path: unknown.path });
+        }
         Ok(Self { put, gone })
     }
 
@@ -202,6 +216,17 @@ fn split(change: &mut JsonMap, shown: &[&Json], path: &mut Vec<String>, gone: &m
         };
         path.pop();
         stays
+    });
+}
+
+/// Takes away the objects of a checked change that had nothing in them but what the check took out.
+fn prune(put: &mut JsonMap, asked: &JsonMap) {
+    put.retain(|key, value| match (value, asked.get(key)) {
+        (Json::Object(map), Some(Json::Object(asked))) if !asked.is_empty() => {
+            prune(map, asked);
+            !map.is_empty()
+        }
+        _ => true,
     });
 }
 
@@ -414,7 +439,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
         match result {
             Ok(hash) => {
-                assert_eq!(hash, content_hash(after.as_bytes()));
+                assert_eq!(hash, Some(content_hash(after.as_bytes())));
                 Ok(after)
             }
             Err(error) => {
@@ -539,8 +564,36 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_not_written() {
-        assert_eq!(changed("{}", json!({"nonsense": 1})).unwrap(), "{}");
+    fn a_change_of_nothing_that_is_known_says_so() {
+        for (change, key) in [
+            (json!({"nonsense": 1}), "nonsense"),
+            (json!({"nonsense": {"deep": {"er": []}}}), "nonsense"),
+            (json!({"modle": "a/b"}), "did you mean \"model\""),
+            (json!({"watcher": {"nonsense": 1}}), "[\"watcher\"][\"nonsense\"]"),
+            (json!({"tool_output": {"max_line": 1}, "other": true}), "max_line"),
+            (json!({"command": {"c": {"nonsense": "x"}}}), "nonsense"),
+        ] {
+            for text in ["{}", "{\"model\": \"a/b\"}", "", "// nothing yet\n"] {
+                let refused = changed(text, change.clone()).unwrap_err();
+                assert!(refused.contains("Nothing was changed") && refused.contains(key), "{change}: {refused}");
+            }
+        }
+        // What is known is taken, and nothing is left of the rest.
+        let after = changed("{}", json!({"nonsense": 1, "model": "a/b", "watcher": {"nonsense": 1}})).unwrap();
+        assert_eq!(jsonc::parse(&after).unwrap(), json!({"model": "a/b"}));
+    }
+
+    #[test]
+    fn a_change_without_anything_in_it_makes_no_file() {
+        for change in [json!({}), json!({"model": null}), json!({"provider": {"p": {"options": {"apiKey": null}}}})] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("opencode.json");
+            assert_eq!(edit(&path, map(change.clone()), Created::Shared, &[]).unwrap(), None, "{change}");
+            assert!(!path.exists(), "{change}");
+        }
+        for text in ["", "// nothing yet\n", "{bad"] {
+            assert_eq!(changed(text, json!({})).unwrap(), text);
+        }
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Guard {
                 _ => this.refuse(key, "changes the environment of programs"),
             }),
             "session" => self.refuse(key, "deletes sessions"),
+            "websearch" => self.refuse(key, "sends queries to an address of its choice"),
             "reference" | "references" => self.refuse(key, "reads from outside of the repository"),
             _ => self.refuse(key, "is not among the keys that need no trust"),
         }

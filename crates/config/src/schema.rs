@@ -59,7 +59,7 @@ pub(crate) const INERT: &[&str] = &[
 ];
 
 /// Keys of the whole file that only Trefoil has. OpenCode refuses a file with one of them.
-pub(crate) const OWN_KEYS: &[&str] = &["ask", "env", "session", "subagents"];
+pub(crate) const OWN_KEYS: &[&str] = &["ask", "env", "session", "subagents", "websearch"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
 pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation", "only"];
@@ -145,6 +145,7 @@ pub(crate) const CONFIG: Shape = Object(&[
     ("tools", Tools),
     ("username", Text),
     ("watcher", Object(&[("ignore", List(&Text))])),
+    ("websearch", Object(&[("url", Text), ("headers", Map(&Text)), ("body", Open(&[])), ("tool", Text)])),
 ]);
 
 const IMAGE: Shape =

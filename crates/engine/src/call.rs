@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Action, EventBody, Extra, FilePart, Json, JsonMap, MessageId, ModelRef, OutputFormat, Part, PartHead, PermissionId,
-    PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule, ToolCompleted,
-    ToolPart, ToolRef, ToolRunning, ToolState, ToolTime, Usage,
+    Action, Environment, EventBody, Extra, FilePart, Json, JsonMap, MessageId, ModelRef, OutputFormat, Part, PartHead,
+    PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId, QuestionRequest, Rule,
+    ToolCompleted, ToolPart, ToolRef, ToolRunning, ToolState, ToolTime, Usage,
 };
 use store::{Batch, StoreError};
 use tokio::sync::{oneshot, watch};
@@ -143,7 +143,10 @@ impl Call {
             let registry = self.turn.tools(&self.model).await;
             let names: Vec<&str> = prompt::offered(&registry, &self.rules).into_iter().map(|t| t.name()).collect();
             let (tool, names) = (&self.part.tool, names.join(", "));
-            let text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
+            let mut text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
+            if tool == tools::WEBSEARCH && registry.get(tool).is_none() {
+                text += &format!(" {}.", tools::NO_SEARCH_ENGINE);
+            }
             return Box::pin(self.execute_invalid(text)).await;
         };
         let started = api::now();
@@ -185,6 +188,10 @@ impl Call {
         }
         if tool.effect() == Effect::Resumes {
             return self.delegate(input, started, begun).await;
+        }
+        if begun {
+            // While somebody was asked, the files may have become others.
+            ctx.env = self.environment();
         }
         self.start(&input, started, begun, tool.effect()).await?;
         let dismissed = ctx.answers == Some(Answers::Dismissed);
@@ -229,8 +236,14 @@ impl Call {
 
     async fn tool(&self) -> Option<Arc<dyn Tool>> {
         let tool = self.turn.tool(&self.model, &self.part.tool).await?;
-        let refused = tool.name() != INVALID && self.rules.refuse(tool.name());
+        let refused = tool.name() != INVALID && self.rules.refuse_tool(&*tool);
         (!refused).then_some(tool)
+    }
+
+    /// The files as they are from now on.
+    fn environment(&self) -> Arc<dyn Environment> {
+        let environment = self.turn.inner.environment(&self.turn.session_id);
+        environment.clone().for_call().unwrap_or(environment)
     }
 
     pub(crate) fn context(&self, progress: Progress) -> Context {
@@ -242,7 +255,7 @@ impl Call {
             agent: self.agent.clone(),
             directory: turn.instance.directory.clone(),
             worktree: turn.instance.worktree().to_owned(),
-            env: turn.inner.environment(&turn.session_id),
+            env: self.environment(),
             exec: turn.instance.exec.clone(),
             cancel: turn.cancel().child_token(),
             progress,

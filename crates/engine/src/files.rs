@@ -1,7 +1,7 @@
 //! Files as clients browse them: inside the directory of the scope, never outside its worktree.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,9 @@ pub(crate) async fn list(instance: Arc<Instance>, path: String) -> Result<(Vec<F
 }
 
 fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), HostError> {
-    let directory = inside(instance, path)?;
+    // A client that lets somebody choose a project lists `/`, too: what is in it, and nothing below.
+    let itself = Path::new(path).components().all(|part| part == Component::CurDir);
+    let directory = if itself { real(&instance.directory) } else { inside(instance, path)? };
     let mut first = Best::new(ENTRIES_MAX);
     for entry in fs::read_dir(&directory).map_err(|error| unreadable(path, &error))?.filter_map(Result::ok) {
         // Where a link leads is asked of the system, everything else the directory says itself.

@@ -89,6 +89,14 @@ impl Instance {
             let list = loaded.config.tools.get("list") == Some(&true);
             let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });
             registry.insert(task::tool(&agents));
+            if let Some(config) = loaded.config.other.get(tools::WEBSEARCH)
+                && search_tool(&loaded).is_none()
+            {
+                match tools::SearchEndpoint::read(config) {
+                    Ok(endpoint) => registry.insert(tools::websearch(endpoint)),
+                    Err(error) => tracing::warn!(%error, "there is no websearch"),
+                }
+            }
             registry
         };
         let same = before.filter(|before| mcp::same(&before.loaded, &loaded));
@@ -202,10 +210,19 @@ impl Instance {
         &self.loaded.project.worktree
     }
 
+    /// The tool of an MCP server that searches the web, if the configuration names one.
+    pub(crate) fn search_tool(&self) -> Option<&str> {
+        search_tool(&self.loaded)
+    }
+
     /// The tools that a model gets.
     pub(crate) fn tools_for(&self, model: &str) -> &Registry {
         if takes_patches(model) { &self.patch_tools } else { &self.tools }
     }
+}
+
+fn search_tool(loaded: &Loaded) -> Option<&str> {
+    loaded.config.other.get(tools::WEBSEARCH)?.get("tool")?.as_str()
 }
 
 /// Whether a model was trained to write patches.

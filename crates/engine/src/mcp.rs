@@ -3,6 +3,7 @@
 //! The servers of a directory belong to its [`Instance`], so all its sessions share them; a session can bring its own.
 
 mod resource;
+mod search;
 mod tool;
 
 use std::borrow::Cow;
@@ -122,7 +123,20 @@ impl Inner {
             all.insert(session.id.clone(), servers.clone())
         };
         drop(before);
-        self.tasks.spawn(async move { servers.ready().await });
+        let (store, place, id) = (self.store.clone(), self.place(session), session.id.clone());
+        self.tasks.spawn(async move {
+            servers.ready().await;
+            let failures = servers.failures();
+            drop(servers);
+            for (name, status) in failures.await {
+                let Some(message) = failure(&name, &status) else { continue };
+                let mut batch = Batch::new(&place);
+                batch.event(EventBody::SessionNotice { session_id: id.clone(), message });
+                if let Err(error) = store.commit(batch).await {
+                    tracing::warn!(%error, "nobody is told that an MCP server failed");
+                }
+            }
+        });
         Ok(())
     }
 
@@ -237,6 +251,9 @@ impl Turn {
         if servers.iter().any(|servers| !servers.with_resources().is_empty()) {
             resource::tools(&servers).into_iter().for_each(|tool| registry.insert(tool));
         }
+        if let Some(search) = search::websearch(&servers, self.instance.search_tool()) {
+            registry.insert(search);
+        }
         // Last, so that no server can take the place of a built-in tool.
         builtin.iter().cloned().for_each(|tool| registry.insert(tool));
         Cow::Owned(registry)
@@ -262,6 +279,21 @@ impl Turn {
             .map(|told| format!("<server name=\"{}\">\n{}\n</server>", ::mcp::sanitized(&told.server), told.text))
             .collect();
         (!texts.is_empty()).then(|| format!("<mcp_instructions>\n{}\n</mcp_instructions>", texts.join("\n")))
+    }
+}
+
+/// Why a server that a session brought cannot be used.
+fn failure(name: &str, status: &McpStatus) -> Option<String> {
+    match status {
+        McpStatus::Connected | McpStatus::Disabled => None,
+        McpStatus::Failed { error } => Some(format!("The MCP server {name:?} failed: {error}")),
+        McpStatus::NeedsAuth => Some(format!(
+            "The MCP server {name:?} wants a login. Add it to the configuration and run `trefoil mcp auth {name}`, or pass a \
+             header with a token"
+        )),
+        McpStatus::NeedsClientRegistration { error } => {
+            Some(format!("The MCP server {name:?} wants a registered client: {error}"))
+        }
     }
 }
 

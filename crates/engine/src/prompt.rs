@@ -1,6 +1,6 @@
 //! The request of one step: system, conversation, tools, in the order that a prompt cache likes.
 
-use api::{Agent, UserMessage};
+use api::{Agent, SessionId, UserMessage};
 use llm::{Content, Prompt, PromptMessage, Said, Settings, ToolSpec};
 use tools::Registry;
 
@@ -27,8 +27,15 @@ pub(crate) struct Request<'a> {
     pub(crate) tools: &'a Registry,
     /// What MCP servers want the model to know.
     pub(crate) servers: Option<String>,
-    /// The session it belongs to, for the provider's routing.
-    pub(crate) session: &'a str,
+    /// The session it belongs to, and the one above that.
+    pub(crate) session: (&'a SessionId, Option<&'a SessionId>),
+}
+
+/// What tells a provider which requests belong together, for its routing and its cache.
+pub(crate) fn session_headers(session: &SessionId, parent: Option<&SessionId>) -> Vec<(String, String)> {
+    let header = |name: &str, id: &SessionId| (name.to_owned(), id.to_string());
+    let own = [header("x-session-id", session), header("x-session-affinity", session)];
+    own.into_iter().chain(parent.map(|parent| header("x-parent-session-id", parent))).collect()
 }
 
 /// Builds the request.
@@ -56,10 +63,7 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
             top_p: agent.top_p,
             max_output: Some(target.model.limit.output).filter(|limit| *limit > 0),
             options,
-            headers: vec![
-                ("x-session-id".to_owned(), request.session.to_owned()),
-                ("x-session-affinity".to_owned(), request.session.to_owned()),
-            ],
+            headers: session_headers(request.session.0, request.session.1),
             message_id: Some(user.id.to_string()),
             model: Some(user.model.to_string()),
             step: request.step,
@@ -69,7 +73,7 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
 
 /// The tools that the rules do not refuse outright, by name.
 pub(crate) fn offered<'a>(registry: &'a Registry, rules: &Rules) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
-    registry.iter().filter(|tool| !rules.refuse(tool.name())).collect()
+    registry.iter().filter(|tool| !rules.refuse_tool(&***tool)).collect()
 }
 
 fn specs(request: &Request<'_>) -> Vec<ToolSpec> {

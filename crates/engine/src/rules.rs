@@ -282,6 +282,11 @@ impl Rules {
         })
     }
 
+    /// Whether a tool is refused outright, or the one that does its work.
+    pub(crate) fn refuse_tool(&self, tool: &dyn tools::Tool) -> bool {
+        [Some(tool.name()), tool.behind()].into_iter().flatten().any(|name| self.refuse(name))
+    }
+
     /// Whether they refuse a tool whatever it is called with.
     pub(crate) fn refuse(&self, tool: &str) -> bool {
         self.0.levels.iter().any(|level| level.refuses(tool))

@@ -105,6 +105,8 @@ impl Inner {
             before: query.before,
             path: query.path,
             unarchived: query.unarchived,
+            by_age: None,
+            workspace: None,
             limit: query.limit.unwrap_or(PAGE),
         }
     }

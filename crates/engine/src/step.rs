@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, SessionStatus,
-    StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending, ToolState,
-    ToolTime, UserMessage,
+    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, SessionId,
+    SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending,
+    ToolState, ToolTime, UserMessage,
 };
 use futures::{FutureExt, Stream, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
@@ -48,6 +48,7 @@ pub(crate) async fn run(
     conversation: &mut Conversation,
     user: &UserMessage,
     rules: Rules,
+    parent: Option<&SessionId>,
     number: u32,
 ) -> Result<Next, Error> {
     if turn.cancel().is_cancelled() {
@@ -75,7 +76,7 @@ pub(crate) async fn run(
         last,
         tools: &tools,
         servers: turn.server_instructions(&rules),
-        session: turn.session_id.as_str(),
+        session: (&turn.session_id, parent),
     });
     request.settings.headers.extend(turn.inner.traces.header(&user.id));
     let mut step = Step::new(turn, user, rules, conversation, &request, &target);

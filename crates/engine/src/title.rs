@@ -11,6 +11,7 @@ use store::Batch;
 use crate::instance::Instance;
 use crate::ledger::Heard;
 use crate::models::Target;
+use crate::prompt::session_headers;
 use crate::{Inner, ledger};
 
 const ROOT: &str = "New session - ";
@@ -42,7 +43,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
     let inner = inner.clone();
     inner.titles.clone().spawn(async move {
         let Ok(target) = inner.resolve(&instance, &inner.small_model(&instance, &used)) else { return };
-        let Some(prompt) = prompt(&instance, &target, &text) else { return };
+        let Some(prompt) = prompt(&instance, &target, &session, &text) else { return };
         let call = ledger::reservation(MessageId::new().as_str(), &session, 0, &prompt, &target.model);
         let mut batch = Batch::new(&instance.place);
         batch.reserve(&call);
@@ -71,7 +72,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
     });
 }
 
-fn prompt(instance: &Instance, target: &Target, text: &str) -> Option<Prompt> {
+fn prompt(instance: &Instance, target: &Target, session: &SessionId, text: &str) -> Option<Prompt> {
     let agent = instance.agents.get("title")?;
     let text: String = text.chars().take(CONTEXT).collect();
     Some(Prompt {
@@ -86,6 +87,8 @@ fn prompt(instance: &Instance, target: &Target, text: &str) -> Option<Prompt> {
         tools: Vec::new(),
         settings: Settings {
             temperature: agent.temperature.filter(|_| target.model.capabilities.temperature),
+            // Only a session without a parent gets a title.
+            headers: session_headers(session, None),
             ..Settings::default()
         },
     })

@@ -222,7 +222,10 @@ impl Turn {
                 None if self.instance.remote(&user.agent).is_some() => {
                     remote::run(self, &mut conversation, &user, rules).await?
                 }
-                None => step::run(self, &mut conversation, &user, rules, number).await?,
+                None => {
+                    let parent = session.parent_id.as_ref();
+                    step::run(self, &mut conversation, &user, rules, parent, number).await?
+                }
             };
             match next {
                 Next::Continue => unknown = 0,

@@ -130,6 +130,21 @@ impl Servers {
         lock(&self.entries).get(name).map(Entry::status).ok_or_else(|| Error::Unknown(name.to_owned()))
     }
 
+    /// Waits until each server that was started answers or has failed; gives those that failed, and why. Servers that end
+    /// meanwhile are left out, and nothing keeps them from it.
+    pub fn failures(&self) -> impl Future<Output = Vec<(String, McpStatus)>> + Send + 'static {
+        let started = |(name, entry): (&String, &Entry)| Some((name.clone(), entry.link.as_ref()?.state.clone()));
+        let states: Vec<_> = lock(&self.entries).iter().filter_map(started).collect();
+        let settled = states.into_iter().map(|(name, mut state)| async move {
+            let settled = state.wait_for(|state| !matches!(state, State::Starting)).await.ok()?.clone();
+            match settled {
+                State::Down(status, _) => Some((name, status)),
+                State::Starting | State::Up(_) => None,
+            }
+        });
+        async { futures::future::join_all(settled).await.into_iter().flatten().collect() }
+    }
+
     /// Adds a server, or replaces the one of that name, and connects to it.
     pub async fn add(&self, name: &str, config: McpConfig) -> Result<(), Error> {
         let enabled = is_enabled(&config);

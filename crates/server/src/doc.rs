@@ -155,6 +155,8 @@ fn error_schemas() -> Vec<(&'static str, Json)> {
         ("PermissionNotFoundError", tagged("PermissionNotFoundError", &["requestID", "message"])),
         ("QuestionNotFoundError", tagged("QuestionNotFoundError", &["requestID", "message"])),
         ("InvalidRequestError", invalid),
+        ("InvalidCursorError", tagged("InvalidCursorError", &["message"])),
+        ("SessionNotFoundError", tagged("SessionNotFoundError", &["sessionID", "message"])),
         ("ProviderAuthError1", login),
         ("ProviderNotFoundError", tagged("ProviderNotFoundError", &["providerID", "message"])),
         ("WorktreeError", worktree),

@@ -31,11 +31,14 @@ pub struct Error {
     pub body: Option<Json>,
     /// What is worth a line in the log.
     pub cause: Option<String>,
+    /// Trefoil has no such feature. A terminal client shows that as a notice.
+    pub not_offered: bool,
 }
 
 impl Error {
-    fn new(status: StatusCode, body: Json) -> Self {
-        Self { status, body: Some(body), cause: None }
+    /// With a body of its own shape.
+    pub fn new(status: StatusCode, body: Json) -> Self {
+        Self { status, body: Some(body), cause: None, not_offered: false }
     }
 
     /// `{"name", "data": {"message"}}`.
@@ -68,7 +71,18 @@ impl Error {
 
     /// What cannot be done here, and why. A client's mistake, not the server's: nothing is broken.
     pub fn unsupported(what: impl std::fmt::Display) -> Self {
-        Self::bad_request(Where::Payload, what.to_string())
+        Self { not_offered: true, ..Self::bad_request(Where::Payload, what.to_string()) }
+    }
+
+    /// The body of a feature that Trefoil has not, where clients know a shape of their own for it.
+    pub fn not_offered(body: Json) -> Self {
+        Self { not_offered: true, ..Self::new(StatusCode::BAD_REQUEST, body) }
+    }
+
+    /// What it says to a person.
+    pub fn message(&self) -> Option<&str> {
+        let body = self.body.as_ref()?;
+        body["data"]["message"].as_str().or_else(|| body["message"].as_str()).or_else(|| body["error"].as_str())
     }
 
     /// The same as the newer API says it. What is tagged already stays, and so does what is broken.
@@ -93,7 +107,7 @@ impl Error {
         let message = "The server failed to do this; its log says why, under the reference.";
         let body = json!({ "name": "UnknownError", "data": { "message": message, "ref": reference } });
         let cause = Some(format!("{reference}: {cause}"));
-        Self { status: StatusCode::INTERNAL_SERVER_ERROR, body: Some(body), cause }
+        Self { cause, ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, body) }
     }
 }
 
@@ -119,7 +133,8 @@ impl From<HostError> for Error {
                     _ => Self::not_found(message),
                 }
             }
-            HostError::Invalid(_) | HostError::Unsupported(_) => Self::bad_request(Where::Payload, message),
+            HostError::Invalid(_) => Self::bad_request(Where::Payload, message),
+            HostError::Unsupported(_) => Self::unsupported(message),
             HostError::Busy(session) => {
                 let fields = [("sessionID", session.as_str())];
                 Self::tagged(StatusCode::CONFLICT, "SessionBusyError", &fields, message)

@@ -158,7 +158,7 @@ fn unauthorized(path: &str) -> Response<Body> {
     let error = if path.starts_with("/api/") {
         Error::tagged(StatusCode::UNAUTHORIZED, "UnauthorizedError", &[], "Authentication required")
     } else {
-        Error { status: StatusCode::UNAUTHORIZED, body: None, cause: None }
+        Error { status: StatusCode::UNAUTHORIZED, body: None, cause: None, not_offered: false }
     };
     let mut response: Response<Body> = error.into();
     let realm = HeaderValue::from_static("Basic realm=\"Secure Area\"");

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{Event, EventBody, Frame, Json};
+use api::{Event, EventBody, Frame, Json, Scope};
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use engine::Engine;
@@ -243,13 +243,24 @@ impl State {
         let _ = self.live.send(Frame::live(directory.into(), project.into(), Arc::new(Event::new(body))));
     }
 
+    /// Shows a notice in terminal clients if somebody asked for what Trefoil does not offer: they show no error of their own.
+    pub(crate) fn tell_not_offered(&self, scope: &Scope, error: &Error) {
+        if error.not_offered
+            && let Some(message) = error.message()
+        {
+            let project = self.engine.loaded(scope).project.id.clone();
+            self.tell(&scope.directory, &project, tui::warning(message));
+        }
+    }
+
     /// Answers a request of somebody who may connect.
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         let began = Instant::now();
         let (parts, body) = request.into_parts();
-        // A slash at the end makes no other path.
+        // A slash at the end makes no other path, unless it is all there is.
         let path = parts.uri.path();
-        let (method, path) = (parts.method.clone(), path.strip_suffix('/').unwrap_or(path).to_owned());
+        let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path).to_owned();
+        let method = parts.method.clone();
         let origin = parts.headers.get(header::ORIGIN).cloned();
         let id = request_id(parts.headers.get(&REQUEST_ID));
         let mut allowed = true;

@@ -104,8 +104,10 @@ where
             let query = parse_query(query)?;
             let bytes = if B::WANTED { read_body(body).await? } else { Bytes::new() };
             let body = B::read(&bytes)?;
+            let (server, place) = (state.clone(), scope.clone());
             let call = Call { state, scope, directory_in_query, path, query, body, parts };
-            Ok(handler(call).await?.into_response())
+            let answer = handler(call).await.inspect_err(|error| server.tell_not_offered(&place, error))?;
+            Ok(answer.into_response())
         })
     };
     Operation {

@@ -8,6 +8,7 @@ mod event;
 mod file;
 mod global;
 mod history;
+mod home;
 mod hosted;
 mod instance;
 mod log;
@@ -32,6 +33,7 @@ use crate::operation::Operation;
 /// All operations.
 pub fn operations() -> Vec<Operation> {
     [
+        home::operations(),
         global::operations(),
         event::operations(),
         session::operations(),

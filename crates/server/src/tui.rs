@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::Json;
+use api::{EventBody, Json};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -80,6 +80,19 @@ impl Control {
         waiting.retain(|one| one.until > now);
         let index = waiting.iter().position(|one| one.directory == directory)?;
         waiting.remove(index).map(|one| one.request)
+    }
+}
+
+/// How long a notice of ours is shown, in milliseconds: long enough to read a sentence.
+const NOTICE: u64 = 6_000;
+
+/// A notice that something was not done.
+pub fn warning(message: &str) -> EventBody {
+    EventBody::TuiToastShow {
+        title: None,
+        message: message.to_owned(),
+        variant: "warning".to_owned(),
+        duration: Some(NOTICE),
     }
 }
 

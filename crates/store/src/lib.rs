@@ -50,7 +50,7 @@ pub use lease::{Acquire, Holder, Lease};
 pub use ledger::{Reservation, Shortage};
 pub use loss::Loss;
 pub use queue::WATCH_QUEUE;
-pub use read::{AskFilter, AskRow, Branch, Inbox, Pages, Record, SessionQuery, Stats, TreeRows};
+pub use read::{AskFilter, AskRow, Branch, ByAge, Inbox, Pages, Record, SessionQuery, Stats, TreeRows};
 pub use signal::Signal;
 pub use space::{Compacted, Sizes};
 

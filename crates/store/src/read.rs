@@ -19,7 +19,7 @@ use crate::reading::Access;
 
 pub(crate) use message::newest;
 pub use pages::Pages;
-pub use session::SessionQuery;
+pub use session::{ByAge, SessionQuery};
 pub use state::{AskFilter, AskRow, Inbox, Record, Stats};
 pub use tree::{Branch, TreeRows};
 

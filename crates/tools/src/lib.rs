@@ -37,6 +37,7 @@ mod tool;
 mod truncate;
 mod walk;
 mod web;
+mod websearch;
 mod write;
 
 pub use best::Best;
@@ -54,3 +55,4 @@ pub use registry::{Registry, RegistryOptions};
 pub use skill::text as skill_text;
 pub use tool::{Attachment, Change, Effect, FileChange, Need, Output, Tool, ToolError, TypedTool, erase};
 pub use truncate::{Truncated, truncate};
+pub use websearch::{NO_SEARCH_ENGINE, SearchEndpoint, SearchEngine, WEBSEARCH, websearch};

@@ -157,6 +157,10 @@ pub trait Tool: Send + Sync {
     fn schema(&self) -> Written;
     /// Whether it may run again after a crash.
     fn effect(&self) -> Effect;
+    /// Another tool that does its work: rules that refuse that one refuse this one.
+    fn behind(&self) -> Option<&str> {
+        None
+    }
     /// Questions that must be answered before it runs.
     fn questions(&self, _input: &Json) -> Option<Vec<Question>> {
         None
@@ -175,6 +179,10 @@ pub trait TypedTool: Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether it may run again after a crash.
     const EFFECT: Effect;
+    /// Another tool that does its work: rules that refuse that one refuse this one.
+    fn behind(&self) -> Option<&str> {
+        None
+    }
     /// Questions that must be answered before it runs.
     fn questions(&self, _input: &Self::Input) -> Option<Vec<Question>> {
         None
@@ -218,6 +226,10 @@ impl<T: TypedTool> Tool for Erased<T> {
 
     fn effect(&self) -> Effect {
         T::EFFECT
+    }
+
+    fn behind(&self) -> Option<&str> {
+        self.tool.behind()
     }
 
     fn questions(&self, input: &Json) -> Option<Vec<Question>> {

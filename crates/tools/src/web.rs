@@ -14,7 +14,7 @@ use crate::write::object;
 
 mod address;
 mod fetch;
-mod html;
+pub(crate) mod html;
 
 use fetch::Page;
 

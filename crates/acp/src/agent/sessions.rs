@@ -68,17 +68,16 @@ impl Agent {
             let events = self.watch(&scope.directory, None).await?;
             let session = self.host().create_session(&scope, input).await?;
             let open = self.open(&session, roots).await?;
-            self.follow(&open, events).await;
             if let Err(error) = self.bring(&open, servers).await {
                 // Nobody knows of it yet.
                 self.forget(&open);
                 self.host().delete_session(&scope, &open.id).await?;
                 return Err(error);
             }
-            Ok(open)
+            Ok((open, events))
         };
         match made.await {
-            Ok(open) => {
+            Ok((open, events)) => {
                 let choices = open.choices();
                 let chosen = open.chosen();
                 let answer = NewSessionResponse::new(open.id.to_string())
@@ -86,6 +85,8 @@ impl Agent {
                     .config_options(choices.options(open.abilities, &chosen));
                 request.reply(Ok(with_models(json!(answer), &open)));
                 open.tell_commands().await;
+                // Only now does the client know the session: an MCP server may have failed already.
+                self.follow(&open, events).await;
             }
             Err(error) => request.reply(Err(error)),
         }

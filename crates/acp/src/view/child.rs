@@ -159,10 +159,13 @@ impl View {
         let Some(child) = self.children.get_mut(session) else { return };
         child.stream.part(part, replay, &self.changes, progress, acts);
         match part {
-            Part::Text(text) if text.synthetic != Some(true) => {
+            // What it was told to do is not what it says.
+            Part::Text(text) if text.synthetic != Some(true) && !child.stream.is_prompt(&text.head.message_id) => {
                 let start = text.text.ceil_char_boundary(text.text.len().saturating_sub(TAIL));
+                // Its first words are told at once: it may be long until more follows.
+                let first = child.text.is_empty();
                 child.text = text.text[start..].to_owned();
-                self.task_told(session, false, acts);
+                self.task_told(session, first, acts);
             }
             Part::Tool(tool) => {
                 child.called(tool);
@@ -179,12 +182,13 @@ impl View {
     pub(super) fn child_delta(&mut self, session: &SessionId, part: &PartId, delta: &str, acts: &mut Vec<Act>) {
         let Some(child) = self.children.get_mut(session) else { return };
         child.stream.delta(part, delta, acts);
+        let first = child.text.is_empty();
         child.text.push_str(delta);
         if child.text.len() > 2 * TAIL {
             let start = child.text.ceil_char_boundary(child.text.len() - TAIL);
             child.text.drain(..start);
         }
-        self.task_told(session, false, acts);
+        self.task_told(session, first, acts);
     }
 
     /// The call that waits for a subagent tells how far that is; text alone not more often than somebody can read.

@@ -116,6 +116,11 @@ impl Stream {
         }
     }
 
+    /// Whether a message is one of the human's, or of whoever calls a subagent.
+    pub fn is_prompt(&self, message: &MessageId) -> bool {
+        self.users.contains_key(message) || self.is_old(message)
+    }
+
     /// Whether a step is counted for the first time.
     pub fn first(&mut self, step: &StepFinishPart) -> bool {
         !self.is_old(&step.head.message_id) && self.done.insert(step.head.id.clone())
@@ -186,7 +191,7 @@ impl Stream {
             Part::Subtask(task) => {
                 ContentBlock::Text(TextContent::new(crate::size::cut(&task.prompt, crate::size::TEXT)))
             }
-            Part::File(_) => match tool::attachment(part) {
+            Part::File(_) => match tool::resource(part).or_else(|| tool::attachment(part)) {
                 Some(block) => block,
                 None => return,
             },

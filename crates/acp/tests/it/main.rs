@@ -4,6 +4,7 @@
 
 mod abuse;
 mod asks;
+mod details;
 mod editor;
 mod replay;
 mod rig;

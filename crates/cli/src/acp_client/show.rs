@@ -29,15 +29,27 @@ pub struct Show {
     screen: Screen,
     /// Calls that run, by session and id, with their titles.
     calls: HashMap<(String, String), String>,
-    /// Whether the last piece of text ended its line.
+    /// Whether the last piece of text left its line open.
     open: bool,
+    /// The message that the last piece of text belongs to, as far as the agent says.
+    message: Option<String>,
+    /// Whether something else came since.
+    interrupted: bool,
 }
 
 impl Show {
     /// For a human, or one JSON object per line.
     pub fn new(json: bool, no_color: bool) -> Self {
         let style = Style::stderr(no_color);
-        Self { json, style, screen: Screen::new(), calls: HashMap::new(), open: false }
+        Self {
+            json,
+            style,
+            screen: Screen::new(),
+            calls: HashMap::new(),
+            open: false,
+            message: None,
+            interrupted: false,
+        }
     }
 
     /// Whether programs read it.
@@ -54,8 +66,30 @@ impl Show {
     }
 
     fn note(&mut self, text: &str) {
-        let end = if std::mem::take(&mut self.open) { "\n" } else { "" };
-        self.screen.note(&format!("{end}{text}\n"));
+        self.end_line();
+        self.screen.note(&format!("{text}\n"));
+    }
+
+    /// Ends a line of the answer. If nobody reads that any more, the next piece of text says so.
+    fn end_line(&mut self) {
+        if std::mem::take(&mut self.open) {
+            let _ = self.screen.text("\n");
+        }
+    }
+
+    /// A piece of an answer. Each message begins a line: agents end theirs as they like.
+    fn text(&mut self, text: &str, message: Option<&str>) -> io::Result<()> {
+        let another = match (self.message.as_deref(), message) {
+            (Some(before), Some(now)) => before != now,
+            _ => self.interrupted,
+        };
+        if another {
+            self.end_line();
+        }
+        self.message = message.map(str::to_owned);
+        self.interrupted = false;
+        self.open = !text.ends_with('\n');
+        self.screen.text(text)
     }
 
     /// Who the agent is.
@@ -130,12 +164,14 @@ impl Show {
             // What a subagent says is for the agent above it.
             "agent_message_chunk" if depth == 0 => {
                 let text = api::strip_control(update["content"]["text"].as_str().unwrap_or_default());
-                if let Some(last) = text.chars().last() {
-                    self.open = last != '\n';
-                    self.screen.text(&text)?;
+                if !text.is_empty() {
+                    self.text(&text, update["messageId"].as_str())?;
                 }
             }
-            "tool_call" | "tool_call_update" => self.call(session, update, &indent),
+            "tool_call" | "tool_call_update" => {
+                self.interrupted |= depth == 0;
+                self.call(session, update, &indent);
+            }
             "plan" => {
                 for entry in update["entries"].as_array().into_iter().flatten() {
                     let mark = match entry["status"].as_str() {
@@ -216,8 +252,7 @@ impl Show {
     /// Asks the human.
     pub fn ask(&mut self, question: &Pages) {
         self.screen.answered();
-        let end = if std::mem::take(&mut self.open) { "\n" } else { "" };
-        self.screen.note(end);
+        self.end_line();
         self.screen.ask(&question.text(self.style));
     }
 

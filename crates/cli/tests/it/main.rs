@@ -8,5 +8,6 @@ mod schema;
 mod clients;
 mod crash;
 mod demo;
+mod documents;
 mod e2e;
 mod runner;

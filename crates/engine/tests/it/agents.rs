@@ -93,6 +93,43 @@ async fn the_same_holds_when_a_human_uses_it() {
     is_the_experts(&requests[0], &requests[1]);
 }
 
+/// A provider is told which requests belong together: those of a session, its title's, and whose subagent it is.
+#[tokio::test]
+async fn requests_name_their_session_and_the_one_above_it() {
+    let (mut model, lab) = lab().await;
+    let session = lab.engine.create_session(&lab.scope, api::CreateSession::default()).await.unwrap().id;
+    let work = tokio::spawn({
+        let (engine, scope, session) = (lab.engine.clone(), lab.scope.clone(), session.clone());
+        async move { engine.prompt(&scope, &session, prompt("go")).await }
+    });
+    let task = json!({"description": "Ask", "prompt": "What is in it?", "subagent_type": "expert"});
+    let (mut seen, mut titles, mut roots) = (Vec::new(), 0, 0);
+    while seen.len() < 4 {
+        let mut call = model.next_call().await;
+        let header = |name: &str| call.request.header(name).to_owned();
+        let parent = header("x-parent-session-id");
+        let is_title = call.request.tools().is_empty() && parent.is_empty();
+        seen.push((header("x-session-id"), header("x-session-affinity"), parent.clone()));
+        titles += usize::from(is_title);
+        roots += usize::from(!is_title && parent.is_empty());
+        if !is_title && parent.is_empty() && roots == 1 {
+            call.tool("c1", "task", task.clone()).await;
+            call.finish("tool_calls").await;
+        } else {
+            call.text("So it is").await;
+            call.finish("stop").await;
+        }
+    }
+    work.await.unwrap().unwrap();
+    let child = lab.engine.children(&lab.scope, &session).await.unwrap()[0].id.to_string();
+    let (root, none) = (session.to_string(), String::new());
+    assert_eq!((titles, roots), (1, 2));
+    for (id, affinity, parent) in seen {
+        assert_eq!(affinity, id);
+        assert!([(&root, &none), (&child, &root)].contains(&(&id, &parent)), "{id} below {parent:?}");
+    }
+}
+
 #[tokio::test]
 async fn agents_are_listed_as_they_are_configured() {
     let (_model, lab) = lab().await;

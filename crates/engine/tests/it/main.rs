@@ -21,6 +21,7 @@ mod recorded;
 mod remote;
 mod rules;
 mod schedules;
+mod search;
 mod tasks;
 mod tidy;
 mod turns;

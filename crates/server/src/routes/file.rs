@@ -1,12 +1,13 @@
 //! Files: browsed, read, searched.
 
-use api::{FileContent, FileNode, FindTextMatch, Host as _, HostError};
+use api::{FileContent, FileNode, FindTextMatch, Host as _, HostError, Scope};
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tools::Entries;
 
 use super::vcs::vcs;
+use crate::State;
 use crate::call::{Call, Nothing};
 use crate::error::{Error, Where};
 use crate::operation::{Cut, Data, Operation, operation};
@@ -14,8 +15,8 @@ use crate::operation::{Cut, Data, Operation, operation};
 /// The most lines that a search gives.
 const LINES: usize = 100;
 /// Paths that a search gives without a limit, and the most that one may ask for.
-const PATHS: u64 = 10;
-const MAX_PATHS: u64 = 200;
+pub const PATHS: u64 = 10;
+pub const MAX_PATHS: u64 = 200;
 /// The longest query or pattern, in bytes.
 const MAX_QUERY: usize = 4 << 10;
 
@@ -38,7 +39,7 @@ struct PathQuery {
 }
 
 /// What a search refused was in the query.
-fn in_query(error: HostError) -> Error {
+pub fn in_query(error: HostError) -> Error {
     match error {
         HostError::Invalid(message) => Error::bad_request(Where::Query, message),
         other => other.into(),
@@ -151,30 +152,52 @@ enum Flag {
     False,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+/// What a path can lead to.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum Kind {
+pub enum Kind {
+    /// A file.
     File,
+    /// A directory.
     Directory,
+}
+
+impl From<Kind> for Entries {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::File => Self::Files,
+            Kind::Directory => Self::Directories,
+        }
+    }
 }
 
 async fn files(call: Call<Nothing, FilesQuery>) -> Result<Data<Vec<String>>, Error> {
     let FilesQuery { query, dirs, kind, limit } = call.query;
-    bounded("query", &query)?;
     let limit = limit.unwrap_or(PATHS);
     if !(1..=MAX_PATHS).contains(&limit) {
         let message = format!("Expected a number from 1 to {MAX_PATHS}, got {limit}\n  at [\"limit\"]");
         return Err(Error::bad_request(Where::Query, message));
     }
     let entries = match kind {
-        Some(Kind::File) => Entries::Files,
-        Some(Kind::Directory) => Entries::Directories,
+        Some(kind) => kind.into(),
         None if dirs == Some(Flag::False) => Entries::Files,
         None => Entries::Both,
     };
+    Ok(Data(find(&call.state, &call.scope, &query, entries, limit).await?))
+}
+
+/// Paths that fit a query, the best first.
+pub async fn find(
+    state: &State,
+    scope: &Scope,
+    query: &str,
+    entries: Entries,
+    limit: u64,
+) -> Result<Vec<String>, Error> {
+    bounded("query", query)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    Ok(Data(call.state.engine.find_paths(&call.scope, &query, entries, limit).await.map_err(in_query)?))
+    state.engine.find_paths(scope, query, entries, limit).await.map_err(in_query)
 }
 
 fn bounded(name: &str, text: &str) -> Result<(), Error> {

@@ -37,7 +37,7 @@ async fn health(call: Call) -> Result<Data<Health>, Error> {
 pub fn well(state: &State) -> Result<(), Error> {
     state.engine.store().health().map_err(|error| {
         let body = json!({ "healthy": false, "version": COMPATIBLE, "reason": error.to_string() });
-        Error { status: StatusCode::SERVICE_UNAVAILABLE, body: Some(body), cause: None }
+        Error::new(StatusCode::SERVICE_UNAVAILABLE, body)
     })
 }
 

@@ -1,7 +1,7 @@
 //! What OpenCode does with services of its own. Trefoil has none, and says so.
 
 use api::{Host as _, Session};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,8 +81,7 @@ enum Upgraded {
 }
 
 async fn upgrade(_: Call<Nothing, Nothing, JsonBody<Upgrade>>) -> Result<Never<Upgraded>, Error> {
-    let body = Some(serde_json::json!({ "success": false, "error": NO_UPGRADE }));
-    Err(Error { status: StatusCode::BAD_REQUEST, body, cause: None })
+    Err(Error::not_offered(serde_json::json!({ "success": false, "error": NO_UPGRADE })))
 }
 
 /// An account that nobody has.

@@ -85,10 +85,7 @@ struct ServerPath {
 /// Why one cannot sign in has a shape of its own.
 fn no_oauth(error: HostError) -> Error {
     match error {
-        HostError::Invalid(error) => {
-            let body = Some(serde_json::json!({ "error": error }));
-            Error { status: StatusCode::BAD_REQUEST, body, cause: None }
-        }
+        HostError::Invalid(error) => Error::new(StatusCode::BAD_REQUEST, serde_json::json!({ "error": error })),
         error => error.into(),
     }
 }

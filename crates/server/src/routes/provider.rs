@@ -1,7 +1,7 @@
 //! Providers and their credentials.
 
 use api::{Credential, Host as _, Json, Provider, ProviderSource, Scope};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -160,7 +160,7 @@ fn no_login(provider: &str) -> Error {
     let message = format!("{provider:?} has no login here; store a key with PUT /auth/{{providerID}}");
     let body: Json =
         json!({ "name": "ProviderAuthOauthMissing", "data": { "providerID": provider, "message": message } });
-    Error { status: StatusCode::BAD_REQUEST, body: Some(body), cause: None }
+    Error::not_offered(body)
 }
 
 async fn set(call: Call<ProviderPath, Nothing, JsonBody<Credential>>) -> Result<Data<bool>, Error> {

@@ -1,4 +1,8 @@
-//! What OpenCode's terminal client reads of the newer API below `/api`: the same things, in other words.
+//! What OpenCode's terminal client and its web page read of the newer API below `/api`: the same things, in other words.
+
+mod asks;
+mod files;
+mod sessions;
 
 use api::{
     Action, Agent, AgentMode, Command, CommandSource, Host as _, JsonMap, Model, ModelRef, ModelStatus, Provider, Usd,
@@ -18,7 +22,7 @@ pub fn operations() -> Vec<Operation> {
     const PROVIDER: &str = "/api/provider/{providerID}";
     const INTEGRATION: &str = "/api/integration/{integrationID}";
     let no_references = "references of the configuration have no effect yet";
-    vec![
+    let mut operations = vec![
         operation(Method::GET, "/api/health", "v2.health.get", "Whether the server works.", health).v2().global(),
         operation(Method::GET, "/api/location", "v2.location.get", "The place of a request.", place).v2(),
         operation(Method::GET, "/api/agent", "v2.agent.list", "The agents.", agents).v2(),
@@ -34,7 +38,9 @@ pub fn operations() -> Vec<Operation> {
             .partial(no_references),
         operation(Method::GET, "/api/command", "v2.command.list", "The commands.", commands).v2(),
         operation(Method::GET, "/api/skill", "v2.skill.list", "The skills.", skills).v2(),
-    ]
+    ];
+    operations.extend([files::operations(), sessions::operations(), asks::operations()].into_iter().flatten());
+    operations
 }
 
 /// The server works.
@@ -66,6 +72,13 @@ struct Location {
 struct LocationProject {
     id: String,
     directory: String,
+}
+
+/// Something that is of no place.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Bare<T> {
+    data: T,
 }
 
 /// Something, and the place it is of.

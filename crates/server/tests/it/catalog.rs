@@ -191,6 +191,7 @@ async fn what_is_wrong_is_refused_and_changes_nothing() {
         (json!({"model": 5}), "at [\"model\"]"),
         (json!({"permission": {"bash": "dney"}}), "at [\"permission\"][\"bash\"]"),
         (json!({"command": {"c": {"description": "d"}}}), "command.c has no template"),
+        (json!({"nonsense": 1, "watcher": {"also": 2}}), "Nothing was changed: unknown key \"nonsense\""),
         (json!([]), "Expected an object"),
         (json!(null), "map"),
     ] {
@@ -208,6 +209,19 @@ async fn what_is_wrong_is_refused_and_changes_nothing() {
     assert_eq!(rig.project.read("opencode.json"), "{broken");
     let (status, _) = rig.send(Method::PATCH, "/config?directory=/absent/x", Some(json!({"username": "v"}))).await;
     assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn a_change_of_nothing_leaves_no_file_behind() {
+    let rig = Rig::on(testkit::TempProject::new()).await;
+    for (change, status) in [(json!({}), 200), (json!({"model": null}), 200), (json!({"nonsense": 1}), 400)] {
+        for path in ["/config", "/global/config"] {
+            let (answered, body) = rig.send(Method::PATCH, path, Some(change.clone())).await;
+            assert_eq!(answered, status, "{path} {change}: {body}");
+        }
+    }
+    assert!(!rig.project.path().join("opencode.json").exists());
+    assert!(!rig.project.home().join(".config/trefoil/trefoil.json").exists());
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod configurations;
 mod events;
 mod faults;
 mod load;
+mod newer;
 mod openapi;
 mod operations;
 mod project;

@@ -6,7 +6,7 @@ use std::path::Path;
 use trefoil_server::{Offer, Operation, operations};
 
 const HEAD: &str = "# Operations\n\n\
-    Every operation of OpenCode's v1 API, and those of v2 that its terminal client reads, as `trefoil serve` answers them. \
+    Every operation of OpenCode's v1 API, and those of v2 that its terminal client and web page read, as `trefoil serve` answers them. \
     Made from the router: `BLESS=1 cargo xtask test -p server operations` writes this file anew.\n\n\
     *done*: works as OpenCode's clients expect. *partial*: works, with what is missing named. *not offered*: answers an error \
     that says why.\n\n";

@@ -14,7 +14,16 @@ use crate::row::{self, int};
 /// Sessions of a page, if the query does not say.
 const PAGE: usize = 100;
 
-/// Which sessions to list: newest change first.
+/// Sessions in the order in which they were made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ByAge {
+    /// Oldest first.
+    pub ascending: bool,
+    /// Only those that come after this one in that order. Nothing comes after one that is gone.
+    pub after: Option<SessionId>,
+}
+
+/// Which sessions to list: newest change first, unless `by_age` says otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionQuery {
     /// Only those of this project.
@@ -31,8 +40,12 @@ pub struct SessionQuery {
     pub before: Option<Timestamp>,
     /// Only those at or below this path of their project.
     pub path: Option<String>,
+    /// Only those of this workspace.
+    pub workspace: Option<String>,
     /// Only those that are not archived.
     pub unarchived: bool,
+    /// In the order in which they were made.
+    pub by_age: Option<ByAge>,
     /// The most; 100 by default.
     pub limit: usize,
 }
@@ -47,7 +60,9 @@ impl Default for SessionQuery {
             start: None,
             before: None,
             path: None,
+            workspace: None,
             unarchived: false,
+            by_age: None,
             limit: PAGE,
         }
     }
@@ -88,10 +103,22 @@ impl SessionQuery {
             let below = "instr(json_extract(json, '$.path') || '/', ?) = 1";
             and(below, Some(format!("{}/", path.trim_matches('/')).into()));
         }
+        if let Some(workspace) = &self.workspace {
+            and("json_extract(json, '$.workspaceID') = ?", Some(workspace.clone().into()));
+        }
         if self.unarchived {
             and("json_extract(json, '$.time.archived') IS NULL", None);
         }
-        sql.push_str(" ORDER BY updated DESC, id LIMIT ?");
+        if let Some(ByAge { ascending, after: Some(after) }) = &self.by_age {
+            let sign = if *ascending { '>' } else { '<' };
+            let condition = format!("rowid {sign} (SELECT rowid FROM session WHERE id = ?)");
+            and(&condition, Some(after.to_string().into()));
+        }
+        sql.push_str(match &self.by_age {
+            None => " ORDER BY updated DESC, id LIMIT ?",
+            Some(ByAge { ascending: true, .. }) => " ORDER BY rowid LIMIT ?",
+            Some(ByAge { ascending: false, .. }) => " ORDER BY rowid DESC LIMIT ?",
+        });
         values.push(int(self.limit as u64).into());
         (sql, values)
     }
@@ -259,6 +286,8 @@ mod tests {
         for bits in 0..=u8::MAX {
             let bit = |n: u8| bits & (1 << n) != 0;
             let query = SessionQuery {
+                by_age: None,
+                workspace: None,
                 project: bit(0).then(|| "p".to_owned()),
                 directory: bit(1).then(|| "d".to_owned()),
                 roots: bit(2),

@@ -10,6 +10,8 @@ kind = sys.argv[1] if len(sys.argv) > 1 else "polite"
 tools = ["echo", "picture", "fail", "slow", "huge", "grow", "die", "pids", "hold", "structured"]
 if kind == "demo":
     tools = ["echo"]
+if kind == "searches":
+    tools = ["echo", "web_search", "search_notes"]
 
 
 def send(message):
@@ -69,6 +71,10 @@ def call(request):
         pipe = os.open(arguments["path"], os.O_WRONLY)
         subprocess.Popen(["sleep", "100"], stdin=subprocess.DEVNULL, pass_fds=[pipe], start_new_session=True)
         os.write(pipe, b"started\n")
+    elif name == "web_search":
+        text(request, "found %s, %d times" % (arguments["query"], arguments["count"]))
+    elif name == "search_notes":
+        text(request, "notes about %s" % arguments["query"])
     elif name == "structured":
         answer(request, {"content": [], "structuredContent": {"answer": 42}})
     else:
@@ -77,6 +83,8 @@ def call(request):
 
 def listing(name):
     properties = {"text": {"type": "string"}, "path": {"type": "string"}, "steps": {"type": "integer"}}
+    if "search" in name:
+        properties = {"query": {"type": "string"}, "count": {"type": "integer"}}
     return {"name": name, "description": "The tool " + name, "inputSchema": {"type": "object", "properties": properties}}
 
 

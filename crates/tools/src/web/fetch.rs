@@ -20,7 +20,10 @@ pub(super) type Allowed = fn(IpAddr) -> bool;
 pub(super) enum FetchError {
     #[error("{0:?} is not an address that can be fetched: {1}. Give a full http:// or https:// address.")]
     Address(String, String),
-    #[error("{0} is a private address (this machine or its network), which is not fetched.")]
+    #[error(
+        "{0} is a private address (this machine or its network), which is not fetched. The user can allow that by starting \
+         trefoil with TREFOIL_ALLOW_PRIVATE_FETCH=1 in its environment."
+    )]
     Private(String),
     #[error("{0} redirected more than {MAX_REDIRECTS} times.")]
     Redirects(String),

@@ -10,7 +10,7 @@ mod clean;
 const SKIPPED: [&str; 8] = ["script", "style", "noscript", "template", "iframe", "object", "embed", "svg"];
 
 /// The page as markdown.
-pub(super) fn to_markdown(html: &str) -> String {
+pub(crate) fn to_markdown(html: &str) -> String {
     htmd::convert(&clean::clean(html)).unwrap_or_else(|_| to_text(html))
 }
 

@@ -99,6 +99,7 @@ async fn private_addresses_are_refused_also_behind_a_redirect_or_a_name() {
     {
         let error = ws.fail("webfetch", json!({"url": format!("http://{host}:{port}/page")})).await;
         assert!(error.contains("private address"), "{host}: {error}");
+        assert!(error.contains("TREFOIL_ALLOW_PRIVATE_FETCH=1"), "{host}: {error}");
     }
     ws.options.allow_private_fetch = true;
     let output = ws.run("webfetch", json!({"url": format!("http://127.0.0.1:{port}/page")})).await.unwrap();

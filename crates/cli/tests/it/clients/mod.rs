@@ -10,6 +10,7 @@ mod hostile;
 mod opencode_run;
 mod opencode_terminal;
 mod promise;
+mod recorder;
 mod refused;
 mod rig;
 mod runner;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::json;
 use testkit::WAIT;
 
+use super::recorder::Recorder;
 use super::rig::{OPENCODE_LONGEST, Served, finish, opencode, succeeded};
 
 /// The client on a screen of its own, which is tmux's (`apt-get install tmux`). Ends when dropped.
@@ -50,6 +51,11 @@ fn tmux(socket: &str, args: &[&str]) -> Command {
 
 impl Screen {
     fn attach(served: &Served) -> Self {
+        Self::attach_to(served, &served.url)
+    }
+
+    /// Attaches to an address that leads to the server.
+    fn attach_to(served: &Served, url: &str) -> Self {
         let client = opencode(&served.project);
         let socket = served.project.root().join("tmux").to_str().unwrap().to_owned();
         let mut tmux =
@@ -58,7 +64,7 @@ impl Screen {
             client.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?))),
         );
         tmux.args(["TERM=xterm-256color", "COLORTERM=truecolor"]).arg(client.get_program());
-        tmux.args(["attach", &served.url, "--dir", &served.project.directory()]);
+        tmux.args(["attach", url, "--dir", &served.project.directory()]);
         tmux.current_dir(served.project.path());
         succeeded(&finish(tmux, WAIT));
         Self { drawn: Drawn::listen(&socket), socket }
@@ -96,12 +102,25 @@ impl Screen {
         succeeded(&finish(self.tmux(&["send-keys", key]), WAIT));
     }
 
+    /// Types a text; it stands there then.
+    #[track_caller]
+    fn types(&self, text: &str) {
+        succeeded(&finish(self.tmux(&["send-keys", "-l", text]), WAIT));
+        self.shows(text);
+    }
+
     /// Types a prompt; sends it once it stands there.
     #[track_caller]
     fn prompt(&self, text: &str) {
-        succeeded(&finish(self.tmux(&["send-keys", "-l", text]), WAIT));
-        self.shows(text);
+        self.types(text);
         self.key("Enter");
+    }
+
+    /// Runs a command of the client; gives what it then shows.
+    #[track_caller]
+    fn command(&self, name: &str, shows: &str) {
+        self.prompt(name);
+        self.shows(shows);
     }
 }
 
@@ -150,4 +169,47 @@ fn the_terminal_client_prompts_answers_a_permission_and_switches_agents() {
     let users = messages.as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user");
     let agents: Vec<_> = users.map(|message| message["info"]["agent"].as_str().unwrap()).collect();
     assert_eq!(agents, ["build", "build", "plan"]);
+}
+
+#[test]
+fn every_request_of_the_terminal_client_is_known() {
+    let project = testkit::TempProject::new();
+    project.write("notes/groceries.md", "milk\n");
+    let served = Served::with(project, |_| {});
+    let recorder = Recorder::start(served.address());
+    let screen = Screen::attach_to(&served, &recorder.url());
+    screen.shows("Ask anything");
+    screen.shows("Build ·");
+
+    // Files are completed after an `@`.
+    screen.types("@groc");
+    screen.shows("notes/groceries.md");
+    screen.key("Tab");
+    screen.until("the file in the prompt", |text| text.contains("@notes/groceries.md") && !text.contains("@groc "));
+    screen.prompt("greet me");
+    screen.shows("Good morning from Trefoil.");
+
+    // Dialogs that read from the server.
+    for (command, shows) in [("/models", "Select model"), ("/sessions", "Sessions"), ("/status", "Status")] {
+        screen.command(command, shows);
+        screen.key("Escape");
+        screen.until(&format!("the end of {command}"), |text| !text.contains(shows));
+    }
+    // What is not offered says so.
+    for (command, notice) in [("/compact", "Compaction is not supported"), ("/undo", "Undo is not supported")] {
+        screen.command(command, notice);
+    }
+    let exchanges = recorder.exchanges();
+    let unknown: Vec<_> = exchanges.iter().filter(|exchange| [404, 405].contains(&exchange.status)).collect();
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    for (method, path) in [
+        ("GET", "/global/event"),
+        ("GET", "/api/fs/find"),
+        ("POST", "/session"),
+        ("POST", "/summarize"),
+        ("POST", "/revert"),
+    ] {
+        let asked = exchanges.iter().any(|exchange| exchange.method == method && exchange.path.contains(path));
+        assert!(asked, "nobody asked {method} {path}: {exchanges:#?}");
+    }
 }

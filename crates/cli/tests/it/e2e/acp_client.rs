@@ -315,3 +315,19 @@ fn a_human_decides_about_what_an_agent_does_not_ask_for() {
     terminal.end(0);
     assert!(rig.project.path().join("ran").exists() && !rig.project.path().join("written").exists());
 }
+
+/// What an agent says before and after its calls are messages of their own, whoever reads them.
+#[test]
+fn messages_are_kept_apart() {
+    let rig = Rig::new();
+    let call = |text: &str| json!({ "text": text, "tools": [["bash", { "command": "true" }]] });
+    for (steps, wanted) in [
+        (json!([call("First."), { "text": "Second." }]), "First.\nSecond.\n"),
+        (json!([call("First.\n"), { "text": "Second.\n" }]), "First.\nSecond.\n"),
+        (json!([call("One."), call("Two."), { "text": "Three." }]), "One.\nTwo.\nThree.\n"),
+        (json!([{ "text": "Only one." }]), "Only one.\n"),
+    ] {
+        let ran = client(&rig, &own(&rig, steps), &["--permission", "allow", "go"]).expect(0);
+        assert_eq!(ran.stdout, wanted);
+    }
+}

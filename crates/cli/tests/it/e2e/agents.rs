@@ -16,7 +16,7 @@ fn agents_that_ship_are_there_once_they_were_added() {
     assert_eq!(native, ["build", "compaction", "explore", "general", "plan", "summary", "title"]);
     let listed = rig.trefoil(&["agent", "list"]).expect(0);
     assert!(listed.stdout.contains("codebase-locator") && listed.stdout.contains("can be added"), "{}", listed.stdout);
-    listed.says("web-search-researcher is not offered: it needs the tool websearch");
+    listed.says("web-search-researcher uses the tool websearch: give `websearch` a `url`");
     let listed = rig.trefoil(&["agent", "list", "--json"]).expect(0).json();
     assert_eq!((listed["agents"].as_array().unwrap().len(), listed["optional"].as_array().unwrap().len()), (7, 7));
     let missing = |agent: &&Value| !agent["missing"].is_null();
@@ -38,7 +38,7 @@ fn agents_that_ship_are_there_once_they_were_added() {
         assert!(shown.stdout.contains(text), "{text:?} is not in:\n{}", shown.stdout);
     }
     rig.trefoil(&["agent", "add", "codebase-locator"]).expect(1).says("codebase-locator.md is there already");
-    rig.trefoil(&["agent", "add", "web-search-researcher"]).expect(1).says("not offered: it needs the tool websearch");
+    rig.trefoil(&["agent", "add", "web-search-researcher"]).expect(0).says("give `websearch` a `url`");
     rig.trefoil(&["agent", "add", "codebase-locater"]).expect(1).says("known: codebase-locator");
     rig.trefoil(&["agent", "show", "nope"]).expect(1).says("unknown agent: nope");
 }
