@@ -9,7 +9,7 @@ use api::{Json, JsonMap, Skill};
 use crate::file::{self, MAX_MARKDOWN_BYTES};
 use crate::frontmatter::{self, Broken, Places, State};
 use crate::marks::Marks;
-use crate::problem::{Closes, Problem, Severity};
+use crate::problem::{Closes, Problem};
 use crate::walk;
 
 /// Files of one folder that are read.
@@ -205,12 +205,7 @@ fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -
             let message = format!("{}; values with a colon are taken for text, quote them", broken.message);
             problems.push(Problem::warning(message).in_file(&path).at(Some((broken.line, 1))));
         }
-        State::Ignored(broken) => {
-            let problem = lost(broken, "the front matter is ignored");
-            // The file is used; what an agent's front matter may have denied is lost.
-            let severity = if problem.closes == Closes::Nothing { Severity::Warning } else { Severity::Error };
-            problems.push(Problem { severity, ..problem });
-        }
+        State::Ignored(broken) => problems.push(lost(broken, "the front matter is ignored")),
     }
     let name = match front.map.get("name") {
         Some(Json::String(name)) if !name.is_empty() => name.clone(),

@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// What OpenCode 1.18.33 makes of the same files; `fixtures` holds this against the real program.
+    /// What OpenCode 1.18.33 makes of the same files; the corpus of the server's tests holds this against the real program.
     #[test]
     fn files_are_merged_before_they_are_compiled() {
         for (files, want) in [

@@ -420,12 +420,12 @@ fn what_cannot_be_read_of_an_agent_makes_that_agent_ask() {
 }
 
 #[test]
-fn invalid_yaml_that_opencode_uses_is_used_with_a_warning() {
+fn invalid_yaml_that_opencode_uses_is_used_and_told() {
     for (name, text, severity, said) in [
         ("agent/a.md", "---\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
         ("agent/a.md", "---\ndescription: [a] b\n---\nB", Severity::Error, "ignored"),
         ("command/a.md", "---\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
-        ("command/a.md", "---\nargument-hint: [a] [b]\n---\nB", Severity::Warning, "ignored"),
+        ("command/a.md", "---\nargument-hint: [a] [b]\n---\nB", Severity::Error, "ignored"),
         ("skill/a/SKILL.md", "---\nname: a\ndescription: use: it\n---\nB", Severity::Warning, "taken for text"),
     ] {
         let world = World::new();

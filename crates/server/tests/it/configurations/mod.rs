@@ -13,15 +13,13 @@ use std::time::Duration;
 use config::{Dirs, TrustStore, content_hash};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use testkit::{OpenCode, TempProject, WAIT};
+use testkit::{OpenCode, TempProject, eventually};
 
 use crate::accepted::Accepted;
 use crate::common::Rig;
 
 /// How many configurations there are at least.
 const LEAST: usize = 60;
-/// The pause between two attempts to reach a program that starts.
-const PAUSE: Duration = Duration::from_millis(100);
 /// How long one attempt may take: requests to an OpenCode that just began to listen are never answered.
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// How many configurations are asked for at once: OpenCode waits for git most of the time.
@@ -130,13 +128,9 @@ fn trust_everything(project: &TempProject) {
 }
 
 async fn until_ready(http: &reqwest::Client, opencode: &OpenCode) {
-    let ready = async {
-        let url = format!("{}/global/health", opencode.url());
-        while http.get(&url).timeout(ATTEMPT).send().await.is_err() {
-            tokio::time::sleep(PAUSE).await;
-        }
-    };
-    tokio::time::timeout(WAIT, ready).await.unwrap_or_else(|_| panic!("OpenCode does not answer:\n{}", opencode.log()));
+    let url = format!("{}/global/health", opencode.url());
+    let answers = async || http.get(&url).timeout(ATTEMPT).send().await.is_ok();
+    eventually("OpenCode answers", answers).await;
 }
 
 /// What a server says about a directory, by list. One that it refuses to read is null.
