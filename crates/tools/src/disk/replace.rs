@@ -63,7 +63,7 @@ fn beside(parent: &OwnedFd, name: &OsStr, content: &[u8], old: Option<&File>) ->
     let mut file = File::from(rustix::fs::openat(parent, &temporary, flags, mode)?);
     let written = file.write_all(content).and_then(|()| {
         // After the content: writing takes rights away that a program has by its file.
-        old.map_or(Ok(()), |old| liken(&file, old))?;
+        old.map_or(Ok(()), |old| liken(&file, old)).map_err(|_| io::ErrorKind::PermissionDenied)?;
         sync(&file)?;
         Ok(rustix::fs::renameat(parent, &temporary, parent, name)?)
     });
@@ -102,25 +102,28 @@ fn reserve(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file the owner, the group, the mode and the extended attributes of another. `PermissionDenied` if it may not.
+/// Gives a file the owner, the group, the mode and the extended attributes of another. An error says that it cannot have them.
 fn liken(file: &File, model: &File) -> io::Result<()> {
-    let denied = |_| io::Error::from(io::ErrorKind::PermissionDenied);
     let (wanted, now) = (rustix::fs::fstat(model)?, rustix::fs::fstat(file)?);
     if (wanted.st_uid, wanted.st_gid) != (now.st_uid, now.st_gid) {
         let (owner, group) = (Uid::from_raw(wanted.st_uid), Gid::from_raw(wanted.st_gid));
-        rustix::fs::fchown(file, Some(owner), Some(group)).map_err(denied)?;
+        rustix::fs::fchown(file, Some(owner), Some(group))?;
     }
-    rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.st_mode)).map_err(denied)?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.st_mode))?;
     let (wanted_attributes, now) = (attributes(model)?, attributes(file)?);
     // A new file inherits the default ACL of its folder.
     for name in now.keys().filter(|name| !wanted_attributes.contains_key(*name)) {
-        rustix::fs::fremovexattr(file, name.as_c_str()).map_err(denied)?;
+        rustix::fs::fremovexattr(file, name.as_c_str())?;
     }
     for (name, value) in wanted_attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
-        rustix::fs::fsetxattr(file, name.as_c_str(), value, XattrFlags::empty()).map_err(denied)?;
+        rustix::fs::fsetxattr(file, name.as_c_str(), value, XattrFlags::empty())?;
     }
     // A mode that is not ours to give loses bits without an error.
-    if rustix::fs::fstat(file)?.st_mode == wanted.st_mode { Ok(()) } else { Err(denied(Errno::PERM)) }
+    if rustix::fs::fstat(file)?.st_mode == wanted.st_mode {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
 }
 
 /// The extended attributes of a file, as far as they can be read; none where the file system has none.
@@ -146,13 +149,10 @@ fn attributes(file: &File) -> io::Result<BTreeMap<CString, Vec<u8>>> {
 /// Gives a file that another one moved to everything but the content, as far as that is allowed.
 pub(super) fn inherit(from: &Path, to: &Path) -> io::Result<()> {
     let (model, file) = (open_file(from)?, open_file(to)?);
-    match liken(&file, &model) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // The owner stays ours then, and the mode is the file's own.
-            let mode = Mode::from_raw_mode(rustix::fs::fstat(&model)?.st_mode);
-            rustix::fs::fchmod(&file, mode & !(Mode::SUID | Mode::SGID))?;
-        }
-        done => done?,
+    if liken(&file, &model).is_err() {
+        // The owner stays ours then, and the mode is the file's own.
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&model)?.st_mode);
+        rustix::fs::fchmod(&file, mode & !(Mode::SUID | Mode::SGID))?;
     }
     sync(&file)
 }
