@@ -19,8 +19,9 @@ pub use pool::Job;
 /// Overrides how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// What takes longest begins first, so that the end does not wait for it alone.
-const FIRST: [&str; 11] = [
+const FIRST: [&str; 12] = [
     "cli::clients::generator",
+    "server::configurations::",
     "examples in the documentation",
     "tools::web::html",
     "bench smoke",
@@ -34,7 +35,7 @@ const FIRST: [&str; 11] = [
 ];
 /// What `--fast` leaves out: minutes of requests that Schemathesis makes, and OpenCode's own program, which takes seconds to
 /// start.
-const SLOW: [&str; 7] = [
+const SLOW: [&str; 8] = [
     "cli::clients::acp_client::",
     "cli::clients::generator::",
     "cli::clients::opencode_run::",
@@ -42,6 +43,7 @@ const SLOW: [&str; 7] = [
     "cli::clients::runner::",
     "client::hosts::opencode_",
     "client::hosts::subagents_of_opencode_",
+    "server::configurations::",
 ];
 /// How many of the slowest tests are listed.
 const SLOWEST: usize = 10;
