@@ -190,7 +190,15 @@ fn every_request_of_the_terminal_client_is_known() {
     screen.shows("Good morning from Trefoil.");
 
     // Dialogs that read from the server.
-    for (command, shows) in [("/models", "Select model"), ("/sessions", "Sessions"), ("/status", "Status")] {
+    for (command, shows) in [
+        ("/models", "Select model"),
+        ("/sessions", "Sessions"),
+        ("/status", "Status"),
+        ("/agents", "Select agent"),
+        ("/rename", "Rename Session"),
+        ("/timeline", "Timeline"),
+        ("/fork", "Fork"),
+    ] {
         screen.command(command, shows);
         screen.key("Escape");
         screen.until(&format!("the end of {command}"), |text| !text.contains(shows));

@@ -331,3 +331,34 @@ fn messages_are_kept_apart() {
         assert_eq!(ran.stdout, wanted);
     }
 }
+
+/// The same for agents of others: some name their messages, some do not.
+#[test]
+fn messages_of_every_kind_of_agent_are_kept_apart() {
+    let rig = Rig::new();
+    let update = |update: Value| {
+        let params = json!({ "sessionId": "s", "update": update });
+        // Not `echo`: some shells would read the escapes in it.
+        format!("printf '%s\\n' '{}'\n", json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
+    };
+    let said = |id: Option<&str>, text: &str| {
+        let content = json!({ "type": "text", "text": text });
+        update(json!({ "sessionUpdate": "agent_message_chunk", "messageId": id, "content": content }))
+    };
+    let call = update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "status": "pending" }));
+    let done = update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed" }));
+    let (a, b) = (Some("a"), Some("b"));
+    for (told, wanted) in [
+        (vec![said(a, "One"), said(a, " two."), said(b, "Three.")], "One two.\nThree.\n"),
+        (vec![said(a, "One."), said(a, "\n"), said(b, "Two.")], "One.\nTwo.\n"),
+        (vec![said(None, "One"), said(None, " two.")], "One two.\n"),
+        (vec![said(None, "One."), call.clone(), said(None, "Two.")], "One.\nTwo.\n"),
+        (vec![said(a, "One."), call.clone(), done.clone(), said(a, "Two.")], "One.\nTwo.\n"),
+        (vec![said(a, "One."), call, done, said(b, "Two.")], "One.\nTwo.\n"),
+    ] {
+        let end = r#"echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'; cat > /dev/null"#;
+        let script = format!("{HELLO}read line\n{}{end}\n", told.concat());
+        let ran = client(&rig, &shell(&rig, &script), &["go"]).expect(0);
+        assert_eq!(ran.stdout, wanted, "{told:?}");
+    }
+}
