@@ -1,5 +1,7 @@
 //! `trefoil session list|show|export|delete`; `import` has a file of its own.
 
+mod find;
+
 use anyhow::Context as _;
 use api::{
     Host, ListMessages, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope, Session, SessionId,
@@ -9,8 +11,10 @@ use chrono::TimeZone as _;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
-use crate::run::{Piece, Renderer, escape, find_session};
+use crate::run::{Piece, Renderer, escape};
+
 use crate::term::{self, Style, one_line};
+pub use find::{LAST, find_session};
 
 /// The most sessions of one list: it is printed as a whole.
 const MAX_LIST: usize = 10_000;
@@ -97,7 +101,8 @@ fn transcript(export: &Export, style: Style) -> String {
     let mut text = format!("{}\n", style.bold(&one_line(&info.title, 200)));
     let line = format!("{} · {} · {}", info.id, when(info.time.created), one_line(&info.directory, 200));
     text += &format!("{}\n", style.dim(&line));
-    let mut renderer = Renderer::new(info.id.clone(), style, true);
+    let renderer = Renderer::new(info.id.clone(), style, true);
+    let mut renderer = if style.color { renderer.with_markdown() } else { renderer };
     for message in &export.messages {
         let mut pieces = Vec::new();
         if matches!(message.info, Message::User(_)) {

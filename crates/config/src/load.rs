@@ -13,6 +13,7 @@ use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MA
 use crate::markdown::{self, Document, Kind};
 use crate::marks::Marks;
 use crate::merge::merge;
+use crate::provider::Providers;
 use crate::redact::Redactor;
 use crate::schema::INERT;
 use crate::substitute::{Lookup, substitute};
@@ -52,7 +53,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
     let keys = credentials::keys(&inputs.dirs.data, &mut problems);
     let redactor = Redactor::read(&inputs.env, &inputs.dirs.data);
     redactor.config(&mut raw);
-    let providers = provider::providers(&config, &inputs.env, &keys, &mut problems);
+    let Providers { usable: providers, unusable } = provider::providers(&config, &inputs.env, &keys, &mut problems);
     Loaded {
         connectable: provider::connectable(&config, &providers),
         agents: agents(&config, &agent_sources),
@@ -67,6 +68,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
         instructions,
         project,
         providers,
+        unusable,
         marks,
         redactor,
     }

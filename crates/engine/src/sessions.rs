@@ -119,7 +119,7 @@ impl Inner {
             instance.agent(agent)?;
         }
         if let Some(model) = &change.model {
-            self.resolve(&instance, &ModelRef::new(&model.provider_id, &model.id))?;
+            self.check_model(&instance, &ModelRef::new(&model.provider_id, &model.id)).await?;
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.change_session(id, move |session| {

@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, SessionStatus,
-    StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending, ToolState,
-    ToolTime, UserMessage,
+    AssistantMessage, EventBody, Extra, HostError, Json, Message, MessageError, MessageId, Part, PartHead,
+    ProviderAuthData, SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError,
+    ToolPart, ToolPending, ToolState, ToolTime, UserMessage,
 };
 use futures::{FutureExt, Stream, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
@@ -57,7 +57,15 @@ pub(crate) async fn run(
     let (agent, target) = match found {
         Ok(found) => found,
         Err(error) => {
-            fail(turn, conversation, user, MessageError::unknown(error.to_string())).await?;
+            let message = error.to_string();
+            let error = match error {
+                HostError::NoModel { .. } => MessageError::ProviderAuthError(ProviderAuthData {
+                    provider_id: user.model.provider_id.clone(),
+                    message,
+                }),
+                _ => MessageError::unknown(message),
+            };
+            fail(turn, conversation, user, error).await?;
             return Ok(Next::Stop);
         }
     };

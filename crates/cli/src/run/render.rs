@@ -3,16 +3,45 @@
 use std::collections::{HashMap, HashSet};
 
 use api::{
-    EventBody, Json, Message, MessageId, Part, PartId, SessionId, SessionStatus, StepFinishPart, Todo, ToolPart,
-    ToolState,
+    EventBody, Json, Message, MessageId, Part, PartId, SessionId, SessionStatus, StepFinishPart, Timestamp, Todo,
+    ToolPart, ToolState,
 };
 
 use super::diff;
 use super::family::child;
+use super::markdown::Markdown;
 use crate::term::{Style, one_line, plural};
 
-/// How many lines of a command's output are shown, counted from its end.
+/// How many lines of a command's output are shown, counted from its end, and of another tool's from its beginning.
 const OUTPUT_LINES: usize = 6;
+/// How many lines of a command are shown while it runs, counted from its end.
+const LIVE_LINES: usize = 4;
+/// The longest text of a call's arguments.
+const MAX_ARGUMENTS: usize = 300;
+/// What a call is called that names no tool, or whose arguments cannot be read; its input says which.
+const INVALID: &str = "invalid";
+/// What commands append to their output for the model alone.
+const SHELL_NOTE: (&str, &str) = ("\n<shell_metadata>\n", "</shell_metadata>");
+/// Tools whose title or input says in a few words what a call is about. Of all others the arguments are shown.
+const KNOWN: [&str; 17] = [
+    "apply_patch",
+    "bash",
+    "edit",
+    "glob",
+    "grep",
+    "list",
+    "multiedit",
+    "patch",
+    "question",
+    "read",
+    "skill",
+    "task",
+    "todoread",
+    "todowrite",
+    "webfetch",
+    "websearch",
+    "write",
+];
 /// How many lines of a tool's error are shown.
 const ERROR_LINES: usize = 4;
 /// How many entries of a todo list are shown.
@@ -43,6 +72,15 @@ enum Last {
     Note,
 }
 
+/// A call that runs.
+struct Running {
+    part: PartId,
+    label: String,
+    since: Option<Timestamp>,
+    /// The last lines of its output.
+    tail: Vec<String>,
+}
+
 /// What was shown so far of one session. Feeding it the same thing twice shows it once, so that a reader that lost its
 /// place may feed the stored state again.
 pub struct Renderer {
@@ -53,7 +91,7 @@ pub struct Renderer {
     users: HashSet<MessageId>,
     shown: HashMap<PartId, usize>,
     done: HashSet<PartId>,
-    running: Vec<(PartId, String)>,
+    running: Vec<Running>,
     waiting: String,
     line_open: bool,
     /// The message of the last text.
@@ -63,6 +101,8 @@ pub struct Renderer {
     totals: Totals,
     /// Whether somebody else tells of subagents, so that calls that made one are left out.
     family: bool,
+    /// Where the answer goes to a terminal.
+    markdown: Option<Markdown>,
 }
 
 impl Renderer {
@@ -83,6 +123,21 @@ impl Renderer {
             header: false,
             totals: Totals::default(),
             family: false,
+            markdown: None,
+        }
+    }
+
+    /// The answer goes to a terminal, so that its markdown is rendered and its words are wrapped.
+    pub fn with_markdown(mut self) -> Self {
+        self.markdown = Some(Markdown::new(self.style));
+        self
+    }
+
+    /// The terminal has another width now.
+    pub fn resize(&mut self, width: usize) {
+        self.style.width = width;
+        if let Some(markdown) = &mut self.markdown {
+            markdown.resize(width);
         }
     }
 
@@ -137,7 +192,7 @@ impl Renderer {
         self.note(&format!("{}\n", self.style.dim(&line)), out);
         if user.model.provider_id == "script" && user.model.model_id == "demo" {
             let text = "This is the offline demo, not a language model: it follows a fixed script, with real tools.\n\
-                        To connect a model, set OPENAI_API_KEY or add a provider to trefoil.json; `trefoil doctor` shows what was found.\n";
+                        To use a model, set OPENAI_API_KEY or run `trefoil auth login`; `trefoil doctor` says what is missing.\n";
             self.note(&self.style.yellow(text), out);
         }
     }
@@ -188,18 +243,39 @@ impl Renderer {
             return;
         }
         self.gap(Last::Text, out);
-        self.line_open = !clean.ends_with('\n');
-        out.push(Piece::Text(clean.into_owned()));
+        let Some(markdown) = &mut self.markdown else {
+            self.line_open = !clean.ends_with('\n');
+            out.push(Piece::Text(clean.into_owned()));
+            return;
+        };
+        let shown = markdown.push(&clean);
+        self.line_open = markdown.is_open();
+        if !shown.is_empty() {
+            out.push(Piece::Text(shown));
+        }
     }
 
     fn tool(&mut self, tool: &ToolPart, out: &mut Vec<Piece>) {
         let label = label(tool);
         let elsewhere = self.family && child(tool).is_some();
-        self.running.retain(|(id, _)| *id != tool.head.id);
+        self.running.retain(|call| call.part != tool.head.id);
         match &tool.state {
             ToolState::Pending(_) | ToolState::Running(_) => {
-                let text = format!("{}  {label}", tool.tool).trim_end().to_string();
-                self.running.push((tool.head.id.clone(), text));
+                self.running.push(Running {
+                    part: tool.head.id.clone(),
+                    label: format!("{}  {label}", tool.tool).trim_end().to_string(),
+                    since: since(tool),
+                    tail: tail(tool),
+                });
+                // What runs is drawn below the text, which has come to its end.
+                if self.markdown.is_some() {
+                    self.close_line(out);
+                }
+            }
+            ToolState::Completed(_) if tool.tool == INVALID => {
+                self.done.insert(tool.head.id.clone());
+                let text = self.invalid(tool);
+                self.note(&text, out);
             }
             ToolState::Completed(done) => {
                 self.done.insert(tool.head.id.clone());
@@ -214,13 +290,24 @@ impl Renderer {
             ToolState::Error(error) => {
                 self.done.insert(tool.head.id.clone());
                 let mut text = self.tool_text(tool, &self.style.red("✗"), &label, "");
-                let clean = api::strip_control(&error.error).into_owned();
-                for line in clean.lines().filter(|line| !line.trim().is_empty()).take(ERROR_LINES) {
-                    text += &format!("  {}\n", self.style.red(&one_line(line, self.style.width.saturating_sub(2))));
-                }
+                text += &self.error_lines(&error.error);
                 self.note(&text, out);
             }
         }
+    }
+
+    fn error_lines(&self, error: &str) -> String {
+        let clean = api::strip_control(error);
+        let lines = clean.lines().filter(|line| !line.trim().is_empty()).take(ERROR_LINES);
+        let line = |line| format!("  {}\n", self.style.red(&one_line(line, self.style.width.saturating_sub(2))));
+        lines.map(line).collect()
+    }
+
+    /// A call that no tool could take: which tool it was meant for, and why.
+    fn invalid(&self, tool: &ToolPart) -> String {
+        let text = |key: &str| tool.state.input().get(key).and_then(Json::as_str).unwrap_or_default();
+        let (name, error) = (one_line(text("tool"), 80), text("error"));
+        format!("{} {}\n{}", self.style.red("✗"), self.style.red(&name), self.error_lines(error))
     }
 
     /// The tool's line, then its diff or the end of its output.
@@ -235,7 +322,13 @@ impl Renderer {
         if let Some(patch) = diff::of(&done.metadata) {
             text += &diff::compact(patch, self.style);
         } else if tool.tool == "bash" {
-            text += &self.output_tail(&done.output);
+            let (output, note) = without_note(&done.output);
+            text += &self.output_tail(output);
+            if let Some(note) = note {
+                text += &format!("  {}\n", self.style.yellow(&one_line(note, self.style.width.saturating_sub(2))));
+            }
+        } else if !is_known(&tool.tool) {
+            text += &self.output_head(&done.output);
         }
         text
     }
@@ -244,15 +337,21 @@ impl Renderer {
         let clean = api::strip_control(output);
         let lines: Vec<&str> = clean.lines().filter(|line| !line.trim().is_empty()).collect();
         let hidden = lines.len().saturating_sub(OUTPUT_LINES);
-        let mut text = String::new();
-        if hidden > 0 {
-            text += &format!("  {}\n", self.style.dim(&format!("│ … {hidden} lines before")));
-        }
-        for line in &lines[hidden..] {
-            let line = format!("│ {}", one_line(line, self.style.width.saturating_sub(4)));
-            text += &format!("  {}\n", self.style.dim(&line));
-        }
-        text
+        let before = (hidden > 0).then(|| self.output_line(&format!("… {hidden} lines before")));
+        before.into_iter().chain(lines[hidden..].iter().map(|line| self.output_line(line))).collect()
+    }
+
+    fn output_head(&self, output: &str) -> String {
+        let clean = api::strip_control(output);
+        let lines: Vec<&str> = clean.lines().filter(|line| !line.trim().is_empty()).collect();
+        let hidden = lines.len().saturating_sub(OUTPUT_LINES);
+        let more = (hidden > 0).then(|| self.output_line(&format!("… {hidden} more lines")));
+        lines.iter().take(OUTPUT_LINES).map(|line| self.output_line(line)).chain(more).collect()
+    }
+
+    fn output_line(&self, line: &str) -> String {
+        let line = format!("│ {}", one_line(line, self.style.width.saturating_sub(4)));
+        format!("  {}\n", self.style.dim(&line))
     }
 
     fn todos(&mut self, todos: &[Todo], out: &mut Vec<Piece>) {
@@ -292,6 +391,14 @@ impl Renderer {
 
     /// Ends the line of a text that may have gone on.
     pub fn close_line(&mut self, out: &mut Vec<Piece>) {
+        if let Some(markdown) = &mut self.markdown {
+            let rest = markdown.finish();
+            self.line_open = markdown.is_open();
+            markdown.closed();
+            if !rest.is_empty() {
+                out.push(Piece::Text(rest));
+            }
+        }
         if std::mem::take(&mut self.line_open) {
             out.push(Piece::Text("\n".into()));
         }
@@ -304,12 +411,30 @@ impl Renderer {
         self.last = next;
     }
 
-    /// What the spinner says.
-    pub fn status(&self) -> String {
+    /// What the spinner says: what runs, and for how long.
+    pub fn status(&self, now: Timestamp) -> String {
         match self.running.as_slice() {
             [] => self.waiting.clone(),
-            tools => tools.iter().map(|(_, label)| label.as_str()).collect::<Vec<_>>().join(" · "),
+            // The spinner stands before it.
+            [call] => call.headline(now, self.style.width.saturating_sub(3)),
+            calls => plural(calls.len(), "call"),
         }
+    }
+
+    /// The lines above the spinner: the last output of what runs, each under its own headline if several do.
+    pub fn live(&self, now: Timestamp, room: usize) -> Vec<String> {
+        let several = self.running.len() > 1;
+        let width = self.style.width;
+        let mut lines = Vec::new();
+        for call in &self.running {
+            if several {
+                lines.push(format!("  {}", call.headline(now, width.saturating_sub(3))));
+            }
+            let tail = call.tail.iter().map(|line| format!("  │ {}", one_line(line, width.saturating_sub(5))));
+            lines.extend(tail.map(|line| self.style.dim(&line)));
+        }
+        lines.truncate(room);
+        lines
     }
 
     /// The end of the turn: closes the line, and on a terminal says what it took.
@@ -336,8 +461,58 @@ impl Renderer {
     }
 }
 
+impl Running {
+    /// What it is about and for how long it has run, in so many characters.
+    fn headline(&self, now: Timestamp, room: usize) -> String {
+        let seconds = self.since.map_or(0, |since| (now - since).max(0) / 1000);
+        let time = if seconds > 0 { format!("  {seconds} s") } else { String::new() };
+        format!("{}{time}", one_line(&self.label, room.saturating_sub(time.len())))
+    }
+}
+
+fn since(tool: &ToolPart) -> Option<Timestamp> {
+    if let ToolState::Running(running) = &tool.state { Some(running.time.start) } else { None }
+}
+
+/// The last lines that a running call has printed.
+fn tail(tool: &ToolPart) -> Vec<String> {
+    let ToolState::Running(running) = &tool.state else { return Vec::new() };
+    let output = running.metadata.as_ref().and_then(|told| told.get("output")).and_then(Json::as_str);
+    let clean = api::strip_control(output.unwrap_or_default());
+    let lines: Vec<&str> = clean.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LIVE_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// What a command printed, and what was noted about its end.
+fn without_note(output: &str) -> (&str, Option<&str>) {
+    let (begin, end) = SHELL_NOTE;
+    match output.trim_end().strip_suffix(end).and_then(|rest| rest.rsplit_once(begin)) {
+        Some((text, note)) => (text.trim_end(), Some(note.trim())),
+        None => (output, None),
+    }
+}
+
+fn is_known(tool: &str) -> bool {
+    KNOWN.contains(&tool)
+}
+
+/// The arguments of a call, in a line: `query="x" limit=3`.
+fn arguments(input: &Json) -> String {
+    match input {
+        Json::Object(map) => {
+            let pairs: Vec<String> = map.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            one_line(&pairs.join(" "), MAX_ARGUMENTS)
+        }
+        Json::Null => String::new(),
+        other => one_line(&other.to_string(), MAX_ARGUMENTS),
+    }
+}
+
 /// What a call is about, in a few words.
 pub fn label(tool: &ToolPart) -> String {
+    if !is_known(&tool.tool) {
+        return arguments(tool.state.input());
+    }
     let text = |key: &str| tool.state.input().get(key).and_then(Json::as_str);
     if tool.tool == "task"
         && let (Some(agent), Some(description)) = (text("subagent_type"), text("description"))

@@ -1,6 +1,6 @@
 //! One turn at the terminal: events in, text out, asks answered, Ctrl-C obeyed.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,8 +56,10 @@ pub struct Options {
     pub resumed: bool,
     /// The prompt has its answer: only what its turn left in the background can go on.
     pub left: bool,
-    /// The turn runs in this process, and is parked when it ends.
-    pub local: bool,
+    /// The terminal takes nothing but text.
+    pub dumb: bool,
+    /// The server that the turn runs on. Without one it runs in this process, and is parked when that ends.
+    pub attached: Option<String>,
 }
 
 enum View {
@@ -102,7 +104,8 @@ impl Turn {
         let view = if options.json {
             View::Json(json::Lines::new(session.clone()))
         } else {
-            View::Human(Box::new(Renderer::new(session.clone(), options.style, options.roomy).beside_family()))
+            let renderer = Renderer::new(session.clone(), options.style, options.roomy).beside_family();
+            View::Human(Box::new(if io::stdout().is_terminal() { renderer.with_markdown() } else { renderer }))
         };
         Self {
             host,
@@ -112,8 +115,8 @@ impl Turn {
             asks: Asks::new(options.style, term::height()),
             typed,
             prompted: false,
+            screen: Screen::new(options.dumb),
             options,
-            screen: Screen::new(),
             view,
             seen: Seen::default(),
             recovered: false,
@@ -137,6 +140,7 @@ impl Turn {
             }
             View::Json(_) => Ok(()),
         };
+        self.say_how_to_go_on(result.is_ok());
         self.screen.hide();
         let answer = match result {
             Ok(answer) => answer,
@@ -161,6 +165,22 @@ impl Turn {
             self.screen.note(&self.options.style.yellow(text));
         }
         Ok(())
+    }
+
+    /// The id of the session and how to continue it, for a human who may want to.
+    fn say_how_to_go_on(&mut self, answered: bool) {
+        if !answered || !self.options.roomy || self.options.json {
+            return;
+        }
+        let attached = self.options.attached.as_ref().map(|url| format!(" --attach {url}")).unwrap_or_default();
+        let line = format!("{} · continue with: trefoil run{attached} -c \"what next\"", self.session);
+        let line = term::wrap(&line, 0, self.options.style.width);
+        self.screen.note(&format!("{}\n", self.options.style.dim(&line)));
+    }
+
+    /// Whether the turn runs in this process.
+    fn is_local(&self) -> bool {
+        self.options.attached.is_none()
     }
 
     /// Whether no answer of the turn says or does anything.
@@ -377,6 +397,7 @@ impl Turn {
     }
 
     async fn event(&mut self, event: &EventBody) -> anyhow::Result<()> {
+        self.fit();
         if let Some(note) = self.family.event(event, api::now()) {
             self.subagent(note);
         }
@@ -390,7 +411,7 @@ impl Turn {
         if let Err(error) = shown {
             if error.raw_os_error() == Some(Errno::IO.raw_os_error()) {
                 // The terminal is gone, and SIGHUP is on its way.
-                let failure = match self.options.local && self.owns().await {
+                let failure = match self.is_local() && self.owns().await {
                     true => verdict::parked(Signal::Hangup, &self.session),
                     false => verdict::left(Signal::Hangup),
                 };
@@ -572,7 +593,7 @@ impl Turn {
         answer: HostFuture<'_, MessageWithParts>,
         last: Option<MessageWithParts>,
     ) -> anyhow::Result<MessageWithParts> {
-        if !self.options.local || !self.owns().await {
+        if !self.is_local() || !self.owns().await {
             return Err(verdict::left(signal).into());
         }
         if last.is_none() && self.options.sends {
@@ -616,7 +637,20 @@ impl Turn {
         });
     }
 
+    /// Writes for the terminal as it is now: its user may have changed its size.
+    fn fit(&mut self) {
+        let width = term::width();
+        if self.screen.spins() && width != self.options.style.width {
+            self.options.style.width = width;
+            if let View::Human(renderer) = &mut self.view {
+                renderer.resize(width);
+            }
+            self.asks.resize(self.options.style, term::height());
+        }
+    }
+
     fn tick(&mut self) {
+        self.fit();
         let style = self.options.style;
         let mut lines = Vec::new();
         let label = match &self.view {
@@ -633,7 +667,10 @@ impl Turn {
                 }
                 format!("{} at work", plural(rows.len() + more, "subagent"))
             }
-            View::Human(renderer) => renderer.status(),
+            View::Human(renderer) => {
+                lines = renderer.live(api::now(), self.screen.room().saturating_sub(1));
+                renderer.status(api::now())
+            }
             View::Json(_) => "working".to_string(),
         };
         self.screen.tick(&lines, &label, style);

@@ -7,6 +7,7 @@ mod config;
 mod descriptors;
 mod errors;
 mod faults;
+mod first_hour;
 mod full_disk;
 mod openai;
 mod permissions;
