@@ -190,6 +190,9 @@ fn sum(tree: &Tree, root: &TreeNode) -> String {
         format!("{} tokens", picture::short(total.all_tokens())),
         picture::dollars(total.cost.0),
     ];
+    if let Some(titling) = root.titling.as_ref().filter(|titling| titling.used != api::Usage::default()) {
+        words.push(format!("{} for the title", picture::price(&titling.used)));
+    }
     if total.estimated_steps > 0 {
         words.push(format!("{} estimated", count(total.estimated_steps, "step")));
     }

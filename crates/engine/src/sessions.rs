@@ -160,6 +160,7 @@ impl Inner {
             batch.record(PAUSED, session.id.as_str(), None, None);
             batch.record(BLOCKED, session.id.as_str(), None, None);
             batch.record(REPORTED, session.id.as_str(), None, None);
+            batch.record(title::TITLING, session.id.as_str(), None, None);
             batch.record(REMOTE, session.id.as_str(), None, None);
             batch.record(RULES, session.id.as_str(), None, None);
             let info = Box::new(session.tombstone());

@@ -166,6 +166,8 @@ struct Step<'a> {
     reserved: Option<Reservation>,
     /// What the model has said of this attempt.
     heard: Heard,
+    /// What all attempts used together.
+    spent: api::Usage,
     /// Whether what it reported is kept for a recovery.
     kept: bool,
     finish: Option<FinishReason>,
@@ -202,6 +204,7 @@ impl<'a> Step<'a> {
             attempt_from: 0,
             reserved: Some(reserved),
             heard: Heard::default(),
+            spent: api::Usage::default(),
             kept: false,
             finish: None,
             rejected: false,
@@ -280,6 +283,7 @@ impl<'a> Step<'a> {
     fn spend(&mut self, batch: &mut Batch, used: &api::Usage) {
         if let Some(call) = self.reserved.take() {
             batch.spend(&call.id, used);
+            self.spent += used;
         }
     }
 
@@ -458,6 +462,18 @@ impl<'a> Step<'a> {
         joined
     }
 
+    /// Leaves the step as it is, for whoever goes on. What its model reported is charged when that one ends it.
+    async fn park(&mut self, used: &api::Usage) -> Result<Error, Error> {
+        self.join(used).await?;
+        if !self.kept {
+            let spent = std::mem::take(&mut self.spent);
+            let mut batch = self.turn.batch();
+            ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
+            self.commit(batch).await?;
+        }
+        Ok(Error::Parked)
+    }
+
     async fn join_calls(&mut self) -> Result<(), Error> {
         let mut failed = None;
         while let Some(joined) = self.calls.join_next().await {
@@ -497,8 +513,7 @@ impl<'a> Step<'a> {
     async fn close(&mut self, target: &Target, outcome: Outcome) -> Result<Next, Error> {
         let used = self.used(target, matches!(outcome, Outcome::Failed(_)));
         if matches!(outcome, Outcome::Cancelled) && self.turn.run.is_parked() {
-            self.join(&used).await?;
-            return Err(Error::Parked);
+            return Err(self.park(&used).await?);
         }
         self.end_text(false);
         if !self.calls.is_empty() {
@@ -507,8 +522,7 @@ impl<'a> Step<'a> {
         self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;
         let cancelled = matches!(outcome, Outcome::Cancelled) || self.turn.cancel().is_cancelled();
         if cancelled && self.turn.run.is_parked() {
-            self.join(&used).await?;
-            return Err(Error::Parked);
+            return Err(self.park(&used).await?);
         }
         let mut reason = self.finish.unwrap_or(FinishReason::Unknown);
         if self.has_tools() && reason == FinishReason::Stop {
@@ -592,7 +606,9 @@ impl<'a> Step<'a> {
         if ran {
             put_message(&mut batch, &self.message);
         }
-        ledger::charge(&mut batch, &self.turn.session_id, cost, tokens);
+        // More than the message says, if an attempt failed or was cut off.
+        let spent = std::mem::take(&mut self.spent);
+        ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
         if self.kept {
             batch.record(REPORTED, self.turn.session_id.as_str(), None, None);
         }

@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use api::{
     EventBody, Json, Message, MessageId, Part, PartId, SessionId, SessionStatus, StepFinishPart, Timestamp, Todo,
-    ToolPart, ToolState,
+    ToolPart, ToolState, TreeNode,
 };
 
 use super::diff;
 use super::family::child;
 use super::markdown::Markdown;
+use crate::picture;
 use crate::term::{Style, one_line, plural};
 
 /// How many lines of a command's output are shown, counted from its end, and of another tool's from its beginning.
@@ -58,11 +59,35 @@ pub enum Piece {
 
 /// What the turn used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Totals {
-    input: u64,
-    cached: u64,
-    output: u64,
-    cost: f64,
+pub struct Totals {
+    /// Tokens of input that were not cached.
+    pub input: u64,
+    /// Tokens of input that were.
+    pub cached: u64,
+    /// Tokens of answers.
+    pub output: u64,
+    /// Money.
+    pub cost: f64,
+    /// The part of it that went into the title of the session.
+    pub title: f64,
+    /// Whether some of it is estimated.
+    pub estimated: bool,
+}
+
+impl Totals {
+    /// What was used between two looks at the ledger; without the first, what was used at all.
+    pub fn between(before: Option<&TreeNode>, after: &TreeNode) -> Self {
+        let since = |of: fn(&TreeNode) -> u64| of(after).saturating_sub(before.map_or(0, of));
+        let money = |of: fn(&TreeNode) -> f64| of(after) - before.map_or(0.0, of);
+        Self {
+            input: since(|node| node.total.tokens.input),
+            cached: since(|node| node.total.tokens.cache.read + node.total.tokens.cache.write),
+            output: since(|node| node.total.tokens.output + node.total.tokens.reasoning),
+            cost: money(|node| node.total.cost.0),
+            title: money(|node| node.titling.as_ref().map_or(0.0, |titling| titling.used.cost.0)),
+            estimated: since(|node| node.total.estimated_tokens) > 0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -437,6 +462,11 @@ impl Renderer {
         lines
     }
 
+    /// The ledger knows better what the turn used than its events tell: of subagents, titles and calls that were cut off.
+    pub fn count_as(&mut self, totals: Totals) {
+        self.totals = totals;
+    }
+
     /// The end of the turn: closes the line, and on a terminal says what it took.
     pub fn finish(&mut self, elapsed: Option<std::time::Duration>) -> Vec<Piece> {
         let mut out = Vec::new();
@@ -444,14 +474,18 @@ impl Renderer {
         if !self.roomy {
             return out;
         }
-        let Totals { input, cached, output, cost } = self.totals;
-        let mut line = format!("{} tokens in", thousands(input + cached));
+        let Totals { input, cached, output, cost, title, estimated } = self.totals;
+        let about = if estimated { "~" } else { "" };
+        let mut line = format!("{about}{} tokens in", thousands(input + cached));
         if cached > 0 {
             line += &format!(" ({} cached)", thousands(cached));
         }
         line += &format!(" · {} out", thousands(output));
         if cost > 0.0 {
-            line += &format!(" · ${cost:.4}");
+            line += &format!(" · {about}{}", picture::dollars(cost));
+        }
+        if title > 0.0 {
+            line += &format!(" ({} for the title)", picture::dollars(title));
         }
         if let Some(elapsed) = elapsed {
             line += &format!(" · {:.1} s", elapsed.as_secs_f64());

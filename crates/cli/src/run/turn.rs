@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use api::{
     Blocked, Cursor, EventBody, Host, HostError, HostFuture, ListMessages, MessageError, MessageId, MessageWithParts,
-    PermissionReply, PermissionReplyKind, Scope, SessionId, SessionStatus, WatchItem, WatchScope,
+    PermissionReply, PermissionReplyKind, Scope, SessionId, SessionStatus, TreeNode, WatchItem, WatchScope,
 };
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::asks::{Ask, Asks, Outcome, Reply, reject, summary};
 use super::family::{Family, Note};
-use super::render::{Piece, Renderer};
+use super::render::{Piece, Renderer, Totals};
 use super::verdict::{Seen, acts, judge};
 use super::{Typed, json, verdict};
 use crate::exit::{Exit, Failure};
@@ -33,6 +33,8 @@ const ABORT_AGAIN: Duration = Duration::from_millis(20);
 /// How long a prompt may take to be stored when this process is told to end, and how often that is looked at.
 const STORE_WAIT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
+/// How long the title of a session is waited for after its turn.
+const TITLE_WAIT: Duration = Duration::from_secs(2);
 /// How many messages are read again when events were lost.
 pub const REREAD: usize = 200;
 
@@ -131,8 +133,10 @@ impl Turn {
 
     /// Shows the turn until its answer is there.
     pub async fn play(mut self, answer: HostFuture<'_, MessageWithParts>, interrupt: Interrupt) -> anyhow::Result<()> {
+        let before = if self.options.resumed { self.ledger().await } else { None };
         let result = self.follow(answer, interrupt).await;
         self.sum_up();
+        self.settle_costs(before).await;
         let shown = match &mut self.view {
             View::Human(renderer) => {
                 let pieces = renderer.finish(Some(self.began.elapsed()));
@@ -165,6 +169,32 @@ impl Turn {
             self.screen.note(&self.options.style.yellow(text));
         }
         Ok(())
+    }
+
+    /// What the session and all below it used, if the host counts that and a human will read it.
+    async fn ledger(&self) -> Option<TreeNode> {
+        if !self.options.roomy || self.options.json || !self.host.features().tree {
+            return None;
+        }
+        self.host.tree(&self.scope, &self.session).await.ok()?.sessions.into_iter().next()
+    }
+
+    /// Counts what the turn used as the ledger does. A title that is being made is waited for: it is part of that.
+    async fn settle_costs(&mut self, before: Option<TreeNode>) {
+        if self.options.resumed && before.is_none() {
+            return;
+        }
+        let late = Instant::now() + TITLE_WAIT;
+        while let Some(after) = self.ledger().await {
+            let is_done = after.titling.as_ref().is_none_or(|titling| !titling.running);
+            if is_done || Instant::now() >= late {
+                if let View::Human(renderer) = &mut self.view {
+                    renderer.count_as(Totals::between(before.as_ref(), &after));
+                }
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// The id of the session and how to continue it, for a human who may want to.

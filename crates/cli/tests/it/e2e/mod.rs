@@ -4,6 +4,7 @@ mod acp_client;
 mod agents;
 mod cancel;
 mod config;
+mod costs;
 mod descriptors;
 mod errors;
 mod faults;
