@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => Exit::Failed.into(),
         Err(error) => {
             let (exit, text) = exit::explain(error);
-            term::eprint(&text);
+            term::eprint(&term::fit(&text));
             exit.into()
         }
     }

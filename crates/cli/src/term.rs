@@ -11,6 +11,8 @@ const DEFAULT_WIDTH: usize = 100;
 const MIN_WIDTH: usize = 20;
 /// How high a terminal is that does not know.
 const DEFAULT_HEIGHT: usize = 22;
+/// How far the rest of a broken line is indented.
+const HANGING: usize = 2;
 /// The most lines above the spinner.
 const MAX_LINES: usize = 16;
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -141,6 +143,20 @@ pub fn one_line(text: &str, width: usize) -> String {
         line.push('…');
     }
     line
+}
+
+/// A text about the answer with its long lines broken between words, if it goes to a terminal.
+pub fn fit(text: &str) -> String {
+    if !io::stderr().is_terminal() {
+        return text.to_owned();
+    }
+    let width = width();
+    let line = |line: &str| {
+        let words = line.trim_start();
+        let indent = line.len() - words.len();
+        format!("{:indent$}{}\n", "", wrap(words, indent + HANGING, width))
+    };
+    text.lines().map(line).collect()
 }
 
 /// Breaks a text between words, so that no line is wider, and indents all but the first.

@@ -40,7 +40,11 @@ async fn ask(llm: &Llm, entry: &ProviderEntry, catalog: &Catalog) -> Finding {
         }
     };
     let (models, key) = futures::join!(llm.models(&server, WAIT), check);
-    let answer = key.and(models);
+    // Only a refusal counts: another server under this name need not have such a page.
+    let answer = match key {
+        Err(error) if error.class == ErrorClass::Auth => Err(error),
+        _ => models,
+    };
     if entry.lists_models() {
         catalog.listed(entry, answer.clone().map_err(|error| error.message));
     }

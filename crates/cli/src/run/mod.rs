@@ -1,6 +1,7 @@
 //! `trefoil run`: one turn, shown as it happens. It knows a [`Host`] and nothing of what is behind it.
 
 mod asks;
+mod call;
 pub mod diff;
 mod family;
 mod input;

@@ -234,6 +234,41 @@ async fn doctor_asks_the_configured_servers_and_says_what_answered() {
     assert!(ran.stdout.contains("did not answer within 2s"), "{}", ran.stdout);
 }
 
+/// A model server that lists its models for everybody, and tells elsewhere whether it knows the key; its address.
+fn open_list(key_status: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut head = [0; 4096];
+            let read = client.read(&mut head).unwrap_or(0);
+            let is_list = head[..read].starts_with(b"GET /v1/models");
+            let (status, body) = if is_list { ("200 OK", r#"{"data":[{"id":"m"}]}"#) } else { (key_status, "{}") };
+            let answer =
+                format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{body}");
+            let _ = client.write_all(answer.as_bytes());
+        }
+    });
+    url
+}
+
+#[test]
+fn doctor_checks_a_key_where_the_list_of_models_is_open_to_everybody() {
+    for (status, level, part) in [
+        ("401 Unauthorized", "error", "refuses the key"),
+        ("200 OK", "ok", "the key is accepted"),
+        ("404 Not Found", "ok", "lists 1 model"),
+    ] {
+        let rig = Rig::new();
+        rig.configure(json!({ "provider": { "openrouter": { "options": { "baseURL": open_list(status) } } } }));
+        let ran = run(&rig, &[("OPENROUTER_API_KEY", "sk-or")], &["doctor", "--json"]);
+        let findings = ran.json();
+        let finding = findings.as_array().unwrap().iter().find(|finding| finding["name"] == "provider").unwrap();
+        assert_eq!(finding["level"], level, "{status}: {finding:#}");
+        assert!(finding["found"].as_str().unwrap().contains(part), "{status}: {finding:#}");
+    }
+}
+
 #[test]
 fn a_refused_password_names_its_variable() {
     let rig = Rig::new();
