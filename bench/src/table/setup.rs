@@ -108,6 +108,7 @@ impl Setup {
             command.env(name, "http://127.0.0.1:9");
         }
         command.env("NO_PROXY", "127.0.0.1,localhost");
+        command.env("TREFOIL_FALLBACK_MODEL", "script/demo");
         command
     }
 }

@@ -16,6 +16,8 @@ use crate::rpc::Error;
 
 /// The effort that leaves the model as it is.
 const DEFAULT_EFFORT: &str = "default";
+/// What stands in the place of the model while none is chosen and none is the default.
+const NO_MODEL: &str = "none";
 /// The most models that are listed.
 const MAX_MODELS: usize = 2_000;
 
@@ -68,6 +70,8 @@ pub struct Choices {
     agents: Vec<Agent>,
     providers: Vec<Provider>,
     default: Option<ModelRef>,
+    /// Why no model is the default, and what to do about it.
+    missing: Option<String>,
     commands: Vec<Command>,
 }
 
@@ -81,7 +85,7 @@ impl Choices {
         Ok(Self {
             agents: agents?.into_iter().filter(usable).collect(),
             providers: providers?,
-            // Without one the prompt itself says what is wrong.
+            missing: default.as_ref().err().map(ToString::to_string),
             default: default.ok(),
             commands: commands?,
         })
@@ -127,6 +131,9 @@ impl Choices {
             Error::invalid_params(format!("There is no model {name:?}; `trefoil models` lists what there is"))
                 .with(json!({ "modelId": name }))
         };
+        if name == NO_MODEL && chosen.model.is_none() {
+            return Ok(());
+        }
         let whole = ModelRef::parse(name).ok_or_else(unknown)?;
         let (model, effort) = match (self.model(&whole), name.rsplit_once('/')) {
             (Some(_), _) => (whole, None),
@@ -180,14 +187,17 @@ impl Choices {
 
     /// The complete list of options.
     pub fn options(&self, can: Abilities, chosen: &Chosen) -> Vec<SessionConfigOption> {
-        let mut options = Vec::new();
-        if let Some(model) = &chosen.model {
-            let models: Vec<_> = self.models().map(|(id, name)| SessionConfigSelectOption::new(id, name)).collect();
-            options.push(
-                SessionConfigOption::select("model", "Model", model.to_string(), models)
-                    .category(SessionConfigOptionCategory::Model),
-            );
-        }
+        let select = |(id, name, description): (String, String, Option<String>)| {
+            SessionConfigSelectOption::new(id, name).description(description)
+        };
+        let model = SessionConfigOption::select(
+            "model",
+            "Model",
+            current(chosen),
+            self.models(chosen).map(select).collect::<Vec<_>>(),
+        );
+        let missing = self.missing.clone().filter(|_| chosen.model.is_none());
+        let mut options = vec![model.description(missing).category(SessionConfigOptionCategory::Model)];
         let mut efforts: Vec<_> = self
             .efforts(chosen)
             .map(|effort| SessionConfigSelectOption::new(effort.clone(), capital(effort)))
@@ -232,23 +242,29 @@ impl Choices {
     }
 
     /// The same for clients that know models.
-    pub fn models_state(&self, chosen: &Chosen) -> Option<Value> {
-        let models: Vec<Value> = self.models().map(|(id, name)| json!({"modelId": id, "name": name})).collect();
-        let current = chosen.model.as_ref()?.to_string();
-        Some(json!({"currentModelId": current, "availableModels": models}))
+    pub fn models_state(&self, chosen: &Chosen) -> Value {
+        let shown = |(id, name, description): (String, String, Option<String>)| match description {
+            Some(description) => json!({"modelId": id, "name": name, "description": description}),
+            None => json!({"modelId": id, "name": name}),
+        };
+        let models: Vec<Value> = self.models(chosen).map(shown).collect();
+        json!({"currentModelId": current(chosen), "availableModels": models})
     }
 
-    fn models(&self) -> impl Iterator<Item = (String, String)> {
+    /// The id, the name and the description of each model that can be chosen. While none is, the first entry says what
+    /// is missing: clients show a list of models only if one of them is current.
+    fn models(&self, chosen: &Chosen) -> impl Iterator<Item = (String, String, Option<String>)> {
+        let none = chosen.model.is_none().then(|| (NO_MODEL.to_owned(), "No model".to_owned(), self.missing.clone()));
         let of = |provider: &Provider| {
             let (id, name) = (provider.id.clone(), provider.name.clone());
             let models: Vec<_> = provider
                 .models
                 .values()
-                .map(|model| (format!("{id}/{}", model.id), format!("{name}/{}", model.name)))
+                .map(|model| (format!("{id}/{}", model.id), format!("{name}/{}", model.name), None))
                 .collect();
             models
         };
-        self.providers.iter().flat_map(of).take(MAX_MODELS)
+        none.into_iter().chain(self.providers.iter().flat_map(of)).take(MAX_MODELS)
     }
 
     /// The commands that the human can type.
@@ -263,6 +279,11 @@ impl Choices {
         };
         AvailableCommandsUpdate::new(self.commands.iter().map(command).collect())
     }
+}
+
+/// The id of the chosen model as clients see it.
+fn current(chosen: &Chosen) -> String {
+    chosen.model.as_ref().map_or_else(|| NO_MODEL.to_owned(), ModelRef::to_string)
 }
 
 fn capital(text: &str) -> String {

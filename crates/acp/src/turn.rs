@@ -46,12 +46,6 @@ impl Agent {
             .collect();
         let wanted = blocks::read(&params["prompt"], &commands, &agents)?;
         let chosen = open.chosen();
-        if chosen.model.is_none()
-            && let Err(error) = self.reach(|| self.host().default_model(&open.scope)).await
-        {
-            // The configuration names a model, and there is no key for it.
-            return Err(Error::new(code::AUTH_REQUIRED, error.to_string()));
-        }
         let message = self.reach(|| self.host().message_id(&open.scope, &open.id)).await?;
         open.show(|view| {
             view.prompted(&message, choices.context(&chosen));
@@ -61,7 +55,10 @@ impl Agent {
         let work = async {
             match wanted {
                 Wanted::Prompt(parts) if is_compact(&parts) => {
-                    let model = chosen.model.clone().ok_or_else(|| Error::invalid_params("There is no model"))?;
+                    let model = match chosen.model.clone() {
+                        Some(model) => model,
+                        None => self.reach(|| self.host().default_model(&open.scope)).await?,
+                    };
                     let input = SummarizeInput { model, auto: false };
                     self.host().summarize(&open.scope, &open.id, input).await?;
                     Ok(None)

@@ -49,6 +49,14 @@ pub enum HostError {
         /// What exists instead, as far as that helps.
         known: Vec<String>,
     },
+    /// No model can be used, or not the one that was named.
+    #[error("{message}{}", advice.as_deref().map(|advice| format!(". {advice}")).unwrap_or_default())]
+    NoModel {
+        /// What is missing.
+        message: String,
+        /// What to do about it.
+        advice: Option<String>,
+    },
     /// The input makes no sense.
     #[error("{0}")]
     Invalid(String),
@@ -74,6 +82,9 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// How servers mark [`NoModel`](Self::NoModel) on the wire, as the reason of a bad request.
+    pub const NO_MODEL: &'static str = "NoModel";
+
     /// There is no such thing.
     pub fn not_found(what: &'static str, id: impl Into<String>) -> Self {
         Self::NotFound { what, id: id.into(), known: Vec::new() }

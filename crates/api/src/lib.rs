@@ -80,6 +80,6 @@ pub use status::{
 pub use subtree::Subtree;
 pub use text::strip_control;
 pub use tree::{
-    Blocked, Bound, Budget, BudgetState, Cancelled, CurrentTool, SteerInput, Tree, TreeAsk, TreeNode, TreeState, Usage,
-    Worktree, WorktreeDiff,
+    Blocked, Bound, Budget, BudgetState, Cancelled, CurrentTool, SteerInput, Titling, Tree, TreeAsk, TreeNode,
+    TreeState, Usage, Worktree, WorktreeDiff,
 };

@@ -166,6 +166,15 @@ pub struct TreeAsk {
     pub text: String,
 }
 
+/// The calls of a model that make a session's title.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Titling {
+    /// What they used; it is part of what the session used itself.
+    pub used: Usage,
+    /// Whether one runs.
+    pub running: bool,
+}
+
 /// One session of a tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -203,6 +212,9 @@ pub struct TreeNode {
     pub error: Option<MessageError>,
     /// What it used itself.
     pub own: Usage,
+    /// What went into its title, if a model makes or made that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub titling: Option<Titling>,
     /// What it and all below it used, those included that were deleted.
     pub total: Usage,
     /// Its budget, if it has one.

@@ -16,8 +16,8 @@ use crate::wire::{self, World};
 pub async fn acp(args: &Acp, world: &World) -> anyhow::Result<()> {
     let stop = Interrupt::listen()?;
     let script = args.script.clone().or_else(|| world.script());
-    let (host, engine): (Arc<dyn Host>, Option<Engine>) = match wire::attach(world, &args.remote)? {
-        Some((host, _)) => (host, None),
+    let (host, engine): (Arc<dyn Host>, Option<Engine>) = match wire::client(world, &args.remote)? {
+        Some((client, _)) => (Arc::new(client), None),
         None => {
             let engine = wire::open_careful(world, script.as_deref())?.engine;
             world.watch_over(&engine, Tended::Opened);

@@ -48,7 +48,7 @@ pub async fn acp_client(args: &AcpClient, world: &World) -> anyhow::Result<()> {
     };
     let spec = Spec::shell(Path::new("/bin/sh"), &args.agent, &directory);
     let (client, events, program) = Client::start(spec, options).await?;
-    let show = Show::new(args.json, world.no_color());
+    let show = Show::new(args.json, world.look());
     let granted = Granted::default();
     let human = Human { show, typed: Typed::default(), interrupt, policy: args.permission, granted };
     let mut talk = Talk { client, events, human, args };

@@ -48,7 +48,7 @@ pub async fn list(host: &dyn Host, scope: &Scope, tools: Option<&[String]>, json
 }
 
 /// An agent as a line.
-pub fn row(agent: &Agent) -> Vec<String> {
+fn row(agent: &Agent) -> Vec<String> {
     let model = agent.model.as_ref().map(ToString::to_string).or_else(|| program(agent)).unwrap_or_default();
     let description = one_line(agent.description.as_deref().unwrap_or_default(), 80);
     vec![one_line(&agent.name, 40), mode(agent.mode).to_owned(), one_line(&model, 60), description]

@@ -4,183 +4,189 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// A coding agent in your terminal: one binary, a durable session log, any OpenAI-compatible model or none at all.
+/// A coding agent that reads your repository, edits files, runs commands and checks its work.
 #[derive(Debug, Parser)]
-#[command(name = "trefoil", version, disable_help_subcommand = true, arg_required_else_help = true)]
+#[command(name = "trefoil", version)]
 pub struct Cli {
-    /// What to do.
+    /// What to do; without it, Trefoil says what to try first.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 
-    /// What is written to the log: error, warn, info, debug, trace, or target=level pairs.
-    #[arg(long, global = true, value_name = "LEVEL", env = "TREFOIL_LOG", help_heading = "Logging")]
+    /// What to log: error, warn, info, debug, trace, or target=level pairs
+    #[arg(long, global = true, value_name = "LEVEL", env = "TREFOIL_LOG", hide_env = true, help_heading = GLOBAL)]
     pub log_level: Option<String>,
 
-    /// Print the log to standard error instead of the log file.
-    #[arg(long, global = true, help_heading = "Logging")]
+    /// Log to standard error instead of the log file
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub print_logs: bool,
 }
+
+/// The heading of options that every command has.
+pub const GLOBAL: &str = "Global options";
+/// The heading of options about the server that a command talks to.
+pub const SERVER: &str = "Server options";
+/// The heading of options that choose a session.
+pub const SESSION: &str = "Session options";
+/// The heading of options about who may connect.
+pub const ACCESS: &str = "Access options";
+/// The heading of options that choose who answers.
+pub const MODEL: &str = "Model options";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Give the agent a task and watch it work.
-    #[command(after_help = crate::exit::HELP)]
+    /// Give the agent a task and watch it work
     Run(Box<Run>),
-    /// Make a small repository with a bug, and let the agent fix it.
+    /// Watch the agent fix a bug in a sample repository, without a model or a key
     Demo {
-        /// Where to make it; a folder that does not exist yet.
+        /// The folder to create; a temporary one by default
         folder: Option<PathBuf>,
+        /// Let this model do the work instead of the offline script
+        #[arg(long, short, value_name = "PROVIDER/MODEL")]
+        model: Option<String>,
     },
-    /// Serve OpenCode's API over HTTP: for its SDK, its terminal client and everything else that speaks it.
+    /// Serve OpenCode's HTTP API for its clients and SDKs
     Serve(Serve),
-    /// Be the agent of an editor: speak the Agent Client Protocol on standard input and output.
+    /// Run as the agent of an editor, over the Agent Client Protocol
     Acp(Acp),
-    /// Speak to another agent as an editor does: start it, send it a message, watch it work.
-    #[command(after_help = crate::exit::HELP)]
+    /// Talk to another ACP agent, as an editor would
     AcpClient(Box<AcpClient>),
-    /// List, show, export, import or delete sessions.
+    /// List, show, export, import or delete sessions
     Session {
-        /// Where they are.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
         /// What to do with them.
         #[command(subcommand)]
         command: Session,
     },
-    /// Show a session and the subagents below it: what each does, since when, and what it has cost.
+    /// Show a session and its subagents: what each does, and what it cost
     Tree {
-        /// Where it is.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
-        /// Show it anew as it changes, until none of them works any more.
+        /// Keep showing changes until none of them works
         #[arg(long, short)]
         watch: bool,
-        /// As JSON; with --watch one line per change.
+        /// Print JSON; with --watch, one line per change
         #[arg(long)]
         json: bool,
     },
-    /// Tell a session that works something, without waiting for its turn to end: it is taken in at the next step.
+    /// Send a message to a session that is working; it reads it before its next step
     Steer {
-        /// Where it is.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
-        /// What to tell it.
+        /// The message
         #[arg(required = true, value_name = "TEXT")]
         text: Vec<String>,
     },
-    /// Hold a session and all below it before their next step.
+    /// Hold a session and its subagents before their next step
     Pause {
-        /// Where it is.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
     },
-    /// Let a session that is paused go on.
+    /// Let a paused session continue
     Resume {
-        /// Where it is.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
     },
-    /// Stop a session and all below it; returns when they have stopped.
+    /// Stop a session and its subagents, and wait until they have stopped
     Cancel {
-        /// Where it is.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
     },
-    /// Show or set what a session and all below it may use; what is not named stays as it is.
+    /// Show or set what a session and its subagents may spend
     Budget {
-        /// Where it is.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
-        /// The bounds.
+        /// The limits.
         #[command(flatten)]
         bounds: Bounds,
     },
-    /// List the models that can be used.
+    /// List the models that you can use
     Models {
-        /// Where they are.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
-        /// Only those of this provider.
+        /// List only this provider's models
         provider: Option<String>,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// List, show, install or create agents.
+    /// Store, list or remove the keys of model providers
+    #[command(subcommand)]
+    Auth(Auth),
+    /// List, show, install or create agents
     Agent {
-        /// Where they are.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
         /// What to do with them.
         #[command(subcommand)]
         command: Agent,
     },
-    /// List or revoke what you have allowed for always.
-    #[command(subcommand)]
-    Permission(Permission),
-    /// Look at, merge or throw away what subagents changed in git worktrees of their own.
-    Worktree {
-        /// Where they are.
-        #[command(flatten)]
-        remote: Remote,
-        /// What to do with them.
-        #[command(subcommand)]
-        command: Worktree,
-    },
-    /// List the agents.
-    Agents {
-        /// Where they are.
-        #[command(flatten)]
-        remote: Remote,
-        /// As JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// List or add MCP servers, or sign in at them.
+    /// List, add or remove MCP servers, or sign in to them
     Mcp {
-        /// Where they are.
+        /// The server.
         #[command(flatten)]
         remote: Remote,
         /// What to do with them.
         #[command(subcommand)]
         command: Mcp,
     },
-    /// Show, locate or check the configuration.
+    /// List or revoke permissions that you granted for good
+    #[command(subcommand)]
+    Permission(Permission),
+    /// Review, merge or discard what subagents changed in their git worktrees
+    Worktree {
+        /// The server.
+        #[command(flatten)]
+        remote: Remote,
+        /// What to do with them.
+        #[command(subcommand)]
+        command: Worktree,
+    },
+    /// Show, locate or check the configuration
     #[command(subcommand)]
     Config(Config),
-    /// Let a repository's own configuration take full effect, or no longer.
+    /// Trust a repository's own configuration, or stop trusting it
     Trust(Trust),
-    /// Look at keys, local model servers, tools, database and configuration, and say what to do about each.
+    /// Check keys, model servers, tools, database and configuration
     Doctor {
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Give back space: what deleted sessions left, old outputs of tools, sessions over `session.max_age_days`, free pages.
+    /// Free disk space: leftovers of deleted sessions, old outputs, expired sessions
     Gc {
-        /// Only say what would be freed.
+        /// Only say what would be freed
         #[arg(long)]
         dry_run: bool,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print a completion script for a shell.
+    /// Print a completion script for your shell
     Completion {
-        /// The shell.
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
@@ -188,40 +194,39 @@ pub enum Command {
 /// How `run` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For humans.
+    /// For people
     Default,
-    /// One event per line.
+    /// One JSON event per line
     Json,
 }
 
 /// A server that does the work.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Server")]
 pub struct Remote {
-    /// Work on this server instead: a Trefoil or an `opencode serve`. OPENCODE_SERVER_PASSWORD has its password.
-    #[arg(long, global = true, value_name = "URL")]
+    /// Work on this server: `trefoil serve` or `opencode serve`. Set OPENCODE_SERVER_PASSWORD if it has a password
+    #[arg(long, global = true, value_name = "URL", help_heading = SERVER)]
     pub attach: Option<String>,
-    /// The directory on that server; the one you are in without it.
-    #[arg(long, global = true, value_name = "PATH", requires = "attach")]
+    /// The directory on that server; the current one by default
+    #[arg(long, global = true, value_name = "PATH", requires = "attach", help_heading = SERVER)]
     pub dir: Option<String>,
 }
 
-/// The bounds of a budget.
+/// The limits of a budget.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Bounds {
-    /// Money, in US dollars.
+    /// Money, in US dollars
     #[arg(long, value_name = "DOLLARS")]
     pub cost: Option<f64>,
-    /// Tokens of every kind.
+    /// Tokens of every kind
     #[arg(long, value_name = "N")]
     pub tokens: Option<u64>,
-    /// Calls of a model.
+    /// Model calls
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// Seconds on the clock.
+    /// Seconds of wall-clock time
     #[arg(long, value_name = "N")]
     pub seconds: Option<u64>,
-    /// Take all bounds away.
+    /// Remove all limits
     #[arg(long, conflicts_with_all = ["cost", "tokens", "steps", "seconds"])]
     pub lift: bool,
 }
@@ -229,166 +234,188 @@ pub struct Bounds {
 /// A task.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
-    /// Where it is done.
-    #[command(flatten)]
-    pub remote: Remote,
-    /// The task; what standard input has is added to it, unless that is a terminal.
+    /// The task; piped standard input is added to it
     #[arg(value_name = "MESSAGE")]
     pub message: Vec<String>,
-    /// How to print.
-    #[arg(long, value_enum, default_value = "default")]
-    pub format: Format,
-    /// Go on with the last session of this directory; without a message, with its turn that a crash cut off.
-    #[arg(long = "continue", short = 'c', conflicts_with = "session")]
-    pub last: bool,
-    /// Go on with this session; without a message, with its turn that a crash cut off.
-    #[arg(long, short, value_name = "ID")]
-    pub session: Option<String>,
-    /// The agent that does it.
-    #[arg(long)]
-    pub agent: Option<String>,
-    /// The model that is asked.
-    #[arg(long, short, value_name = "PROVIDER/MODEL")]
-    pub model: Option<String>,
-    /// The variant of the model, for example its reasoning effort.
-    #[arg(long)]
-    pub variant: Option<String>,
-    /// A file, directory or image to attach; can be given several times.
+    /// Attach a file, directory or image; repeatable
     #[arg(long = "file", short, value_name = "PATH")]
     pub files: Vec<PathBuf>,
-    /// The title of the session.
-    #[arg(long)]
-    pub title: Option<String>,
-    /// Run this command; the message is its arguments.
+    /// Run this custom command; the message is its arguments
     #[arg(long, value_name = "NAME")]
     pub command: Option<String>,
-    /// Allow whatever would be asked. What a rule denies stays denied.
+    /// Allow everything that would be asked; what a rule denies stays denied
     #[arg(long, short)]
     pub yes: bool,
-    /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
-    #[arg(long, value_name = "FILE", conflicts_with = "attach")]
+    /// How to print: `default` for people, `json` for one event per line
+    #[arg(long, value_enum, default_value = "default", hide_possible_values = true)]
+    pub format: Format,
+    /// Continue the last session of this directory; without a message, resume its interrupted turn
+    #[arg(long = "continue", short = 'c', conflicts_with = "session", help_heading = SESSION)]
+    pub last: bool,
+    /// Continue this session: an id, the part of one that is unique, or `last`
+    #[arg(long, short, value_name = "ID", help_heading = SESSION)]
+    pub session: Option<String>,
+    /// The title of the session
+    #[arg(long, help_heading = SESSION)]
+    pub title: Option<String>,
+    /// The model to use; `trefoil models` lists them
+    #[arg(long, short, value_name = "PROVIDER/MODEL", help_heading = MODEL)]
+    pub model: Option<String>,
+    /// The variant of the model, for example its reasoning effort
+    #[arg(long, help_heading = MODEL)]
+    pub variant: Option<String>,
+    /// The agent to use; `trefoil agent list` lists them
+    #[arg(long, help_heading = MODEL)]
+    pub agent: Option<String>,
+    /// Play this script instead of calling a model; TREFOIL_SCRIPT can name it too
+    #[arg(long, value_name = "FILE", conflicts_with = "attach", help_heading = MODEL)]
     pub script: Option<PathBuf>,
+    /// The server.
+    #[command(flatten)]
+    pub remote: Remote,
 }
 
 /// A server.
 #[derive(Debug, Clone, Args)]
 pub struct Serve {
-    /// The port; 0 is any that is free. Without it 4096, or any if that is taken.
+    /// The port; 0 picks a free one. By default 4096, or a free one if that is taken
     #[arg(long)]
     pub port: Option<u16>,
-    /// The address or name to listen on; only this machine by default.
+    /// The address or name to listen on; by default only this machine can connect
     #[arg(long, visible_alias = "host", value_name = "HOST")]
     pub hostname: Option<String>,
-    /// Listen on this unix socket instead.
+    /// Listen on this unix socket instead
     #[arg(long, value_name = "PATH", conflicts_with_all = ["port", "hostname"])]
     pub socket: Option<PathBuf>,
-    /// A further origin whose pages may call the server; can be given several times.
-    #[arg(long, value_name = "ORIGIN")]
+    /// Let pages of this origin call the server; repeatable
+    #[arg(long, value_name = "ORIGIN", help_heading = ACCESS)]
     pub cors: Vec<String>,
-    /// A further name under which the server may be reached; can be given several times.
-    #[arg(long, value_name = "HOST")]
+    /// Accept requests for this host name too; repeatable
+    #[arg(long, value_name = "HOST", help_heading = ACCESS)]
     pub allow_host: Vec<String>,
-    /// The password that clients must know; better given as OPENCODE_SERVER_PASSWORD, as others see command lines.
-    #[arg(long, value_name = "TEXT")]
+    /// The password for clients; prefer OPENCODE_SERVER_PASSWORD, as others can see command lines
+    #[arg(long, value_name = "TEXT", help_heading = ACCESS)]
     pub password: Option<String>,
-    /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
-    #[arg(long, value_name = "FILE")]
+    /// Play this script instead of calling a model; TREFOIL_SCRIPT can name it too
+    #[arg(long, value_name = "FILE", help_heading = MODEL)]
     pub script: Option<PathBuf>,
 }
 
 /// An editor's agent.
 #[derive(Debug, Clone, Args)]
 pub struct Acp {
-    /// Where the work is done.
+    /// The server.
     #[command(flatten)]
     pub remote: Remote,
-    /// Play this script instead of asking a model; TREFOIL_SCRIPT can name it too.
-    #[arg(long, value_name = "FILE", conflicts_with = "attach")]
+    /// Play this script instead of calling a model; TREFOIL_SCRIPT can name it too
+    #[arg(long, value_name = "FILE", conflicts_with = "attach", help_heading = MODEL)]
     pub script: Option<PathBuf>,
-    /// Ask for the key of a model provider in this terminal and store it, instead of being an agent. Editors do this.
+    /// Ask for a provider's key and store it, as `trefoil auth login` does; for editors
     #[arg(long, conflicts_with = "attach")]
     pub login: bool,
 }
 
-/// Who answers when an agent asks whether it may.
+/// Who answers when an agent asks for permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
-    /// You, at the terminal; without one, it is rejected.
+    /// Ask on the terminal; without one, reject
     Ask,
-    /// Everything is allowed, once.
+    /// Allow everything, once
     Allow,
-    /// Everything is rejected.
+    /// Reject everything
     Reject,
 }
 
 /// A client of another agent.
 #[derive(Debug, Clone, Args)]
 pub struct AcpClient {
-    /// The command that starts the agent, for a shell: for example "opencode acp".
+    /// The shell command that starts the agent, for example "opencode acp"
     #[arg(long, value_name = "CMD")]
     pub agent: String,
-    /// What to tell it. Without that, who it is and what can be chosen is printed.
+    /// The message; without one, print what the agent is and offers
     #[arg(value_name = "MESSAGE")]
     pub message: Vec<String>,
-    /// Go on with this session of the agent.
+    /// Continue this session of the agent
     #[arg(long, short, value_name = "ID")]
     pub session: Option<String>,
-    /// The model, by its id or its name.
+    /// The model, by id or name
     #[arg(long, short)]
     pub model: Option<String>,
-    /// The mode, by its id or its name.
+    /// The mode, by id or name
     #[arg(long)]
     pub mode: Option<String>,
-    /// Who answers when it asks whether it may, and who fills in its forms.
-    #[arg(long, value_enum, default_value = "ask")]
+    /// How to answer the agent's permission requests and forms: `ask`, `allow` or `reject`
+    #[arg(long, value_enum, default_value = "ask", hide_possible_values = true)]
     pub permission: Policy,
-    /// The folder it works in; it gets no file and no terminal outside. The one you are in without it.
+    /// The folder to work in; the agent gets no file and no terminal outside of it
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
-    /// One JSON object per line: everything that it says.
+    /// Print everything the agent says, one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// How long it may say nothing, in seconds.
+    /// How many seconds the agent may stay silent
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
+}
+
+/// What to do with keys.
+#[derive(Debug, Subcommand)]
+pub enum Auth {
+    /// Store a provider's key; it is asked for, or read from standard input
+    Login {
+        /// The provider, for example openai or openrouter
+        provider: Option<String>,
+    },
+    /// List the providers whose keys are stored or set in the environment
+    #[command(visible_alias = "ls")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a provider's stored key
+    Logout {
+        /// The provider
+        provider: String,
+    },
 }
 
 /// What to do with sessions.
 #[derive(Debug, Subcommand)]
 pub enum Session {
-    /// List the sessions of this project, newest first.
+    /// List this project's sessions, newest first
     List {
-        /// Those of every project.
+        /// List the sessions of every project
         #[arg(long)]
         all: bool,
-        /// The most.
+        /// The maximum number to list
         #[arg(long, short = 'n', default_value_t = 20, value_name = "N")]
         limit: usize,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show a conversation.
+    /// Show a conversation
     Show {
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Write a session as JSON to standard output.
+    /// Write a session as JSON to standard output
     Export {
-        /// The session.
+        /// The session: an id, the part of one that is unique, or `last`
         id: String,
     },
-    /// Read a session from a file that `export` wrote; it becomes one of this directory.
+    /// Import a file written by `export` as a session of this directory
     Import {
-        /// The file; `-` is standard input.
+        /// The file; `-` is standard input
         file: PathBuf,
     },
-    /// Delete sessions and what they spawned.
+    /// Delete sessions and their subagents
     Delete {
-        /// The sessions.
+        /// The sessions: ids, unique parts of ids, or `last`
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
     },
@@ -397,23 +424,32 @@ pub enum Session {
 /// What to do with MCP servers.
 #[derive(Debug, Subcommand)]
 pub enum Mcp {
-    /// Connect to the MCP servers of this directory, and say how it is with each.
+    /// Connect to this directory's MCP servers and show their status
     #[command(visible_alias = "ls")]
     List {
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Add an MCP server to your configuration.
+    /// Add an MCP server to your configuration
     Add(AddServer),
-    /// Sign in at an MCP server with a browser.
+    /// Remove an MCP server from your configuration
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// The server's name
+        name: String,
+        /// Change this repository's configuration instead
+        #[arg(long)]
+        project: bool,
+    },
+    /// Sign in to an MCP server in the browser
     Auth {
-        /// The server.
+        /// The server's name
         name: String,
     },
-    /// Forget how to sign in at an MCP server.
+    /// Sign out of an MCP server
     Logout {
-        /// The server.
+        /// The server's name
         name: String,
     },
 }
@@ -421,21 +457,21 @@ pub enum Mcp {
 /// An MCP server.
 #[derive(Debug, Args)]
 pub struct AddServer {
-    /// Its name: its tools begin with it.
+    /// Its name, which prefixes the names of its tools
     pub name: String,
-    /// The address of a remote one.
+    /// The address of a remote server
     #[arg(long, conflicts_with = "command")]
     pub url: Option<String>,
-    /// A header for a remote one; can be given several times.
+    /// A header for a remote server; repeatable
     #[arg(long, value_name = "NAME=VALUE", requires = "url")]
     pub header: Vec<String>,
-    /// A variable for a local one; can be given several times.
+    /// An environment variable for a local server; repeatable
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
     pub env: Vec<String>,
-    /// Add it to the configuration of this repository instead.
+    /// Change this repository's configuration instead
     #[arg(long)]
     pub project: bool,
-    /// The command of a local one, behind `--`.
+    /// The command of a local server, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -443,42 +479,42 @@ pub struct AddServer {
 /// What to do with agents.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
-    /// List the agents, and those that can be added.
+    /// List the agents, and those that you can add
     List {
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show an agent: its settings, rules and prompt.
+    /// Show an agent's settings, rules and prompt
     Show {
-        /// The agent.
+        /// The agent's name
         name: String,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Install an agent that ships with Trefoil.
+    /// Install an agent that ships with Trefoil
     Add {
-        /// The agent.
+        /// The agent's name
         name: String,
-        /// Where to.
+        /// Where to put it.
         #[command(flatten)]
         place: Where,
     },
-    /// Write a new agent as a markdown file.
+    /// Create an agent as a markdown file
     Create(CreateAgent),
 }
 
 /// Where an agent's file goes.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Where {
-    /// Into your own configuration, for every project.
+    /// Put it into your own configuration, for every project
     #[arg(long)]
     pub global: bool,
-    /// Into this project's `.trefoil/agent`; so it is without this option.
+    /// Put it into this project's `.trefoil/agent`; the default
     #[arg(long, conflicts_with = "global")]
     pub project: bool,
-    /// Into this folder.
+    /// Put it into this folder
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["global", "project"])]
     pub path: Option<PathBuf>,
 }
@@ -486,11 +522,11 @@ pub struct Where {
 /// Who uses an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// You and other agents.
+    /// You and other agents
     All,
-    /// You.
+    /// You
     Primary,
-    /// Other agents.
+    /// Other agents
     Subagent,
 }
 
@@ -507,31 +543,31 @@ impl From<Mode> for api::AgentMode {
 /// A new agent.
 #[derive(Debug, Clone, Args)]
 pub struct CreateAgent {
-    /// Its name: lower case letters, digits, dashes and underscores.
+    /// Its name: lower case letters, digits, dashes and underscores
     #[arg(long)]
     pub name: String,
-    /// When to use it.
+    /// When to use it
     #[arg(long)]
     pub description: String,
-    /// How to work: its system prompt; `-` reads it from standard input.
+    /// Its system prompt; `-` reads it from standard input
     #[arg(long, value_name = "TEXT")]
     pub prompt: String,
-    /// Who uses it.
-    #[arg(long, value_enum, default_value = "all")]
+    /// Who can use it: `primary` for you, `subagent` for other agents, or `all`
+    #[arg(long, value_enum, default_value = "all", hide_possible_values = true)]
     pub mode: Mode,
-    /// Its model; that of its caller without this option.
+    /// Its model; its caller's by default
     #[arg(long, short, value_name = "PROVIDER/MODEL")]
     pub model: Option<String>,
-    /// The only tools that it may use, with commas between them; all without this option.
+    /// The only tools it may use, separated by commas; all by default
     #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
     pub tools: Option<Vec<String>>,
-    /// The temperature of its model.
+    /// The temperature of its model
     #[arg(long, value_name = "N")]
     pub temperature: Option<f64>,
-    /// The most steps of one turn.
+    /// The maximum number of steps in one turn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: Option<u32>,
-    /// As a subagent it works in a git worktree of its own.
+    /// As a subagent, give it a git worktree of its own
     #[arg(long)]
     pub isolated: bool,
     /// Where to.
@@ -542,42 +578,42 @@ pub struct CreateAgent {
 /// What to do with worktrees.
 #[derive(Debug, Subcommand)]
 pub enum Worktree {
-    /// List the worktrees of subagents.
+    /// List the worktrees of subagents
     List {
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print what a subagent changed and nobody merged, as a patch.
+    /// Print a subagent's unmerged changes as a patch
     Diff {
-        /// The subagent's session.
+        /// The subagent's session: an id, or the part of one that is unique
         id: String,
-        /// Only the names of the files.
+        /// Print only the names of the files
         #[arg(long)]
         stat: bool,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Bring a subagent's changes into the tree that it was made from, uncommitted: all of them, or none if they conflict.
+    /// Apply a subagent's changes to the original tree, uncommitted; all of them, or none on conflict
     Merge {
-        /// The subagent's session.
+        /// The subagent's session: an id, or the part of one that is unique
         id: String,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Throw a subagent's worktree away, with its branch and its changes.
+    /// Delete a subagent's worktree with its branch and changes
     Discard {
-        /// The subagent's session.
+        /// The subagent's session: an id, or the part of one that is unique
         id: String,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Remove worktrees that hold nothing unmerged, and those that a crash left behind.
+    /// Remove worktrees without unmerged changes, and those left by a crash
     Clean {
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -586,21 +622,21 @@ pub enum Worktree {
 /// What to do with answers `always`.
 #[derive(Debug, Subcommand)]
 pub enum Permission {
-    /// List what is allowed for always, and in which directory.
+    /// List the permissions that you granted for good, with their directories
     List {
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Be asked again: end some of what is allowed for always, or all of it. It counts at the next request, in every process.
+    /// Revoke permissions, so that you are asked again; effective at the next request
     Revoke {
-        /// The ids that `list` shows.
+        /// The ids that `list` shows
         #[arg(required_unless_present = "all", value_name = "ID")]
         ids: Vec<String>,
-        /// All of it, in every directory.
+        /// Revoke all of them, in every directory
         #[arg(long, conflicts_with = "ids")]
         all: bool,
-        /// As JSON.
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -609,30 +645,30 @@ pub enum Permission {
 /// What to do with the configuration.
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Print the configuration in effect, with the files it comes from.
+    /// Print the configuration in effect and the files that it comes from
     Show {
-        /// As plain JSON.
+        /// Print plain JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the files and directories that are read and written.
+    /// Print the files and directories that Trefoil reads and writes
     Path,
-    /// Check every file: broken syntax, unknown keys, wrong types, what is not trusted, what has no effect yet.
+    /// Check every file: syntax, unknown keys, types, trust, settings without effect
     Check,
 }
 
 /// Whom to trust.
 #[derive(Debug, Args)]
 pub struct Trust {
-    /// The repository; this one without it.
+    /// The repository; the current one by default
     pub path: Option<PathBuf>,
-    /// List what is trusted.
+    /// List what you trust
     #[arg(long, conflicts_with_all = ["path", "revoke", "yes"])]
     pub list: bool,
-    /// Trust it no longer.
+    /// Stop trusting it
     #[arg(long, conflicts_with = "yes")]
     pub revoke: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
 }
@@ -650,11 +686,11 @@ mod tests {
     #[test]
     fn sessions_are_led_by_their_id() {
         let cli = Cli::parse_from(["trefoil", "steer", "ses_1", "look", "here", "--attach", "http://x"]);
-        let Command::Steer { id, text, remote } = cli.command else { panic!("not steer") };
+        let Some(Command::Steer { id, text, remote }) = cli.command else { panic!("not steer") };
         assert_eq!((id.as_str(), text.join(" ").as_str()), ("ses_1", "look here"));
         assert_eq!(remote.attach.as_deref(), Some("http://x"));
         let cli = Cli::parse_from(["trefoil", "budget", "ses_1", "--cost", "1.5", "--steps", "9"]);
-        let Command::Budget { bounds, .. } = cli.command else { panic!("not budget") };
+        let Some(Command::Budget { bounds, .. }) = cli.command else { panic!("not budget") };
         assert_eq!((bounds.cost, bounds.steps, bounds.lift), (Some(1.5), Some(9), false));
         assert!(Cli::try_parse_from(["trefoil", "budget", "ses_1", "--lift", "--steps", "9"]).is_err());
     }
@@ -662,7 +698,7 @@ mod tests {
     #[test]
     fn run_takes_words_and_options_mixed() {
         let cli = Cli::parse_from(["trefoil", "run", "fix", "--agent", "plan", "the", "bug", "-f", "a", "-f", "b"]);
-        let Command::Run(run) = cli.command else { panic!("not run") };
+        let Some(Command::Run(run)) = cli.command else { panic!("not run") };
         assert_eq!(run.message, ["fix", "the", "bug"]);
         assert_eq!(run.agent.as_deref(), Some("plan"));
         assert_eq!(run.files.len(), 2);

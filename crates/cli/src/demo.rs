@@ -17,10 +17,12 @@ const FILES: [(&str, &str); 3] = [
     ("greeter.sh", include_str!("../../../examples/greeter/greeter.sh")),
     ("test.sh", include_str!("../../../examples/greeter/test.sh")),
 ];
+/// The model that plays it: a script with real tools.
+const OFFLINE: &str = "script/demo";
 const TASK: &str = "The test fails. Find out why, and fix it.";
 
 /// Makes the sample repository and says what to run in it.
-pub fn prepare(wanted: Option<&Path>, world: &World) -> anyhow::Result<(Run, World)> {
+pub fn prepare(wanted: Option<&Path>, model: Option<&str>, world: &World) -> anyhow::Result<(Run, World)> {
     let directory = match wanted {
         Some(path) => world.directory.join(path),
         None => std::env::temp_dir().join(format!("trefoil-demo-{}", std::process::id())),
@@ -36,7 +38,7 @@ pub fn prepare(wanted: Option<&Path>, world: &World) -> anyhow::Result<(Run, Wor
         last: false,
         session: None,
         agent: None,
-        model: None,
+        model: Some(model.unwrap_or(OFFLINE).to_owned()),
         variant: None,
         files: Vec::new(),
         title: None,

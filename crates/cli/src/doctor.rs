@@ -1,12 +1,16 @@
 //! `trefoil doctor`: what was found, and what to do about each.
 
-mod local;
+mod servers;
 mod space;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
+use api::HostError;
 use config::{Loaded, Severity};
+use engine::Catalog;
+use llm::Llm;
 use serde::Serialize;
 use store::{Store, StoreError};
 
@@ -14,7 +18,7 @@ use crate::config_cmd::totals;
 use crate::exit::Exit;
 use crate::session::print_json;
 use crate::term::{self, Style, one_line, plural};
-use crate::wire::World;
+use crate::wire::{self, World};
 
 /// Keys of model vendors that are commonly set. Their values are never read.
 const KEYS: [&str; 6] =
@@ -52,11 +56,11 @@ impl Finding {
 }
 
 /// `trefoil doctor`.
-pub fn command(world: &World, json: bool) -> anyhow::Result<Exit> {
-    let loaded = config::load(&world.inputs());
+pub async fn command(world: &World, json: bool) -> anyhow::Result<Exit> {
+    let loaded = Arc::new(config::load(&world.inputs()));
     let mut findings = vec![Finding::new("version", Level::Ok, env!("CARGO_PKG_VERSION"))];
-    findings.extend(models(world, &loaded));
-    findings.extend(local::probe());
+    findings.extend(keys(world));
+    findings.extend(models(world, &loaded).await);
     findings.push(git());
     findings.push(shell(world, &loaded));
     findings.push(database(&world.database()));
@@ -90,28 +94,26 @@ fn text(findings: &[Finding], style: Style) -> String {
     text
 }
 
-fn models(world: &World, loaded: &Loaded) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for name in KEYS.iter().filter(|name| world.env.get(**name).is_some_and(|value| !value.is_empty())) {
-        findings.push(Finding::new("key", Level::Ok, format!("{name} is set")));
-    }
-    for entry in &loaded.providers {
-        let key = if entry.api_key.is_some() { "with a key" } else { "without a key" };
-        let models = plural(entry.provider.models.len(), "model");
-        let found = format!("{}: {models} at {}, {key}", entry.provider.id, bare(&entry.base_url));
-        let finding = Finding::new("provider", Level::Ok, found);
-        findings.push(if entry.provider.models.is_empty() {
-            Finding { level: Level::Warning, ..finding }
-                .advice(format!("name its models in trefoil.json: provider.{}.models", entry.provider.id))
-        } else {
-            finding
-        });
-    }
-    if loaded.providers.is_empty() {
-        findings.push(Finding::new("provider", Level::Warning, "no model is connected, only the offline demo is there").advice(
-            "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_MODEL for a local server, or add a provider to trefoil.json",
-        ));
-    }
+fn keys(world: &World) -> Vec<Finding> {
+    let is_set = |name: &&&str| world.env.get(**name).is_some_and(|value| !value.is_empty());
+    KEYS.iter().filter(is_set).map(|name| Finding::new("key", Level::Ok, format!("{name} is set"))).collect()
+}
+
+/// The model servers, and the model that a prompt gets which names none.
+async fn models(world: &World, loaded: &Arc<Loaded>) -> Vec<Finding> {
+    let catalog = Catalog::new(Arc::clone(loaded), &world.scripts(), &world.env);
+    let mut findings = servers::probe(&Llm::new(wire::USER_AGENT), loaded, &catalog).await;
+    findings.push(match catalog.default_model(None) {
+        Ok(model) => {
+            Finding::new("model", Level::Ok, format!("{model}, unless a prompt names another or one was used last"))
+        }
+        Err(HostError::NoModel { message, advice }) => {
+            Finding { advice, ..Finding::new("model", Level::Warning, message) }
+        }
+        Err(error) => {
+            Finding::new("model", Level::Error, error.to_string()).advice("`trefoil models` lists what can be used")
+        }
+    });
     findings
 }
 

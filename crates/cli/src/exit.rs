@@ -13,7 +13,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line makes no sense.
     Usage = 2,
-    /// The model refused, failed or was cut off.
+    /// There is no usable model, or it refused, failed or was cut off.
     Model = 3,
     /// A permission or a question was rejected, and the turn ended there.
     Denied = 4,
@@ -33,8 +33,18 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// What the user reads about the codes in `run --help`.
-pub const HELP: &str = "Exit codes: 0 the turn succeeded, 1 other error, 2 usage, 3 model error, 4 denied, 5 budget used up, 129 or 143 ended by SIGHUP or SIGTERM: the turn is parked and goes on with `trefoil run -c`, 130 cancelled";
+/// What the help of `run` says about the codes.
+pub const CODES: [(u8, &str); 9] = [
+    (0, "The turn succeeded"),
+    (1, "Any other error"),
+    (2, "The command line is wrong"),
+    (3, "There is no usable model, or the model failed"),
+    (4, "A permission or question was rejected"),
+    (5, "The budget is used up"),
+    (129, "SIGHUP: the turn is parked; `trefoil run -c` resumes it"),
+    (130, "Cancelled with Ctrl-C"),
+    (143, "SIGTERM: the turn is parked; `trefoil run -c` resumes it"),
+];
 
 /// How many of the things that exist an error names.
 const MAX_KNOWN: usize = 12;
@@ -102,6 +112,7 @@ pub fn explain(error: anyhow::Error) -> (Exit, String) {
             let failure = Failure::unknown(what, id, known);
             (failure.exit, failure.message, failure.hint)
         }
+        Some(HostError::NoModel { message, advice }) => (Exit::Model, message.clone(), advice.clone()),
         _ => match error.downcast_ref::<Failure>() {
             Some(failure) => (failure.exit, format!("{error:#}"), failure.hint.clone()),
             None => (Exit::Failed, format!("{error:#}"), None),
@@ -159,6 +170,8 @@ mod tests {
         assert_eq!(explain(error), (Exit::Failed, "error: outer: inner\n".to_string()));
         let error = HostError::NotFound { what: "agent", id: "x".into(), known: vec!["y".into()] };
         assert_eq!(explain(error.into()).1, "error: unknown agent: x\n  hint: known: y\n");
+        let error = HostError::NoModel { message: "No model".into(), advice: Some("Set it".into()) };
+        assert_eq!(explain(error.into()), (Exit::Model, "error: No model\n  hint: Set it\n".to_string()));
     }
 
     #[test]

@@ -5,15 +5,16 @@ mod acp;
 mod acp_client;
 mod agent;
 mod args;
+mod auth;
 mod config_cmd;
 mod demo;
 mod doctor;
 mod exit;
 mod gc;
+mod help;
 mod import;
 mod interrupt;
 mod log;
-mod login;
 mod mcp;
 mod memory;
 mod models;
@@ -33,7 +34,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use api::{Host, Scope};
+use api::{Host, HostError, Scope};
 use clap::{CommandFactory as _, Parser as _};
 use engine::Tended;
 
@@ -60,8 +61,10 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+            // The help has more than what parsing needs, and is made only for those who read it.
+            let shown = help::command(term::columns()).try_get_matches().err().unwrap_or(error);
+            let _ = shown.print();
+            return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(Exit::Usage as u8));
         }
     };
     match dispatch(cli) {
@@ -70,7 +73,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => Exit::Failed.into(),
         Err(error) => {
             let (exit, text) = exit::explain(error);
-            term::eprint(&text);
+            term::eprint(&term::fit(&text));
             exit.into()
         }
     }
@@ -81,7 +84,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
-    if let Command::Completion { shell } = cli.command {
+    let Some(command) = &cli.command else {
+        term::print(&help::welcome())?;
+        return Ok(Exit::Success);
+    };
+    if let Command::Completion { shell } = *command {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Cli::command(), "trefoil", &mut script);
         term::print(&String::from_utf8_lossy(&script))?;
@@ -91,30 +98,41 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     world.set_clock()?;
     let redactor = config::Redactor::read(&world.env, &world.dirs.data);
     log::start(cli.log_level.as_deref(), cli.print_logs, &world.dirs.state, redactor)?;
-    match &cli.command {
+    match command {
         Command::Config(args) => return config_cmd::command(args, &world),
-        Command::Doctor { json } => return doctor::command(&world, *json),
-        Command::Acp(args) if args.login => return login::login(&world),
+        Command::Auth(args) => return auth::command(args, &world).map(|()| Exit::Success),
+        Command::Acp(args) if args.login => {
+            auth::login(&world, None)?;
+            term::eprint("Open the agent in your editor again.\n");
+            return Ok(Exit::Success);
+        }
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
     let runtime = runtime.context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(async {
         tokio::select! {
-            result = perform(&cli.command, &world) => result,
+            result = perform(command, &world) => result,
             never = memory::give_back() => match never {},
         }
     });
     // A reader of the terminal may still be blocked; it must not keep the process.
     runtime.shutdown_background();
-    result.map(|()| Exit::Success)
+    result
 }
 
-async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
+async fn perform(command: &Command, world: &World) -> anyhow::Result<Exit> {
+    match command {
+        Command::Doctor { json } => doctor::command(world, *json).await,
+        command => work(command, world).await.map(|()| Exit::Success),
+    }
+}
+
+async fn work(command: &Command, world: &World) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => return perform_run(args, world).await,
-        Command::Demo { folder } => {
-            let (args, world) = demo::prepare(folder.as_deref(), world)?;
+        Command::Demo { folder, model } => {
+            let (args, world) = demo::prepare(folder.as_deref(), model.as_deref(), world)?;
             return perform_run(&args, &world).await;
         }
         Command::Serve(args) => return serve::serve(args, world).await,
@@ -124,9 +142,14 @@ async fn perform(command: &Command, world: &World) -> anyhow::Result<()> {
         _ => {}
     }
     if let Some(remote) = remote(command)
-        && let Some((host, scope)) = wire::attach(world, remote)?
+        && let Some((client, scope)) = wire::client(world, remote)?
     {
-        return query(command, host.as_ref(), None, &scope, world).await;
+        let result = query(command, &client, None, &scope, world).await;
+        // What is there may be something else altogether, which says more than what it answered.
+        if result.as_ref().is_err_and(|error| error.is::<HostError>()) {
+            client.identify().await?;
+        }
+        return result;
     }
     let local = match only_looks(command) {
         true => wire::open_to_read(world)?,
@@ -151,7 +174,7 @@ fn only_looks(command: &Command) -> bool {
         Command::Agent { command, .. } => matches!(command, Agent::List { .. } | Agent::Show { .. }),
         Command::Permission(command) => matches!(command, Permission::List { .. }),
         Command::Tree { watch, .. } => !watch,
-        Command::Models { .. } | Command::Agents { .. } => true,
+        Command::Models { .. } => true,
         _ => false,
     }
 }
@@ -168,7 +191,6 @@ fn remote(command: &Command) -> Option<&args::Remote> {
         | Command::Budget { remote, .. }
         | Command::Models { remote, .. }
         | Command::Agent { remote, .. }
-        | Command::Agents { remote, .. }
         | Command::Mcp { remote, .. }
         | Command::Worktree { remote, .. } => Some(remote),
         _ => None,
@@ -204,7 +226,6 @@ async fn query(
         Command::Cancel { id, .. } => tree::cancel(host, scope, id).await,
         Command::Budget { id, bounds, .. } => tree::budget(host, scope, id, bounds).await,
         Command::Models { provider, json, .. } => models::models(host, scope, provider.as_deref(), *json).await,
-        Command::Agents { json, .. } => models::agents(host, scope, *json).await,
         Command::Mcp { command, .. } => mcp::command(command, host, None, scope).await,
         Command::Agent { command, .. } => {
             let tools = async |local: &wire::Local| -> Vec<String> {
@@ -243,6 +264,7 @@ async fn query(
         | Command::Acp(_)
         | Command::AcpClient(_)
         | Command::Trust(_)
+        | Command::Auth(_)
         | Command::Config(_)
         | Command::Doctor { .. }
         | Command::Gc { .. }
@@ -263,8 +285,10 @@ async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {
     let task = interrupt.token.run_until_cancelled(run::Task::read(args, &world.directory)).await;
     let task = task.ok_or_else(|| run::unsent(interrupt.signal().unwrap_or(interrupt::Signal::Interrupt)))??;
     let interactive = run::interactive();
-    if let Some((host, scope)) = wire::attach(world, &args.remote)? {
-        return run::run(args, task, scope, host, run::Typed::default(), world.no_color(), interrupt).await;
+    if let Some((client, scope)) = wire::client(world, &args.remote)? {
+        // Before anything is sent to what may be something else.
+        client.identify().await?;
+        return run::run(args, task, scope, Arc::new(client), run::Typed::default(), world.look(), interrupt).await;
     }
     let args = &args::Run { script: args.script.clone().or_else(|| world.script()), ..args.clone() };
     let scope = Scope::new(world.directory.to_string_lossy());
@@ -285,7 +309,7 @@ async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {
     }
     world.watch_over(&local.engine, Tended::Opened);
     let host: Arc<dyn Host> = Arc::new(local.engine.clone());
-    let result = run::run(args, task, scope, host, typed, world.no_color(), interrupt).await;
+    let result = run::run(args, task, scope, host, typed, world.look(), interrupt).await;
     local.engine.shutdown().await;
     result
 }

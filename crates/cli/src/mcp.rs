@@ -1,6 +1,6 @@
 //! `trefoil mcp`: MCP servers.
 
-use api::{Host, JsonMap, McpConfig, McpStatus, Scope};
+use api::{Host, Json, JsonMap, McpConfig, McpStatus, Scope};
 use engine::Engine;
 use indexmap::IndexMap;
 use serde_json::json;
@@ -20,6 +20,13 @@ pub async fn command(command: &Mcp, host: &dyn Host, local: Option<&Engine>, sco
                     .hint("run `trefoil mcp add` where the server runs")
             })?;
             add(local, scope, args).await
+        }
+        Mcp::Remove { name, project } => {
+            let local = local.ok_or_else(|| {
+                Failure::new(Exit::Usage, "a server is removed from the configuration of this machine, not of a server")
+                    .hint("run `trefoil mcp remove` where the server runs")
+            })?;
+            remove(local, scope, name, *project).await
         }
         Mcp::Auth { name } => auth(host, scope, name).await,
         Mcp::Logout { name } => {
@@ -87,6 +94,36 @@ async fn add(engine: &Engine, scope: &Scope, args: &AddServer) -> anyhow::Result
     let (word, detail) = status.as_ref().map_or(("not used", String::new()), describe);
     let detail = if detail.is_empty() { detail } else { format!(": {}", one_line(&detail, 200)) };
     Ok(term::print(&format!("{name} is added; it is {word}{detail}\n"))?)
+}
+
+/// Removes a server from one of the two configurations that `add` writes.
+async fn remove(engine: &Engine, scope: &Scope, name: &str, project: bool) -> anyhow::Result<()> {
+    let in_effect = engine.loaded(scope).raw.clone();
+    let known = |config: &Json| config["mcp"].get(name).is_some();
+    let (own, everywhere) = (known(&engine.global_config().await?), known(&in_effect));
+    if !everywhere && !own {
+        let names: Vec<String> = in_effect["mcp"].as_object().into_iter().flat_map(|all| all.keys().cloned()).collect();
+        return Err(Failure::unknown("MCP server", name, &names).into());
+    }
+    if !project && !own {
+        return Err(Failure::new(Exit::Failed, format!("{} is not in your own configuration", one_line(name, 40)))
+            .hint("trefoil mcp remove NAME --project removes it from the configuration of this repository")
+            .into());
+    }
+    let change: JsonMap = serde_json::from_value(json!({ "mcp": { name: null } }))?;
+    if project {
+        engine.change_config(scope, change).await?;
+    } else {
+        engine.change_global_config(change).await?;
+    }
+    let name_shown = one_line(name, 40);
+    if known(&engine.loaded(scope).raw) {
+        let other = if project { "your own configuration" } else { "the configuration of this repository" };
+        return Err(Failure::new(Exit::Failed, format!("{name_shown} is still configured, in {other}")).into());
+    }
+    // How to sign in there is of no use any more.
+    let _ = engine.mcp_auth_remove(scope, name).await;
+    Ok(term::print(&format!("{name_shown} is removed.\n"))?)
 }
 
 /// `NAME=VALUE` pairs.

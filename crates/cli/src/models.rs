@@ -1,4 +1,4 @@
-//! `trefoil models` and `trefoil agents`.
+//! `trefoil models`.
 
 use api::{Host, Model, Provider, Scope};
 
@@ -20,7 +20,9 @@ pub async fn models(host: &dyn Host, scope: &Scope, provider: Option<&str>, json
     if json {
         return print_json(&providers.into_iter().map(without_key).collect::<Vec<_>>());
     }
-    let default = host.default_model(scope).await.ok();
+    let default = host.default_model(scope).await;
+    let missing = default.as_ref().err().map(ToString::to_string);
+    let default = default.ok();
     let mut rows = Vec::new();
     for model in providers.iter().flat_map(|provider| provider.models.values()) {
         let is_default = default
@@ -29,10 +31,8 @@ pub async fn models(host: &dyn Host, scope: &Scope, provider: Option<&str>, json
         rows.push(row(model, is_default));
     }
     term::print(&term::table(&rows))?;
-    if providers.iter().all(|provider| provider.id == "script") {
-        term::eprint(
-            "Only offline scripts are there. Set OPENAI_API_KEY, or add a provider to trefoil.json; see `trefoil doctor`.\n",
-        );
+    if let Some(missing) = missing {
+        term::eprint(&format!("{}\n", one_line(&missing, 1000)));
     }
     Ok(())
 }
@@ -62,14 +62,4 @@ fn without_key(mut provider: Provider) -> Provider {
         model.headers.clear();
     }
     provider
-}
-
-/// Lists the agents.
-pub async fn agents(host: &dyn Host, scope: &Scope, json: bool) -> anyhow::Result<()> {
-    let mut agents = host.agents(scope).await?;
-    if json {
-        return print_json(&agents);
-    }
-    agents.retain(|agent| agent.hidden != Some(true));
-    Ok(term::print(&term::table(&agents.iter().map(crate::agent::row).collect::<Vec<_>>()))?)
 }

@@ -1,5 +1,7 @@
 //! `trefoil session list|show|export|delete`; `import` has a file of its own.
 
+mod find;
+
 use anyhow::Context as _;
 use api::{
     Host, ListMessages, ListSessions, Message, MessageId, MessageWithParts, Part, PartId, Scope, Session, SessionId,
@@ -9,8 +11,11 @@ use chrono::TimeZone as _;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Exit, Failure};
-use crate::run::{Piece, Renderer, escape, find_session};
+use crate::picture;
+use crate::run::{Piece, Renderer, escape};
+
 use crate::term::{self, Style, one_line};
+pub use find::{LAST, find_session};
 
 /// The most sessions of one list: it is printed as a whole.
 const MAX_LIST: usize = 10_000;
@@ -54,7 +59,8 @@ pub async fn show(host: &dyn Host, scope: &Scope, id: &str, json: bool, style: S
     if json {
         return print_json(&export);
     }
-    Ok(term::print(&transcript(&export, style))?)
+    let spent = spent(host, &export.info).await;
+    Ok(term::print(&transcript(&export, spent.as_deref(), style))?)
 }
 
 /// Writes a session as JSON.
@@ -91,13 +97,29 @@ async fn read(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<Export
     }
 }
 
+/// What a session used itself, as its ledger has it: `$0.0123 ($0.0002 for the title)`.
+async fn spent(host: &dyn Host, info: &Session) -> Option<String> {
+    if !host.features().tree {
+        return info.cost.filter(|cost| cost.0 > 0.0).map(|cost| picture::dollars(cost.0));
+    }
+    let tree = host.tree(&Scope::new(info.directory.clone()), &info.id).await.ok()?;
+    let node = tree.sessions.into_iter().next()?;
+    let title = node.titling.map(|titling| picture::price(&titling.used)).filter(|price| !price.is_empty());
+    let title = title.map(|price| format!(" ({price} for the title)")).unwrap_or_default();
+    Some(format!("{}{title}", picture::price(&node.own))).filter(|spent| !spent.is_empty())
+}
+
 /// A conversation as text.
-fn transcript(export: &Export, style: Style) -> String {
+fn transcript(export: &Export, spent: Option<&str>, style: Style) -> String {
     let info = &export.info;
     let mut text = format!("{}\n", style.bold(&one_line(&info.title, 200)));
-    let line = format!("{} · {} · {}", info.id, when(info.time.created), one_line(&info.directory, 200));
+    let mut line = format!("{} · {} · {}", info.id, when(info.time.created), one_line(&info.directory, 200));
+    if let Some(spent) = spent {
+        line += &format!(" · {spent}");
+    }
     text += &format!("{}\n", style.dim(&line));
-    let mut renderer = Renderer::new(info.id.clone(), style, true);
+    let renderer = Renderer::new(info.id.clone(), style, true);
+    let mut renderer = if style.color { renderer.with_markdown() } else { renderer };
     for message in &export.messages {
         let mut pieces = Vec::new();
         if matches!(message.info, Message::User(_)) {

@@ -3,15 +3,28 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use unicode_width::UnicodeWidthStr as _;
+
 /// How wide text is that goes to no terminal.
 const DEFAULT_WIDTH: usize = 100;
 /// Narrower terminals get lines that wrap.
 const MIN_WIDTH: usize = 20;
 /// How high a terminal is that does not know.
 const DEFAULT_HEIGHT: usize = 22;
+/// How far the rest of a broken line is indented.
+const HANGING: usize = 2;
 /// The most lines above the spinner.
 const MAX_LINES: usize = 16;
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+/// What a terminal can show, and is wanted to.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// No colours.
+    pub no_color: bool,
+    /// Nothing but text: what is there cannot be changed.
+    pub dumb: bool,
+}
 
 /// Whether and how text is painted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -79,7 +92,15 @@ impl Style {
     }
 }
 
-fn width() -> usize {
+/// How wide the help may be: the columns of the terminal that it goes to, or what COLUMNS says.
+pub fn columns() -> usize {
+    let terminal = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    let said = || crate::wire::variable("COLUMNS").and_then(|columns| columns.parse().ok());
+    Some(terminal).filter(|columns| *columns > 0).or_else(said).unwrap_or(DEFAULT_WIDTH)
+}
+
+/// How wide the terminal is now.
+pub fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr()).or_else(|_| rustix::termios::tcgetwinsize(io::stdout()));
     match size.map_or(0, |size| usize::from(size.ws_col)) {
         // A terminal that does not know, or no terminal at all.
@@ -95,6 +116,23 @@ pub fn height() -> usize {
     if rows == 0 { DEFAULT_HEIGHT } else { rows.saturating_sub(2).max(1) }
 }
 
+/// How many columns a text takes on a terminal, control sequences left out.
+pub fn visible(text: &str) -> usize {
+    api::strip_control(text).width()
+}
+
+/// How many rows lines take on a terminal of that width: one that is wider than it was written for breaks them.
+fn rows<'a>(lines: impl IntoIterator<Item = &'a usize>, width: usize) -> usize {
+    lines.into_iter().map(|columns| columns.div_ceil(width.max(1)).max(1)).sum()
+}
+
+/// Takes lines away, the last of which the cursor is in.
+fn erase(lines: &[usize]) -> String {
+    let above = rows(lines, width()).saturating_sub(1);
+    // Row by row: some terminals keep what is cleared from their first row on in their history.
+    "\r\x1b[K".to_owned() + &"\x1b[1A\x1b[K".repeat(above)
+}
+
 /// One line of at most that many characters: control sequences removed, line breaks and tabs as spaces, the rest cut.
 pub fn one_line(text: &str, width: usize) -> String {
     let clean = api::strip_control(text);
@@ -105,6 +143,36 @@ pub fn one_line(text: &str, width: usize) -> String {
         line.push('…');
     }
     line
+}
+
+/// A text about the answer with its long lines broken between words, if it goes to a terminal.
+pub fn fit(text: &str) -> String {
+    if !io::stderr().is_terminal() {
+        return text.to_owned();
+    }
+    let width = width();
+    let line = |line: &str| {
+        let words = line.trim_start();
+        let indent = line.len() - words.len();
+        format!("{:indent$}{}\n", "", wrap(words, indent + HANGING, width))
+    };
+    text.lines().map(line).collect()
+}
+
+/// Breaks a text between words, so that no line is wider, and indents all but the first.
+pub fn wrap(text: &str, indent: usize, width: usize) -> String {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else { continue };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if indent + line.chars().count() + 1 + word.chars().count() <= width {
+            *line += &format!(" {word}");
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join(&format!("\n{:indent$}", ""))
 }
 
 /// `1 file`, `2 files`.
@@ -145,9 +213,10 @@ pub fn table(rows: &[Vec<String>]) -> String {
 
 /// Both streams of a `run`, and the spinner between them.
 pub struct Screen {
-    spins: bool,
-    /// How many lines stand above the spinner, if it is there.
-    shown: Option<usize>,
+    /// Whether what is on the terminal can be changed.
+    moves: bool,
+    /// How wide each line of the picture is, if there is one; the spinner's is the last.
+    shown: Option<Vec<usize>>,
     line_open: bool,
     frame: usize,
     /// The question that waits for its answer: it stays below whatever else is written.
@@ -155,14 +224,15 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// The process's own streams.
-    pub fn new() -> Self {
-        Self { spins: io::stderr().is_terminal(), shown: None, line_open: false, frame: 0, question: None }
+    /// The process's own streams. A terminal that is `dumb` only takes text.
+    pub fn new(dumb: bool) -> Self {
+        let moves = io::stderr().is_terminal() && !dumb;
+        Self { moves, shown: None, line_open: false, frame: 0, question: None }
     }
 
     /// Whether a spinner can be shown at all.
     pub fn spins(&self) -> bool {
-        self.spins
+        self.moves
     }
 
     /// The answer, to standard output.
@@ -205,8 +275,11 @@ impl Screen {
     /// Writes something above the question, if one is open, and draws that again.
     fn above<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         let Some(question) = self.question.take() else { return write(self) };
-        let rows = question.matches('\n').count();
-        eprint(&("\r\x1b[K".to_string() + &"\x1b[1A\x1b[K".repeat(rows)));
+        if self.moves {
+            eprint(&erase(&question.split('\n').map(visible).collect::<Vec<_>>()));
+        } else {
+            eprint("\n");
+        }
         self.line_open = false;
         let written = write(self);
         if self.line_open {
@@ -225,12 +298,12 @@ impl Screen {
 
     /// The next picture: these lines, and the spinner below them; none while a line is open, which it would overwrite.
     pub fn tick(&mut self, lines: &[String], label: &str, style: Style) {
-        if !self.spins || self.line_open {
+        if !self.moves || self.line_open {
             return;
         }
         self.frame = (self.frame + 1) % FRAMES.len();
         // A line that is wider than it seems (some characters take two columns) must not wrap: it would stay behind.
-        let mut picture = self.erase() + "\x1b[?7l";
+        let mut picture = self.take_away() + "\x1b[?7l";
         for line in lines {
             picture += line;
             picture.push('\n');
@@ -238,19 +311,20 @@ impl Screen {
         let label = one_line(label, style.width.saturating_sub(3));
         picture += &format!("{} {}\x1b[?7h", FRAMES[self.frame], style.dim(&label));
         eprint(&picture);
-        self.shown = Some(lines.len());
+        let columns = lines.iter().map(|line| visible(line)).chain([label.chars().count() + 2]);
+        self.shown = Some(columns.map(|columns| columns.min(style.width)).collect());
     }
 
     /// Takes the picture away.
     pub fn hide(&mut self) {
-        let erase = self.erase();
+        let erase = self.take_away();
         if !erase.is_empty() {
             eprint(&erase);
         }
     }
 
-    fn erase(&mut self) -> String {
-        self.shown.take().map(|lines| "\r\x1b[K".to_string() + &"\x1b[1A\x1b[K".repeat(lines)).unwrap_or_default()
+    fn take_away(&mut self) -> String {
+        self.shown.take().map(|lines| erase(&lines)).unwrap_or_default()
     }
 }
 
@@ -277,6 +351,16 @@ mod tests {
         assert_eq!(one_line("abcdefghij", 10), "abcdefghij");
         assert_eq!(one_line("abcdefghijk", 10), "abcdefghi…");
         assert_eq!(one_line("", 10), "");
+    }
+
+    #[test]
+    fn lines_take_the_rows_that_the_terminal_breaks_them_into() {
+        for (lines, width, want) in
+            [(&[10, 0, 80][..], 80, 3), (&[81, 80], 80, 3), (&[100, 100], 40, 6), (&[5], 0, 5), (&[0], 10, 1)]
+        {
+            assert_eq!(rows(lines, width), want, "{lines:?} at {width}");
+        }
+        assert_eq!(visible("\x1b[1mab\x1b[0m 日"), 5);
     }
 
     #[test]

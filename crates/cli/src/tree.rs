@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Bounds;
 use crate::exit::{Exit, Failure};
 use crate::picture::{self, Row};
-use crate::run::{cancelled, escape, find_session};
-use crate::session::print_json;
+use crate::run::{cancelled, escape};
+use crate::session::{find_session, print_json};
 use crate::term::{self, Style, one_line, plural};
 
 /// So long after an event its tree is read, so that those that follow at once are read with it.
@@ -190,6 +190,9 @@ fn sum(tree: &Tree, root: &TreeNode) -> String {
         format!("{} tokens", picture::short(total.all_tokens())),
         picture::dollars(total.cost.0),
     ];
+    if let Some(titling) = root.titling.as_ref().filter(|titling| titling.used != api::Usage::default()) {
+        words.push(format!("{} for the title", picture::price(&titling.used)));
+    }
     if total.estimated_steps > 0 {
         words.push(format!("{} estimated", count(total.estimated_steps, "step")));
     }

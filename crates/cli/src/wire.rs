@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use api::{Host, Scope};
+use api::Scope;
 use config::{Dirs, Inputs, Trust, TrustStore};
 use engine::{Engine, Tended};
 use llm::{Llm, Script};
@@ -21,6 +21,15 @@ const MAX_SCRIPT: u64 = 16 << 20;
 
 /// The program and its version, as model servers see it.
 pub const USER_AGENT: &str = concat!("trefoil/", env!("CARGO_PKG_VERSION"));
+
+/// The ids of scripted models: the one that a user names, and the one that is always there.
+const SCRIPT_FILE: &str = "file";
+const SCRIPT_DEMO: &str = "demo";
+
+/// A variable of the environment, for what happens before there is a [`World`].
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
 
 /// What the process was given.
 pub struct World {
@@ -53,14 +62,30 @@ impl World {
         Ok(Self { env, home, directory, dirs })
     }
 
-    /// Whether colours are unwanted (<https://no-color.org>).
+    /// Whether colours are unwanted (<https://no-color.org>), or the terminal has none.
     pub fn no_color(&self) -> bool {
-        self.env.get("NO_COLOR").is_some_and(|value| !value.is_empty())
+        self.is_dumb() || self.env.get("NO_COLOR").is_some_and(|value| !value.is_empty())
+    }
+
+    /// Whether the terminal takes nothing but text.
+    pub fn is_dumb(&self) -> bool {
+        self.env.get("TERM").is_some_and(|term| term == "dumb")
+    }
+
+    /// What the terminal can show.
+    pub fn look(&self) -> term::Look {
+        term::Look { no_color: self.no_color(), dumb: self.is_dumb() }
     }
 
     /// The script that plays instead of a model, if the environment names one.
     pub fn script(&self) -> Option<PathBuf> {
         self.env.get("TREFOIL_SCRIPT").filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
+    /// The ids of the scripted models that there are.
+    pub fn scripts(&self) -> Vec<String> {
+        let file = self.script().map(|_| SCRIPT_FILE);
+        file.into_iter().chain([SCRIPT_DEMO]).map(str::to_owned).collect()
     }
 
     /// `USERNAME` or `PASSWORD` of the server, under our name or OpenCode's.
@@ -168,9 +193,9 @@ fn open_with(
 ) -> anyhow::Result<Local> {
     let mut scripts = indexmap::IndexMap::new();
     if let Some(path) = script {
-        scripts.insert("file".to_string(), Arc::new(read_script(&world.directory.join(path))?));
+        scripts.insert(SCRIPT_FILE.to_string(), Arc::new(read_script(&world.directory.join(path))?));
     }
-    scripts.insert("demo".to_string(), Arc::new(Script::demo()));
+    scripts.insert(SCRIPT_DEMO.to_string(), Arc::new(Script::demo()));
     let path = world.database();
     let options = store::Options { crash_after: world.crash_after()?, ..store::Options::default() };
     let store = open(&path, options).map_err(|error| cannot_write(&error, "cannot open the database"))?;
@@ -211,8 +236,8 @@ pub fn cannot_write(error: &StoreError, what: &str) -> Failure {
     Failure::new(Exit::Failed, format!("{what}: {error}")).hint(hint)
 }
 
-/// The server that a command line names, and the directory there.
-pub fn attach(world: &World, remote: &Remote) -> anyhow::Result<Option<(Arc<dyn Host>, Scope)>> {
+/// The server that a command line names, and the directory there. Nothing is sent yet.
+pub fn client(world: &World, remote: &Remote) -> anyhow::Result<Option<(client::Client, Scope)>> {
     let Some(url) = &remote.attach else { return Ok(None) };
     let options = client::Options {
         username: world.server_secret("USERNAME"),
@@ -222,7 +247,7 @@ pub fn attach(world: &World, remote: &Remote) -> anyhow::Result<Option<(Arc<dyn 
     let refused = |error: api::HostError| Failure::new(Exit::Usage, error.to_string());
     let host = client::Client::new(url, options).map_err(refused)?;
     let directory = remote.dir.clone().unwrap_or_else(|| world.directory.to_string_lossy().into_owned());
-    Ok(Some((Arc::new(host), Scope::new(directory))))
+    Ok(Some((host, Scope::new(directory))))
 }
 
 fn read_script(path: &Path) -> anyhow::Result<Script> {

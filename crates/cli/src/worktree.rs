@@ -5,8 +5,7 @@ use engine::{Engine, ListedWorktree};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
-use crate::run::find_session;
-use crate::session::print_json;
+use crate::session::{find_session, print_json};
 use crate::term::{self, one_line, plural};
 
 /// Lists the worktrees.

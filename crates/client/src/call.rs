@@ -8,13 +8,13 @@ use api::{HostError, Json, Scope};
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Method, Response};
+use reqwest::{Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use tokio::time::{error::Elapsed, sleep, timeout};
 use url::Url;
 
 use crate::Client;
-use crate::error::{Failure, failed_late, network, refused};
+use crate::error::{Failure, describe, failed_late, network, refused, stranger};
 
 /// The largest answer: a long session with all that its tools said.
 const MAX_ANSWER: usize = 256 << 20;
@@ -161,15 +161,7 @@ impl Call<'_> {
     /// Sends it; gives an answer of which the head is there, and is no refusal.
     pub async fn send(&self) -> Result<Response, Failure> {
         let inner = &self.client.inner;
-        let mut request = inner.http.request(self.method.clone(), self.url.clone()).headers(self.headers.clone());
-        if let Some(password) = &inner.password {
-            request = request.basic_auth(&inner.username, Some(password));
-        }
-        if let Some(body) = &self.body {
-            request = request.body(body.clone());
-        }
-        let response = request.send().await.map_err(|error| network(&inner.shown, error))?;
-        self.client.learn(response.headers());
+        let response = self.exchange().await.map_err(|error| network(&inner.shown, error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -178,6 +170,47 @@ impl Call<'_> {
         let body = timeout(inner.timeouts.call, self.read(response, None, MAX_REFUSAL)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
         Err(Failure::Refused(refused(status, &body, &self.asked(), &inner.shown)))
+    }
+
+    /// Sends it; gives the head of whatever is answered.
+    async fn exchange(&self) -> Result<Response, reqwest::Error> {
+        let inner = &self.client.inner;
+        let mut request = inner.http.request(self.method.clone(), self.url.clone()).headers(self.headers.clone());
+        if let Some(password) = &inner.password {
+            request = request.basic_auth(&inner.username, Some(password));
+        }
+        if let Some(body) = &self.body {
+            request = request.body(body.clone());
+        }
+        let response = request.send().await?;
+        self.client.learn(response.headers());
+        Ok(response)
+    }
+
+    /// Whether the answer is that of a server of OpenCode; the error says what was found instead.
+    pub async fn identify(&self) -> Result<(), HostError> {
+        let inner = &self.client.inner;
+        let limit = inner.timeouts.call;
+        let work = async {
+            let response = self.exchange().await.map_err(|error| stranger(&inner.shown, error))?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = self.read(response, None, MAX_REFUSAL).await.unwrap_or_default();
+            let is_health = serde_json::from_slice::<Json>(&body).is_ok_and(|health| health["healthy"].is_boolean());
+            match status {
+                status if status.is_success() && is_health => Ok(()),
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    Err(refused(status, &body, &self.asked(), &inner.shown))
+                }
+                status if is_health => Err(refused(status, &body, &self.asked(), &inner.shown)),
+                status => Err(HostError::Failed(format!(
+                    "{} is not a server of Trefoil or OpenCode: {} was answered with {}",
+                    inner.shown,
+                    self.asked(),
+                    describe(status, &headers, &body)
+                ))),
+            }
+        };
+        timeout(limit, work).await.unwrap_or_else(|_| Err(self.late(limit).into()))
     }
 
     async fn read(&self, mut response: Response, silence: Option<Duration>, most: usize) -> Result<Bytes, Failure> {

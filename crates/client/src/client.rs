@@ -138,6 +138,12 @@ impl Client {
         self.call(Method::GET, &["global", "health"]).ask().await
     }
 
+    /// Makes sure that the address is that of a server of Trefoil or OpenCode that lets us in. The error says what was
+    /// found there instead.
+    pub async fn identify(&self) -> Result<(), HostError> {
+        self.call(Method::GET, &["global", "health"]).identify().await
+    }
+
     /// Waits until a server that was just started answers.
     pub async fn ready(&self, within: Duration) -> Result<Health, HostError> {
         let call = self.call(Method::GET, &["global", "health"]);

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use api::{HostError, SessionId};
 use reqwest::StatusCode;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, SERVER};
 use serde::Deserialize;
 
 /// Why there is no answer.
@@ -37,6 +38,49 @@ pub(crate) fn network(server: &str, error: reqwest::Error) -> Failure {
     Failure::Broken(HostError::Failed(text))
 }
 
+/// A failure below HTTP at an address that may not be a server of ours at all.
+pub(crate) fn stranger(server: &str, error: reqwest::Error) -> HostError {
+    let broke = !error.is_connect();
+    match network(server, error).into() {
+        HostError::Failed(text) if broke => {
+            HostError::Failed(format!("{text}. Something listens there, but it does not answer as a web server does"))
+        }
+        other => other,
+    }
+}
+
+/// The most of an answer that an error quotes, in characters.
+const MAX_QUOTE: usize = 80;
+
+/// What was answered, in a few words: `404 Not Found, a web page "Welcome" (nginx)`.
+pub(crate) fn describe(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> String {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty());
+    let kind = header(CONTENT_TYPE).map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    let text = String::from_utf8_lossy(body);
+    let quoted = |text: &str| {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let start: String = words.chars().take(MAX_QUOTE).collect();
+        if start.is_empty() { String::new() } else { format!(" {start:?}") }
+    };
+    let what = match kind {
+        Some("text/html") => format!("a web page{}", quoted(title(&text).unwrap_or_default())),
+        Some(kind) if kind.starts_with("text/") || kind.contains("json") => format!("{kind}{}", quoted(&text)),
+        Some(kind) => kind.to_owned(),
+        None => "nothing that says what it is".to_owned(),
+    };
+    let by = header(SERVER).map(|server| format!(" ({server})")).unwrap_or_default();
+    format!("{status}, {what}{by}")
+}
+
+/// The title of a web page.
+fn title(page: &str) -> Option<&str> {
+    // Lower case letters take as many bytes, so positions are the same.
+    let lower = page.to_ascii_lowercase();
+    let start = lower.find("<title")?;
+    let start = start + lower[start..].find('>')? + 1;
+    page.get(start..start + lower[start..].find("</title")?)
+}
+
 /// `{"name", "data": {"message"}}` or `{"_tag", "message"}`. Some have nothing but the tag, some no body at all.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -58,6 +102,7 @@ struct Refusal {
 #[serde(default)]
 struct Data {
     message: Option<String>,
+    reason: Option<String>,
     #[serde(rename = "ref")]
     reference: Option<String>,
 }
@@ -75,6 +120,11 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
     {
         return HostError::Busy(session);
     }
+    if data.reason.as_deref() == Some(HostError::NO_MODEL)
+        && let Some(message) = said
+    {
+        return HostError::NoModel { message, advice: None };
+    }
     match status {
         StatusCode::NOT_FOUND => not_found(&text(asked)),
         StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
@@ -86,7 +136,8 @@ pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str
         StatusCode::INSUFFICIENT_STORAGE => HostError::Full(text(&format!("{server} has no space left"))),
         StatusCode::CONFLICT => HostError::Conflict(text(&format!("{asked} contradicts what is there"))),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => HostError::Failed(format!(
-            "{server} does not let us in ({status}). Give the user and password that it was started with"
+            "{server} asks for a password, and refused this one or none ({status}). Set OPENCODE_SERVER_PASSWORD to \
+             the password that the server was started with, and OPENCODE_SERVER_USERNAME if it has another user"
         )),
         _ if status.is_redirection() => HostError::Failed(format!(
             "{server} is somewhere else now ({status}). Give the address that a browser ends up at"
@@ -173,8 +224,12 @@ mod tests {
         assert_eq!(error.to_string(), "GET http://host/x failed: Unexpected. (err_1)");
         let error = read(503, r#"{"healthy":false,"version":"1","reason":"the database was moved"}"#);
         assert!(matches!(&error, HostError::Unavailable(text) if text == "the database was moved"));
-        let error = read(401, "").to_string();
-        assert!(error.contains("user and password"), "{error}");
+        for status in [401, 403] {
+            let error = read(status, "").to_string();
+            assert!(error.contains("OPENCODE_SERVER_PASSWORD"), "{error}");
+        }
+        let error = read(400, r#"{"name":"BadRequest","data":{"message":"No model.","reason":"NoModel"}}"#);
+        assert!(matches!(&error, HostError::NoModel { message, .. } if message == "No model."), "{error:?}");
     }
 
     #[test]

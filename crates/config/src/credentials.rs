@@ -96,8 +96,14 @@ pub(crate) fn keys(data: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String,
     stored.into_iter().filter_map(|(provider, value)| Some((provider, key(value)?))).collect()
 }
 
+/// The providers that have a credential, each with its kind (`api`, `oauth`, …). The error says what is wrong with the file.
+pub fn credentials(data: &Path) -> Result<Vec<(String, String)>, String> {
+    let kind = |value: &Json| value.get("type").and_then(Json::as_str).unwrap_or("unknown").to_owned();
+    Ok(read(data)?.into_iter().map(|(provider, value)| (provider, kind(&value))).collect())
+}
+
 /// Where credentials are kept.
-pub(crate) fn path(data: &Path) -> PathBuf {
+pub fn path(data: &Path) -> PathBuf {
     data.join("auth.json")
 }
 

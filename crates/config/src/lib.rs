@@ -47,7 +47,7 @@ use api::{Command, Json, Provider, Skill};
 pub use agent_file::{
     AgentFileError, AgentPlace, NewAgent, OPTIONAL_AGENTS, OptionalAgent, installed_agent, write_agent,
 };
-pub use credentials::{CredentialError, MAX_CREDENTIALS_BYTES, set_credential};
+pub use credentials::{CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential};
 pub use dirs::Dirs;
 pub use edit::{EditError, edit_global, edit_project};
 pub use file::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
@@ -60,7 +60,7 @@ pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
 pub use marks::{MAX_MARKS, Marks};
 pub use problem::{Closes, Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
-pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Wire, presentable};
+pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Unusable, Wire, presentable};
 pub use redact::Redactor;
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 pub use typed::{
@@ -68,6 +68,8 @@ pub use typed::{
     ModalitiesConfig, ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig,
     SubagentsConfig, ToolOutputConfig,
 };
+
+pub use vendor::{Vendor, vendors};
 
 /// Everything that decides what is loaded.
 #[derive(Debug, Clone)]
@@ -111,6 +113,8 @@ pub struct Loaded {
     pub project: ProjectInfo,
     /// Providers that can be called.
     pub providers: Vec<ProviderEntry>,
+    /// Providers that cannot be called, by id: known vendors without a key, configured ones that lack something.
+    pub unusable: BTreeMap<String, Unusable>,
     /// Providers that a key would connect.
     pub connectable: Vec<Provider>,
     /// The files and folders that all this comes from, instructions aside.

@@ -16,6 +16,7 @@ use crate::markdown::{self, Document, Kind};
 use crate::marks::Marks;
 use crate::merge::merge;
 use crate::problem::Closes;
+use crate::provider::Providers;
 use crate::redact::Redactor;
 use crate::rules::{AGENT_SECTIONS, Strict};
 use crate::schema::INERT;
@@ -76,7 +77,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
     let keys = credentials::keys(&inputs.dirs.data, &mut problems);
     let redactor = Redactor::read(&inputs.env, &inputs.dirs.data);
     redactor.config(&mut raw);
-    let providers = provider::providers(&config, &inputs.env, &keys, &mut problems);
+    let Providers { usable: providers, unusable } = provider::providers(&config, &inputs.env, &keys, &mut problems);
     Loaded {
         connectable: provider::connectable(&config, &providers),
         agents: agents(&config, &agent_sources),
@@ -91,6 +92,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
         instructions,
         project,
         providers,
+        unusable,
         marks,
         redactor,
     }

@@ -54,47 +54,134 @@ pub struct ProviderEntry {
     pub timeouts: Timeouts,
 }
 
+impl ProviderEntry {
+    /// Whether its models are not configured, so that its server is asked for them.
+    pub fn lists_models(&self) -> bool {
+        self.provider.models.is_empty()
+    }
+
+    /// Where the vendor tells, below its address, whether it accepts a key, if its list of models does not.
+    pub fn key_check(&self) -> Option<&'static str> {
+        vendor::key_check(&self.provider.id)
+    }
+
+    /// A model that its server has and of which nothing else is known.
+    pub fn listed_model(&self, id: &str) -> Model {
+        Model {
+            id: id.to_owned(),
+            name: id.to_owned(),
+            provider_id: self.provider.id.clone(),
+            api: ModelApi { id: id.to_owned(), url: self.base_url.clone(), npm: COMPATIBLE.to_owned() },
+            ..vendor::blank()
+        }
+    }
+}
+
 impl fmt::Debug for ProviderEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProviderEntry").field("id", &self.provider.id).finish_non_exhaustive()
     }
 }
 
-/// The providers that can be called: those of the configuration in its order, then OpenAI if the environment has it, and
-/// known vendors whose key is stored.
+/// A provider that cannot be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unusable {
+    /// Why, then what to do about it, with a colon between them.
+    pub why: String,
+    /// Whether the user meant to use it: it is configured, or its key is there.
+    pub meant: bool,
+}
+
+/// Every provider that is configured or known.
+#[derive(Debug, Default)]
+pub(crate) struct Providers {
+    /// Those that can be called: those of the configuration in its order, then known vendors that have a key.
+    pub(crate) usable: Vec<ProviderEntry>,
+    /// The others, by id.
+    pub(crate) unusable: BTreeMap<String, Unusable>,
+}
+
+/// Sorts out which providers can be called.
 pub(crate) fn providers(
     config: &Config,
     env: &BTreeMap<String, String>,
     keys: &BTreeMap<String, String>,
     problems: &mut Vec<Problem>,
-) -> Vec<ProviderEntry> {
+) -> Providers {
     let nothing = ProviderConfig::default();
-    let from_env = ["OPENAI_API_KEY", "OPENAI_BASE_URL"].iter().any(|name| set(env, name).is_some());
-    let known = |id: &str| keys.contains_key(id) || (from_env && id == "openai");
-    let vendors = VENDORS.iter().map(|vendor| vendor.id);
-    let vendors = vendors.filter(|id| known(id) && !config.provider.contains_key(*id)).map(|id| (id, &nothing));
-    let mut entries = Vec::new();
+    let has_key = |vendor: &Vendor| vendor.env.is_some_and(|name| set(env, name).is_some());
+    let has_address = |vendor: &Vendor| vendor.id == "openai" && set(env, "OPENAI_BASE_URL").is_some();
+    let mut all = Providers::default();
+    for vendor in VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id)) {
+        let id = vendor.id.to_owned();
+        all.unusable.insert(id, Unusable { why: unconnected(vendor), meant: false });
+    }
+    for vendor in vendor::FOREIGN.iter().filter(|vendor| !config.provider.contains_key(vendor.id)) {
+        let meant = keys.contains_key(vendor.id) || vendor.env.iter().any(|name| set(env, name).is_some());
+        all.unusable.insert(vendor.id.to_owned(), Unusable { why: foreign(vendor.id, vendor.wire), meant });
+    }
+    let vendors = VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id));
+    let vendors = vendors.filter(|vendor| keys.contains_key(vendor.id) || has_key(vendor) || has_address(vendor));
+    let vendors = vendors.map(|vendor| (vendor.id, &nothing));
     for (id, provider) in config.provider.iter().map(|(id, provider)| (id.as_str(), provider)).chain(vendors) {
-        if wanted(config, id) {
-            let key = keys.get(id).map(String::as_str);
-            match (Builder { id, config: provider, env, key, problems }).entry() {
-                Ok(entry) => entries.push(entry),
-                Err(message) => problems.push(Problem::warning(message).about(format!("provider.{id}"))),
+        let refuse = |why: String, all: &mut Providers| {
+            all.unusable.insert(id.to_owned(), Unusable { why, meant: true });
+        };
+        if let Some(why) = switched_off(config, id) {
+            refuse(why, &mut all);
+            continue;
+        }
+        let key = keys.get(id).map(String::as_str);
+        match (Builder { id, config: provider, env, key, problems }).entry() {
+            Ok(entry) => {
+                all.unusable.remove(id);
+                all.usable.push(entry);
+            }
+            Err(why) => {
+                problems.push(Problem::warning(why.clone()).about(format!("provider.{id}")));
+                refuse(why, &mut all);
             }
         }
     }
-    entries
+    all
 }
 
-/// Whether the configuration lets a provider be used.
-fn wanted(config: &Config, id: &str) -> bool {
-    config.enabled_providers.as_ref().is_none_or(|ids| ids.iter().any(|enabled| enabled == id))
-        && !config.disabled_providers.iter().any(|disabled| disabled == id)
+/// What connects a known vendor that nobody has configured.
+fn unconnected(vendor: &Vendor) -> String {
+    let Vendor { id, url, env, .. } = vendor;
+    match env {
+        Some(name) => no_key(id, name),
+        None => format!(
+            "{id} is not configured: add {{\"provider\": {{\"{id}\": {{}}}}}} to trefoil.json, or set OPENAI_BASE_URL={url}"
+        ),
+    }
 }
+
+fn no_key(id: &str, variable: &str) -> String {
+    format!("{id} has no key: set {variable}, or store one with `trefoil auth login {id}`")
+}
+
+fn foreign(id: &str, wire: &str) -> String {
+    format!("{id} speaks {wire}: {SPOKEN}")
+}
+
+/// Why the configuration does not let a provider be used, if so.
+fn switched_off(config: &Config, id: &str) -> Option<String> {
+    if config.disabled_providers.iter().any(|disabled| disabled == id) {
+        return Some(format!("{id} is switched off: remove it from `disabled_providers` in the configuration"));
+    }
+    let enabled = config.enabled_providers.as_ref()?;
+    let missing = !enabled.iter().any(|enabled| enabled == id);
+    missing.then(|| format!("{id} is switched off: add it to `enabled_providers` in the configuration"))
+}
+
+/// What Trefoil speaks, for those who name something else.
+const SPOKEN: &str =
+    "today Trefoil speaks OpenAI chat completions; OpenAI Responses, Anthropic Messages and Gemini are to come";
 
 /// Vendors that a key alone would connect: their address and their models are known.
 pub(crate) fn connectable(config: &Config, connected: &[ProviderEntry]) -> Vec<Provider> {
-    let absent = |id: &str| connected.iter().all(|entry| entry.provider.id != id) && wanted(config, id);
+    let absent = |id: &str| connected.iter().all(|entry| entry.provider.id != id) && switched_off(config, id).is_none();
     let vendors = VENDORS.iter().filter(|vendor| vendor.id == "openai" && absent(vendor.id));
     vendors
         .map(|vendor| Provider {
@@ -159,7 +246,7 @@ impl Builder<'_> {
         let api_key = api_key.or(self.key).or_else(|| variables.iter().find_map(|name| set(self.env, name)));
         let own_address = vendor.is_some_and(|vendor| vendor.url == base_url);
         if let (None, true, Some(name)) = (api_key, own_address, vendor.and_then(|vendor| vendor.env)) {
-            return Err(format!("provider.{id} has no key: set {name}, or provider.{id}.options.apiKey, or store one"));
+            return Err(no_key(id, name));
         }
         let headers = option("headers").and_then(Json::as_object).into_iter().flatten();
         let headers = headers.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
@@ -185,24 +272,17 @@ impl Builder<'_> {
             options,
             models: self.models(&base_url, own_address).map(|model| (model.id.clone(), model)).collect(),
         };
-        if provider.models.is_empty() {
-            let hint = if id == "openai" { "OPENAI_MODEL, or " } else { "" };
-            let message = format!("provider.{id} has no models: set {hint}provider.{id}.models");
-            self.problems.push(Problem::warning(message).about(format!("provider.{id}.models")));
-        }
         Ok(ProviderEntry { provider, base_url, api_key, headers, wire: Wire::OpenAiChat, timeouts })
     }
 
     fn check_wire(&self, npm: Option<&str>) -> Result<(), String> {
         let id = self.id;
-        let now = "today Trefoil speaks OpenAI chat completions; OpenAI Responses, Anthropic Messages and Gemini are \
-                   to come";
         if let Some(wire) = vendor::coming(id, npm) {
-            return Err(format!("provider.{id} speaks {wire}: {now}"));
+            return Err(foreign(id, wire));
         }
         match npm {
             Some(npm) if !vendor::speaks_chat(npm) => Err(format!(
-                "provider.{id}: the package {npm} is not known: {now}; servers that speak it use {COMPATIBLE}"
+                "provider.{id}: the package {npm} is not known: {SPOKEN}; servers that speak it use {COMPATIBLE}"
             )),
             _ => Ok(()),
         }

@@ -3,13 +3,37 @@
 use api::{Cost, CostTier, Limit, Modalities, Model, Usd};
 
 /// A vendor that speaks OpenAI chat completions.
-pub(crate) struct Vendor {
-    pub(crate) id: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) url: &'static str,
+#[derive(Debug)]
+pub struct Vendor {
+    /// Its id as a provider.
+    pub id: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Its address.
+    pub url: &'static str,
     /// The variable that carries its key; none means that it needs no key.
-    pub(crate) env: Option<&'static str>,
+    pub env: Option<&'static str>,
 }
+
+/// The vendors whose address need not be configured.
+pub fn vendors() -> impl Iterator<Item = &'static Vendor> {
+    VENDORS.iter()
+}
+
+/// A vendor that does not speak OpenAI chat completions.
+pub(crate) struct Foreign {
+    pub(crate) id: &'static str,
+    /// What it speaks.
+    pub(crate) wire: &'static str,
+    /// The variables that may carry its key.
+    pub(crate) env: &'static [&'static str],
+}
+
+/// The vendors that we know but cannot talk to yet.
+pub(crate) const FOREIGN: &[Foreign] = &[
+    Foreign { id: "anthropic", wire: "Anthropic Messages", env: &["ANTHROPIC_API_KEY"] },
+    Foreign { id: "google", wire: "Gemini", env: &["GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"] },
+];
 
 const fn vendor(id: &'static str, name: &'static str, url: &'static str, env: Option<&'static str>) -> Vendor {
     Vendor { id, name, url, env }
@@ -51,13 +75,16 @@ pub(crate) fn speaks_chat(npm: &str) -> bool {
     )
 }
 
-/// The wire of a vendor that we know but cannot talk to yet.
+/// The wire of a vendor, or of an AI SDK package, that we know but cannot talk to yet.
 pub(crate) fn coming(id: &str, npm: Option<&str>) -> Option<&'static str> {
-    match npm.unwrap_or(id) {
-        "anthropic" | "@ai-sdk/anthropic" => Some("Anthropic Messages"),
-        "google" | "@ai-sdk/google" => Some("Gemini"),
-        _ => None,
-    }
+    let name = npm.map_or(id, |npm| npm.strip_prefix("@ai-sdk/").unwrap_or_default());
+    FOREIGN.iter().find(|vendor| vendor.id == name).map(|vendor| vendor.wire)
+}
+
+/// Where a vendor tells whether it accepts a key, below its address, if its list of models does not: OpenRouter lists
+/// them for everybody.
+pub(crate) fn key_check(id: &str) -> Option<&'static str> {
+    (id == "openrouter").then_some("key")
 }
 
 /// Id, name, context, output, prices (input, output, cached input), whether it reasons.

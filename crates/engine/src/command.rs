@@ -81,12 +81,16 @@ impl Inner {
             let model = model.or_else(|| instance.agents.get(&agent)?.model.clone());
             let last = || session.model.as_ref().map(|last| ModelRef::new(&last.provider_id, &last.id));
             let model = model.or_else(|| last().filter(|last| self.resolve(&instance, last).is_ok()));
+            let model = match model {
+                Some(model) => Some(model),
+                None => self.default_model(&instance).await.ok(),
+            };
             let part = PromptPart::Subtask {
                 id: None,
                 prompt: text,
                 description: command.description.clone().unwrap_or_else(|| command.name.clone()),
                 agent,
-                model: model.or_else(|| self.default_model(&instance).ok()),
+                model,
                 command: Some(command.name.clone()),
             };
             PromptInput { parts: vec![part], ..target }

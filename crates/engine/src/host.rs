@@ -16,7 +16,7 @@ use store::AskFilter;
 
 use crate::error::stored;
 use crate::instance::Instance;
-use crate::{Engine, mcp, models};
+use crate::{Engine, mcp};
 
 impl Engine {
     fn at(&self, scope: &Scope) -> Arc<Instance> {
@@ -266,11 +266,11 @@ impl Host for Engine {
     }
 
     fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>> {
-        Box::pin(async { Ok(models::providers(&*self.now_at(scope).await)) })
+        Box::pin(async { Ok(self.inner.providers(&*self.now_at(scope).await).await) })
     }
 
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
-        Box::pin(async { self.inner.default_model(&*self.now_at(scope).await) })
+        Box::pin(async { self.inner.default_model(&*self.now_at(scope).await).await })
     }
 
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {

@@ -68,12 +68,12 @@ impl Inner {
         let mut model = match (remote, input.model.or_else(|| agent.model.clone())) {
             (Some(model), _) => model,
             (None, Some(model)) => {
-                self.resolve(instance, &model)?;
+                self.check_model(instance, &model).await?;
                 model
             }
             (None, None) => match last.filter(usable) {
                 Some(model) => model,
-                None => self.default_model(instance)?,
+                None => self.default_model(instance).await?,
             },
         };
         model.variant = input.variant.or(model.variant).or_else(|| agent.variant.clone());

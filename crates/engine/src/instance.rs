@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Provider, Rule, SessionId};
-use config::{Loaded, Marks, ProviderEntry};
+use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Rule, SessionId};
+use config::{Loaded, Marks};
 use indexmap::IndexMap;
-use llm::Timeouts;
 use store::Place;
 use tools::{KnownFiles, Registry, RegistryOptions};
 
 use crate::limits::{AgentLimits, Limits};
+use crate::models::Catalog;
 use crate::remote::Remote;
 use crate::rules::{Compiled, CompiledCache, Level};
-use crate::{Inner, agents, command, mcp, models, permission, task, tidy};
+use crate::{Inner, agents, command, mcp, permission, task, tidy};
 
 /// A directory that sessions work in.
 pub(crate) struct Instance {
@@ -40,7 +40,7 @@ pub(crate) struct Instance {
     careful_agents: OnceLock<IndexMap<String, Agent>>,
     compiled: CompiledCache,
     pub(crate) commands: Vec<Command>,
-    pub(crate) script: Provider,
+    pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
     /// The tools for models that take patches instead of edits.
     pub(crate) patch_tools: Registry,
@@ -105,7 +105,7 @@ impl Instance {
         Self {
             servers,
             commands: commands(&loaded),
-            script: models::script_provider(inner),
+            catalog: Catalog::new(loaded.clone(), inner.scripts.keys(), &inner.inputs.env),
             tools: registry(false),
             patch_tools: registry(true),
             options: Arc::new(options(inner, &loaded, &agents, output_dir)),
@@ -184,16 +184,6 @@ impl Instance {
     /// The agent of a prompt that names none.
     pub(crate) fn default_agent(&self) -> String {
         agents::default_name(&self.loaded, &self.agents)
-    }
-
-    /// How long the model of a provider may be silent.
-    pub(crate) fn timeouts(&self, entry: &ProviderEntry) -> Timeouts {
-        let defaults = Timeouts::default();
-        Timeouts {
-            header: entry.timeouts.header.unwrap_or(defaults.header),
-            idle: entry.timeouts.chunk.unwrap_or(defaults.idle),
-            ..defaults
-        }
     }
 
     /// The tools' settings for one session, whose model knows the instructions of the system prompt, and whose long outputs

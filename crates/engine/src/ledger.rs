@@ -1,6 +1,6 @@
 //! What a call of a model may use at most, and what it used if nobody says.
 
-use api::{MessageId, Model, SessionId, Tokens, Usd};
+use api::{MessageId, Model, Session, SessionId, Tokens, Usd};
 use llm::{Length, LlmEvent, Prompt, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -53,15 +53,20 @@ impl Reported {
 /// Adds what a step used to the sums that a session shows.
 pub(crate) fn charge(batch: &mut Batch, session: &SessionId, cost: Usd, tokens: Tokens) {
     batch.change_session(session, move |session| {
-        *session.cost.get_or_insert_default() += cost;
-        let sum = session.tokens.get_or_insert_default();
-        sum.input += tokens.input;
-        sum.output += tokens.output;
-        sum.reasoning += tokens.reasoning;
-        sum.cache.read += tokens.cache.read;
-        sum.cache.write += tokens.cache.write;
+        add(session, cost, &tokens);
         session.time.updated = api::now();
     });
+}
+
+/// Adds what was used to the sums of a session, which are those of its ledger.
+pub(crate) fn add(session: &mut Session, cost: Usd, tokens: &Tokens) {
+    *session.cost.get_or_insert_default() += cost;
+    let sum = session.tokens.get_or_insert_default();
+    sum.input += tokens.input;
+    sum.output += tokens.output;
+    sum.reasoning += tokens.reasoning;
+    sum.cache.read += tokens.cache.read;
+    sum.cache.write += tokens.cache.write;
 }
 
 /// Tokens of so much text, about.

@@ -73,6 +73,7 @@ use tokio_util::task::TaskTracker;
 
 pub use error::Error;
 pub use isolation::{CleanedWorktrees, ListedWorktree};
+pub use models::{Catalog, server};
 pub use projects::UpdateProject;
 pub use tidy::{Tidied, Tidy};
 pub use watchdog::Tended;

@@ -126,7 +126,9 @@ async fn account(turn: &Turn, incomplete: &[MessageWithParts]) -> Result<(), Err
     for call in calls {
         let message = incomplete.iter().find(|message| message.info.id().as_str() == call.id);
         let written = message.map_or(0, |message| message.parts.iter().map(written).sum());
-        batch.spend(&call.id, &call.estimate(ledger::tokens(written)));
+        let used = call.estimate(ledger::tokens(written));
+        batch.spend(&call.id, &used);
+        ledger::charge(&mut batch, &call.session, used.cost, used.tokens);
     }
     turn.commit(batch).await?;
     turn.inner.freed.tell();

@@ -121,7 +121,7 @@ impl Inner {
             instance.agent(agent)?;
         }
         if let Some(model) = &change.model {
-            self.resolve(&instance, &ModelRef::new(&model.provider_id, &model.id))?;
+            self.check_model(&instance, &ModelRef::new(&model.provider_id, &model.id)).await?;
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.change_session(id, move |session| {
@@ -162,6 +162,7 @@ impl Inner {
             batch.record(PAUSED, session.id.as_str(), None, None);
             batch.record(BLOCKED, session.id.as_str(), None, None);
             batch.record(REPORTED, session.id.as_str(), None, None);
+            batch.record(title::TITLING, session.id.as_str(), None, None);
             batch.record(REMOTE, session.id.as_str(), None, None);
             batch.record(RULES, session.id.as_str(), None, None);
             let info = Box::new(session.tombstone());

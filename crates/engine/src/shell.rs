@@ -67,7 +67,7 @@ impl Turn {
         let agent = input.target.agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
         let model = match input.target.model {
             Some(model) => model,
-            None => self.inner.default_model(instance)?,
+            None => self.inner.default_model(instance).await?,
         };
         let user = UserMessage {
             id: input.target.message_id.unwrap_or_else(|| self.message_id()),

@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, Message, MessageError, MessageId, Part, PartHead, SessionId,
-    SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData, ToolError, ToolPart, ToolPending,
-    ToolState, ToolTime, UserMessage,
+    AssistantMessage, EventBody, Extra, HostError, Json, Message, MessageError, MessageId, Part, PartHead,
+    ProviderAuthData, SessionId, SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData,
+    ToolError, ToolPart, ToolPending, ToolState, ToolTime, UserMessage,
 };
 use futures::{FutureExt, Stream, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
@@ -59,7 +59,15 @@ pub(crate) async fn run(
     let (agent, target) = match found {
         Ok(found) => found,
         Err(error) => {
-            fail(turn, conversation, user, MessageError::unknown(error.to_string())).await?;
+            let message = error.to_string();
+            let error = match error {
+                HostError::NoModel { .. } => MessageError::ProviderAuthError(ProviderAuthData {
+                    provider_id: user.model.provider_id.clone(),
+                    message,
+                }),
+                _ => MessageError::unknown(message),
+            };
+            fail(turn, conversation, user, error).await?;
             return Ok(Next::Stop);
         }
     };
@@ -159,6 +167,8 @@ struct Step<'a> {
     reserved: Option<Reservation>,
     /// What the model has said of this attempt.
     heard: Heard,
+    /// What all attempts used together.
+    spent: api::Usage,
     /// Whether what it reported is kept for a recovery.
     kept: bool,
     finish: Option<FinishReason>,
@@ -195,6 +205,7 @@ impl<'a> Step<'a> {
             attempt_from: 0,
             reserved: Some(reserved),
             heard: Heard::default(),
+            spent: api::Usage::default(),
             kept: false,
             finish: None,
             rejected: false,
@@ -273,6 +284,7 @@ impl<'a> Step<'a> {
     fn spend(&mut self, batch: &mut Batch, used: &api::Usage) {
         if let Some(call) = self.reserved.take() {
             batch.spend(&call.id, used);
+            self.spent += used;
         }
     }
 
@@ -452,6 +464,18 @@ impl<'a> Step<'a> {
         joined
     }
 
+    /// Leaves the step as it is, for whoever goes on. What its model reported is charged when that one ends it.
+    async fn park(&mut self, used: &api::Usage) -> Result<Error, Error> {
+        self.join(used).await?;
+        if !self.kept {
+            let spent = std::mem::take(&mut self.spent);
+            let mut batch = self.turn.batch();
+            ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
+            self.commit(batch).await?;
+        }
+        Ok(Error::Parked)
+    }
+
     async fn join_calls(&mut self) -> Result<(), Error> {
         let mut failed = None;
         while let Some(joined) = self.calls.join_next().await {
@@ -491,8 +515,7 @@ impl<'a> Step<'a> {
     async fn close(&mut self, target: &Target, outcome: Outcome) -> Result<Next, Error> {
         let used = self.used(target, matches!(outcome, Outcome::Failed(_)));
         if matches!(outcome, Outcome::Cancelled) && self.turn.run.is_parked() {
-            self.join(&used).await?;
-            return Err(Error::Parked);
+            return Err(self.park(&used).await?);
         }
         self.end_text(false);
         if !self.calls.is_empty() {
@@ -501,8 +524,7 @@ impl<'a> Step<'a> {
         self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;
         let cancelled = matches!(outcome, Outcome::Cancelled) || self.turn.cancel().is_cancelled();
         if cancelled && self.turn.run.is_parked() {
-            self.join(&used).await?;
-            return Err(Error::Parked);
+            return Err(self.park(&used).await?);
         }
         let mut reason = self.finish.unwrap_or(FinishReason::Unknown);
         if self.has_tools() && reason == FinishReason::Stop {
@@ -586,7 +608,9 @@ impl<'a> Step<'a> {
         if ran {
             put_message(&mut batch, &self.message);
         }
-        ledger::charge(&mut batch, &self.turn.session_id, cost, tokens);
+        // More than the message says, if an attempt failed or was cut off.
+        let spent = std::mem::take(&mut self.spent);
+        ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
         if self.kept {
             batch.record(REPORTED, self.turn.session_id.as_str(), None, None);
         }

@@ -18,6 +18,10 @@ const ROOT: &str = "New session - ";
 const CHILD: &str = "Child session - ";
 /// The longest title.
 const LENGTH: usize = 100;
+/// Where it is kept what titles used, by the session.
+pub(crate) const TITLING: &str = "titling";
+/// As how many steps the call for a title counts: it is none of the agent's.
+pub(crate) const STEPS: u64 = 0;
 /// How much of the prompt the title is made from.
 const CONTEXT: usize = 4_000;
 /// How many bytes the model may think and write for it.
@@ -44,7 +48,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
     inner.titles.clone().spawn(async move {
         let Ok(target) = inner.resolve(&instance, &inner.small_model(&instance, &used)) else { return };
         let Some(prompt) = prompt(&instance, &target, &session, &text) else { return };
-        let call = ledger::reservation(MessageId::new().as_str(), &session, 0, &prompt, &target.model);
+        let call = ledger::reservation(MessageId::new().as_str(), &session, STEPS, &prompt, &target.model);
         let mut batch = Batch::new(&instance.place);
         batch.reserve(&call);
         match inner.store.commit(batch).await {
@@ -57,19 +61,29 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
         let title = inner.closing.run_until_cancelled(work).await.and_then(Result::ok);
         let failed = matches!(title, Some(None));
         let mut batch = Batch::new(&instance.place);
-        batch.spend(&call.id, &heard.used(&call, &target.model, failed));
-        if let Some(title) = title.flatten() {
-            batch.change_session(&session, move |session| {
-                if is_initial(&session.title) {
-                    session.title.clone_from(&title);
-                }
-            });
-        }
+        let used = heard.used(&call, &target.model, failed);
+        batch.spend(&call.id, &used);
+        remember(&inner, &mut batch, &session, &used);
+        let title = title.flatten();
+        batch.change_session(&session, move |session| {
+            ledger::add(session, used.cost, &used.tokens);
+            if let Some(title) = title.as_ref().filter(|_| is_initial(&session.title)) {
+                session.title.clone_from(title);
+            }
+        });
         if let Err(error) = inner.persist(None, batch).await {
             tracing::debug!(%session, %error, "the title was not stored");
         }
         inner.freed.tell();
     });
+}
+
+/// Adds what a call used to what is known of the session's title.
+fn remember(inner: &Inner, batch: &mut Batch, session: &SessionId, used: &api::Usage) {
+    let record = inner.store.record(TITLING, session.as_str()).ok().flatten();
+    let mut sum: api::Usage = record.and_then(|record| serde_json::from_value(record.value).ok()).unwrap_or_default();
+    sum += used;
+    batch.record(TITLING, session.as_str(), Some(&serde_json::json!(sum)), None);
 }
 
 fn prompt(instance: &Instance, target: &Target, session: &SessionId, text: &str) -> Option<Prompt> {

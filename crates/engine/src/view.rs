@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use api::{
-    Blocked, Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus, ToolPart,
-    ToolState, Tree, TreeAsk, TreeNode, TreeState, Usd,
+    Blocked, Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus, Titling,
+    ToolPart, ToolState, Tree, TreeAsk, TreeNode, TreeState, Usage, Usd,
 };
 use store::{Branch, Reservation, TreeRows};
 
@@ -14,6 +14,7 @@ use crate::budget::{BLOCKED, is_wait};
 use crate::control::PAUSED;
 use crate::error::stored;
 use crate::isolation::WORKTREE;
+use crate::title::{STEPS, TITLING};
 
 /// The variant that stands for none.
 const NO_VARIANT: &str = "default";
@@ -27,6 +28,7 @@ struct Notes {
     blocked: HashMap<String, Blocked>,
     background: HashSet<SessionId>,
     worktrees: HashMap<String, String>,
+    titling: HashMap<String, Usage>,
 }
 
 impl Inner {
@@ -45,10 +47,12 @@ impl Inner {
         let records = |namespace| self.store.records(namespace).map_err(stored);
         let blocked = records(BLOCKED)?.into_iter();
         let worktrees = records(WORKTREE)?.into_iter();
+        let titling = records(TITLING)?.into_iter();
         Ok(Notes {
             paused: records(PAUSED)?.into_iter().map(|(id, _)| id).collect(),
             blocked: blocked.filter_map(|(id, note)| Some((id, serde_json::from_value(note.value).ok()?))).collect(),
             background: Bond::background(&self.store).map_err(stored)?.into_iter().map(|b| b.bound.child).collect(),
+            titling: titling.filter_map(|(id, note)| Some((id, serde_json::from_value(note.value).ok()?))).collect(),
             worktrees: worktrees
                 .filter_map(|(id, note)| Some((id, note.value.get("directory")?.as_str()?.to_owned())))
                 .collect(),
@@ -114,6 +118,7 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
             blocked: blocked.cloned(),
             error: session.error.clone().filter(|_| !live),
             own: session.own.clone(),
+            titling: titling(session, notes, &rows.reservations),
             total: session.total.clone(),
             budget: rows.budget_of(session, reserved[at]),
             created: session.created,
@@ -123,6 +128,13 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
         });
     }
     Tree { sessions: nodes, cursor: rows.cursor.map(|cursor| cursor.to_string()) }
+}
+
+/// What a session's title used, if a model made it or makes it now.
+fn titling(session: &Branch, notes: &Notes, calls: &[Reservation]) -> Option<Titling> {
+    let running = calls.iter().any(|call| call.session == session.id && call.steps == STEPS);
+    let used = notes.titling.get(session.id.as_str()).cloned();
+    (running || used.is_some()).then(|| Titling { used: used.unwrap_or_default(), running })
 }
 
 /// What waits for a human: its id, who asks, and what, in a line.

@@ -1,4 +1,4 @@
-//! HTTP towards model servers: one POST, and its event stream.
+//! HTTP towards model servers: one POST and its event stream, and plain GETs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -166,6 +166,38 @@ pub fn stream(clients: Arc<Clients>, call: Call) -> impl Stream<Item = Result<Ll
     })
 }
 
+/// Fetches a text of at most `limit` bytes, within `wait`.
+pub async fn fetch(clients: &Clients, mut call: Call, wait: Duration, limit: usize) -> Result<String, LlmError> {
+    call.headers.remove(CONTENT_TYPE);
+    call.headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let (shown, secrets) = (call.shown(), call.secrets.clone());
+    let work = async {
+        let (client, request) = prepare(clients, call)?;
+        let response = client.get(request.url).headers(request.headers).send().await;
+        let response = response.map_err(|error| network("The server cannot be reached", error))?;
+        if !response.status().is_success() {
+            return Err(refused(response, wait).await);
+        }
+        read_text(response, limit, wait).await
+    };
+    let late = |_| Err(LlmError::retryable(format!("The server did not answer within {wait:?}")));
+    timeout(wait, work).await.unwrap_or_else(late).map_err(|mut error| {
+        redact(&mut error, &secrets);
+        error.at(&shown)
+    })
+}
+
+/// The client that reaches the server of a request, and the request with our `user-agent`.
+fn prepare(clients: &Clients, mut call: Call) -> Result<(Client, Call), LlmError> {
+    let client = clients.get(Kind { reach: Reach::of(&call.url), connect: call.timeouts.connect })?;
+    if !call.headers.contains_key(USER_AGENT)
+        && let Ok(agent) = HeaderValue::from_str(&clients.user_agent)
+    {
+        call.headers.insert(USER_AGENT, agent);
+    }
+    Ok((client, call))
+}
+
 enum Phase {
     Begin(Arc<Clients>, Box<Call>),
     Body(Box<Body>),
@@ -200,14 +232,7 @@ impl Phase {
 }
 
 async fn begin(clients: &Clients, call: Call, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
-    let Call { url, mut headers, body, timeouts, .. } = call;
-    let kind = Kind { reach: Reach::of(&url), connect: timeouts.connect };
-    let client = clients.get(kind)?;
-    if !headers.contains_key(USER_AGENT)
-        && let Ok(agent) = HeaderValue::from_str(&clients.user_agent)
-    {
-        headers.insert(USER_AGENT, agent);
-    }
+    let (client, Call { url, headers, body, timeouts, .. }) = prepare(clients, call)?;
     let sent = timeout(timeouts.header, client.post(url).headers(headers).body(body).send()).await;
     let response = sent
         .map_err(|_| LlmError::retryable(format!("The model's server did not answer within {:?}", timeouts.header)))?

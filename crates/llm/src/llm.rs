@@ -1,13 +1,14 @@
 //! The handle that the engine holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use crate::bound::bounded;
 use crate::http::{Call, Clients};
-use crate::{Endpoint, LlmError, LlmEvent, OpenAiChat, Prompt, openai};
+use crate::{Endpoint, LlmError, LlmEvent, OpenAiChat, Prompt, list, openai};
 
 /// Asks models. Cheap to clone; the clones share their connections. Nothing is built before the first request, as TLS
 /// roots must not cost start-up time.
@@ -34,16 +35,32 @@ impl Llm {
             },
         }
     }
+
+    /// The ids of the models that a server lists. Waits no longer than `wait`; a server that checks keys checks this one.
+    pub async fn models(&self, server: &OpenAiChat, wait: Duration) -> Result<Vec<String>, LlmError> {
+        list::models(self.clients.clone(), server, wait).await
+    }
+
+    /// Whether a server accepts its key, asked at `path`, which must cost nothing. Waits no longer than `wait`.
+    pub async fn check_key(&self, server: &OpenAiChat, path: &str, wait: Duration) -> Result<(), LlmError> {
+        list::get(self.clients.clone(), server, path, wait).await.map(drop)
+    }
 }
 
-/// The HTTP request of a chat completion.
-fn chat_call(chat: &OpenAiChat, prompt: &Prompt) -> Result<Call, LlmError> {
+/// The headers of a request: those of the server, those given, and the key unless one of them carries another.
+pub(crate) fn authorized(chat: &OpenAiChat, more: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut headers = chat.headers.clone();
-    headers.extend(prompt.settings.headers.iter().cloned());
+    headers.extend(more);
     let has_authorization = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     if let Some(key) = chat.api_key.as_deref().filter(|key| !key.is_empty() && !has_authorization) {
         headers.insert(0, ("authorization".to_owned(), format!("Bearer {key}")));
     }
+    headers
+}
+
+/// The HTTP request of a chat completion.
+fn chat_call(chat: &OpenAiChat, prompt: &Prompt) -> Result<Call, LlmError> {
+    let headers = authorized(chat, prompt.settings.headers.iter().cloned());
     let body = serde_json::to_vec(&openai::request(prompt, &chat.model))
         .map_err(|error| LlmError::invalid(format!("The request cannot be written as JSON: {error}")))?;
     Call::new(&chat.base_url, "chat/completions", headers, body, chat.timeouts)

@@ -133,6 +133,14 @@ impl From<HostError> for Error {
                     _ => Self::not_found(message),
                 }
             }
+            HostError::NoModel { .. } => {
+                let mut error = Self::bad_request(Where::Payload, message);
+                // Lets our own client tell it from a request that is wrong in itself.
+                if let Some(body) = &mut error.body {
+                    body["data"]["reason"] = json!(HostError::NO_MODEL);
+                }
+                error
+            }
             HostError::Invalid(_) => Self::bad_request(Where::Payload, message),
             HostError::Unsupported(_) => Self::unsupported(message),
             HostError::Busy(session) => {

@@ -33,6 +33,8 @@ struct Shared {
     calls: mpsc::Sender<Call>,
     replies: Mutex<VecDeque<Reply>>,
     title: Mutex<Option<String>>,
+    /// The status and body of `GET /models`.
+    models: Mutex<(StatusCode, Value)>,
     requests: Mutex<Vec<Request>>,
     silent: Silent,
 }
@@ -47,11 +49,12 @@ impl ModelServer {
             calls: sender,
             replies: Mutex::default(),
             title: Mutex::default(),
+            models: Mutex::new((StatusCode::OK, list(&["test-model"]))),
             requests: Mutex::default(),
             silent: Silent::default(),
         });
         let router = Router::new()
-            .route("/v1/models", get(|| async { Json(json!({"object": "list", "data": [{"id": "test-model"}]})) }))
+            .route("/v1/models", get(models))
             .route("/v1/chat/completions", post(chat))
             .with_state(shared.clone());
         let server = tokio::spawn(async move { axum::serve(listener, router).await.expect("the test server runs") });
@@ -87,6 +90,17 @@ impl ModelServer {
         *self.shared.title.lock().unwrap() = Some(title.to_owned());
     }
 
+    /// From now on these are the models that the server lists.
+    pub fn list_models(&self, ids: &[&str]) {
+        self.answer_models(200, list(ids));
+    }
+
+    /// From now on who asks for its models gets this.
+    pub fn answer_models(&self, status: u16, body: Value) {
+        let status = StatusCode::from_u16(status).expect("a status of HTTP");
+        *self.shared.models.lock().unwrap() = (status, body);
+    }
+
     /// The next request that no enqueued reply answers.
     pub async fn next_call(&mut self) -> Call {
         match timeout(WAIT, self.calls.recv()).await {
@@ -116,6 +130,15 @@ impl Drop for ModelServer {
         self.server.abort();
         self.shared.silent.lock().unwrap().clear();
     }
+}
+
+fn list(ids: &[&str]) -> Value {
+    json!({"object": "list", "data": ids.iter().map(|id| json!({"id": id, "object": "model"})).collect::<Vec<_>>()})
+}
+
+async fn models(State(shared): State<Arc<Shared>>) -> Response {
+    let (status, body) = shared.models.lock().unwrap().clone();
+    (status, Json(body)).into_response()
 }
 
 async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, Json(body): Json<Value>) -> Response {

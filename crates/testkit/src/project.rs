@@ -120,6 +120,8 @@ impl TempProject {
             ("GIT_TERMINAL_PROMPT", "0".to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
             ("NO_COLOR", "1".to_owned()),
+            // Prompts play scripts where a test configures no model.
+            ("TREFOIL_FALLBACK_MODEL", "script/demo".to_owned()),
         ];
         for name in ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"] {
             env.push((name, "Test".to_owned()));

@@ -450,9 +450,7 @@ impl Agent {
 
 /// The answer with what older clients look for.
 fn with_models(mut answer: Value, open: &Open) -> Value {
-    if let Some(models) = open.choices().models_state(&open.chosen()) {
-        answer["models"] = models;
-    }
+    answer["models"] = open.choices().models_state(&open.chosen());
     answer
 }
 

@@ -89,6 +89,7 @@ impl From<HostError> for Error {
     fn from(error: HostError) -> Self {
         let code = match &error {
             HostError::NotFound { .. } => code::NOT_FOUND,
+            HostError::NoModel { .. } => code::AUTH_REQUIRED,
             HostError::Invalid(_) | HostError::Conflict(_) => code::INVALID_PARAMS,
             HostError::Busy(_) => code::INVALID_REQUEST,
             HostError::Unsupported(_) => code::METHOD_NOT_FOUND,

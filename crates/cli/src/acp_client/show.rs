@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::reveal::{Pages, indented, wrap};
 use crate::run::diff;
-use crate::term::{Screen, Style, height, one_line, table};
+use crate::term::{Look, Screen, Style, height, one_line, table};
 
 /// Calls whose title is remembered until they end.
 const MAX_CALLS: usize = 1000;
@@ -39,12 +39,12 @@ pub struct Show {
 
 impl Show {
     /// For a human, or one JSON object per line.
-    pub fn new(json: bool, no_color: bool) -> Self {
-        let style = Style::stderr(no_color);
+    pub fn new(json: bool, look: Look) -> Self {
+        let style = Style::stderr(look.no_color);
         Self {
             json,
             style,
-            screen: Screen::new(),
+            screen: Screen::new(look.dumb),
             calls: HashMap::new(),
             open: false,
             message: None,

@@ -49,6 +49,11 @@ impl Asks {
         Self { style, height, queue: VecDeque::new(), answers: Vec::new(), page: 0 }
     }
 
+    /// The terminal has another size now; the next question is made for it.
+    pub fn resize(&mut self, style: Style, height: usize) {
+        (self.style, self.height) = (style, height);
+    }
+
     /// Another one; one that is known already is not added again.
     pub fn add(&mut self, ask: Ask) {
         if !self.queue.iter().any(|known| known.id() == ask.id()) {

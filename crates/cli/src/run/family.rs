@@ -9,7 +9,7 @@ use api::{
 use indexmap::IndexMap;
 
 use super::asks::summary;
-use super::render::label;
+use super::call::label;
 use crate::picture::{self, Row};
 use crate::term::{Style, one_line, plural};
 

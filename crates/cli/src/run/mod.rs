@@ -1,10 +1,12 @@
 //! `trefoil run`: one turn, shown as it happens. It knows a [`Host`] and nothing of what is behind it.
 
 mod asks;
+mod call;
 pub mod diff;
 mod family;
 mod input;
 mod json;
+mod markdown;
 mod render;
 mod turn;
 mod verdict;
@@ -14,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{
-    AgentMode, CommandInput, CreateSession, Host, ListMessages, ListSessions, MessageId, ModelRef, PromptInput,
+    AgentMode, CommandInput, CreateSession, Host, HostError, ListMessages, MessageId, ModelRef, PromptInput,
     PromptPart, PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
 };
 
@@ -26,7 +28,8 @@ pub use verdict::{cancelled, unsent};
 use crate::args::Run;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::term::Style;
+use crate::session::{LAST, find_session};
+use crate::term::{Look, Style};
 
 /// Whether a human can be asked: they must see the question and be able to answer it.
 pub fn interactive() -> bool {
@@ -66,7 +69,7 @@ pub async fn run(
     scope: Scope,
     host: Arc<dyn Host>,
     typed: Typed,
-    no_color: bool,
+    look: Look,
     interrupt: Interrupt,
 ) -> anyhow::Result<()> {
     let mut target = target(args, host.as_ref(), &scope).await?;
@@ -89,13 +92,14 @@ pub async fn run(
         json: args.format == crate::args::Format::Json,
         yes: args.yes,
         interactive: interactive(),
-        style: Style::stderr(no_color),
+        style: Style::stderr(look.no_color),
+        dumb: look.dumb,
+        attached: args.remote.attach.clone(),
         roomy: io::stdout().is_terminal() && io::stderr().is_terminal(),
         first: target.message_id.clone(),
         sends,
         resumed,
         left,
-        local: args.remote.attach.is_none(),
     };
     let id = session.id;
     let answer = match &args.command {
@@ -114,7 +118,16 @@ pub async fn run(
             host.prompt(&scope, &id, PromptInput { parts, message_id, model, agent, variant, ..PromptInput::default() })
         }
     };
-    turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), typed, options).play(answer, interrupt).await
+    let turn = turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), typed, options);
+    let result = turn.play(answer, interrupt).await;
+    if let Err(error) = &result
+        && !resumed
+        && matches!(error.downcast_ref(), Some(HostError::NoModel { .. } | HostError::NotFound { what: "model", .. }))
+    {
+        // The message was not taken, so the session that was made for it would stay empty.
+        let _ = host.delete_session(&scope, &id).await;
+    }
+    result
 }
 
 /// The newest prompt. Sent again by its id it is not a new one: it gets its answer if its turn was cut off, or has it.
@@ -166,8 +179,9 @@ async fn target(args: &Run, host: &dyn Host, scope: &Scope) -> anyhow::Result<Pr
 async fn model(text: &str, host: &dyn Host, scope: &Scope) -> anyhow::Result<ModelRef> {
     let providers = host.providers(scope).await?;
     if let Some(model) = ModelRef::parse(text) {
+        // Why a provider is not connected, or whether a server without a list has the model, the host knows.
         let provider = providers.iter().find(|provider| provider.id == model.provider_id);
-        if provider.is_some_and(|provider| provider.models.contains_key(&model.model_id)) {
+        if provider.is_none_or(|provider| provider.models.is_empty() || provider.models.contains_key(&model.model_id)) {
             return Ok(model);
         }
     }
@@ -176,19 +190,8 @@ async fn model(text: &str, host: &dyn Host, scope: &Scope) -> anyhow::Result<Mod
 }
 
 async fn session(args: &Run, host: &dyn Host, scope: &Scope, target: &PromptTarget) -> anyhow::Result<Session> {
-    let found = if args.last {
-        let query = ListSessions { directory_only: true, roots: true, limit: Some(1), ..ListSessions::default() };
-        let last = host.sessions(scope, query).await?.into_iter().next();
-        Some(last.ok_or_else(|| {
-            Failure::new(Exit::Failed, "there is no session to continue in this directory")
-                .hint("start one with `trefoil run`, or name one of `trefoil session list --all` with --session")
-        })?)
-    } else if let Some(id) = &args.session {
-        Some(find_session(host, scope, id).await?)
-    } else {
-        None
-    };
-    let Some(session) = found else {
+    let wanted = if args.last { Some(LAST) } else { args.session.as_deref() };
+    let Some(wanted) = wanted else {
         let model = target.model.as_ref().map(|model| SessionModel {
             id: model.model_id.clone(),
             provider_id: model.provider_id.clone(),
@@ -198,6 +201,7 @@ async fn session(args: &Run, host: &dyn Host, scope: &Scope, target: &PromptTarg
             CreateSession { title: args.title.clone(), agent: args.agent.clone(), model, ..CreateSession::default() };
         return Ok(host.create_session(scope, input).await?);
     };
+    let session = find_session(host, scope, wanted).await?;
     match &args.title {
         Some(title) => {
             let change = UpdateSession { title: Some(title.clone()), ..UpdateSession::default() };
@@ -205,22 +209,4 @@ async fn session(args: &Run, host: &dyn Host, scope: &Scope, target: &PromptTarg
         }
         None => Ok(session),
     }
-}
-
-/// How many sessions an error may choose from.
-const MAX_SUGGESTED: usize = 50;
-
-/// A session by its id; an unknown one is an error that lists what exists.
-pub async fn find_session(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<Session> {
-    if let Ok(parsed) = SessionId::parse(id) {
-        match host.session(scope, &parsed).await {
-            Ok(session) => return Ok(session),
-            Err(api::HostError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let query = ListSessions { roots: true, limit: Some(MAX_SUGGESTED), ..ListSessions::default() };
-    let known = host.sessions(scope, query).await?;
-    let known: Vec<String> = known.iter().map(|session| session.id.to_string()).collect();
-    Err(Failure::unknown("session", id, &known).into())
 }

@@ -3,15 +3,18 @@
 use std::collections::{HashMap, HashSet};
 
 use api::{
-    EventBody, Json, Message, MessageId, Part, PartId, SessionId, SessionStatus, StepFinishPart, Todo, ToolPart,
-    ToolState,
+    EventBody, Json, Message, MessageId, Part, PartId, SessionId, SessionStatus, StepFinishPart, Timestamp, Todo,
+    ToolPart, ToolState, TreeNode,
 };
 
+use super::call::{INVALID, Running, detail, exit_code, is_known, label, without_note};
 use super::diff;
 use super::family::child;
+use super::markdown::Markdown;
+use crate::picture;
 use crate::term::{Style, one_line, plural};
 
-/// How many lines of a command's output are shown, counted from its end.
+/// How many lines of a command's output are shown, counted from its end, and of another tool's from its beginning.
 const OUTPUT_LINES: usize = 6;
 /// How many lines of a tool's error are shown.
 const ERROR_LINES: usize = 4;
@@ -29,11 +32,35 @@ pub enum Piece {
 
 /// What the turn used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Totals {
-    input: u64,
-    cached: u64,
-    output: u64,
-    cost: f64,
+pub struct Totals {
+    /// Tokens of input that were not cached.
+    pub input: u64,
+    /// Tokens of input that were.
+    pub cached: u64,
+    /// Tokens of answers.
+    pub output: u64,
+    /// Money.
+    pub cost: f64,
+    /// The part of it that went into the title of the session.
+    pub title: f64,
+    /// Whether some of it is estimated.
+    pub estimated: bool,
+}
+
+impl Totals {
+    /// What was used between two looks at the ledger; without the first, what was used at all.
+    pub fn between(before: Option<&TreeNode>, after: &TreeNode) -> Self {
+        let since = |of: fn(&TreeNode) -> u64| of(after).saturating_sub(before.map_or(0, of));
+        let money = |of: fn(&TreeNode) -> f64| of(after) - before.map_or(0.0, of);
+        Self {
+            input: since(|node| node.total.tokens.input),
+            cached: since(|node| node.total.tokens.cache.read + node.total.tokens.cache.write),
+            output: since(|node| node.total.tokens.output + node.total.tokens.reasoning),
+            cost: money(|node| node.total.cost.0),
+            title: money(|node| node.titling.as_ref().map_or(0.0, |titling| titling.used.cost.0)),
+            estimated: since(|node| node.total.estimated_tokens) > 0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +80,7 @@ pub struct Renderer {
     users: HashSet<MessageId>,
     shown: HashMap<PartId, usize>,
     done: HashSet<PartId>,
-    running: Vec<(PartId, String)>,
+    running: Vec<Running>,
     waiting: String,
     line_open: bool,
     /// The message of the last text.
@@ -63,6 +90,8 @@ pub struct Renderer {
     totals: Totals,
     /// Whether somebody else tells of subagents, so that calls that made one are left out.
     family: bool,
+    /// Where the answer goes to a terminal.
+    markdown: Option<Markdown>,
 }
 
 impl Renderer {
@@ -83,6 +112,21 @@ impl Renderer {
             header: false,
             totals: Totals::default(),
             family: false,
+            markdown: None,
+        }
+    }
+
+    /// The answer goes to a terminal, so that its markdown is rendered and its words are wrapped.
+    pub fn with_markdown(mut self) -> Self {
+        self.markdown = Some(Markdown::new(self.style));
+        self
+    }
+
+    /// The terminal has another width now.
+    pub fn resize(&mut self, width: usize) {
+        self.style.width = width;
+        if let Some(markdown) = &mut self.markdown {
+            markdown.resize(width);
         }
     }
 
@@ -137,7 +181,7 @@ impl Renderer {
         self.note(&format!("{}\n", self.style.dim(&line)), out);
         if user.model.provider_id == "script" && user.model.model_id == "demo" {
             let text = "This is the offline demo, not a language model: it follows a fixed script, with real tools.\n\
-                        To connect a model, set OPENAI_API_KEY or add a provider to trefoil.json; `trefoil doctor` shows what was found.\n";
+                        To use a model, set OPENAI_API_KEY or run `trefoil auth login`; `trefoil doctor` says what is missing.\n";
             self.note(&self.style.yellow(text), out);
         }
     }
@@ -188,18 +232,34 @@ impl Renderer {
             return;
         }
         self.gap(Last::Text, out);
-        self.line_open = !clean.ends_with('\n');
-        out.push(Piece::Text(clean.into_owned()));
+        let Some(markdown) = &mut self.markdown else {
+            self.line_open = !clean.ends_with('\n');
+            out.push(Piece::Text(clean.into_owned()));
+            return;
+        };
+        let shown = markdown.push(&clean);
+        self.line_open = markdown.is_open();
+        if !shown.is_empty() {
+            out.push(Piece::Text(shown));
+        }
     }
 
     fn tool(&mut self, tool: &ToolPart, out: &mut Vec<Piece>) {
         let label = label(tool);
         let elsewhere = self.family && child(tool).is_some();
-        self.running.retain(|(id, _)| *id != tool.head.id);
+        self.running.retain(|call| call.part != tool.head.id);
         match &tool.state {
             ToolState::Pending(_) | ToolState::Running(_) => {
-                let text = format!("{}  {label}", tool.tool).trim_end().to_string();
-                self.running.push((tool.head.id.clone(), text));
+                self.running.push(Running::new(tool));
+                // What runs is drawn below the text, which has come to its end.
+                if self.markdown.is_some() {
+                    self.close_line(out);
+                }
+            }
+            ToolState::Completed(_) if tool.tool == INVALID => {
+                self.done.insert(tool.head.id.clone());
+                let text = self.invalid(tool);
+                self.note(&text, out);
             }
             ToolState::Completed(done) => {
                 self.done.insert(tool.head.id.clone());
@@ -214,13 +274,24 @@ impl Renderer {
             ToolState::Error(error) => {
                 self.done.insert(tool.head.id.clone());
                 let mut text = self.tool_text(tool, &self.style.red("✗"), &label, "");
-                let clean = api::strip_control(&error.error).into_owned();
-                for line in clean.lines().filter(|line| !line.trim().is_empty()).take(ERROR_LINES) {
-                    text += &format!("  {}\n", self.style.red(&one_line(line, self.style.width.saturating_sub(2))));
-                }
+                text += &self.error_lines(&error.error);
                 self.note(&text, out);
             }
         }
+    }
+
+    fn error_lines(&self, error: &str) -> String {
+        let clean = api::strip_control(error);
+        let lines = clean.lines().filter(|line| !line.trim().is_empty()).take(ERROR_LINES);
+        let line = |line| format!("  {}\n", self.style.red(&one_line(line, self.style.width.saturating_sub(2))));
+        lines.map(line).collect()
+    }
+
+    /// A call that no tool could take: which tool it was meant for, and why.
+    fn invalid(&self, tool: &ToolPart) -> String {
+        let text = |key: &str| tool.state.input().get(key).and_then(Json::as_str).unwrap_or_default();
+        let (name, error) = (one_line(text("tool"), 80), text("error"));
+        format!("{} {}\n{}", self.style.red("✗"), self.style.red(&name), self.error_lines(error))
     }
 
     /// The tool's line, then its diff or the end of its output.
@@ -235,7 +306,13 @@ impl Renderer {
         if let Some(patch) = diff::of(&done.metadata) {
             text += &diff::compact(patch, self.style);
         } else if tool.tool == "bash" {
-            text += &self.output_tail(&done.output);
+            let (output, note) = without_note(&done.output);
+            text += &self.output_tail(output);
+            if let Some(note) = note {
+                text += &format!("  {}\n", self.style.yellow(&one_line(note, self.style.width.saturating_sub(2))));
+            }
+        } else if !is_known(&tool.tool) {
+            text += &self.output_head(&done.output);
         }
         text
     }
@@ -244,15 +321,21 @@ impl Renderer {
         let clean = api::strip_control(output);
         let lines: Vec<&str> = clean.lines().filter(|line| !line.trim().is_empty()).collect();
         let hidden = lines.len().saturating_sub(OUTPUT_LINES);
-        let mut text = String::new();
-        if hidden > 0 {
-            text += &format!("  {}\n", self.style.dim(&format!("│ … {hidden} lines before")));
-        }
-        for line in &lines[hidden..] {
-            let line = format!("│ {}", one_line(line, self.style.width.saturating_sub(4)));
-            text += &format!("  {}\n", self.style.dim(&line));
-        }
-        text
+        let before = (hidden > 0).then(|| self.output_line(&format!("… {hidden} lines before")));
+        before.into_iter().chain(lines[hidden..].iter().map(|line| self.output_line(line))).collect()
+    }
+
+    fn output_head(&self, output: &str) -> String {
+        let clean = api::strip_control(output);
+        let lines: Vec<&str> = clean.lines().filter(|line| !line.trim().is_empty()).collect();
+        let hidden = lines.len().saturating_sub(OUTPUT_LINES);
+        let more = (hidden > 0).then(|| self.output_line(&format!("… {hidden} more lines")));
+        lines.iter().take(OUTPUT_LINES).map(|line| self.output_line(line)).chain(more).collect()
+    }
+
+    fn output_line(&self, line: &str) -> String {
+        let line = format!("│ {}", one_line(line, self.style.width.saturating_sub(4)));
+        format!("  {}\n", self.style.dim(&line))
     }
 
     fn todos(&mut self, todos: &[Todo], out: &mut Vec<Piece>) {
@@ -292,6 +375,14 @@ impl Renderer {
 
     /// Ends the line of a text that may have gone on.
     pub fn close_line(&mut self, out: &mut Vec<Piece>) {
+        if let Some(markdown) = &mut self.markdown {
+            let rest = markdown.finish();
+            self.line_open = markdown.is_open();
+            markdown.closed();
+            if !rest.is_empty() {
+                out.push(Piece::Text(rest));
+            }
+        }
         if std::mem::take(&mut self.line_open) {
             out.push(Piece::Text("\n".into()));
         }
@@ -304,12 +395,35 @@ impl Renderer {
         self.last = next;
     }
 
-    /// What the spinner says.
-    pub fn status(&self) -> String {
+    /// What the spinner says: what runs, and for how long.
+    pub fn status(&self, now: Timestamp) -> String {
         match self.running.as_slice() {
             [] => self.waiting.clone(),
-            tools => tools.iter().map(|(_, label)| label.as_str()).collect::<Vec<_>>().join(" · "),
+            // The spinner stands before it.
+            [call] => call.headline(now, self.style.width.saturating_sub(3)),
+            calls => plural(calls.len(), "call"),
         }
+    }
+
+    /// The lines above the spinner: the last output of what runs, each under its own headline if several do.
+    pub fn live(&self, now: Timestamp, room: usize) -> Vec<String> {
+        let several = self.running.len() > 1;
+        let width = self.style.width;
+        let mut lines = Vec::new();
+        for call in &self.running {
+            if several {
+                lines.push(format!("  {}", call.headline(now, width.saturating_sub(3))));
+            }
+            let tail = call.tail.iter().map(|line| format!("  │ {}", one_line(line, width.saturating_sub(5))));
+            lines.extend(tail.map(|line| self.style.dim(&line)));
+        }
+        lines.truncate(room);
+        lines
+    }
+
+    /// The ledger knows better what the turn used than its events tell: of subagents, titles and calls that were cut off.
+    pub fn count_as(&mut self, totals: Totals) {
+        self.totals = totals;
     }
 
     /// The end of the turn: closes the line, and on a terminal says what it took.
@@ -319,14 +433,18 @@ impl Renderer {
         if !self.roomy {
             return out;
         }
-        let Totals { input, cached, output, cost } = self.totals;
-        let mut line = format!("{} tokens in", thousands(input + cached));
+        let Totals { input, cached, output, cost, title, estimated } = self.totals;
+        let about = if estimated { "~" } else { "" };
+        let mut line = format!("{about}{} tokens in", thousands(input + cached));
         if cached > 0 {
             line += &format!(" ({} cached)", thousands(cached));
         }
         line += &format!(" · {} out", thousands(output));
         if cost > 0.0 {
-            line += &format!(" · ${cost:.4}");
+            line += &format!(" · {about}{}", picture::dollars(cost));
+        }
+        if title > 0.0 {
+            line += &format!(" ({} for the title)", picture::dollars(title));
         }
         if let Some(elapsed) = elapsed {
             line += &format!(" · {:.1} s", elapsed.as_secs_f64());
@@ -334,50 +452,6 @@ impl Renderer {
         self.note(&format!("{}\n", self.style.dim(&line)), &mut out);
         out
     }
-}
-
-/// What a call is about, in a few words.
-pub fn label(tool: &ToolPart) -> String {
-    let text = |key: &str| tool.state.input().get(key).and_then(Json::as_str);
-    if tool.tool == "task"
-        && let (Some(agent), Some(description)) = (text("subagent_type"), text("description"))
-    {
-        return format!("{agent}: {description}");
-    }
-    tool.subject().to_string()
-}
-
-/// How a call ended, in a word or two.
-fn detail(tool: &ToolPart) -> String {
-    let ToolState::Completed(done) = &tool.state else { return String::new() };
-    let number = |key: &str| done.metadata.get(key).and_then(Json::as_u64);
-    let mut words = Vec::new();
-    match tool.tool.as_str() {
-        "bash" => match exit_code(&done.metadata) {
-            Some(0) => {}
-            Some(code) => words.push(format!("exit {code}")),
-            None => words.push("no exit code".into()),
-        },
-        "grep" => {
-            words.extend(number("matches").map(|n| if n == 1 { "1 match".into() } else { format!("{n} matches") }))
-        }
-        "glob" => words.extend(number("count").map(|n| plural(n as usize, "file"))),
-        "write" if done.metadata.get("exists").and_then(Json::as_bool) == Some(false) => words.push("new file".into()),
-        _ => {}
-    }
-    if let Some(patch) = diff::of(&done.metadata) {
-        let (added, removed) = diff::count(patch);
-        words.push(format!("+{added} -{removed}"));
-    }
-    let seconds = done.time.end.map_or(0.0, |end| (end - done.time.start) as f64 / 1000.0);
-    if seconds >= 1.0 {
-        words.push(format!("{seconds:.1} s"));
-    }
-    words.join(" · ")
-}
-
-fn exit_code(metadata: &api::JsonMap) -> Option<i64> {
-    metadata.get("exit").and_then(Json::as_i64)
 }
 
 /// 1234567 as `1,234,567`.

@@ -1,12 +1,12 @@
 //! One turn at the terminal: events in, text out, asks answered, Ctrl-C obeyed.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{
     Blocked, Cursor, EventBody, Host, HostError, HostFuture, ListMessages, MessageError, MessageId, MessageWithParts,
-    PermissionReply, PermissionReplyKind, Scope, SessionId, SessionStatus, WatchItem, WatchScope,
+    PermissionReply, PermissionReplyKind, Scope, SessionId, SessionStatus, TreeNode, WatchItem, WatchScope,
 };
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::asks::{Ask, Asks, Outcome, Reply, reject, summary};
 use super::family::{Family, Note};
-use super::render::{Piece, Renderer};
+use super::render::{Piece, Renderer, Totals};
 use super::verdict::{Seen, acts, judge};
 use super::{Typed, json, verdict};
 use crate::exit::{Exit, Failure};
@@ -33,6 +33,8 @@ const ABORT_AGAIN: Duration = Duration::from_millis(20);
 /// How long a prompt may take to be stored when this process is told to end, and how often that is looked at.
 const STORE_WAIT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
+/// How long the title of a session is waited for after its turn.
+const TITLE_WAIT: Duration = Duration::from_secs(2);
 /// How many messages are read again when events were lost.
 pub const REREAD: usize = 200;
 
@@ -56,8 +58,10 @@ pub struct Options {
     pub resumed: bool,
     /// The prompt has its answer: only what its turn left in the background can go on.
     pub left: bool,
-    /// The turn runs in this process, and is parked when it ends.
-    pub local: bool,
+    /// The terminal takes nothing but text.
+    pub dumb: bool,
+    /// The server that the turn runs on. Without one it runs in this process, and is parked when that ends.
+    pub attached: Option<String>,
 }
 
 enum View {
@@ -102,7 +106,8 @@ impl Turn {
         let view = if options.json {
             View::Json(json::Lines::new(session.clone()))
         } else {
-            View::Human(Box::new(Renderer::new(session.clone(), options.style, options.roomy).beside_family()))
+            let renderer = Renderer::new(session.clone(), options.style, options.roomy).beside_family();
+            View::Human(Box::new(if io::stdout().is_terminal() { renderer.with_markdown() } else { renderer }))
         };
         Self {
             host,
@@ -112,8 +117,8 @@ impl Turn {
             asks: Asks::new(options.style, term::height()),
             typed,
             prompted: false,
+            screen: Screen::new(options.dumb),
             options,
-            screen: Screen::new(),
             view,
             seen: Seen::default(),
             recovered: false,
@@ -128,8 +133,10 @@ impl Turn {
 
     /// Shows the turn until its answer is there.
     pub async fn play(mut self, answer: HostFuture<'_, MessageWithParts>, interrupt: Interrupt) -> anyhow::Result<()> {
+        let before = if self.options.resumed { self.ledger().await } else { None };
         let result = self.follow(answer, interrupt).await;
         self.sum_up();
+        self.settle_costs(before).await;
         let shown = match &mut self.view {
             View::Human(renderer) => {
                 let pieces = renderer.finish(Some(self.began.elapsed()));
@@ -137,6 +144,7 @@ impl Turn {
             }
             View::Json(_) => Ok(()),
         };
+        self.say_how_to_go_on(result.is_ok());
         self.screen.hide();
         let answer = match result {
             Ok(answer) => answer,
@@ -161,6 +169,48 @@ impl Turn {
             self.screen.note(&self.options.style.yellow(text));
         }
         Ok(())
+    }
+
+    /// What the session and all below it used, if the host counts that and a human will read it.
+    async fn ledger(&self) -> Option<TreeNode> {
+        if !self.options.roomy || self.options.json || !self.host.features().tree {
+            return None;
+        }
+        self.host.tree(&self.scope, &self.session).await.ok()?.sessions.into_iter().next()
+    }
+
+    /// Counts what the turn used as the ledger does. A title that is being made is waited for: it is part of that.
+    async fn settle_costs(&mut self, before: Option<TreeNode>) {
+        if self.options.resumed && before.is_none() {
+            return;
+        }
+        let late = Instant::now() + TITLE_WAIT;
+        while let Some(after) = self.ledger().await {
+            let is_done = after.titling.as_ref().is_none_or(|titling| !titling.running);
+            if is_done || Instant::now() >= late {
+                if let View::Human(renderer) = &mut self.view {
+                    renderer.count_as(Totals::between(before.as_ref(), &after));
+                }
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The id of the session and how to continue it, for a human who may want to.
+    fn say_how_to_go_on(&mut self, answered: bool) {
+        if !answered || !self.options.roomy || self.options.json {
+            return;
+        }
+        let attached = self.options.attached.as_ref().map(|url| format!(" --attach {url}")).unwrap_or_default();
+        let line = format!("{} · continue with: trefoil run{attached} -c \"what next\"", self.session);
+        let line = term::wrap(&line, 0, self.options.style.width);
+        self.screen.note(&format!("{}\n", self.options.style.dim(&line)));
+    }
+
+    /// Whether the turn runs in this process.
+    fn is_local(&self) -> bool {
+        self.options.attached.is_none()
     }
 
     /// Whether no answer of the turn says or does anything.
@@ -377,6 +427,7 @@ impl Turn {
     }
 
     async fn event(&mut self, event: &EventBody) -> anyhow::Result<()> {
+        self.fit();
         if let Some(note) = self.family.event(event, api::now()) {
             self.subagent(note);
         }
@@ -390,7 +441,7 @@ impl Turn {
         if let Err(error) = shown {
             if error.raw_os_error() == Some(Errno::IO.raw_os_error()) {
                 // The terminal is gone, and SIGHUP is on its way.
-                let failure = match self.options.local && self.owns().await {
+                let failure = match self.is_local() && self.owns().await {
                     true => verdict::parked(Signal::Hangup, &self.session),
                     false => verdict::left(Signal::Hangup),
                 };
@@ -572,7 +623,7 @@ impl Turn {
         answer: HostFuture<'_, MessageWithParts>,
         last: Option<MessageWithParts>,
     ) -> anyhow::Result<MessageWithParts> {
-        if !self.options.local || !self.owns().await {
+        if !self.is_local() || !self.owns().await {
             return Err(verdict::left(signal).into());
         }
         if last.is_none() && self.options.sends {
@@ -616,7 +667,20 @@ impl Turn {
         });
     }
 
+    /// Writes for the terminal as it is now: its user may have changed its size.
+    fn fit(&mut self) {
+        let width = term::width();
+        if self.screen.spins() && width != self.options.style.width {
+            self.options.style.width = width;
+            if let View::Human(renderer) = &mut self.view {
+                renderer.resize(width);
+            }
+            self.asks.resize(self.options.style, term::height());
+        }
+    }
+
     fn tick(&mut self) {
+        self.fit();
         let style = self.options.style;
         let mut lines = Vec::new();
         let label = match &self.view {
@@ -633,7 +697,10 @@ impl Turn {
                 }
                 format!("{} at work", plural(rows.len() + more, "subagent"))
             }
-            View::Human(renderer) => renderer.status(),
+            View::Human(renderer) => {
+                lines = renderer.live(api::now(), self.screen.room().saturating_sub(1));
+                renderer.status(api::now())
+            }
             View::Json(_) => "working".to_string(),
         };
         self.screen.tick(&lines, &label, style);

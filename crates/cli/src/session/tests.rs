@@ -27,7 +27,7 @@ fn parse(value: &serde_json::Value) -> Result<Export, String> {
 
 #[test]
 fn a_conversation_reads_well() {
-    let text = transcript(&parse(&export()).unwrap(), Style::plain());
+    let text = transcript(&parse(&export()).unwrap(), None, Style::plain());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "Fix it");
     assert!(lines[1].starts_with("ses_1 · 1970-01-01"), "{}", lines[1]);

@@ -10,8 +10,58 @@ fn build_with(config: Json, env: &[(&str, &str)], keys: &[(&str, &str)]) -> (Vec
     let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let mut problems = Vec::new();
     let config = crate::typed::read(map, &mut problems);
-    let entries = providers(&config, &owned(env), &owned(keys), &mut problems);
+    let entries = providers(&config, &owned(env), &owned(keys), &mut problems).usable;
     (entries, problems)
+}
+
+/// Why a provider cannot be used, and whether the user meant to use it.
+fn refusal(config: Json, env: &[(&str, &str)], id: &str) -> (String, bool) {
+    let Json::Object(map) = config else { panic!("not an object") };
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let config = crate::typed::read(map, &mut Vec::new());
+    let all = providers(&config, &env, &BTreeMap::new(), &mut Vec::new());
+    let unusable = all.unusable.get(id).unwrap_or_else(|| panic!("{id} can be used, or is not known"));
+    assert!(all.usable.iter().all(|entry| entry.provider.id != id), "{id} is both");
+    (unusable.why.clone(), unusable.meant)
+}
+
+#[test]
+fn every_vendor_without_a_key_says_which_variable_to_set_and_that_variable_connects_it() {
+    for vendor in VENDORS.iter().filter(|vendor| vendor.env.is_some()) {
+        let (id, variable) = (vendor.id, vendor.env.unwrap());
+        for (config, meant) in [(json!({}), false), (json!({"provider": {id: {"models": {"m": {}}}}}), true)] {
+            let (why, wanted) = refusal(config.clone(), &[], id);
+            assert!(why.contains(variable) && why.contains(&format!("trefoil auth login {id}")), "{why}");
+            assert_eq!(wanted, meant, "{id}");
+            let (entries, problems) = build(config, &[(variable, "sk-1")]);
+            assert_eq!(problems, []);
+            assert_eq!((entries[0].provider.id.as_str(), entries[0].api_key.as_deref()), (id, Some("sk-1")));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_used_says_what_to_change() {
+    let named = |id: &str| json!({"provider": {id: {"options": {"baseURL": "http://h/v1"}, "models": {"m": {}}}}});
+    let off = |key: &str, ids: Json| {
+        let mut config = named("mine");
+        config[key] = ids;
+        config
+    };
+    for (config, env, id, part, meant) in [
+        (off("disabled_providers", json!(["mine"])), &[][..], "mine", "disabled_providers", true),
+        (off("enabled_providers", json!(["other"])), &[], "mine", "enabled_providers", true),
+        (json!({"disabled_providers": ["openai"]}), &[("OPENAI_API_KEY", "k")], "openai", "disabled_providers", true),
+        (json!({}), &[], "anthropic", "Anthropic Messages", false),
+        (json!({}), &[("ANTHROPIC_API_KEY", "k")], "anthropic", "Anthropic Messages", true),
+        (json!({}), &[("GEMINI_API_KEY", "k")], "google", "Gemini", true),
+        (json!({"provider": {"x": {"models": {"m": {}}}}}), &[], "x", "options.baseURL", true),
+        (json!({}), &[], "ollama", "OPENAI_BASE_URL=http://127.0.0.1:11434/v1", false),
+    ] {
+        let (why, wanted) = refusal(config.clone(), env, id);
+        assert!(why.contains(part), "{config}: {why}");
+        assert_eq!(wanted, meant, "{config}");
+    }
 }
 
 #[test]
@@ -109,9 +159,13 @@ fn openai_from_the_environment() {
     assert_eq!(entries[0].api_key, None);
     assert_eq!(entries[0].provider.models.keys().collect::<Vec<_>>(), ["qwen"]);
 
+    // Its server is asked for its models.
     let (entries, problems) = build(json!({}), &local[..1]);
-    assert!(entries[0].provider.models.is_empty());
-    assert!(problems[0].message.contains("OPENAI_MODEL"), "{problems:?}");
+    assert_eq!(problems, []);
+    assert!(entries[0].lists_models());
+    let model = entries[0].listed_model("qwen");
+    assert_eq!((model.provider_id.as_str(), model.api.id.as_str()), ("openai", "qwen"));
+    assert_eq!(model.api.url, "http://localhost:8080/v1");
 }
 
 #[test]

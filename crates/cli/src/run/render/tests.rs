@@ -106,7 +106,7 @@ fn thoughts_are_no_answer() {
     let mut rig = Rig::new(false);
     let id = PartId::new();
     assert_eq!(rig.part(&id, json!({"type": "reasoning", "text": "", "time": {"start": 1}})), []);
-    assert_eq!(rig.renderer.status(), "thinking");
+    assert_eq!(rig.renderer.status(0), "thinking");
     assert_eq!(rig.delta(&id, "Hmm"), []);
     assert_eq!(rig.part(&id, json!({"type": "reasoning", "text": "Hmm", "time": {"start": 1, "end": 2}})), []);
 }
@@ -177,14 +177,14 @@ fn edits_show_their_diff() {
 #[test]
 fn running_tools_are_the_spinners_text() {
     let mut rig = Rig::new(false);
-    assert_eq!(rig.renderer.status(), "waiting for the model");
+    assert_eq!(rig.renderer.status(0), "waiting for the model");
     let id = PartId::new();
     let running = json!({"status": "running", "input": {"command": "sleep 9"}, "time": {"start": 1}});
     assert_eq!(rig.part(&id, tool("bash", running)), []);
-    assert_eq!(rig.renderer.status(), "bash  sleep 9");
+    assert_eq!(rig.renderer.status(0), "bash  sleep 9");
     let state = json!({"status": "completed", "input": {}, "output": "", "title": "x", "metadata": {"exit": 0}, "time": {"start": 1}});
     rig.part(&id, tool("bash", state));
-    assert_eq!(rig.renderer.status(), "waiting for the model");
+    assert_eq!(rig.renderer.status(0), "waiting for the model");
 }
 
 #[test]
@@ -270,4 +270,97 @@ fn numbers_have_separators() {
     for (number, want) in [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567")] {
         assert_eq!(thousands(number), want);
     }
+}
+
+fn done(input: Json, output: &str, metadata: Json) -> Json {
+    json!({"status": "completed", "input": input, "title": "", "output": output, "metadata": metadata,
+        "time": {"start": 1, "end": 2}})
+}
+
+#[test]
+fn calls_of_other_servers_show_arguments_and_result() {
+    for (name, input, output, want) in [
+        (
+            "docs_search",
+            json!({"query": "x y", "limit": 3}),
+            "found\n\nit\n",
+            "● docs_search  query=\"x y\" limit=3\n  │ found\n  │ it\n",
+        ),
+        ("memory_path", json!({"path": "p", "deep": {"a": [1]}}), "", "● memory_path  path=\"p\" deep={\"a\":[1]}\n"),
+        ("now", json!({}), "12:00", "● now\n  │ 12:00\n"),
+    ] {
+        let pieces = Rig::new(false).part(&PartId::new(), tool(name, done(input, output, json!({}))));
+        assert_eq!(pieces, [note(&want.replace("● now\n", "● now  \n"))]);
+    }
+    let long: String = (1..=9).map(|n| format!("line {n}\n")).collect();
+    let pieces =
+        Rig::new(false).part(&PartId::new(), tool("x_y", done(json!({"a": "b".repeat(900)}), &long, json!({}))));
+    let [Piece::Note(text)] = pieces.as_slice() else { panic!("{pieces:?}") };
+    assert!(text.contains("line 6\n") && text.contains("… 3 more lines") && !text.contains("line 7"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let failed = json!({"status": "error", "input": {"a": 1}, "error": "refused", "time": {"start": 1, "end": 2}});
+    assert_eq!(Rig::new(false).part(&PartId::new(), tool("x_y", failed)), [note("✗ x_y  a=1\n  refused\n")]);
+}
+
+#[test]
+fn a_call_of_an_unknown_tool_is_red_and_named() {
+    let input = json!({"tool": "frobnicate", "error": "Model tried to call unavailable tool 'frobnicate'."});
+    let state = done(input, "The arguments are invalid", json!({}));
+    let mut rig = Rig::new(false);
+    let pieces = rig.part(&PartId::new(), tool("invalid", state.clone()));
+    assert_eq!(pieces, [note("✗ frobnicate\n  Model tried to call unavailable tool 'frobnicate'.\n")]);
+    let style = Style { color: true, width: 80 };
+    rig.renderer = Renderer::new(rig.session.clone(), style, false);
+    let pieces = rig.part(&PartId::new(), tool("invalid", state));
+    assert!(matches!(&pieces[0], Piece::Note(text) if text.contains("\x1b[31mfrobnicate\x1b[0m")), "{pieces:?}");
+}
+
+#[test]
+fn notes_for_the_model_are_not_shown_as_output() {
+    for (output, want) in [
+        ("a\n\n\n<shell_metadata>\nThe command timed out.\n</shell_metadata>", "  │ a\n  The command timed out.\n"),
+        (
+            "(no output)\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>",
+            "  │ (no output)\n  User aborted the command\n",
+        ),
+        ("plain\n", "  │ plain\n"),
+        ("its own <shell_metadata> here", "  │ its own <shell_metadata> here\n"),
+    ] {
+        let state = done(json!({"command": "c"}), output, json!({"exit": 0}));
+        let pieces = Rig::new(false).part(&PartId::new(), tool("bash", state));
+        assert_eq!(pieces, [note(&format!("● bash  c\n{want}"))], "{output:?}");
+    }
+}
+
+#[test]
+fn what_runs_shows_its_last_lines_and_the_time() {
+    let mut rig = Rig::new(false);
+    let running = |command: &str, output: &str| {
+        tool(
+            "bash",
+            json!({"status": "running", "input": {"command": command}, "time": {"start": 1_000},
+            "metadata": {"output": output}}),
+        )
+    };
+    let id = PartId::new();
+    let output: String = (1..=30).map(|n| format!("line {n}\n\x1b[2J\n")).collect();
+    rig.part(&id, running("make", &output));
+    assert_eq!(rig.renderer.status(1_500), "bash  make");
+    assert_eq!(rig.renderer.status(13_900), "bash  make  12 s");
+    assert_eq!(rig.renderer.live(1_500, 9), ["  │ line 27", "  │ line 28", "  │ line 29", "  │ line 30"]);
+    let long = PartId::new();
+    rig.part(&id, tool("bash", done(json!({"command": "make"}), "x", json!({"exit": 0}))));
+    rig.part(&long, running(&"x".repeat(500), ""));
+    let status = rig.renderer.status(13_900);
+    assert!(status.ends_with("…  12 s") && status.chars().count() == 97, "{status}");
+    rig.part(&long, tool("bash", done(json!({"command": "x"}), "x", json!({"exit": 0}))));
+    let id = PartId::new();
+    rig.part(&id, running("make", &output));
+    rig.part(&PartId::new(), running("test", "ok"));
+    assert_eq!(rig.renderer.status(4_000), "2 calls");
+    let lines = rig.renderer.live(4_000, 20);
+    assert_eq!((lines[0].as_str(), lines[5].as_str()), ("  bash  make  3 s", "  bash  test  3 s"));
+    assert_eq!(rig.renderer.live(4_000, 3).len(), 3, "no more than there is room for");
+    rig.part(&id, tool("bash", done(json!({"command": "make"}), "x", json!({"exit": 0}))));
+    assert_eq!(rig.renderer.status(4_000), "bash  test  3 s");
 }

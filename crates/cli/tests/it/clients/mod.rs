@@ -8,7 +8,7 @@ mod environment;
 mod generator;
 mod hostile;
 mod opencode_run;
-mod opencode_terminal;
+pub mod opencode_terminal;
 mod promise;
 mod recorder;
 mod refused;

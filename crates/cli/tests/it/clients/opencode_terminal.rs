@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
 use serde_json::json;
-use testkit::WAIT;
+use testkit::{TempProject, WAIT};
 
 use super::recorder::Recorder;
 use super::rig::{OPENCODE_LONGEST, Served, finish, opencode, succeeded};
 
-/// The client on a screen of its own, which is tmux's (`apt-get install tmux`). Ends when dropped.
-struct Screen {
+/// A program on a screen of its own, which is tmux's (`apt-get install tmux`). Ends when dropped.
+pub struct Screen {
     socket: String,
     drawn: Drawn,
 }
@@ -56,31 +56,48 @@ impl Screen {
 
     /// Attaches to an address that leads to the server.
     fn attach_to(served: &Served, url: &str) -> Self {
-        let client = opencode(&served.project);
-        let socket = served.project.root().join("tmux").to_str().unwrap().to_owned();
+        let mut client = opencode(&served.project);
+        client.args(["attach", url, "--dir", &served.project.directory()]);
+        Self::start(&served.project, &client, (120, 40))
+    }
+
+    /// Starts a program of a project on a screen of that size. The screen stays when the program ends.
+    pub fn start(project: &TempProject, program: &Command, (columns, lines): (u16, u16)) -> Self {
+        let socket = project.root().join("tmux").to_str().unwrap().to_owned();
+        let (columns, lines) = (columns.to_string(), lines.to_string());
         let mut tmux =
-            tmux(&socket, &["-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "--", "env", "-i"]);
+            tmux(&socket, &["-f", "/dev/null", "start-server", ";", "set", "-g", "remain-on-exit", "on", ";"]);
+        tmux.args(["new-session", "-d", "-x", &columns, "-y", &lines, "--", "env", "-i"]);
         tmux.args(
-            client.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?))),
+            program.get_envs().filter_map(|(name, value)| Some(format!("{}={}", name.to_str()?, value?.to_str()?))),
         );
-        tmux.args(["TERM=xterm-256color", "COLORTERM=truecolor"]).arg(client.get_program());
-        tmux.args(["attach", url, "--dir", &served.project.directory()]);
-        tmux.current_dir(served.project.path());
+        tmux.args(["TERM=xterm-256color", "COLORTERM=truecolor"]).arg(program.get_program()).args(program.get_args());
+        tmux.current_dir(project.path());
         succeeded(&finish(tmux, WAIT));
         Self { drawn: Drawn::listen(&socket), socket }
+    }
+
+    /// Gives the screen another width.
+    pub fn resize(&self, columns: u16) {
+        succeeded(&finish(self.tmux(&["resize-window", "-x", &columns.to_string()]), WAIT));
+    }
+
+    /// Everything that was ever on the screen, lines that it broke in one piece.
+    pub fn history(&self) -> String {
+        succeeded(&finish(self.tmux(&["capture-pane", "-p", "-J", "-S", "-"]), WAIT))
     }
 
     fn tmux(&self, args: &[&str]) -> Command {
         tmux(&self.socket, args)
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         succeeded(&finish(self.tmux(&["capture-pane", "-p"]), WAIT))
     }
 
     /// Waits until the screen is as wanted; gives it.
     #[track_caller]
-    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+    pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
             let text = self.text();
@@ -94,7 +111,7 @@ impl Screen {
     }
 
     #[track_caller]
-    fn shows(&self, text: &str) -> String {
+    pub fn shows(&self, text: &str) -> String {
         self.until(&format!("{text:?}"), |screen| screen.contains(text))
     }
 

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::rig::Rig;
 
 fn names(rig: &Rig) -> Vec<String> {
-    let agents = rig.trefoil(&["agents", "--json"]).expect(0).json();
-    agents.as_array().unwrap().iter().map(|agent| agent["name"].as_str().unwrap().to_owned()).collect()
+    let listed = rig.trefoil(&["agent", "list", "--json"]).expect(0).json();
+    listed["agents"].as_array().unwrap().iter().map(|agent| agent["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]

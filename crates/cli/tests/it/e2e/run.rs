@@ -171,7 +171,7 @@ fn sessions_are_continued() {
     assert_eq!(export["messages"].as_array().unwrap().len(), 6);
 
     let other = Rig::new();
-    other.play(steps, &["--continue", "x"]).expect(1).says("there is no session to continue");
+    other.play(steps, &["--continue", "x"]).expect(1).says("there is no session in this directory");
 }
 
 #[test]

@@ -133,11 +133,13 @@ fn models_and_agents_are_listed() {
         let ran = rig.trefoil(args);
         assert!(!ran.stdout.contains("sk-very-secret") && !ran.stderr.contains("sk-very-secret"), "{args:?}");
     }
-    let ran = rig.trefoil(&["agents"]).expect(0);
+    let ran = rig.trefoil(&["agent", "list"]).expect(0);
     assert!(
         ran.stdout.contains("build") && ran.stdout.contains("plan") && !ran.stdout.contains("title"),
         "{}",
         ran.stdout
     );
-    assert!(rig.trefoil(&["agents", "--json"]).expect(0).json().as_array().unwrap().len() > 4);
+    assert!(rig.trefoil(&["agent", "list", "--json"]).expect(0).json()["agents"].as_array().unwrap().len() > 4);
+    // One command is enough; who types the other is told.
+    rig.trefoil(&["agents"]).expect(2).says("'agent'");
 }

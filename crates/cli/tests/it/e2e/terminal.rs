@@ -9,6 +9,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
 use super::rig::{Program, Reader, Rig, finish, signal};
+use crate::clients::opencode_terminal::Screen;
 
 /// A program whose three streams are a terminal.
 pub struct Terminal {
@@ -202,6 +203,122 @@ fn trust_is_offered() {
     let text = terminal.screen.wait_for("Finished.");
     assert!(!text.contains("allow bash?"), "{text}");
     terminal.end(0);
+}
+
+/// A pipe that a command of the agent waits for, after it has printed these lines; gives the command.
+fn waiting(rig: &Rig, lines: &str) -> (std::path::PathBuf, String) {
+    (rig.pipe("pipe"), format!("{lines}; cat pipe"))
+}
+
+#[test]
+fn a_running_command_shows_its_last_lines_and_the_time() {
+    let rig = Rig::new();
+    let (pipe, command) = waiting(&rig, "seq 1 50 | sed 's/^/number /'");
+    let steps = json!([{ "tools": [["bash", { "command": command }]] }, { "text": "Finished." }]);
+    let mut terminal = Terminal::play(&rig, steps, &["go"]);
+    terminal.screen.wait_for("│ number 50");
+    terminal.screen.wait_for(" 1 s");
+    std::fs::write(&pipe, "let go\n").unwrap();
+    let done = terminal.screen.wait_for("Finished.");
+    assert!(done.contains("│ let go"), "{done}");
+    terminal.end(0);
+}
+
+#[test]
+fn the_end_of_a_run_names_the_session_and_how_to_go_on() {
+    let rig = Rig::new();
+    let steps = json!([{ "text": "Finished." }]);
+    let rest = Terminal::play(&rig, steps.clone(), &["go"]).end(0);
+    let id = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
+    let line = rest.lines().find(|line| line.contains(&id)).unwrap_or_else(|| panic!("no {id} in:\n{rest}"));
+    assert!(line.contains("trefoil run -c"), "{line}");
+    // Only for those who can read it.
+    let ran = rig.play(steps, &["go"]).expect(0);
+    assert!(!ran.stderr.contains("ses_"), "{}", ran.stderr);
+}
+
+#[test]
+fn markdown_is_rendered_on_terminals_alone() {
+    let rig = Rig::new();
+    let text = "# Title\nSome **bold** words and `code`.\n\n- one\n";
+    let script = rig.script(json!([{ "text": text }]));
+    let run = |env: (&str, &str)| {
+        let mut command = rig.command(&["run", "--script", &script, "go"]);
+        command.env_remove("NO_COLOR").env(env.0, env.1);
+        command
+    };
+    let rest = Terminal::new(run(("TERM", "xterm"))).end(0);
+    for want in ["\u{1b}[1mTitle\u{1b}[0m", "\u{1b}[1mbold\u{1b}[0m", "\u{1b}[36mcode\u{1b}[0m", "• one"] {
+        assert!(rest.contains(want), "{want:?} is not in {rest:?}");
+    }
+    for plain in [("TERM", "dumb"), ("NO_COLOR", "1")] {
+        let rest = Terminal::new(run(plain)).end(0).replace("\r\n", "\n");
+        assert!(rest.contains(text) && !rest.contains("[1m"), "{rest:?}");
+    }
+    // A pipe gets what the model wrote.
+    let ran = super::rig::finish(super::rig::spawn(run(("TERM", "xterm")))).expect(0);
+    assert_eq!(ran.stdout, text);
+}
+
+#[test]
+fn a_dumb_terminal_gets_nothing_but_text() {
+    let rig = asking();
+    let script = rig.script(json!([
+        { "text": "**Now.** ", "tools": [["bash", { "command": "touch one" }], ["frobnicate", {}]] },
+        { "text": "Finished." },
+    ]));
+    let mut command = rig.command(&["run", "--script", &script, "go"]);
+    command.env_remove("NO_COLOR").env("TERM", "dumb");
+    let mut terminal = Terminal::new(command);
+    let mut seen = terminal.screen.wait_for("instead > ");
+    terminal.say("y");
+    seen += &terminal.end(0);
+    assert!(seen.contains("**Now.**") && seen.contains("Finished.") && !seen.contains('\u{1b}'), "{seen:?}");
+}
+
+/// Changes the width of a terminal while a command runs; gives what is on it in the end.
+fn resized(widths: &[u16], text: &str) -> (Rig, Screen) {
+    let rig = Rig::new();
+    let (pipe, command) = waiting(&rig, "seq -f 'number %g with many words, so that it is a long line here' 1 40");
+    let script =
+        rig.script(json!([{ "text": text, "tools": [["bash", { "command": command }]] }, { "text": "Finished." }]));
+    let screen = Screen::start(&rig.project, &rig.command(&["run", "--script", &script, "go"]), (100, 30));
+    screen.shows("│ number 40");
+    for columns in widths {
+        screen.resize(*columns);
+        // Drawn again since: the time has passed on.
+        let before = seconds(&screen.shows("bash  seq"));
+        screen.until("another second", |now| seconds(now) > before);
+    }
+    std::fs::write(&pipe, "let go\n").unwrap();
+    screen.shows("continue");
+    (rig, screen)
+}
+
+#[test]
+fn a_resize_leaves_nothing_behind() {
+    let nothing_left = |shown: &str, widths: &[u16]| {
+        for line in ["number 36", "number 40", "let go", "Finished."] {
+            assert_eq!(shown.matches(line).count(), 1, "{line:?} at {widths:?}:\n{shown}");
+        }
+        assert!(!shown.contains(|c| "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏".contains(c)), "{widths:?}:\n{shown}");
+    };
+    let text: String = (0..40).map(|n| format!("word {n}\n")).collect();
+    for widths in [&[45][..], &[30, 130, 50]] {
+        let (_rig, screen) = resized(widths, &text);
+        let history = screen.history();
+        nothing_left(&history, widths);
+        assert!((0..40).all(|n| history.contains(&format!("word {n}\n"))), "what was there stays:\n{history}");
+    }
+    // Lines that tmux itself moves out of an almost empty screen are beyond reach; what is visible is clean.
+    let (_rig, screen) = resized(&[60], "A few words. ");
+    nothing_left(&screen.text(), &[60]);
+}
+
+/// The seconds that the spinner shows.
+fn seconds(screen: &str) -> u64 {
+    let line = screen.lines().rev().find_map(|line| line.trim_end().strip_suffix(" s"));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 #[test]

@@ -93,6 +93,7 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     let mut call = model.next_call().await;
     let first = watcher.created("First job").await;
     call.tool("call_2", "bash", json!({"command": "echo done", "description": "Say so"})).await;
+    call.usage(json!({"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55}));
     call.finish("tool_calls").await;
     let asked = watcher.until("the ask", |event| matches!(event, MonitorEvent::ChildAsked { .. })).await;
     let MonitorEvent::ChildAsked { session_id, ask: Ask::Permission(ask) } = asked else { panic!("{asked:?}") };
@@ -135,7 +136,7 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     assert_eq!(children.iter().map(|child| child.depth).collect::<Vec<_>>(), [1, 2, 1]);
     assert_eq!(children[0].progress.state, State::Ended { outcome: Outcome::Succeeded });
     assert_eq!((children[0].progress.text.as_str(), children[0].progress.tool_calls), ("Half of an answer", 1));
-    assert_eq!(children[0].progress.usage.tokens.output, 20);
+    assert_eq!(children[0].progress.usage.tokens.output, 25);
     // Whoever comes now sees the same.
     let late = Watcher { monitor: open().await.unwrap(), told: Vec::new() };
     assert_eq!(late.children(), children);

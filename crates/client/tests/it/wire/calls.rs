@@ -153,7 +153,7 @@ async fn refusals_become_host_errors() {
     let call = spawn(&client, |client| async move { client.agents(&scope()).await });
     fake.next().await.respond(401, "text/plain", "");
     let error = call.await.unwrap().unwrap_err().to_string();
-    assert!(error.contains("user and password"), "{error}");
+    assert!(error.contains("OPENCODE_SERVER_PASSWORD"), "{error}");
 
     let call = spawn(&client, |client| async move { client.agents(&scope()).await });
     fake.next().await.json(200, &json!({"an": "object"}));
