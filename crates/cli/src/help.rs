@@ -178,11 +178,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
 /// What `trefoil` says that is run without anything.
 pub fn welcome() -> String {
     format!(
-        "Trefoil {}: a coding agent for your terminal, your editor and OpenCode's clients.\n\
+        "Trefoil {}: a coding agent for terminals, editors and OpenCode's clients.\n\
          It reads your repository, edits files, runs commands and checks its work.\n\
          \n\
          Try next:\n  \
-           trefoil demo                            watch it fix a bug, without a model or a key\n  \
+           trefoil demo                            watch it fix a bug; it needs no key\n  \
            trefoil auth login openai               store the key of a model provider\n  \
            trefoil run \"explain this repository\"   give it a task in this directory\n\
          \n\

@@ -23,6 +23,10 @@ pub struct Lab {
 /// Our own agent, with a home and a database of its own.
 pub fn own(project: &TempProject) -> Value {
     let home = project.root().join("other");
+    let config = home.join("config/trefoil");
+    std::fs::create_dir_all(&config).unwrap();
+    // Variables of ours are not passed on to it.
+    std::fs::write(config.join("trefoil.json"), json!({"model": "script/demo"}).to_string()).unwrap();
     let environment = json!({
         "HOME": home, "XDG_CONFIG_HOME": home.join("config"), "XDG_DATA_HOME": home.join("data"),
         "XDG_STATE_HOME": home.join("state"), "XDG_CACHE_HOME": home.join("cache"),
