@@ -147,7 +147,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let setup = Setup::new()?;
     let script = setup.project().with_file_name("script.json");
     std::fs::write(&script, json!({"default": [{"text": "Hello from the script"}]}).to_string())?;
-    setup.configure(&json!({"model": "script/file", "small_model": "script/file", "enabled_providers": ["script"]}))?;
+    setup.configure(&json!({
+        "model": "script/file", "small_model": "script/file", "enabled_providers": ["script"],
+        // Prompts that join a turn may well repeat a call three times, and nobody is there to answer.
+        "permission": {"doom_loop": "allow"},
+    }))?;
     let server = Server::start_with(&program, &setup, |command| {
         command.env("TREFOIL_SCRIPT", &script).env("TREFOIL_WATCHDOG", "off");
     })?;

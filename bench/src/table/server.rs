@@ -186,7 +186,7 @@ impl Connection {
     /// Sends a request, and gives whatever the answer is.
     pub fn request(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Vec<u8>)> {
         self.write(method, path, body)?;
-        answer(&mut self.stream)
+        answer(&mut self.stream, Instant::now() + REQUEST)
     }
 
     /// Sends a request, and does not wait for the answer.
@@ -221,8 +221,9 @@ fn read_line_with(reader: &mut impl BufRead, wanted: &str) -> Result<()> {
     bail!("the stream ended before {wanted:?}")
 }
 
-/// Reads one answer: its status and its body, of a length that is told or in chunks.
-fn answer(reader: &mut impl BufRead) -> Result<(u16, Vec<u8>)> {
+/// Reads one answer: its status and its body, of a length that is told or in chunks. A server that has no answer yet sends
+/// blanks, so there is a time for the whole of it.
+fn answer(reader: &mut impl BufRead, until: Instant) -> Result<(u16, Vec<u8>)> {
     let mut line = String::new();
     let mut next = |reader: &mut dyn BufRead| -> Result<String> {
         line.clear();
@@ -252,6 +253,9 @@ fn answer(reader: &mut impl BufRead) -> Result<(u16, Vec<u8>)> {
         return Ok((status, body));
     }
     loop {
+        if Instant::now() > until {
+            bail!("the answer began but had not ended after {REQUEST:?}");
+        }
         let size = usize::from_str_radix(next(reader)?.split(';').next().unwrap_or_default(), 16)?;
         let begin = body.len();
         body.resize(begin + size, 0);
@@ -273,8 +277,11 @@ mod tests {
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n\
                         3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"
                 .as_bytes();
-        assert_eq!(answer(&mut both).unwrap(), (200, b"ok".to_vec()));
-        assert_eq!(answer(&mut both).unwrap(), (404, b"abcd".to_vec()));
-        assert!(answer(&mut both).is_err());
+        let later = Instant::now() + REQUEST;
+        assert_eq!(answer(&mut both, later).unwrap(), (200, b"ok".to_vec()));
+        assert_eq!(answer(&mut both, later).unwrap(), (404, b"abcd".to_vec()));
+        assert!(answer(&mut both, later).is_err());
+        let mut slow = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n \r\n".as_bytes();
+        assert!(answer(&mut slow, Instant::now()).unwrap_err().to_string().contains("had not ended"));
     }
 }

@@ -62,7 +62,7 @@ pub fn span(text: &str, before: Option<char>, ended: bool) -> Span<'_> {
     let wait = |length| if ended { Span::Plain(length) } else { Span::Wait };
     match first {
         '`' | '*' | '_' | '\\' if after.is_empty() && !ended => Span::Wait,
-        '`' => match closing_code(after, run) {
+        '`' => match closing_code(after, run, ended) {
             Some(end) => Span::Marked { text: &after[..end], inner: Look::CODE, length: 2 * run + end },
             None => wait(run),
         },
@@ -88,16 +88,16 @@ pub fn span(text: &str, before: Option<char>, ended: bool) -> Span<'_> {
     }
 }
 
-/// Where as many backticks close a code span.
-fn closing_code(text: &str, run: usize) -> Option<usize> {
+/// Where as many backticks close a code span. Those at the end of the text may become more.
+fn closing_code(text: &str, run: usize, ended: bool) -> Option<usize> {
     let mut at = 0;
     while let Some(found) = text[at..].find('`') {
         let start = at + found;
         let length = text[start..].bytes().take_while(|b| *b == b'`').count();
-        if length == run {
+        at = start + length;
+        if length == run && (ended || at < text.len()) {
             return Some(start).filter(|start| *start > 0);
         }
-        at = start + length;
     }
     None
 }
@@ -110,7 +110,7 @@ fn closing(text: &str, mark: char, run: usize, ended: bool) -> Option<usize> {
         let length = text[at..].chars().take_while(|other| *other == c).count() * c.len_utf8();
         if c == '`' {
             let after = at + length;
-            at = match closing_code(&text[after..], length) {
+            at = match closing_code(&text[after..], length, ended) {
                 Some(end) => after + end + length,
                 None if ended => after,
                 // What follows may be code, in which nothing ends.
