@@ -89,7 +89,17 @@ impl<'a> Indents<'a> {
     }
 
     fn translate(&self, levels: &BTreeMap<&str, &str>, new: &str) -> Option<String> {
-        let unit = if self.lost_first() { None } else { unit(levels) };
+        let unit = unit(levels);
+        if !self.lost_first() {
+            return self.translate_by(levels, unit.as_ref(), new);
+        }
+        let kept = self.translate_by(levels, None, new)?;
+        // The same lines may show that the file has another unit. If that makes a difference, nobody knows.
+        let scaled = unit.and_then(|unit| self.translate_by(levels, Some(&unit), new));
+        scaled.is_none_or(|scaled| scaled == kept).then_some(kept)
+    }
+
+    fn translate_by(&self, levels: &BTreeMap<&str, &str>, unit: Option<&Unit<'_>>, new: &str) -> Option<String> {
         let mut out = String::with_capacity(new.len());
         for line in new.split_inclusive('\n') {
             if line.trim().is_empty() {
@@ -100,7 +110,7 @@ impl<'a> Indents<'a> {
             let (old, file) =
                 levels.iter().filter(|(old, _)| own.starts_with(**old)).max_by_key(|(old, _)| old.len())?;
             out.push_str(file);
-            out.push_str(&self.deeper(&own[old.len()..], old, file, unit.as_ref())?);
+            out.push_str(&self.deeper(&own[old.len()..], old, file, unit)?);
             out.push_str(&line[own.len()..]);
         }
         Some(out)
