@@ -89,6 +89,18 @@ impl Word {
 
     /// Reads a word; what it expands is for the walker to visit.
     pub(super) fn read(node: Node<'_>, source: &str) -> Word {
+        let kind = node.kind();
+        if kind == "command_name"
+            && node.child_count() == 1
+            && let Some(child) = node.child(0)
+        {
+            return Word::read(child, source);
+        }
+        // Most words are like this, and need no more.
+        let text = &source[node.byte_range()];
+        if kind == "word" && node.child_count() == 0 && is_bare(text) {
+            return Word::literal(text);
+        }
         let mut reader = Reader {
             source,
             text: String::new(),
@@ -101,11 +113,10 @@ impl Word {
         reader.read(node);
         // Braces make several words out of one.
         let brace = reader.unquoted.contains('{') && (reader.unquoted.contains(',') || reader.unquoted.contains(".."));
-        let text = || source[node.byte_range()].to_owned();
         if reader.dynamic || brace {
             let pieces = reader.pieces.filter(|_| !brace);
             return Word {
-                text: text(),
+                text: text.to_owned(),
                 literal: false,
                 path: None,
                 splits: reader.splits || reader.pattern || brace,
@@ -113,7 +124,7 @@ impl Word {
             };
         }
         if reader.pattern || reader.unquoted.starts_with('~') {
-            return Word { text: text(), literal: false, path: Some(reader.text), splits: true, pieces: None };
+            return Word { text: text.to_owned(), literal: false, path: Some(reader.text), splits: true, pieces: None };
         }
         Word::literal(reader.text)
     }
@@ -159,10 +170,7 @@ impl Reader<'_> {
     }
 
     fn bare(&mut self, source: &str) {
-        if source
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'=' | b':'))
-        {
+        if is_bare(source) {
             self.push(source);
             self.unquoted.push_str(source);
             return;
@@ -236,6 +244,11 @@ impl Reader<'_> {
             None => self.unknown(),
         }
     }
+}
+
+/// Whether the shell takes every character of a word as it is.
+fn is_bare(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'=' | b':'))
 }
 
 /// What an expansion puts into a word.

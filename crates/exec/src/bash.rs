@@ -21,6 +21,7 @@ mod wrap;
 mod tests;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -131,9 +132,12 @@ fn read(source: &str, shell: Shell, nested: usize, state: &mut State) {
     }
 }
 
+/// Parses a source. None if the grammar takes too long.
 fn tree(source: &str) -> Option<Tree> {
-    let mut parser = Parser::new();
-    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+    thread_local! {
+        // Making a parser costs as much as reading a short line; what it keeps between lines is bounded.
+        static PARSER: RefCell<Option<Parser>> = RefCell::new(new_parser());
+    }
     let start = Instant::now();
     let mut watch = |_: &_| if start.elapsed() > MAX_TIME { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let options = ParseOptions::new().progress_callback(&mut watch);
@@ -144,5 +148,16 @@ fn tree(source: &str) -> Option<Tree> {
     } else {
         source.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect()
     };
-    parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options))
+    PARSER.with_borrow_mut(|parser| {
+        let parser = parser.as_mut()?;
+        // A parse that took too long would go on here otherwise.
+        parser.reset();
+        parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options))
+    })
+}
+
+fn new_parser() -> Option<Parser> {
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+    Some(parser)
 }
