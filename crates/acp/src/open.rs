@@ -9,6 +9,7 @@ use agent_client_protocol_schema::v1::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionNotification, SessionUpdate, ToolCallContent,
 };
 use api::{Host, HostError, MessageId, MessageWithParts, Scope, Session, SessionId};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,6 +20,7 @@ use crate::choices::{Choices, Chosen};
 use crate::lock;
 use crate::rpc::{Growing, Peer};
 use crate::size;
+use crate::tool::ToolCallNotice;
 use crate::view::{Act, Settled, View, Voice};
 
 /// The most messages that are read again when events may be missing.
@@ -273,8 +275,14 @@ fn terminal(update: &SessionUpdate) -> Option<String> {
 }
 
 async fn tell(peer: &Peer, session: &SessionId, update: SessionUpdate) {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params<'a> {
+        session_id: &'a SessionId,
+        update: ToolCallNotice<'a>,
+    }
     if let SessionUpdate::ToolCall(call) = &update {
-        let params = serde_json::json!({ "sessionId": session, "update": crate::tool::whole_call(call) });
+        let params = Params { session_id: session, update: ToolCallNotice::new(call) };
         return peer.tell("session/update", &params).await;
     }
     let params = SessionNotification::new(session.to_string(), update);

@@ -22,9 +22,12 @@ pub fn json_len(text: &str) -> usize {
     text.len() + text.bytes().map(extra).sum::<usize>()
 }
 
+/// The most bytes that one byte of text takes as JSON.
+const MAX_ESCAPE: usize = 6;
+
 /// The text, or its beginning and how much is missing.
 pub fn cut(text: &str, most: usize) -> String {
-    if json_len(text) <= most {
+    if text.len() <= most / MAX_ESCAPE || json_len(text) <= most {
         return text.to_owned();
     }
     let mut room = most.saturating_sub(80);
@@ -56,8 +59,20 @@ pub fn fit(value: Value, most: usize) -> Value {
 
 /// Whether a value takes no more than that, as JSON.
 fn fits(value: &Value, most: usize) -> bool {
-    let mut room = Room(most);
-    serde_json::to_writer(&mut room, value).is_ok()
+    at_most(value) <= most || serde_json::to_writer(&mut Room(most), value).is_ok()
+}
+
+/// What a value takes as JSON at most, which is much cheaper to say than what it takes.
+fn at_most(value: &Value) -> usize {
+    const MAX_NUMBER: usize = 32;
+    let text = |text: &str| text.len() * MAX_ESCAPE + 2;
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => MAX_NUMBER,
+        Value::String(string) => text(string),
+        Value::Array(items) => 2 + items.iter().map(|item| 1 + at_most(item)).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(key, item)| 2 + text(key) + at_most(item)).sum::<usize>(),
+    }
 }
 
 /// Takes bytes as long as there is room, and keeps none.
@@ -123,6 +138,20 @@ mod tests {
         assert_eq!(fit(json!({"a": 1}), 6), json!("\n[… 7 more bytes]"));
         let many = Value::Array(vec![json!(12345); 9000]);
         assert!(fit(many, 5000).to_string().len() <= 5000);
+    }
+
+    #[test]
+    fn a_value_takes_no_more_than_is_said() {
+        let hard = "\u{1}\"\\\n€".repeat(9);
+        let values = [
+            json!(null),
+            json!([true, false, null]),
+            json!([i64::MIN, u64::MAX, f64::MIN, f64::MIN_POSITIVE, -1.234_567_890_123_456_7e-300]),
+            json!({ hard.clone(): hard, "": {}, "a": [[], [1]] }),
+        ];
+        for value in values {
+            assert!(value.to_string().len() <= at_most(&value), "{value}");
+        }
     }
 
     #[test]

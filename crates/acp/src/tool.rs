@@ -9,6 +9,7 @@ use agent_client_protocol_schema::v1::{
 };
 use api::{Json, JsonMap, Part, ToolPart, ToolState};
 use base64::Engine as _;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::changes::{Change, Changes};
@@ -41,16 +42,29 @@ fn mcp_kind(tool: &str) -> ToolKind {
     }
 }
 
-/// A `tool_call` as JSON. The types leave out a status and a kind that are the default, and clients look for them.
-pub fn whole_call(call: &ToolCall) -> Json {
-    let mut call = json!(call);
-    call["sessionUpdate"] = "tool_call".into();
-    for (key, default) in [("status", json!(ToolCallStatus::Pending)), ("kind", json!(ToolKind::Other))] {
-        if call.get(key).is_none_or(Json::is_null) {
-            call[key] = default;
+/// A `tool_call` update. The protocol's type leaves out a status and a kind that are the default, and clients look for them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolCallNotice<'a> {
+    session_update: &'static str,
+    #[serde(flatten)]
+    call: &'a ToolCall,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<ToolCallStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<ToolKind>,
+}
+
+impl<'a> ToolCallNotice<'a> {
+    /// The first word about a call.
+    pub fn new(call: &'a ToolCall) -> Self {
+        Self {
+            session_update: "tool_call",
+            call,
+            status: Some(call.status).filter(|status| *status == ToolCallStatus::default()),
+            kind: Some(call.kind).filter(|kind| *kind == ToolKind::default()),
         }
     }
-    call
 }
 
 /// A call, and where it is made.
@@ -302,6 +316,20 @@ pub fn attachment(part: &Part) -> Option<ContentBlock> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_notice_has_status_and_kind_once() {
+        for status in [ToolCallStatus::Pending, ToolCallStatus::InProgress, ToolCallStatus::Completed] {
+            for kind in [ToolKind::Other, ToolKind::Read] {
+                let call = ToolCall::new("id", "title").status(status).kind(kind);
+                let text = serde_json::to_string(&ToolCallNotice::new(&call)).unwrap();
+                let value: Json = serde_json::from_str(&text).unwrap();
+                assert_eq!((&value["status"], &value["kind"]), (&json!(status), &json!(kind)), "{text}");
+                assert!(text.matches("\"status\"").count() == 1 && text.matches("\"kind\"").count() == 1, "{text}");
+                assert_eq!((&value["sessionUpdate"], &value["toolCallId"]), (&json!("tool_call"), &json!("id")));
+            }
+        }
+    }
 
     #[test]
     fn kinds_of_work() {
