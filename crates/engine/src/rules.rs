@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use api::{Action, Rule, Ruleset, Session, SessionId};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use store::{Batch, Store, StoreError};
+use store::{Batch, SharedText, Store, StoreError};
 use tools::Need;
 
 use crate::instance::Instance;
@@ -130,7 +129,7 @@ pub(crate) struct Compiled {
     /// The same for those below: in a session that is a subagent's, and in one that is not.
     floors: [OnceLock<Arc<Level>>; 2],
     /// What is kept with a prompt that is accepted under them.
-    accepted: String,
+    accepted: SharedText,
 }
 
 impl Compiled {
@@ -138,7 +137,7 @@ impl Compiled {
         let level = Arc::new(level);
         let accepted = Accepted { agent: agent.to_owned(), careful, level: level.clone() };
         // Text, numbers and lists: it cannot fail. If it did, what is stored would count as asking for everything.
-        let accepted = serde_json::to_string(&accepted).unwrap_or_default();
+        let accepted = SharedText::new(serde_json::to_string(&accepted).unwrap_or_default());
         Self {
             agent: agent.to_owned(),
             careful,
@@ -150,7 +149,7 @@ impl Compiled {
     }
 
     /// What is kept with a prompt that is accepted under them.
-    pub(crate) fn accepted(&self) -> &str {
+    pub(crate) fn accepted(&self) -> &SharedText {
         &self.accepted
     }
 
@@ -243,6 +242,13 @@ struct Accepted {
     agent: String,
     careful: bool,
     level: Arc<Level>,
+}
+
+/// What is kept with a prompt: its text, by its hash. A prompt that waits since before has the text itself. Nothing if it cannot be
+/// read.
+fn accepted(store: &Store, data: &str) -> Result<Option<Accepted>, StoreError> {
+    let json = if data.starts_with('{') { Some(data.to_owned()) } else { store.shared(data)? };
+    Ok(json.and_then(|json| serde_json::from_str(&json).ok()))
 }
 
 /// The rules in force for the calls of one agent in one session. Cheap to clone.
@@ -361,37 +367,42 @@ fn add(levels: &mut Vec<Arc<Level>>, level: Arc<Level>) {
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(crate) standing: Arc<Standing>,
-    json: Box<RawValue>,
+    json: SharedText,
 }
 
 impl Binding {
     /// Nothing if there is no room for it, or if it cannot be told what there is.
     fn new(mut standing: Standing, other: &Standing) -> Option<Self> {
-        let json = standing.add(other).then(|| serde_json::value::to_raw_value(&standing).ok())??;
-        Some(Self { standing: Arc::new(standing), json })
+        let json = standing.add(other).then(|| serde_json::to_string(&standing).ok())??;
+        Some(Self { standing: Arc::new(standing), json: SharedText::new(json) })
     }
 
     /// Stores it for a session.
     pub(crate) fn put(&self, batch: &mut Batch, session: &SessionId) {
-        batch.record_json(RULES, session.as_str(), &self.json);
+        batch.record_shared(RULES, session.as_str(), &self.json);
     }
 }
 
-/// What was read last of what binds sessions, by its JSON: all that work for one caller have the same.
+/// What was read last of what binds sessions, by the JSON of their records: all that work for one caller have the same.
 #[derive(Debug, Default)]
 pub(crate) struct StandingCache(Mutex<VecDeque<(String, Arc<Standing>)>>);
 
 impl StandingCache {
-    fn get(&self, json: String) -> Arc<Standing> {
-        let mut known = lock(&self.0);
-        if let Some((_, found)) = known.iter().find(|(text, _)| *text == json) {
-            return found.clone();
+    fn get(&self, store: &Store, record: String) -> Result<Arc<Standing>, StoreError> {
+        if let Some((_, found)) = lock(&self.0).iter().find(|(known, _)| *known == record) {
+            return Ok(found.clone());
         }
+        // A record is what binds the session, or the hash of that.
+        let json = match serde_json::from_str::<String>(&record) {
+            Ok(hash) => store.shared(&hash)?.unwrap_or_default(),
+            Err(_) => record.clone(),
+        };
         let unknown = |_| Standing { careful: true, floors: Vec::new(), unknown: true };
         let read = Arc::new(serde_json::from_str(&json).unwrap_or_else(unknown));
+        let mut known = lock(&self.0);
         known.truncate(STANDINGS_MAX - 1);
-        known.push_front((json, read.clone()));
-        read
+        known.push_front((record, read.clone()));
+        Ok(read)
     }
 }
 
@@ -407,7 +418,7 @@ impl Inner {
 
     /// What is stored of it.
     pub(crate) fn recorded(&self, store: &Store, session: &SessionId) -> Result<Option<Arc<Standing>>, StoreError> {
-        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.standings.get(json)))
+        store.record_json(RULES, session.as_str())?.map(|record| self.standings.get(store, record)).transpose()
     }
 
     /// What binds a session that somebody makes below another one, which has not called it.
@@ -443,8 +454,9 @@ impl Inner {
         // Nearly always the prompts that wait were accepted under the rules that are in force now.
         let usual = instance.rules_of(agent, careful, own);
         let stored = inbox.iter().filter_map(|row| row.data.as_deref());
-        let (same, others): (Vec<&str>, Vec<&str>) = stored.partition(|data| *data == usual.accepted);
-        let others: Vec<Option<Accepted>> = others.iter().map(|data| serde_json::from_str(data).ok()).collect();
+        let (same, others): (Vec<&str>, Vec<&str>) = stored.partition(|data| *data == usual.accepted.hash());
+        let others: Vec<Option<Accepted>> =
+            others.iter().map(|data| accepted(store, data)).collect::<Result<_, StoreError>>()?;
         let asks_first = |accepted: &Option<Accepted>| accepted.as_ref().is_none_or(|accepted| accepted.careful);
         let careful = careful || others.iter().any(asks_first);
         let mut levels = vec![instance.rules_of(agent, careful, own).level.clone()];

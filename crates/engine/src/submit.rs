@@ -8,7 +8,7 @@ use api::{
     SessionModel, UserMessage, WatchScope,
 };
 use futures::StreamExt;
-use store::{Batch, Store, StoreError};
+use store::{Batch, SharedText, Store, StoreError};
 use tokio::sync::oneshot;
 
 use crate::error::stored;
@@ -71,7 +71,7 @@ impl Inner {
         }
         if !no_reply {
             self.traces.keep(&message, traceparent.as_deref());
-            batch.enqueue_with(id, &message, in_force(&instance, &session, &accepted.message, careful));
+            batch.enqueue_with(id, &message, &in_force(&instance, &session, &accepted.message, careful));
         }
         along(&mut batch);
         let accepted = match begins {
@@ -176,10 +176,10 @@ impl Inner {
 }
 
 /// The rules in force for a prompt, as they are kept with it.
-fn in_force(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> String {
+fn in_force(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> SharedText {
     let mut own = session.permission.clone();
     switch(&mut own, message);
-    instance.rules_of(&message.agent, careful, own.as_deref().unwrap_or_default()).accepted().to_owned()
+    instance.rules_of(&message.agent, careful, own.as_deref().unwrap_or_default()).accepted().clone()
 }
 
 fn waits(store: &Store, id: &SessionId, message: &MessageId) -> Result<bool, StoreError> {

@@ -99,7 +99,7 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Ne
     // It goes on with the command's work, under the same rules.
     let inbox = turn.store().inbox(&turn.session_id)?;
     match inbox.into_iter().find(|row| row.message_id == user.id).and_then(|row| row.data) {
-        Some(data) => batch.enqueue_with(&turn.session_id, &id, data),
+        Some(data) => batch.enqueue_like(&turn.session_id, &id, data),
         None => batch.enqueue(&turn.session_id, &id),
     }
     turn.commit(batch).await?;

@@ -138,6 +138,13 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::DeletePart(id) => {
             run(conn, "DELETE FROM part WHERE id = ?1", [id.as_str()])?;
         }
+        Op::Share(text) => {
+            run(
+                conn,
+                "INSERT INTO shared (hash, text) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM shared WHERE hash = ?1)",
+                [text.hash(), text.text()],
+            )?;
+        }
         Op::Enqueue { session, message, data } => {
             run(
                 conn,

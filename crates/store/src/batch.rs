@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::lease::{Acquire, Lease};
 use crate::ledger::{Reservation, Shortage};
+use crate::shared::SharedText;
 use crate::text;
 
 /// The most changes of a batch that its caller writes itself.
@@ -152,6 +153,7 @@ pub(crate) enum Op {
         session: SessionId,
         length: usize,
     },
+    Share(SharedText),
     Enqueue {
         session: SessionId,
         message: MessageId,
@@ -465,8 +467,15 @@ impl Batch {
         self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: None });
     }
 
-    /// The same, with data that its row keeps ([`Inbox::data`](crate::Inbox::data)).
-    pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: String) {
+    /// The same, with data that its row keeps: [`Inbox::data`](crate::Inbox::data) is its hash.
+    pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: &SharedText) {
+        self.ops.push(Op::Share(data.clone()));
+        let data = Some(data.hash().to_owned());
+        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data });
+    }
+
+    /// The same, with the data of another row, which is still there.
+    pub fn enqueue_like(&mut self, session: &SessionId, message: &MessageId, data: String) {
         self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: Some(data) });
     }
 
@@ -549,10 +558,10 @@ impl Batch {
         self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect });
     }
 
-    /// Writes a record whose JSON is there already.
-    pub fn record_json(&mut self, namespace: &str, key: &str, json: &RawValue) {
-        let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        self.ops.push(Op::Record { namespace, key, value: Some(json.get().to_owned()), expect: None });
+    /// Writes a record that is a shared text: its JSON is the hash of that.
+    pub fn record_shared(&mut self, namespace: &str, key: &str, text: &SharedText) {
+        self.ops.push(Op::Share(text.clone()));
+        self.record(namespace, key, Some(&Json::from(text.hash())), None);
     }
 
     /// Writes a record unless it says just that already.

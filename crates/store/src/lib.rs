@@ -21,6 +21,7 @@ mod read;
 mod reading;
 mod row;
 mod schema;
+mod shared;
 mod signal;
 mod space;
 mod sweep;
@@ -51,6 +52,7 @@ pub use ledger::{Reservation, Shortage};
 pub use loss::Loss;
 pub use queue::WATCH_QUEUE;
 pub use read::{AskFilter, AskRow, Branch, ByAge, Inbox, Pages, Record, SessionQuery, Stats, TreeRows};
+pub use shared::SharedText;
 pub use signal::Signal;
 pub use space::{Compacted, Sizes};
 

@@ -62,10 +62,22 @@ impl Sweep {
                 for session in &self.sessions {
                     statement.execute([session])?;
                 }
+                unshare(conn)?;
                 Ok(None)
             }
         }
     }
+}
+
+/// Removes the shared texts that nothing refers to.
+fn unshare(conn: &Connection) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached(
+        "DELETE FROM shared WHERE hash NOT IN (
+             SELECT data FROM inbox WHERE data IS NOT NULL
+             UNION SELECT trim(json, '\"') FROM record WHERE json LIKE '\"%')",
+    )?;
+    statement.execute([])?;
+    Ok(())
 }
 
 /// Removes rows of a session; true once there are none. One that is there again, under its old id, keeps its rows.

@@ -25,7 +25,7 @@ pub struct Inbox {
     pub attempts: u32,
     /// When it was accepted.
     pub accepted: Timestamp,
-    /// What whoever accepted it keeps with it.
+    /// What whoever accepted it keeps with it: the hash of a [shared text](crate::SharedText).
     pub data: Option<String>,
 }
 
@@ -238,6 +238,14 @@ impl Store {
         self.read(|conn| {
             let mut statement = conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2")?;
             Ok(statement.query_row([namespace, key], |row| row.get(0)).optional()?)
+        })
+    }
+
+    /// A shared text, by its hash.
+    pub fn shared(&self, hash: &str) -> Result<Option<String>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached("SELECT text FROM shared WHERE hash = ?1")?;
+            Ok(statement.query_row([hash], |row| row.get(0)).optional()?)
         })
     }
 

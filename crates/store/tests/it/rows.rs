@@ -158,11 +158,12 @@ async fn an_accepted_prompt_waits_in_the_inbox_and_the_same_id_is_taken_once() {
     let store = temp.open();
     let session = session("s", 1);
     let message = user(&session.id, 1);
+    let kept = SharedText::new("kept".to_owned());
     let accept = || {
         let mut batch = batch().durable();
         batch.event(EventBody::message(message.clone()));
         batch.insert_message(&message);
-        batch.enqueue_with(&session.id, message.id(), "kept".to_owned());
+        batch.enqueue_with(&session.id, message.id(), &kept);
         batch
     };
     store.commit(accept()).await.unwrap();
@@ -175,7 +176,9 @@ async fn an_accepted_prompt_waits_in_the_inbox_and_the_same_id_is_taken_once() {
     store.commit(batch).await.unwrap();
     let inbox = store.inbox(&session.id).unwrap();
     assert_eq!((inbox.len(), &inbox[0].message_id, inbox[0].attempts), (1, message.id(), 1));
-    assert_eq!(inbox[0].data.as_deref(), Some("kept"));
+    assert_eq!(inbox[0].data.as_deref(), Some(kept.hash()));
+    assert_eq!(store.shared(kept.hash()).unwrap().as_deref(), Some("kept"));
+    assert_eq!(store.shared("another").unwrap(), None);
     assert_eq!(store.unfinished().unwrap(), vec![session.id.clone()]);
     let mut batch = crate::common::batch();
     batch.dequeue(message.id());

@@ -151,7 +151,10 @@ async fn a_deleted_session_is_nowhere_on_the_disk() {
         let version = FileVersion { hash: MARK.into(), content: Some(MARK.repeat(100)) };
         batch.file_version(&session.id, &format!("{MARK}{number}"), version);
     }
-    batch.enqueue(&session.id, message.id());
+    let shared = |text: &str| SharedText::new(text.repeat(100));
+    batch.enqueue_with(&session.id, message.id(), &shared(MARK));
+    batch.record_shared("rules", session.id.as_str(), &shared(&format!("{MARK} as a record")));
+    batch.record_shared("rules", "other", &shared("stays"));
     batch.event(EventBody::SessionStatus { session_id: session.id.clone(), status: SessionStatus::Busy });
     batch.budget(&session.id, Some(&Budget { steps: Some(3), ..Budget::default() }));
     let within = store.commit(batch).await.unwrap().last;
@@ -161,6 +164,9 @@ async fn a_deleted_session_is_nowhere_on_the_disk() {
     let after = store.commit(toast_batch("after")).await.unwrap().last;
     assert!(holds(&on_disk(&temp), MARK));
 
+    let mut batch = crate::common::batch();
+    batch.record("rules", session.id.as_str(), None, None);
+    store.commit(batch).await.unwrap();
     delete(&store, &session).await;
     store.sweep(&store.removed().unwrap()).await.unwrap();
     assert_eq!(store.compact().await.unwrap(), Compacted::Whole);
@@ -186,6 +192,8 @@ async fn a_deleted_session_is_nowhere_on_the_disk() {
     }
     assert_eq!(store.record("started", started.as_str()).unwrap(), None);
     assert!(store.record("state", "other").unwrap().is_some());
+    let record = store.record("rules", "other").unwrap().unwrap();
+    assert_eq!(store.shared(record.value.as_str().unwrap()).unwrap(), Some("stays".repeat(100)));
 
     // Cursors of others and of itself are good, and nothing is missing behind them but what it said.
     for cursor in [other, within] {
