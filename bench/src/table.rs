@@ -6,6 +6,7 @@
 mod acp;
 pub mod agent;
 mod cost;
+mod health;
 mod history;
 mod model;
 pub mod process;
@@ -155,6 +156,7 @@ const ROWS: &[Row] = &[
     Row { name: "acp-idle", budget: Budget::Memory(25.0), measure: acp::idle },
     Row { name: "acp-stalled", budget: Budget::Memory(5.0), measure: acp::stalled },
     Row { name: "acp-load", budget: Budget::Wall(500.0), measure: acp::load },
+    Row { name: "serve-health", budget: Budget::Wall(20.0), measure: health::health },
     Row { name: "serve-many", budget: Budget::TimesFaster(15.0), measure: serve::many },
     Row { name: "tree-50", budget: Budget::Wall(1_000.0), measure: tree::fan },
     Row { name: "tree-memory", budget: Budget::Memory(60.0), measure: tree::fan_memory },

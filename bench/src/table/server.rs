@@ -87,6 +87,18 @@ impl Server {
         Ok(())
     }
 
+    /// A stream of events that is read by hand, from a place in the log on or from now.
+    pub fn stream(&self, path: &str, after: Option<&str>) -> Result<Stream> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(REQUEST))?;
+        let after = after.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\n{after}\r\n", self.address)?;
+        let mut lines = BufReader::with_capacity(1 << 16, stream);
+        // Its first event says that it gets all that follow.
+        read_line_with(&mut lines, "server.connected")?;
+        Ok(Stream(lines))
+    }
+
     /// A connection of its own, for work side by side.
     pub fn connect(&self) -> Result<Connection> {
         Connection::open(self.address, REQUEST)
@@ -120,6 +132,23 @@ impl Drop for Server {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A stream of events.
+pub struct Stream(BufReader<TcpStream>);
+
+impl Stream {
+    /// The id of the next event that has one.
+    pub fn id(&mut self) -> Result<String> {
+        let mut line = String::new();
+        while self.0.read_line(&mut line)? > 0 {
+            if let Some(id) = line.strip_prefix("id:") {
+                return Ok(id.trim().to_owned());
+            }
+            line.clear();
+        }
+        bail!("the stream ended")
     }
 }
 
