@@ -11,11 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::context::{Context, Options, ProgressUpdate};
-use crate::path;
+use crate::tool::context::{Context, Options, ProgressUpdate};
+use crate::files::path;
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::truncate::{self, Total, truncate};
-use crate::write::object;
+use crate::tool::truncate::{self, Total, truncate};
+use crate::files::write::object;
 
 mod terminal;
 

@@ -9,8 +9,13 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use crate::context::Context;
-use crate::input;
+use context::Context;
+
+pub(crate) mod context;
+pub(crate) mod input;
+pub(crate) mod invalid;
+pub(crate) mod registry;
+pub(crate) mod truncate;
 
 /// What a call wants to be allowed; the engine decides.
 #[derive(Debug, Clone, PartialEq)]

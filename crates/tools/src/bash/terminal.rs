@@ -8,10 +8,10 @@ use exec::End;
 use serde_json::json;
 
 use super::{note, result};
-use crate::context::{Context, ProgressUpdate};
+use crate::tool::context::{Context, ProgressUpdate};
 use crate::tool::{Output, ToolError};
-use crate::truncate::truncate;
-use crate::write::object;
+use crate::tool::truncate::truncate;
+use crate::files::write::object;
 
 /// How long an ended command's terminal may take to say what was printed.
 const LAST_WORDS: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::context::Progress;
-use crate::registry::testing::Workspace;
+use crate::tool::context::Progress;
+use crate::tool::registry::testing::Workspace;
 use std::sync::{Arc, Mutex};
 
 #[tokio::test]
