@@ -8,14 +8,16 @@ use std::sync::{Mutex, PoisonError};
 use api::{Json, JsonMap};
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 
-use crate::check::{check, foreign};
-use crate::file::{self, Access, Durability, MAX_CONFIG_BYTES};
-use crate::find::{self, Switches};
-use crate::finish::finish;
+use crate::schema::check::{check, foreign};
+use crate::files::{self, Access, Durability, MAX_CONFIG_BYTES};
+use crate::load::find::{self, Switches};
+use crate::load::finish::finish;
 use crate::problem::{Problem, Severity};
 use crate::redact::{MASK, Redactor};
 use crate::trust::content_hash;
-use crate::{Inputs, jsonc, load, rules, typed};
+use crate::schema::typed;
+use crate::syntax::jsonc;
+use crate::{Inputs, load, rules};
 
 /// Why a configuration file was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +63,7 @@ pub fn edit_project(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
         return Err(refused("there is no such directory".to_owned()));
     }
     let loaded = load::load(inputs);
-    if fs::symlink_metadata(&path).is_ok() && file::outside(&path, &loaded.project.worktree).is_some() {
+    if fs::symlink_metadata(&path).is_ok() && files::outside(&path, &loaded.project.worktree).is_some() {
         return Err(refused("this link leads out of the repository; change the file itself".to_owned()));
     }
     let trusted = loaded.untrusted.iter().all(|untrusted| untrusted.path != path);
@@ -96,7 +98,7 @@ fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Resul
         return Err(refused(finding.message));
     }
     let _one = EDITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = file::read(path, MAX_CONFIG_BYTES).map_err(|problem| refused(problem.message))?;
+    let text = files::read(path, MAX_CONFIG_BYTES).map_err(|problem| refused(problem.message))?;
     if change.put.is_empty() && (change.gone.is_empty() || text.is_none()) {
         return Ok(text.map(|text| content_hash(text.as_bytes())));
     }
@@ -111,7 +113,7 @@ fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Resul
         (Err(_), Created::Private) => Access::Owner,
         (Err(_), Created::Shared) => Access::Everybody,
     };
-    file::replace(&target, new.as_bytes(), access, Durability::Synced)
+    files::replace(&target, new.as_bytes(), access, Durability::Synced)
         .map_err(|error| refused(format!("cannot be written: {error}")))?;
     Ok(Some(content_hash(new.as_bytes())))
 }

@@ -8,68 +8,51 @@
 //! cannot be read or a mistyped key may have denied, is in [`Config::tighten`], and a rule that cannot be read counts as
 //! `ask`.
 
-mod agent_file;
-mod check;
-mod credentials;
 mod dirs;
+mod documents;
 mod edit;
-mod file;
-mod find;
-mod finish;
-mod frontmatter;
-mod guard;
-mod instruction;
-mod json_schema;
-mod jsonc;
+mod files;
 mod load;
-mod lower;
-mod markdown;
-mod marks;
-mod merge;
 mod problem;
 mod project;
 mod provider;
 mod redact;
 mod rules;
 mod schema;
-mod substitute;
-mod suggest;
+mod syntax;
 mod trust;
-mod typed;
-mod vendor;
-mod walk;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use api::{Command, Json, Provider, Skill};
 
-pub use agent_file::{
+pub use documents::agent_file::{
     AgentFileError, AgentPlace, NewAgent, OPTIONAL_AGENTS, OptionalAgent, installed_agent, write_agent,
 };
-pub use credentials::{CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential};
+pub use provider::credentials::{CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential};
 pub use dirs::Dirs;
 pub use edit::{EditError, edit_global, edit_project};
-pub use file::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
-pub use find::SourceKind;
-pub use finish::hints;
-pub use instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
-pub use json_schema::config_schema;
+pub use files::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
+pub use load::find::SourceKind;
+pub use load::finish::hints;
+pub use documents::instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
+pub use schema::json_schema::config_schema;
 pub use load::{global, load};
-pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
-pub use marks::{MAX_MARKS, Marks};
+pub use documents::markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
+pub use files::stamps::{MAX_MARKS, Marks};
 pub use problem::{Closes, Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Unusable, Wire, presentable};
 pub use redact::Redactor;
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
-pub use typed::{
+pub use schema::typed::{
     AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, EnvConfig, Isolation, LimitConfig,
     ModalitiesConfig, ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig,
     SubagentsConfig, ToolOutputConfig,
 };
 
-pub use vendor::{Vendor, vendors};
+pub use provider::vendor::{Vendor, vendors};
 
 /// Everything that decides what is loaded.
 #[derive(Debug, Clone)]

@@ -6,25 +6,33 @@ use std::path::{Path, PathBuf};
 use api::{Json, JsonMap, Skill};
 use indexmap::IndexMap;
 
-use crate::check::{MAX_FINDINGS, check, foreign};
-use crate::file::{self, MAX_CONFIG_BYTES};
-use crate::find::{self, MANAGED_NAMES, Place, SourceKind, Switches};
-use crate::finish::{agents, commands, finish, has};
-use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
-use crate::lower::lower;
-use crate::markdown::{self, Document, Kind};
-use crate::marks::Marks;
-use crate::merge::merge;
+use crate::schema::check::{MAX_FINDINGS, check, foreign};
+use crate::files::{self, MAX_CONFIG_BYTES};
+use find::{MANAGED_NAMES, Place, SourceKind, Switches};
+use finish::{agents, commands, finish, has};
+use crate::documents::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
+use next_format::lower;
+use crate::documents::markdown::{self, Document, Kind};
+use crate::files::stamps::Marks;
+use merge::merge;
 use crate::problem::Closes;
 use crate::provider::Providers;
 use crate::redact::Redactor;
 use crate::rules::{AGENT_SECTIONS, Strict};
 use crate::schema::INERT;
-use crate::substitute::{Lookup, substitute};
+use substitute::{Lookup, substitute};
 use crate::trust::content_hash;
-use crate::{
-    Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project, provider, rules, typed,
-};
+use crate::provider::credentials;
+use crate::schema::typed;
+use crate::syntax::{frontmatter, jsonc};
+use crate::trust::guard;
+use crate::{Inputs, Loaded, Problem, Source, Untrusted, project, provider, rules};
+
+pub(crate) mod find;
+pub(crate) mod finish;
+pub(crate) mod merge;
+pub(crate) mod next_format;
+pub(crate) mod substitute;
 
 #[cfg(test)]
 mod tests;
@@ -227,7 +235,7 @@ impl<'a> Loader<'a> {
 
     fn file(&mut self, path: &Path, kind: SourceKind, own: bool) {
         self.marks.note(path);
-        match file::read(path, MAX_CONFIG_BYTES) {
+        match files::read(path, MAX_CONFIG_BYTES) {
             Ok(Some(text)) => {
                 let base = path.parent().unwrap_or(path);
                 let label = path.display().to_string();
@@ -360,7 +368,7 @@ impl<'a> Loader<'a> {
         }));
         if let Some(paths) = map.get("skills").and_then(|skills| skills.get("paths")) {
             let Inputs { directory, home, .. } = self.inputs;
-            let resolve = |path: &String| (file::resolve(path, directory, home), trusted);
+            let resolve = |path: &String| (files::resolve(path, directory, home), trusted);
             self.skill_folders = texts(Some(paths)).iter().map(resolve).collect();
         }
     }
@@ -416,7 +424,7 @@ impl<'a> Loader<'a> {
 
     /// Whether a file that the repository names really lies in it; one that a link leads to elsewhere needs trust.
     fn inside(&mut self, path: &Path, text: &str) -> bool {
-        let Some(real) = file::outside(path, &self.root) else { return true };
+        let Some(real) = files::outside(path, &self.root) else { return true };
         self.admit(path, text, || vec![format!("reveals {}, which is outside of the repository", real.display())])
     }
 
@@ -453,7 +461,7 @@ impl<'a> Loader<'a> {
 
     fn instruction(&mut self, candidate: Candidate) -> Option<Instruction> {
         let Candidate { path, own } = candidate;
-        match file::read(&path, MAX_INSTRUCTION_BYTES) {
+        match files::read(&path, MAX_INSTRUCTION_BYTES) {
             Ok(Some(text)) if !text.trim().is_empty() => {
                 (own || self.inside(&path, &text)).then_some(Instruction { path, text })
             }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::file::{self, Access, Durability};
+use crate::files::{self, Access, Durability};
 use crate::trust::content_hash;
 
 /// The project of everything outside of a repository, and of repositories without a commit.
@@ -60,7 +60,7 @@ pub fn linked_trees(main: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(main.join(".git/worktrees")) else { return Vec::new() };
     let tree = |entry: fs::DirEntry| {
         // It holds the path of the tree's own `.git` file.
-        let text = file::read(&entry.path().join("gitdir"), 1 << 12).ok()??;
+        let text = files::read(&entry.path().join("gitdir"), 1 << 12).ok()??;
         let link = entry.path().join(text.trim());
         link.exists().then(|| link.parent().map(Path::to_owned)).flatten()
     };
@@ -78,9 +78,9 @@ fn git_dir(at: &Path) -> Option<PathBuf> {
         return path.join("HEAD").exists().then_some(path);
     }
     // A linked working tree or a submodule: a file that names the folder, which may name the common one.
-    let text = file::read(&path, 1 << 12).ok()??;
+    let text = files::read(&path, 1 << 12).ok()??;
     let own = at.join(text.strip_prefix("gitdir:")?.trim());
-    match file::read(&own.join("commondir"), 1 << 12) {
+    match files::read(&own.join("commondir"), 1 << 12) {
         Ok(Some(common)) => fs::canonicalize(own.join(common.trim())).ok(),
         _ => own.join("HEAD").exists().then_some(own),
     }
@@ -88,14 +88,14 @@ fn git_dir(at: &Path) -> Option<PathBuf> {
 
 fn first_commit(worktree: &Path, git: &Path, state: &Path) -> Option<String> {
     let kept = state.join("projects").join(repository_key(git)?);
-    if let Ok(Some(id)) = file::read(&kept, 64)
+    if let Ok(Some(id)) = files::read(&kept, 64)
         && is_commit(&id)
     {
         return Some(id);
     }
     let id = ask_git(worktree)?;
     // Without a place to keep it we ask again next time.
-    let _ = file::replace(&kept, id.as_bytes(), Access::Owner, Durability::Cache);
+    let _ = files::replace(&kept, id.as_bytes(), Access::Owner, Durability::Cache);
     Some(id)
 }
 

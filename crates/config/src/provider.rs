@@ -10,11 +10,13 @@ use api::{
 
 use crate::problem::Problem;
 use crate::redact::{MASK, Redactor};
-use crate::typed::{Config, ModelConfig, ProviderConfig};
-use crate::vendor::{self, COMPATIBLE, VENDORS, Vendor};
+use crate::schema::typed::{Config, ModelConfig, ProviderConfig};
+use vendor::{COMPATIBLE, VENDORS, Vendor};
 
+pub(crate) mod credentials;
 #[cfg(test)]
 mod tests;
+pub(crate) mod vendor;
 
 /// What "no timeout" means: nothing waits for ever.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -9,7 +9,7 @@ use std::path::Path;
 use api::{Action, Json, JsonMap, Rule, Ruleset};
 use indexmap::IndexMap;
 
-use crate::merge::merge;
+use crate::load::merge::merge;
 
 /// The sections whose entries are agents.
 pub(crate) const AGENT_SECTIONS: [&str; 2] = ["agent", "mode"];

@@ -1,5 +1,10 @@
 //! Which keys a configuration file has, and what their values look like.
 
+pub(crate) mod check;
+pub(crate) mod json_schema;
+pub(crate) mod suggest;
+pub(crate) mod typed;
+
 /// What a value looks like.
 pub(crate) enum Shape {
     /// Anything.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::file::{self, Access, Durability};
+use crate::files::{self, Access, Durability};
+
+pub(crate) mod guard;
 
 /// The largest trust file that is read.
 pub const MAX_TRUST_BYTES: u64 = 4 << 20;
@@ -97,7 +99,7 @@ struct Saved {
 impl TrustStore {
     /// Reads the store at `path`; none yet is an empty one.
     pub fn load(path: &Path) -> Result<Self, TrustError> {
-        let text = file::read(path, MAX_TRUST_BYTES).map_err(|problem| TrustError::Read(problem.to_string()))?;
+        let text = files::read(path, MAX_TRUST_BYTES).map_err(|problem| TrustError::Read(problem.to_string()))?;
         let damaged = |message: String| TrustError::Damaged { path: path.to_owned(), message };
         let files = match text {
             None => BTreeMap::new(),
@@ -148,7 +150,7 @@ impl TrustStore {
         let failed = |source| TrustError::Write { path: self.path.clone(), source };
         let saved = Saved { version: 1, files: self.files.clone() };
         let text = serde_json::to_vec_pretty(&saved).map_err(|error| failed(error.into()))?;
-        file::replace(&self.path, &text, Access::Owner, Durability::Synced).map_err(failed)
+        files::replace(&self.path, &text, Access::Owner, Durability::Synced).map_err(failed)
     }
 }
 

@@ -9,7 +9,7 @@ fn build_with(config: Json, env: &[(&str, &str)], keys: &[(&str, &str)]) -> (Vec
     let Json::Object(map) = config else { panic!("not an object") };
     let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let mut problems = Vec::new();
-    let config = crate::typed::read(map, &mut problems);
+    let config = crate::schema::typed::read(map, &mut problems);
     let entries = providers(&config, &owned(env), &owned(keys), &mut problems).usable;
     (entries, problems)
 }
@@ -18,7 +18,7 @@ fn build_with(config: Json, env: &[(&str, &str)], keys: &[(&str, &str)]) -> (Vec
 fn refusal(config: Json, env: &[(&str, &str)], id: &str) -> (String, bool) {
     let Json::Object(map) = config else { panic!("not an object") };
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let config = crate::typed::read(map, &mut Vec::new());
+    let config = crate::schema::typed::read(map, &mut Vec::new());
     let all = providers(&config, &env, &BTreeMap::new(), &mut Vec::new());
     let unusable = all.unusable.get(id).unwrap_or_else(|| panic!("{id} can be used, or is not known"));
     assert!(all.usable.iter().all(|entry| entry.provider.id != id), "{id} is both");

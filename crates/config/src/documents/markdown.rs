@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use api::{Json, JsonMap, Skill};
 
-use crate::file::{self, MAX_MARKDOWN_BYTES};
-use crate::frontmatter::{self, Broken, Places, State};
-use crate::marks::Marks;
+use crate::files::{self, MAX_MARKDOWN_BYTES};
+use crate::syntax::frontmatter::{self, Broken, Places, State};
+use crate::files::stamps::Marks;
 use crate::problem::{Closes, Problem};
-use crate::walk;
+use crate::files::walk;
 
 /// Files of one folder that are read.
 pub const MAX_DOCUMENTS: usize = 1_000;
@@ -176,7 +176,7 @@ fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -
         Kind::Skill => path.parent().unwrap_or(&path).file_name().unwrap_or_default().to_string_lossy().into_owned(),
         _ => path.strip_prefix(folder).unwrap_or(&path).with_extension("").to_string_lossy().into_owned(),
     };
-    let text = match file::read(&path, MAX_MARKDOWN_BYTES) {
+    let text = match files::read(&path, MAX_MARKDOWN_BYTES) {
         Ok(text) => text?,
         Err(problem) => {
             problems.push(kind.lost(problem, Closes::Everything));

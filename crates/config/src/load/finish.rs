@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::{Command, CommandSource, Json, JsonMap};
 use indexmap::IndexMap;
 
-use crate::merge::merge;
+use crate::load::merge::merge;
 use crate::{AgentEntry, Config, rules};
 
 /// Old keys of the merged configuration become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`,

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use api::{AgentMode, Json, ModelRef};
 use serde_json::json;
 
-use crate::check::check;
-use crate::file::MAX_MARKDOWN_BYTES;
-use crate::frontmatter::{Broken, State};
+use crate::schema::check::check;
+use crate::files::MAX_MARKDOWN_BYTES;
+use crate::syntax::frontmatter::{Broken, State};
 use crate::trust::content_hash;
-use crate::{Inputs, TrustError, find, frontmatter, project};
+use crate::load::find;
+use crate::syntax::frontmatter;
+use crate::{Inputs, TrustError, project};
 
 #[cfg(test)]
 mod tests;
@@ -37,13 +39,13 @@ pub struct OptionalAgent {
 
 /// All that ship.
 pub const OPTIONAL_AGENTS: [OptionalAgent; 7] = [
-    optional("codebase-analyzer", include_str!("../agents/codebase-analyzer.md"), None),
-    optional("codebase-locator", include_str!("../agents/codebase-locator.md"), None),
-    optional("codebase-pattern-finder", include_str!("../agents/codebase-pattern-finder.md"), None),
-    optional("component-tree", include_str!("../agents/component-tree.md"), None),
-    optional("thoughts-analyzer", include_str!("../agents/thoughts-analyzer.md"), None),
-    optional("thoughts-locator", include_str!("../agents/thoughts-locator.md"), None),
-    optional("web-search-researcher", include_str!("../agents/web-search-researcher.md"), Some("websearch")),
+    optional("codebase-analyzer", include_str!("../../agents/codebase-analyzer.md"), None),
+    optional("codebase-locator", include_str!("../../agents/codebase-locator.md"), None),
+    optional("codebase-pattern-finder", include_str!("../../agents/codebase-pattern-finder.md"), None),
+    optional("component-tree", include_str!("../../agents/component-tree.md"), None),
+    optional("thoughts-analyzer", include_str!("../../agents/thoughts-analyzer.md"), None),
+    optional("thoughts-locator", include_str!("../../agents/thoughts-locator.md"), None),
+    optional("web-search-researcher", include_str!("../../agents/web-search-researcher.md"), Some("websearch")),
 ];
 
 const fn optional(name: &'static str, text: &'static str, needs: Option<&'static str>) -> OptionalAgent {

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use api::Json;
 
-use crate::check::MAX_FINDINGS;
-use crate::file::{self, MAX_CONFIG_BYTES};
-use crate::marks::Marks;
+use crate::schema::check::MAX_FINDINGS;
+use crate::files::{self, MAX_CONFIG_BYTES};
+use crate::files::stamps::Marks;
 use crate::problem::Severity;
 
 /// All files that the placeholders of one configuration file put in, together.
@@ -143,9 +143,9 @@ impl Filler<'_> {
     }
 
     fn file(&mut self, written: &str) -> Result<String, String> {
-        let path = file::resolve(written, self.lookup.base, self.lookup.home);
+        let path = files::resolve(written, self.lookup.base, self.lookup.home);
         self.marks.note(&path);
-        let content = file::read(&path, MAX_CONFIG_BYTES).map_err(|problem| problem.to_string())?;
+        let content = files::read(&path, MAX_CONFIG_BYTES).map_err(|problem| problem.to_string())?;
         let content = content.ok_or_else(|| format!("there is no file {}", path.display()))?;
         self.filled += content.len();
         if self.filled > MAX_FILLED_BYTES {

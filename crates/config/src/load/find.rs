@@ -186,7 +186,7 @@ fn last_file(inputs: &Inputs, project: &[PathBuf], kind: SourceKind) -> Option<P
 
 fn path_in(inputs: &Inputs, name: &str) -> Option<PathBuf> {
     let value = inputs.env.get(name).filter(|value| !value.is_empty())?;
-    Some(crate::file::resolve(value, &inputs.directory, &inputs.home))
+    Some(crate::files::resolve(value, &inputs.directory, &inputs.home))
 }
 
 #[cfg(test)]

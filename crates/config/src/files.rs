@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::problem::Problem;
 
+pub(crate) mod stamps;
+pub(crate) mod walk;
+
 /// The largest configuration file that is read, and the largest text that `{file:…}` puts in.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// The largest agent, command or skill in markdown.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use globset::GlobBuilder;
 
-use crate::file;
+use crate::files;
 use crate::problem::Problem;
-use crate::walk;
+use crate::files::walk;
 
 /// The largest instruction file that is read.
 pub const MAX_INSTRUCTION_BYTES: u64 = 1 << 18;
@@ -97,14 +97,14 @@ pub(crate) fn wanted(wanted: &Wanted, folders: &[PathBuf], home: &Path, problems
 /// The files that a written path stands for; only what is written has wildcards, not the folder it is relative to.
 fn expand(written: &str, base: &Path, home: &Path) -> Result<Vec<PathBuf>, String> {
     let is_pattern = |text: &str| text.contains(['*', '?', '[', '{']);
-    let whole = file::resolve(written, base, home);
+    let whole = files::resolve(written, base, home);
     if !is_pattern(written) {
         return Ok(if whole.is_file() { vec![whole] } else { Vec::new() });
     }
     let plain: Vec<&str> = written.split('/').take_while(|step| !is_pattern(step)).collect();
     let pattern: Vec<&str> = written.split('/').skip(plain.len()).collect();
     // An empty first step stands for the root; `join` alone would lose it.
-    let folder = file::resolve(&format!("{}/", plain.join("/")), base, home);
+    let folder = files::resolve(&format!("{}/", plain.join("/")), base, home);
     let folder = if plain.is_empty() { base.to_owned() } else { folder };
     let glob = GlobBuilder::new(&pattern.join("/")).literal_separator(true).build();
     let matcher = glob.map_err(|error| error.kind().to_string())?.compile_matcher();

@@ -6,9 +6,9 @@
 
 use api::{Action, Json, JsonMap};
 
-use crate::check::MAX_FINDINGS;
+use crate::schema::check::MAX_FINDINGS;
 use crate::rules::ruleset;
-use crate::substitute::has_placeholder;
+use crate::load::substitute::has_placeholder;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use api::{Json, JsonMap};
 use crate::problem::{Closes, Problem, Severity};
 use crate::rules::AGENT_SECTIONS;
 use crate::schema::{ACTIONS, CONFIG, Field, OWN_AGENT_KEYS, OWN_KEYS, PERMISSIONS, Shape};
-use crate::suggest::nearest;
+use crate::schema::suggest::nearest;
 
 /// More findings of one file are only counted.
 pub(crate) const MAX_FINDINGS: usize = 50;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use api::{Credential, Json, JsonMap};
 
-use crate::file::{self, Access, Durability};
+use crate::files::{self, Access, Durability};
 use crate::problem::Problem;
 
 /// The largest file of credentials.
@@ -65,7 +65,7 @@ pub fn set_credential(data: &Path, provider: &str, credential: Option<&Credentia
     if text.len() as u64 > MAX_CREDENTIALS_BYTES {
         return Err(CredentialError::TooLarge);
     }
-    file::replace(&path, &text, Access::Owner, Durability::Synced).map_err(failed)
+    files::replace(&path, &text, Access::Owner, Durability::Synced).map_err(failed)
 }
 
 /// All texts that are stored, whatever credentials they belong to.
@@ -108,7 +108,7 @@ pub fn path(data: &Path) -> PathBuf {
 }
 
 fn read(data: &Path) -> Result<JsonMap, String> {
-    match file::read(&path(data), MAX_CREDENTIALS_BYTES).map_err(|problem| problem.message)? {
+    match files::read(&path(data), MAX_CREDENTIALS_BYTES).map_err(|problem| problem.message)? {
         None => Ok(JsonMap::new()),
         // What is wrong is told without the text around it, which may be a key.
         Some(text) => serde_json::from_str(&text).map_err(|error| {
