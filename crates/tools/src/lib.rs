@@ -1,8 +1,8 @@
-//! The [`Tool`] trait and the built-in tools: processes, files, search, web.
+//! The [`Tool`] trait and the built-in tools: commands, files, search, web.
 //!
-//! Invariants: a tool never asks for permission, it says what it needs ([`Tool::needs`]) and the engine decides; a tool
-//! never changes stored state, it reports [`Change`]s; an error is text for the model, never a crash; files are touched
-//! only on paths whose symbolic links were resolved and checked, and never through a link that appears afterwards.
+//! Invariants: a tool never asks for permission, it declares what it needs ([`Tool::needs`]) and the engine decides; a tool
+//! never changes stored state, it reports [`Change`]s; an error is text for the model, never a crash; files are accessed
+//! only by paths whose symbolic links were resolved and checked, and never through a link that appears afterwards.
 
 mod bash;
 mod files;
@@ -19,9 +19,9 @@ pub use files::known_files::KnownFiles;
 pub use files::patch::fuzz_patch;
 pub use files::read::read_for_prompt;
 pub use search::find::{Entries, Ignored, find_paths, find_text};
-pub use search::top_n::Best;
+pub use search::top_n::TopN;
 pub use session::skill::text as skill_text;
-pub use tool::context::{Answers, Context, Loaded, Options, Progress, ProgressUpdate, Readable};
+pub use tool::context::{Answers, Context, LoadedInstructions, Options, Progress, ProgressUpdate, Readable};
 pub use tool::input::invalid_arguments;
 pub use tool::registry::{Registry, RegistryOptions};
 pub use tool::truncate::{Truncated, truncate};

@@ -1,4 +1,4 @@
-//! Our own tools, on a folder of their own for each case.
+//! Our own tools, in a separate folder for each case.
 
 use std::sync::Arc;
 

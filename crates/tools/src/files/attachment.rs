@@ -1,14 +1,14 @@
-//! Content that goes to the model as a file and not as text.
+//! Content that the model gets as a file rather than as text.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::tool::Attachment;
 
-/// The largest attachment; models refuse more.
+/// The maximum size of an attachment; models refuse more.
 pub const MAX_ATTACHMENT_BYTES: usize = 5 * 1024 * 1024;
 
-/// The media type of an image or PDF, by its first bytes.
+/// Detects the media type of an image or PDF by its first bytes.
 pub fn sniff(content: &[u8]) -> Option<&'static str> {
     match content {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
@@ -20,15 +20,15 @@ pub fn sniff(content: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The content as an attachment.
+/// Encodes content as an attachment.
 pub(crate) fn attach(mime: &str, filename: Option<String>, content: &[u8]) -> Attachment {
     Attachment { mime: mime.into(), filename, url: format!("data:{mime};base64,{}", STANDARD.encode(content)) }
 }
 
-/// Whether content is not text: it has NUL bytes, or too much that is neither UTF-8 nor printable.
+/// Whether content is not text: it contains NUL bytes, or too much that is not UTF-8 or not printable.
 pub(crate) fn is_binary(content: &[u8]) -> bool {
-    const LOOKED_AT: usize = 8192;
-    let head = &content[..content.len().min(LOOKED_AT)];
+    const SAMPLE_BYTES: usize = 8192;
+    let head = &content[..content.len().min(SAMPLE_BYTES)];
     if head.contains(&0) {
         return true;
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds() {
+    fn media_types_and_binary_detection() {
         assert_eq!(sniff(b"\x89PNG\r\n\x1a\nrest"), Some("image/png"));
         assert_eq!(sniff(b"%PDF-1.7"), Some("application/pdf"));
         assert_eq!(sniff(b"hello"), None);

@@ -1,16 +1,16 @@
-//! Unified diffs in the shape that OpenCode's clients read.
+//! Unified diffs in the format that OpenCode's clients read.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use similar::{ChangeTag, TextDiff};
 
-/// Unchanged lines around a change.
+/// The number of unchanged lines around a change.
 const CONTEXT: usize = 4;
-/// Beyond this a diff is cut: it is for people, and it is stored with the call.
+/// Longer diffs are cut off: they are for people, and stored with the call.
 const MAX_DIFF_BYTES: usize = 256 * 1024;
-/// After this the diff may be longer than needed, but it is still right.
-const EFFORT: Duration = Duration::from_millis(500);
+/// After this time the diff may be longer than necessary, but it is still correct.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A diff and its size.
 pub(crate) struct Diff {
@@ -19,16 +19,16 @@ pub(crate) struct Diff {
     pub deletions: usize,
 }
 
-/// The diff of one file, as the tools that change files show it.
+/// The diff of a file, as the tools that change files show it.
 pub fn unified_diff(path: &str, old: &str, new: &str) -> String {
     unified(path, old, new).text
 }
 
-/// The diff of one file.
+/// The diff of a file.
 pub(crate) fn unified(path: &str, old: &str, new: &str) -> Diff {
     let mut text = format!("Index: {path}\n{}\n--- {path}\n+++ {path}\n", "=".repeat(67));
     let (mut additions, mut deletions) = (0, 0);
-    let diff = TextDiff::configure().timeout(EFFORT).diff_lines(old, new);
+    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old, new);
     let mut cut = false;
     for group in diff.grouped_ops(CONTEXT) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
@@ -63,7 +63,7 @@ pub(crate) fn unified(path: &str, old: &str, new: &str) -> Diff {
     Diff { text, additions, deletions }
 }
 
-/// The diff of a file of that size which is replaced without a look at its lines.
+/// The diff for a file of the given size that is replaced without comparing lines.
 pub(crate) fn replaced(path: &str, size: u64, new: &str) -> String {
     let note = format!("\\ The old content, {size} bytes, is too large to be compared; all of it is replaced\n");
     let mut diff = unified(path, "", new).text;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_recorded_shape() {
+    fn output_matches_the_recording() {
         let diff = unified("/p/a.txt", "line one\nline two\nline three\n", "line one\nLINE 2\nline three\n");
         let want = "Index: /p/a.txt\n===================================================================\n\
                     --- /p/a.txt\n+++ /p/a.txt\n@@ -1,3 +1,3 @@\n line one\n-line two\n+LINE 2\n line three\n";

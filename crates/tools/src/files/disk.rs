@@ -1,7 +1,7 @@
-//! Files on the local disk, touched without ever following a symbolic link that the caller did not resolve.
+//! Files on the local disk, accessed without following a symbolic link that the caller did not resolve.
 //!
-//! [`resolve`] follows links once and gives a path without any; the functions here then walk that path handle by handle
-//! (`O_NOFOLLOW`), so a link that is put in its place afterwards is an error, not an escape.
+//! [`resolve`] follows links once and returns a path without any; the functions here then open that path component by
+//! component (`O_NOFOLLOW`), so a link that appears later is an error, not an escape.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,9 +18,9 @@ mod replace;
 
 use replace::{sync_folder, write};
 
-/// The largest file that is read whole.
+/// The largest file that is read into memory.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
-/// How many symbolic links one path may take, as in the Linux kernel.
+/// How many symbolic links a path may go through, as in the Linux kernel.
 const MAX_LINKS: usize = 40;
 
 #[cfg(target_os = "linux")]
@@ -30,7 +30,7 @@ pub(crate) const DIRECTORY: OFlags =
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The disk. Its paths must be absolute and free of symbolic links (see [`resolve`]).
+/// The local disk. Paths must be absolute and free of symbolic links (see [`resolve`]).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalEnvironment;
 
@@ -55,7 +55,7 @@ impl Environment for LocalEnvironment {
     }
 }
 
-/// Deletes a file. An editor has no say in this, so it is not part of [`Environment`].
+/// Deletes a file. Editors do not support this, so it is not part of [`Environment`].
 pub(crate) async fn delete(path: &Path) -> Result<(), EnvironmentError> {
     blocking(path, |path| {
         let (parent, name) = open_parent(path, false)?;
@@ -65,20 +65,20 @@ pub(crate) async fn delete(path: &Path) -> Result<(), EnvironmentError> {
     .await
 }
 
-/// Makes a symbolic link anew that was deleted.
-pub(crate) async fn link(path: &Path, leads_to: PathBuf) -> Result<(), EnvironmentError> {
+/// Recreates a symbolic link that was deleted.
+pub(crate) async fn link(path: &Path, target: PathBuf) -> Result<(), EnvironmentError> {
     blocking(path, move |path| {
         let (parent, name) = open_parent(path, true)?;
-        rustix::fs::symlinkat(&leads_to, &parent, name)?;
+        rustix::fs::symlinkat(&target, &parent, name)?;
         sync_folder(&parent)
     })
     .await
 }
 
-/// Gives a file that another one moved to the mode, the owner and the attributes that the other one has.
-pub(crate) async fn inherit(from: &Path, to: &Path) -> Result<(), EnvironmentError> {
+/// Copies mode, owner and attributes from a file to the one that replaces it after a move.
+pub(crate) async fn copy_metadata(from: &Path, to: &Path) -> Result<(), EnvironmentError> {
     let from = from.to_owned();
-    blocking(to, move |to| replace::inherit(&from, to)).await
+    blocking(to, move |to| replace::copy_metadata(&from, to)).await
 }
 
 async fn blocking<T: Send + 'static>(
@@ -92,8 +92,7 @@ async fn blocking<T: Send + 'static>(
         .map_err(|source| EnvironmentError::Io { path: path.to_owned(), source })
 }
 
-/// The place that an absolute path means once all symbolic links are followed. What does not exist yet is kept as it is,
-/// also behind a link that points to nothing.
+/// Resolves all symbolic links in an absolute path. Components that do not exist are kept, even behind a dangling link.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut pending: Vec<OsString> = path.components().rev().map(|c| c.as_os_str().to_owned()).collect();
     let mut place = PathBuf::from("/");
@@ -128,7 +127,7 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Ok(place)
 }
 
-/// Opens the folder of a file step by step, following no link, and gives the file's name in it.
+/// Opens the folder of a file component by component, following no link, and returns the file's name in it.
 fn open_parent(path: &Path, create: bool) -> io::Result<(OwnedFd, &OsStr)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let mut folder = rustix::fs::open("/", DIRECTORY, Mode::empty())?;
@@ -150,7 +149,7 @@ fn open_parent(path: &Path, create: bool) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((folder, name))
 }
 
-/// Opens a folder step by step, following no link.
+/// Opens a folder component by component, following no link.
 pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     open_folder_with(path, DIRECTORY)
 }
@@ -163,10 +162,10 @@ fn open_folder_with(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(&parent, name, flags, Mode::empty())?)
 }
 
-/// Opens a regular file for reading, step by step, following no link.
+/// Opens a regular file for reading, component by component, following no link.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let (parent, name) = open_parent(path, false)?;
-    // Without NONBLOCK the open of a named pipe would wait for a writer for ever.
+    // Without NONBLOCK, opening a named pipe would block until a writer appears.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(&parent, name, flags, Mode::empty())?);
     let metadata = file.metadata()?;
@@ -179,7 +178,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a folder to list what is in it, step by step, following no link.
+/// Opens a folder for listing, component by component, following no link.
 pub(crate) fn open_entries(path: &Path) -> io::Result<Dir> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(Dir::new(open_folder_with(path, flags)?)?)
@@ -192,7 +191,7 @@ fn open(path: &Path) -> io::Result<Content> {
         return Ok(Content::Large { size: metadata.len(), reader: Box::new(file) });
     }
     let mut content = Vec::with_capacity(metadata.len() as usize);
-    // It may be longer than it said: it grows, or the kernel makes it up.
+    // It may be longer than its metadata says: it grows, or the kernel generates it.
     (&file).take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_FILE_BYTES {
         let size = file.metadata()?.len().max(content.len() as u64);

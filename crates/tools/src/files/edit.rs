@@ -1,4 +1,4 @@
-//! The `edit` tool: replaces a text in a file.
+//! The `edit` tool: replaces text in a file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -38,10 +38,10 @@ pub(crate) struct Edit {
     pub locks: FileLocks,
 }
 
-/// An edit that can be made.
+/// An edit that can be applied.
 struct Plan {
     target: Target,
-    /// Nothing if the file is new.
+    /// `None` if the file is new.
     before: Option<String>,
     content: String,
     diff: diff::Diff,
@@ -104,7 +104,7 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
         }
         Some(before) => {
             let all = input.replace_all.unwrap_or(false);
-            // Matching by likeness can take a while on a large file.
+            // Approximate matching can take a while on a large file.
             let (old, new) = (input.old_string.clone(), input.new_string.clone());
             let work = tokio::task::spawn_blocking(move || replace(&before, &old, &new, all).map(|new| (new, before)));
             match work.await {
@@ -118,12 +118,13 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
     Ok(Plan { target, before, content, diff })
 }
 
-/// The content of a file after an edit. Line endings and a byte order mark are those of the file, whatever the texts have.
+/// The content of a file after an edit. Line endings and byte order mark stay those of the file, whatever the arguments
+/// contain.
 fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<String, MatchError> {
     let file = Normalised::new(content);
     let given = |text: &str| newlines::normalise(text.strip_prefix(newlines::BOM).unwrap_or(text)).into_owned();
     let (mut old, new) = (given(old), given(new));
-    // Half a line ending at the end: the other half is in the file behind it.
+    // Half a line ending at the end: the other half follows in the file.
     if old.ends_with('\r') && !file.text().contains(&old) {
         old.pop();
     }
@@ -154,8 +155,8 @@ fn explain(shown: &str, error: MatchError) -> ToolError {
     })
 }
 
-/// For a fuzzer: takes three texts out of the bytes, edits one with the others, and checks that an edit changes nothing
-/// outside of what it matched. Never panics unless that is broken.
+/// For the fuzzer: splits the bytes into three texts, edits one with the others, and checks that nothing outside the
+/// match changes. Panics only if that is violated.
 pub fn fuzz_edit(data: &[u8]) {
     let Some((&flags, rest)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(rest);

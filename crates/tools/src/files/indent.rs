@@ -1,31 +1,31 @@
-//! The indentation of a new text whose old text matched but for its indentation.
+//! Indents new text whose old text matched except for its indentation.
 //!
-//! The match pairs every line of the old text with one of the file. From that follows what an indentation of the model is in
-//! the file. Where it does not, there is no answer: a wrong guess is a file that no longer parses, reported as a success.
+//! The match pairs every line of the old text with a line of the file, which shows what the model's indentation is in
+//! the file. If it does not, there is no result: a wrong guess would be a broken file reported as a success.
 
 use std::collections::BTreeMap;
 
-/// Pairs of indentations, one for each line that is not blank: that of the old text and that of the file.
+/// Pairs of indentations, one for each line that is not blank: in the old text and in the file.
 pub(crate) struct Indents<'a>(Vec<(&'a str, &'a str)>);
 
-/// One level of indentation of the model, and what it is in the file.
+/// One level of indentation in the model's text, and its equivalent in the file.
 struct Unit<'a> {
     old: &'a str,
     file: &'a str,
 }
 
 impl<'a> Indents<'a> {
-    /// From pairs of lines.
+    /// Takes pairs of lines.
     pub fn new(lines: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         Self(lines.filter(|(old, _)| !old.trim().is_empty()).map(|(old, file)| (indent(old), indent(file))).collect())
     }
 
-    /// Whether the old text is indented as the file is.
+    /// Whether the old text is indented like the file.
     pub fn is_same(&self) -> bool {
         self.0.iter().all(|(old, file)| old == file)
     }
 
-    /// Whether no line of the old text is indented as the file is.
+    /// Whether no line of the old text is indented like the file.
     pub fn is_foreign(&self) -> bool {
         self.0.iter().all(|(old, file)| old != file)
     }
@@ -47,7 +47,8 @@ impl<'a> Indents<'a> {
         let verbatim = || Some(new.to_owned());
         let in_file = |own: &&str| self.0.iter().any(|(_, file)| file == own);
         let Some(levels) = self.levels() else {
-            // A flat copy of a block says nothing about its lines. A new text that has the file's own indentation needs nothing.
+            // A flat copy of a block says nothing about its lines, but new text with the file's own indentation needs
+            // no change.
             let indented = own.iter().all(in_file) && own.iter().any(|own| *own != outer);
             return if outer == to && (from != to || indented) { verbatim() } else { None };
         };
@@ -58,7 +59,8 @@ impl<'a> Indents<'a> {
         if from == to {
             return if !known && own.iter().all(in_file) { verbatim() } else { self.translate(&levels, new) };
         }
-        // The first lines of both texts mostly are the same one. If they say otherwise than all lines do, nobody knows.
+        // The first lines of both texts are usually the same line. If it contradicts the other lines, the meaning is
+        // unclear.
         let first = self.0.first().map_or(("", ""), |pair| *pair);
         let like_old = own[0] == first.0 && own[0] != first.1;
         let like_file = own[0] == first.1 && own[0] != first.0;
@@ -73,7 +75,8 @@ impl<'a> Indents<'a> {
         (common_prefix(self.0.iter().map(|(old, _)| *old)), common_prefix(self.0.iter().map(|(_, file)| *file)))
     }
 
-    /// What each indentation of the old text is in the file; nothing if one is several, or if a deeper one is not deeper there.
+    /// Maps each indentation of the old text to that of the file; `None` if the mapping is ambiguous or does not
+    /// preserve nesting.
     fn levels(&self) -> Option<BTreeMap<&'a str, &'a str>> {
         let mut levels = BTreeMap::new();
         if self.is_shift() {
@@ -94,7 +97,7 @@ impl<'a> Indents<'a> {
             return self.translate_by(levels, unit.as_ref(), new);
         }
         let kept = self.translate_by(levels, None, new)?;
-        // The same lines may show that the file has another unit. If that makes a difference, nobody knows.
+        // The same lines may show that the file uses another unit. If that makes a difference, the meaning is unclear.
         let scaled = unit.and_then(|unit| self.translate_by(levels, Some(&unit), new));
         scaled.is_none_or(|scaled| scaled == kept).then_some(kept)
     }
@@ -116,7 +119,7 @@ impl<'a> Indents<'a> {
         Some(out)
     }
 
-    /// What is left of an indentation behind a known level, as it is in the file.
+    /// Translates the indentation beyond a known level to the file's style.
     fn deeper(&self, rest: &str, old: &str, file: &str, unit: Option<&Unit<'_>>) -> Option<String> {
         if rest.is_empty() {
             return Some(String::new());
@@ -125,26 +128,26 @@ impl<'a> Indents<'a> {
             let count = rest.len() / unit.old.len();
             return (unit.old.repeat(count) == rest).then(|| unit.file.repeat(count));
         }
-        // Tabs behind spaces, or spaces behind tabs, would be a third way to indent.
+        // Mixing tabs and spaces would introduce a third style.
         let blends = file.chars().any(|c| !rest.contains(c));
         ((self.is_shift() || (self.lost_first() && old == file)) && !blends).then(|| rest.to_owned())
     }
 
-    /// Whether the old text is a copy that begins behind the indentation of its first line.
+    /// Whether the old text was copied without the indentation of its first line.
     fn lost_first(&self) -> bool {
         let Some((first, rest)) = self.0.split_first() else { return false };
         first.0.is_empty() && !rest.is_empty() && rest.iter().all(|(old, file)| old == file)
     }
 }
 
-/// Whether what is deeper in the old text is deeper in the file.
+/// Whether deeper levels of the old text are deeper in the file, too.
 fn is_nested(levels: &BTreeMap<&str, &str>) -> bool {
     let mut sorted: Vec<(usize, usize)> = levels.iter().map(|(old, file)| (old.len(), file.len())).collect();
     sorted.sort_unstable();
     sorted.windows(2).all(|pair| pair[0].1 < pair[1].1)
 }
 
-/// The unit of indentation, if the model and the file have different ones and the levels show both.
+/// The unit of indentation, if model and file use different ones and the levels show both.
 fn unit<'a>(levels: &BTreeMap<&'a str, &'a str>) -> Option<Unit<'a>> {
     let mut sorted: Vec<(&'a str, &'a str)> = levels.iter().map(|(old, file)| (*old, *file)).collect();
     sorted.sort_by_key(|(old, _)| old.len());
@@ -156,7 +159,7 @@ fn unit<'a>(levels: &BTreeMap<&'a str, &'a str>) -> Option<Unit<'a>> {
     if old == file || same_kind(old).is_none() || same_kind(file).is_none() {
         return None;
     }
-    // Two tabs for eight spaces are two units.
+    // Eight spaces for two tabs are two units.
     let count = (1..=old.len().min(file.len())).rev().find(|n| old.len() % n == 0 && file.len() % n == 0)?;
     let count = if same_kind(old) == same_kind(file) { 1 } else { count };
     let unit = Unit { old: &old[..old.len() / count], file: &file[..file.len() / count] };
@@ -167,7 +170,7 @@ fn unit<'a>(levels: &BTreeMap<&'a str, &'a str>) -> Option<Unit<'a>> {
     steps.iter().all(fits).then_some(unit)
 }
 
-/// The one character that an indentation consists of.
+/// The single character that an indentation consists of.
 fn same_kind(indent: &str) -> Option<char> {
     let first = indent.chars().next()?;
     indent.chars().all(|c| c == first).then_some(first)

@@ -1,5 +1,5 @@
-//! Which content of each file the agent knows: what it last read or wrote. `write` replaces a whole file, so it must not
-//! replace what somebody else put there since.
+//! The versions of files that the agent knows: what it last read or wrote. `write` replaces a whole file, so it must
+//! not overwrite what somebody else changed since.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use crate::files::diff;
 use crate::files::path::Target;
 use crate::tool::{Change, ToolError};
 
-/// The longest content that is kept to show what changed; of longer files only the hash is.
+/// The maximum size of content that is stored to show later changes; longer files have only a hash.
 const MAX_CONTENT: usize = 64 << 10;
-/// The most that is shown of what somebody else changed.
+/// The maximum size of the diff that is shown.
 const MAX_SHOWN: usize = 4 << 10;
 
-/// The files that the agent of one session knows. A handle: clones share them. What calls report ([`Change::Known`]) is stored
-/// with their outcome; until then it is remembered here, for calls that run beside them.
+/// The files that a session's agent knows. A handle: clones share the state. What calls report ([`Change::KnownFile`])
+/// is stored with their outcome; until then it is held here for calls that run concurrently.
 #[derive(Clone)]
 pub struct KnownFiles(Arc<Inner>);
 
-type Lookup = dyn Fn(&Path) -> Option<FileVersion> + Send + Sync;
+type VersionLookup = dyn Fn(&Path) -> Option<FileVersion> + Send + Sync;
 
 struct Inner {
-    stored: Box<Lookup>,
+    stored: Box<VersionLookup>,
     reported: Mutex<HashMap<PathBuf, FileVersion>>,
 }
 
@@ -43,12 +43,12 @@ impl std::fmt::Debug for KnownFiles {
 }
 
 impl KnownFiles {
-    /// With a way to look up what is stored. Paths have no symbolic links.
+    /// Looks up stored versions with `stored`. Paths have no symbolic links.
     pub fn new(stored: impl Fn(&Path) -> Option<FileVersion> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner { stored: Box::new(stored), reported: Mutex::default() }))
     }
 
-    /// What was reported is stored now.
+    /// A reported version is now stored.
     pub fn stored(&self, path: &Path, version: &FileVersion) {
         let mut reported = self.0.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.get(path) == Some(version) {
@@ -61,14 +61,14 @@ impl KnownFiles {
         reported.or_else(|| (self.0.stored)(path))
     }
 
-    /// The agent knows this content of a file now; nothing if there is no file.
+    /// Records the content of a file that the agent now knows; `None` if the file does not exist.
     pub(crate) fn learn(&self, path: &Path, content: Option<&[u8]>) -> Change {
         let version = version(content);
         self.0.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), version.clone());
-        Change::Known { path: path.to_owned(), version }
+        Change::KnownFile { path: path.to_owned(), version }
     }
 
-    /// The agent changed a part of a file. If somebody else had changed the rest, the agent has still not seen that.
+    /// Records a partial change. If somebody else had changed the file before, the agent has still not seen that.
     pub(crate) fn learn_change(&self, path: &Path, before: Option<&[u8]>, after: Option<&[u8]>) -> Option<Change> {
         let stale = self.get(path).is_some_and(|known| known.hash != hash(before));
         (!stale).then(|| self.learn(path, after))
@@ -80,13 +80,13 @@ fn version(content: Option<&[u8]>) -> FileVersion {
     FileVersion { hash: hash(content), content: text.flatten().map(str::to_owned) }
 }
 
-/// Names a content; nothing has an empty name.
+/// Identifies a content; empty if there is no file.
 fn hash(content: Option<&[u8]>) -> String {
     content
         .map_or_else(String::new, |content| Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Refuses to replace a file that is not as the agent knows it. One that it does not know, or that is gone, may be replaced.
+/// Refuses to replace a file that differs from the version the agent knows. An unknown or deleted file may be replaced.
 pub(crate) fn refuse_if_changed(ctx: &Context, target: &Target, now: Option<&Content>) -> Result<(), ToolError> {
     let Some((known, now)) = ctx.options.known_files.get(&target.real).zip(now) else { return Ok(()) };
     let now = match now {
@@ -96,9 +96,9 @@ pub(crate) fn refuse_if_changed(ctx: &Context, target: &Target, now: Option<&Con
     };
     let changed = now.and_then(|content| {
         let old = if known.hash.is_empty() { "" } else { known.content.as_deref()? };
-        // What needs a permission to be read is not told without one.
+        // Content that needs permission to be read is not shown without it.
         let may_read = ctx.readable.without_asking(&target.pattern());
-        may_read.then(|| show(target, old, str::from_utf8(content).ok()?)).flatten()
+        may_read.then(|| describe_change(target, old, str::from_utf8(content).ok()?)).flatten()
     });
     let shown = target.shown.display();
     let changed = changed.unwrap_or_else(|| "What changed cannot be shown here.\n".to_owned());
@@ -108,7 +108,7 @@ pub(crate) fn refuse_if_changed(ctx: &Context, target: &Target, now: Option<&Con
     )))
 }
 
-fn show(target: &Target, old: &str, new: &str) -> Option<String> {
+fn describe_change(target: &Target, old: &str, new: &str) -> Option<String> {
     let mut text = diff::unified(&target.shown.to_string_lossy(), old, new).text;
     if text.len() > MAX_SHOWN {
         let end = text[..text.floor_char_boundary(MAX_SHOWN)].rfind('\n')?;

@@ -11,12 +11,12 @@ use tokio::sync::OwnedMutexGuard;
 pub(crate) struct FileLocks(Arc<Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>>);
 
 impl FileLocks {
-    /// Waits for the file.
+    /// Locks a file.
     pub async fn lock(&self, path: &Path) -> OwnedMutexGuard<()> {
         self.entry(path).lock_owned().await
     }
 
-    /// Waits for several files, always in the same order, so that two callers cannot wait for each other.
+    /// Locks several files, always in the same order, so that two callers cannot deadlock.
     pub async fn lock_all(&self, paths: impl IntoIterator<Item = PathBuf>) -> Vec<OwnedMutexGuard<()>> {
         let mut paths: Vec<PathBuf> = paths.into_iter().collect();
         paths.sort();

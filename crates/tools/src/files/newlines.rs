@@ -1,7 +1,7 @@
-//! The text of a file with every line ending as `\n`, and the way back to the bytes of the file.
+//! Normalises the line endings of a file to `\n`, and maps changes back to its original bytes.
 //!
-//! Tools that change a part of a file match and replace in that text. What they leave alone keeps its bytes; what they
-//! insert gets the line endings of the file.
+//! Tools that change part of a file match and replace in the normalised text. The rest keeps its bytes; inserted text
+//! gets the line endings of the file.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use similar::{DiffOp, TextDiff};
 
-/// A byte order mark. It is no part of the text, and stays where it is.
+/// A byte order mark. It is not part of the text, and stays in place.
 pub(crate) const BOM: char = '\u{feff}';
 
-/// After this the lines of a replacement may be paired less well with those that they replace. Files whose line endings are
-/// all the same do not need it.
-const EFFORT: Duration = Duration::from_millis(500);
+/// After this time, lines of a replacement may be paired less well with the lines they replace. Only files with mixed
+/// line endings need it.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Places in the text to replace, in order and apart from each other, each with its new text.
+/// Ranges of the text to replace, in order and disjoint, each with its new text.
 pub(crate) type Splices = Vec<(Range<usize>, String)>;
 
-/// How a line ends.
+/// A line ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum LineEnding {
     Lf,
     CrLf,
 }
 
-impl Ending {
+impl LineEnding {
     fn of(line: &str) -> Option<Self> {
         match line.strip_suffix('\n') {
             None => None,
@@ -43,12 +43,12 @@ impl Ending {
     }
 }
 
-/// A text with `\n` for every line ending.
+/// Returns a text with `\n` for every line ending.
 pub(crate) fn normalise(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
 }
 
-/// Lines with their line endings, each with its place.
+/// Lines including their line endings, each with its offset.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split_inclusive('\n').scan(0, |at, line| {
         *at += line.len();
@@ -56,26 +56,26 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A file, as its tools see it and as it is.
+/// A file's content and its normalised text.
 pub(crate) struct Normalised<'a> {
     /// Without the byte order mark.
     source: &'a str,
     text: Cow<'a, str>,
-    mark: bool,
-    /// What all lines end in; nothing if they differ, or if there is no line ending.
-    uniform: Option<Ending>,
-    /// What the first line ends in.
-    first: Ending,
+    has_bom: bool,
+    /// The ending of all lines; `None` if they differ, or if there is none.
+    uniform: Option<LineEnding>,
+    /// The ending of the first line.
+    first: LineEnding,
 }
 
 impl<'a> Normalised<'a> {
     pub fn new(content: &'a str) -> Self {
         let source = content.strip_prefix(BOM).unwrap_or(content);
-        let mut endings = lines(source).filter_map(|(_, line)| Ending::of(line));
+        let mut endings = lines(source).filter_map(|(_, line)| LineEnding::of(line));
         let first = endings.next();
         let uniform = first.filter(|first| endings.all(|ending| ending == *first));
-        let mark = source.len() < content.len();
-        Self { source, text: normalise(source), mark, uniform, first: first.unwrap_or(Ending::Lf) }
+        let has_bom = source.len() < content.len();
+        Self { source, text: normalise(source), has_bom, uniform, first: first.unwrap_or(LineEnding::Lf) }
     }
 
     /// The text, without a byte order mark.
@@ -86,12 +86,12 @@ impl<'a> Normalised<'a> {
     /// The content of the file with the splices applied.
     pub fn splice(&self, splices: &Splices) -> String {
         let mut out = String::with_capacity(self.source.len());
-        out.extend(self.mark.then_some(BOM));
-        let mut source = Cursor::new(self.source);
+        out.extend(self.has_bom.then_some(BOM));
+        let mut source = SourceCursor::new(self.source);
         for (range, new) in splices {
             out.push_str(source.advance(range.start));
             let replaced = source.advance(range.end);
-            // Half a line ending: the text was cut out of a file with such line endings.
+            // Half a line ending: the new text was cut from a file with CRLF line endings.
             let new = match new.strip_suffix('\r') {
                 Some(whole) if self.text[range.end..].starts_with('\n') => whole,
                 _ => new,
@@ -105,14 +105,15 @@ impl<'a> Normalised<'a> {
         out
     }
 
-    /// Pushes a replacement whose lines end as those do that they replace. A line that replaces none ends as the one before.
+    /// Pushes a replacement whose lines keep the endings of the lines they replace. Additional lines end like the one
+    /// before.
     fn push_mixed(&self, out: &mut String, end: usize, replaced: &str, new: &str) {
-        let old: Vec<Option<Ending>> = lines(replaced).map(|(_, line)| Ending::of(line)).collect();
+        let old: Vec<Option<LineEnding>> = lines(replaced).map(|(_, line)| LineEnding::of(line)).collect();
         let around = self.ending_around(end);
         let text = normalise(replaced);
         let text: Vec<&str> = lines(&text).map(|(_, line)| line).collect();
         let new: Vec<&str> = lines(new).map(|(_, line)| line).collect();
-        let diff = TextDiff::configure().timeout(EFFORT).diff_slices(&text, &new);
+        let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_slices(&text, &new);
         let mut last = old.iter().flatten().next().copied().unwrap_or(around);
         for op in diff.ops() {
             let replaced = match op {
@@ -121,7 +122,7 @@ impl<'a> Normalised<'a> {
             };
             for (number, line) in new[op.new_range()].iter().enumerate() {
                 let paired = replaced.clone().nth(number).and_then(|at| old.get(at));
-                // A piece of a line has the ending of that line, which is behind the match.
+                // A fragment of a line ends like that line, whose ending follows the match.
                 last = paired.map_or(last, |ending| ending.unwrap_or(around));
                 match line.strip_suffix('\n') {
                     Some(body) => out.extend([body, last.as_str()]),
@@ -131,28 +132,28 @@ impl<'a> Normalised<'a> {
         }
     }
 
-    /// How the line at a place in the file ends, or else the one before.
-    fn ending_around(&self, at: usize) -> Ending {
+    /// The ending of the line at an offset, or else of the line before.
+    fn ending_around(&self, at: usize) -> LineEnding {
         let after = self.source[at..].find('\n').map(|n| at + n);
         let near = after.or_else(|| self.source[..at].rfind('\n'));
-        near.and_then(|n| Ending::of(&self.source[..=n])).unwrap_or(self.first)
+        near.and_then(|n| LineEnding::of(&self.source[..=n])).unwrap_or(self.first)
     }
 }
 
-/// Goes through a file by places in its normalised text.
-struct Cursor<'a> {
+/// Walks a file by offsets in its normalised text.
+struct SourceCursor<'a> {
     source: &'a str,
     at: usize,
-    /// The place in the text that `at` is.
+    /// The offset in the text that corresponds to `at`.
     text_at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> SourceCursor<'a> {
     fn new(source: &'a str) -> Self {
         Self { source, at: 0, text_at: 0 }
     }
 
-    /// Gives the piece of the file up to a place in the text. A line ending is never cut in two.
+    /// Returns the part of the file up to an offset in the text. Never splits a line ending.
     fn advance(&mut self, to: usize) -> &'a str {
         let start = self.at;
         while self.text_at < to {
@@ -182,26 +183,26 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// For a fuzzer: checks that splices change nothing outside of their places, and add no half of a line ending.
+/// For the fuzzer: checks that splices change nothing outside their ranges, and add no half of a line ending.
 pub(crate) fn check_splice(content: &str, splices: &Splices) {
     let file = Normalised::new(content);
     let result = file.splice(splices);
     let (Some(first), Some(last)) = (splices.first(), splices.last()) else {
         return assert_eq!(result, content, "nothing is replaced");
     };
-    let mut cursor = Cursor::new(file.source);
+    let mut cursor = SourceCursor::new(file.source);
     let head = content.len() - file.source.len() + cursor.advance(first.0.start).len();
     let _ = cursor.advance(last.0.end);
     assert_eq!(result.get(..head), content.get(..head), "bytes before the first place");
     assert!(result.len() >= head && result[head..].ends_with(cursor.rest()), "bytes behind the last place");
     let want = spliced(file.text(), splices);
     if !want.contains('\r') {
-        let mark = if file.mark { "\u{feff}" } else { "" };
-        assert_eq!(normalise(&result), format!("{mark}{want}"), "the text, without half a line ending");
+        let bom = if file.has_bom { "\u{feff}" } else { "" };
+        assert_eq!(normalise(&result), format!("{bom}{want}"), "the text, without half a line ending");
     }
 }
 
-/// A text with splices applied as they are.
+/// Applies splices without any conversion.
 fn spliced(text: &str, splices: &Splices) -> String {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The `apply_patch` tool: changes several files at once, all or none.
+//! The `apply_patch` tool: changes several files, all or none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +22,8 @@ mod parse;
 
 use parse::{Hunk, Section};
 
-/// The most bytes of diffs that are shown of one patch; those of further files are left out. They are stored with the call.
+/// The maximum size of all diffs shown for a patch, since they are stored with the call; diffs of further files are
+/// left out.
 const MAX_SHOWN: usize = 1 << 20;
 
 /// Changes files with a patch. Either the whole patch is applied, or nothing is changed.
@@ -63,12 +64,12 @@ impl TypedTool for ApplyPatch {
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         match plan(input, ctx).await {
             Ok(plan) => Ok(plan.needs()),
-            Err(error) => outside(input, ctx).ok_or(error),
+            Err(error) => outside_needs(input, ctx).ok_or(error),
         }
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
-        // The files are known only after a first look; the plan that counts is made once they are locked.
+        // A first plan shows which files to lock; the final plan is made once they are locked.
         let paths = plan(&input, &ctx).await?.files.into_keys();
         let _guards = self.locks.lock_all(paths).await;
         let plan = plan(&input, &ctx).await?;
@@ -79,39 +80,39 @@ impl TypedTool for ApplyPatch {
 }
 
 /// A file before and after the patch.
-struct State {
+struct FileState {
     target: Target,
     before: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
-    /// Where it leads, if it is a symbolic link that the patch deletes.
+    /// The link target, if it is a symbolic link that the patch deletes.
     link: Option<PathBuf>,
-    /// The file that is moved here: all but the content comes from it.
+    /// The file that is moved here, whose metadata it keeps.
     moved_from: Option<PathBuf>,
 }
 
-impl State {
+impl FileState {
     async fn write(&self, ctx: &Context) -> Result<(), EnvironmentError> {
         let path = &self.target.real;
         let Some(content) = &self.after else { return disk::delete(path).await };
         ctx.env.write(path, content).await?;
         match &self.moved_from {
-            Some(from) if self.before.is_none() => disk::inherit(from, path).await,
+            Some(from) if self.before.is_none() => disk::copy_metadata(from, path).await,
             _ => Ok(()),
         }
     }
 
-    async fn take_back(&self, ctx: &Context) -> Result<(), EnvironmentError> {
+    async fn undo(&self, ctx: &Context) -> Result<(), EnvironmentError> {
         let path = &self.target.real;
         match (&self.link, &self.before) {
-            (Some(leads_to), _) => disk::link(path, leads_to.clone()).await,
+            (Some(link_target), _) => disk::link(path, link_target.clone()).await,
             (None, Some(content)) => ctx.env.write(path, content).await,
             (None, None) => disk::delete(path).await,
         }
     }
 }
 
-/// What the patch does to one file, as it is told.
-struct Entry {
+/// What the patch does to one file, as shown to model and clients.
+struct FileSummary {
     letter: char,
     path: String,
     diff: String,
@@ -120,18 +121,19 @@ struct Entry {
 
 #[derive(Default)]
 struct Plan {
-    files: BTreeMap<PathBuf, State>,
-    entries: Vec<Entry>,
+    files: BTreeMap<PathBuf, FileState>,
+    entries: Vec<FileSummary>,
 }
 
-/// The needs of a patch that cannot be made, if it leaves the workspace: why it cannot is told only after the permission.
-fn outside(input: &Input, ctx: &Context) -> Option<Vec<Need>> {
+/// The needs of a patch that cannot be applied, if it leaves the workspace: the reason is revealed only after
+/// permission.
+fn outside_needs(input: &Input, ctx: &Context) -> Option<Vec<Need>> {
     let sections = parse::parse(&input.patch_text).ok()?;
     let paths = sections.into_iter().map(|section| match section {
         Section::Add { path, .. } | Section::Delete { path } | Section::Update { path, .. } => path,
     });
     let targets: Vec<Target> = paths.filter_map(|path| path::locate(ctx, &path).ok()).collect();
-    let leaves = targets.iter().any(|target| target.leave_for_file().is_some());
+    let leaves = targets.iter().any(|target| target.outside_file_need().is_some());
     leaves.then(|| targets.iter().flat_map(|target| edit_needs(target, "")).collect())
 }
 
@@ -152,13 +154,13 @@ impl Plan {
                 if before.is_some() {
                     return Err(fail(&path, "exists already; use \"*** Update File:\""));
                 }
-                self.enter('A', "add", &target, None, "", &content);
+                self.record('A', "add", &target, None, "", &content);
                 self.set(&target, Some(content.into_bytes()));
             }
             Section::Delete { path } => {
                 let target = path::locate_entry(ctx, &path)?;
                 let before = self.load_entry(&target, ctx).await?.ok_or_else(|| crate::files::read::not_found(&target))?;
-                self.enter('D', "delete", &target, None, &String::from_utf8_lossy(&before), "");
+                self.record('D', "delete", &target, None, &String::from_utf8_lossy(&before), "");
                 self.set(&target, None);
             }
             Section::Update { path, to, hunks } => self.update(&path, to, hunks, ctx).await?,
@@ -182,7 +184,7 @@ impl Plan {
             Err(error) => return Err(fail(path, &error.to_string())),
         };
         let Some(to) = to else {
-            self.enter('M', "update", &target, None, &before, &after);
+            self.record('M', "update", &target, None, &before, &after);
             self.set(&target, Some(after.into_bytes()));
             return Ok(());
         };
@@ -190,8 +192,8 @@ impl Plan {
         if existing.is_some() && moved.real != target.real {
             return Err(fail(path, &format!("cannot be moved to {to}, which exists already")));
         }
-        self.enter('M', "move", &target, Some(&moved), &before, &after);
-        // A link that is moved is gone; the file that it leads to stays.
+        self.record('M', "move", &target, Some(&moved), &before, &after);
+        // Moving a link removes the link; its target stays.
         let entry = path::locate_entry(ctx, path)?;
         self.load_entry(&entry, ctx).await?;
         self.set(&entry, None);
@@ -209,18 +211,18 @@ impl Plan {
         Ok((target, content))
     }
 
-    /// The same for an entry that may be a symbolic link: its content is where it leads.
+    /// Likewise for an entry that may be a symbolic link, whose content is its target.
     async fn load_entry(&mut self, target: &Target, ctx: &Context) -> Result<Option<Vec<u8>>, ToolError> {
         if let Some(state) = self.files.get(&target.real) {
             return Ok(state.after.clone());
         }
         let link = std::fs::read_link(&target.real).ok();
         let before = match &link {
-            Some(leads_to) => Some(leads_to.as_os_str().as_encoded_bytes().to_vec()),
+            Some(link_target) => Some(link_target.as_os_str().as_encoded_bytes().to_vec()),
             None => read_bytes(ctx, target).await?,
         };
         let state =
-            State { target: target.clone(), before: before.clone(), after: before.clone(), link, moved_from: None };
+            FileState { target: target.clone(), before: before.clone(), after: before.clone(), link, moved_from: None };
         self.files.insert(target.real.clone(), state);
         Ok(before)
     }
@@ -231,7 +233,7 @@ impl Plan {
         }
     }
 
-    fn enter(&mut self, letter: char, kind: &str, target: &Target, moved: Option<&Target>, before: &str, after: &str) {
+    fn record(&mut self, letter: char, kind: &str, target: &Target, moved: Option<&Target>, before: &str, after: &str) {
         let shown = target.shown.to_string_lossy();
         let mut diff = diff::unified(&shown, before, after);
         if self.entries.iter().map(|entry| entry.diff.len()).sum::<usize>() + diff.text.len() > MAX_SHOWN {
@@ -245,7 +247,7 @@ impl Plan {
         if let Some(moved) = moved {
             file["movePath"] = moved.shown.to_string_lossy().into();
         }
-        self.entries.push(Entry { letter, path, diff: diff.text, file });
+        self.entries.push(FileSummary { letter, path, diff: diff.text, file });
     }
 
     fn diff(&self) -> String {
@@ -258,7 +260,7 @@ impl Plan {
 
     fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = Vec::new();
-        let extra = |state: &State| [state.target.leave_for_file(), state.target.change_git()];
+        let extra = |state: &FileState| [state.target.outside_file_need(), state.target.git_directory_need()];
         for need in self.files.values().flat_map(extra).flatten() {
             if needs.iter().all(|other| other.patterns != need.patterns) {
                 needs.push(need);
@@ -273,17 +275,17 @@ impl Plan {
         needs
     }
 
-    /// Writes everything; if something fails, what was written is taken back.
+    /// Writes everything; undoes what was written if something fails.
     async fn write(&self, ctx: &Context) -> Result<(), ToolError> {
-        let changed: Vec<&State> = self.files.values().filter(|state| state.before != state.after).collect();
-        // New content first: a failing disk then never leaves a moved file nowhere.
-        let (writes, deletes): (Vec<&State>, Vec<&State>) = changed.into_iter().partition(|s| s.after.is_some());
-        let mut done: Vec<&State> = Vec::new();
+        let changed: Vec<&FileState> = self.files.values().filter(|state| state.before != state.after).collect();
+        // New content first, so that a failing disk never loses a moved file.
+        let (writes, deletes): (Vec<&FileState>, Vec<&FileState>) = changed.into_iter().partition(|s| s.after.is_some());
+        let mut done: Vec<&FileState> = Vec::new();
         for state in writes.into_iter().chain(deletes) {
             if let Err(error) = state.write(ctx).await {
                 let mut message = format!("The patch was not applied: {error}");
                 for state in done.into_iter().rev() {
-                    if let Err(error) = state.take_back(ctx).await {
+                    if let Err(error) = state.undo(ctx).await {
                         message.push_str(&format!("\nThis could not be taken back: {error}"));
                     }
                 }
@@ -325,8 +327,8 @@ fn fail(path: &str, message: &str) -> ToolError {
     ToolError::failed(format!("The patch was not applied: {path} {message}."))
 }
 
-/// For a fuzzer: takes a text and a patch out of the bytes, applies one to the other, and checks that text outside the
-/// changed lines stays. Never panics unless that is broken.
+/// For the fuzzer: splits the bytes into a text and a patch, applies the patch, and checks that text outside the
+/// changed lines stays. Panics only if that is violated.
 pub fn fuzz_patch(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (content, patch) = text.split_once('\u{1}').unwrap_or(("", &text));
@@ -339,7 +341,7 @@ pub fn fuzz_patch(data: &[u8]) {
 }
 
 fn check_hunks(content: &str, hunks: &[Hunk]) {
-    let closed = apply::close(content);
+    let closed = apply::end_last_line(content);
     let Ok(splices) = apply::splices(Normalised::new(&closed).text(), hunks) else { return };
     let mut end = 0;
     for (range, _) in &splices {

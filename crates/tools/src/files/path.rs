@@ -1,4 +1,5 @@
-//! Where a path of the model leads, whether that is inside the workspace, and what has to be allowed for it.
+//! Resolves the paths in a call: where they lead, whether that is inside the workspace, and which permissions they
+//! need.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -9,39 +10,39 @@ use crate::tool::context::Context;
 use crate::files::disk;
 use crate::tool::{Need, ToolError};
 
-/// A place on disk that a call names.
+/// A file or folder that a call names.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// The absolute path as asked; for titles and texts.
+    /// The absolute path as given, for display.
     pub shown: PathBuf,
-    /// The path without symbolic links; what is judged and what is touched.
+    /// The path with symbolic links resolved, which decisions and file access use.
     pub real: PathBuf,
-    /// Whether `real` lies outside directory and worktree.
+    /// Whether `real` is outside both the working directory and the worktree.
     pub external: bool,
-    /// Whether it lies in the folder of a git repository, or is a file that leads to one.
+    /// Whether it is in a git directory, or is a file that points to one.
     pub in_git: bool,
-    /// `real` relative to the real worktree.
+    /// `real` relative to the resolved worktree.
     relative: String,
 }
 
-/// Finds out what `path` means for this call.
+/// Resolves `path` for this call.
 pub(crate) fn locate(ctx: &Context, path: &str) -> Result<Target, ToolError> {
     locate_from(ctx, &ctx.directory, path)
 }
 
-/// The same for a path that may be left out: then it is the working directory.
+/// Likewise, with the working directory as the default.
 pub(crate) fn locate_or_here(ctx: &Context, path: Option<&str>) -> Result<Target, ToolError> {
     locate(ctx, path.unwrap_or("."))
 }
 
-/// The same for a path that is relative to `base`.
+/// Likewise, for a path relative to `base`.
 pub(crate) fn locate_from(ctx: &Context, base: &Path, path: &str) -> Result<Target, ToolError> {
     let shown = absolute(base, path)?;
     let real = resolve(&shown)?;
     describe(ctx, shown, real)
 }
 
-/// The same for the entry of a folder itself: a symbolic link is not followed.
+/// Likewise, for a folder entry itself: a symbolic link is not followed.
 pub(crate) fn locate_entry(ctx: &Context, path: &str) -> Result<Target, ToolError> {
     let shown = absolute(&ctx.directory, path)?;
     let real = match (shown.parent(), shown.file_name()) {
@@ -65,7 +66,7 @@ fn resolve(path: &Path) -> Result<PathBuf, ToolError> {
 fn describe(ctx: &Context, shown: PathBuf, real: PathBuf) -> Result<Target, ToolError> {
     let directory = resolve(&ctx.directory)?;
     let worktree = resolve(&ctx.worktree)?;
-    // Outside a repository the worktree is `/`, and that must not make everything inside.
+    // Without a repository the worktree is `/`, which must not make everything inside.
     let rooted = worktree.parent().is_some();
     let inside = real.starts_with(&directory) || (rooted && real.starts_with(&worktree));
     let relative = relative(&real, if rooted { &worktree } else { &directory });
@@ -74,12 +75,12 @@ fn describe(ctx: &Context, shown: PathBuf, real: PathBuf) -> Result<Target, Tool
 }
 
 impl Target {
-    /// The pattern that rules are matched with: relative to the worktree.
+    /// The path that rules match: relative to the worktree.
     pub fn pattern(&self) -> String {
         self.relative.clone()
     }
 
-    /// The same for a file below it.
+    /// Likewise, for a file below it.
     pub fn pattern_below(&self, relative: &Path) -> String {
         match (self.relative.as_str(), relative.as_os_str().is_empty()) {
             (_, true) => self.relative.clone(),
@@ -88,36 +89,36 @@ impl Target {
         }
     }
 
-    /// What a client shows.
+    /// The title that clients show.
     pub fn title(&self, ctx: &Context) -> String {
         relative(&self.shown, if ctx.worktree.parent().is_some() { &ctx.worktree } else { &ctx.directory })
     }
 
-    /// The need to leave the workspace for a file, if it does.
-    pub fn leave_for_file(&self) -> Option<Need> {
-        self.leave(self.real.parent().unwrap_or(&self.real))
+    /// The need for a file outside the workspace, if it is outside.
+    pub fn outside_file_need(&self) -> Option<Need> {
+        self.outside_need(self.real.parent().unwrap_or(&self.real))
     }
 
-    /// The need to leave the workspace for a folder, if it does.
-    pub fn leave_for_folder(&self) -> Option<Need> {
-        self.leave(&self.real)
+    /// The need for a folder outside the workspace, if it is outside.
+    pub fn outside_folder_need(&self) -> Option<Need> {
+        self.outside_need(&self.real)
     }
 
-    /// The need to change what a git repository consists of, if it does: its configuration and its hooks name programs that
-    /// the next git starts, whoever starts that git.
-    pub fn change_git(&self) -> Option<Need> {
+    /// The need for changing a git directory, if it is in one: the configuration and hooks there name programs that the
+    /// next git runs, whoever starts it.
+    pub fn git_directory_need(&self) -> Option<Need> {
         let need =
             || Need::new("git_directory", self.pattern()).with("filepath", self.real.to_string_lossy().into_owned());
         self.in_git.then(need)
     }
 
-    fn leave(&self, folder: &Path) -> Option<Need> {
+    fn outside_need(&self, folder: &Path) -> Option<Need> {
         self.external.then(|| external(&self.real.to_string_lossy(), &folder.to_string_lossy()))
     }
 }
 
-/// Whether a path lies in a folder by the name of `.git`, or is it, or lies in one that looks like the folder of a repository:
-/// a bare one, that of a submodule or of a linked working tree, whatever its name is.
+/// Whether a path is or is in a folder named `.git`, or is in one that looks like a git directory (bare, or of a
+/// submodule or linked worktree), whatever its name.
 fn is_in_git(shown: &Path, real: &Path) -> bool {
     let named = |path: &Path| path.components().any(|step| step.as_os_str().eq_ignore_ascii_case(".git"));
     let repository = |folder: &Path| {
@@ -127,14 +128,14 @@ fn is_in_git(shown: &Path, real: &Path) -> bool {
     named(shown) || named(real) || real.ancestors().skip(1).any(repository)
 }
 
-/// The need to use a folder outside the workspace.
+/// The need for a folder outside the workspace.
 pub(crate) fn external(filepath: &str, folder: &str) -> Need {
     let pattern = format!("{}/*", folder.trim_end_matches('/'));
     let need = Need::new("external_directory", pattern.clone()).with("filepath", filepath).with("parentDir", folder);
     Need { always: vec![pattern], ..need }
 }
 
-/// Refuses what the engine did not allow for this call: the path may have become something else since it was judged.
+/// Refuses what the engine did not allow for this call: a path may lead elsewhere since the decision.
 pub(crate) fn confirm(ctx: &Context, needs: &[Need]) -> Result<(), ToolError> {
     match needs.iter().find(|need| !ctx.grants(need)) {
         None => Ok(()),
@@ -147,7 +148,7 @@ pub(crate) fn confirm(ctx: &Context, needs: &[Need]) -> Result<(), ToolError> {
     }
 }
 
-/// The error of an environment, as the model reads it.
+/// The error of an environment, for the model.
 pub(crate) fn explain(action: &str, error: EnvironmentError) -> ToolError {
     ToolError::failed(format!("Could not {action} {error}"))
 }
@@ -249,7 +250,7 @@ mod tests {
             let target = locate(&ctx, path).unwrap();
             assert_eq!(target.in_git, in_git, "{path}");
             assert_eq!(
-                target.change_git().map(|need| need.permission),
+                target.git_directory_need().map(|need| need.permission),
                 in_git.then(|| "git_directory".into()),
                 "{path}"
             );
@@ -257,11 +258,11 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_disk_is_not_inside_without_a_repository() {
+    fn without_a_repository_the_disk_is_outside() {
         let ws = Workspace::new();
         let mut ctx = ws.context();
         ctx.worktree = PathBuf::from("/");
-        let need = locate(&ctx, "/etc/hostname").unwrap().leave_for_file().unwrap();
+        let need = locate(&ctx, "/etc/hostname").unwrap().outside_file_need().unwrap();
         assert_eq!(need.patterns, ["/etc/*"]);
         assert_eq!(need.metadata["parentDir"], "/etc");
         assert!(!locate(&ctx, "x").unwrap().external);
@@ -271,7 +272,7 @@ mod tests {
     fn a_path_that_changed_is_refused() {
         let ws = Workspace::new();
         let mut ctx = ws.context();
-        let need = locate(&ctx, "/etc/x").unwrap().leave_for_file().unwrap();
+        let need = locate(&ctx, "/etc/x").unwrap().outside_file_need().unwrap();
         assert!(confirm(&ctx, std::slice::from_ref(&need)).unwrap_err().to_string().contains("not granted"));
         ctx.granted = vec![need.clone()].into();
         confirm(&ctx, &[need]).unwrap();

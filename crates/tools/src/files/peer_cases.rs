@@ -1,5 +1,5 @@
-//! Cases that the test suites of other coding agents settle, as facts: a file, a call, and the file afterwards. Where ours
-//! differs on purpose, the reason stands beside it.
+//! Facts from the test suites of other coding agents: a file, a call, and the file afterwards. Where we differ on
+//! purpose, a comment says why.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::tool::registry::testing::Workspace;
 
-/// A file, an old and a new text, and the file after the edit; nothing if it is refused.
+/// A file, an old and a new text, and the file after the edit; `None` if it is refused.
 type Edit = (&'static str, &'static str, &'static str, Option<&'static str>);
 
 async fn check_edits(peer: &str, cases: &[Edit], all: bool) {
@@ -26,11 +26,11 @@ async fn opencode() {
     let cases: &[Edit] = &[
         ("say(\"one\");\n", "\"one\"", "\"two\"", Some("say(\"two\");\n")),
         ("if a {\n  b();\n  c();\n}\n", "  b();\n  c();", "  d();\n  e();", Some("if a {\n  d();\n  e();\n}\n")),
-        // Lines but for the spaces around them.
+        // Lines that differ in surrounding spaces.
         ("f() {\n    g();   \n}\n", "    g();", "    h();", Some("f() {\n    h();   \n}\n")),
         ("f() {\n    g();   \n    i();\n}\n", "    g();\n    i();", "    h();", Some("f() {\n    h();\n}\n")),
         ("    a\n    b\n", "a\nb", "c\nd", Some("    c\n    d\n")),
-        // A block by its first and last line.
+        // A block matched by its first and last line.
         (
             "fn sum(items) {\n  let result = 0;\n  for item in items { result += item }\n  return result;\n}\n",
             "fn sum(items) {\n  let result = 0;\n  for item in items { result += itm }\n  return result;\n}",
@@ -38,7 +38,7 @@ async fn opencode() {
             Some("fn sum(items) {\n  return items.sum();\n}\n"),
         ),
         ("fn a() {\n  one();\n  two();\n}\n", "fn a() {\n  quite();\n  different();\n}", "x", None),
-        // Spaces inside a line.
+        // Spaces within a line.
         ("if  (a   &&  b)  {\n", "if (a && b) {", "if (c) {", Some("if (c) {\n")),
         ("let x =  1;\nlet y = 2;\n", "let x = 1;", "let x = 3;", Some("let x = 3;\nlet y = 2;\n")),
         // Escaped once too often.
@@ -68,7 +68,7 @@ async fn opencode() {
 #[tokio::test]
 async fn gemini() {
     let cases: &[Edit] = &[
-        // What stands for something in other replacements is plain text.
+        // What other replacement syntaxes treat as special is plain text.
         ("the price is $100 here", "is $100", "is $200", Some("the price is $200 here")),
         ("word", "word", "x$'y", Some("x$'y")),
         ("one two", "one", "$&-x", Some("$&-x two")),
@@ -79,7 +79,7 @@ async fn gemini() {
         ("two words", "words", "things", Some("two things")),
         ("two words", "absent", "things", None),
         ("  let  f( a ) {\n    a\n  }", "let f( a ) {", "let g(a) {", Some("  let g(a) {\n    a\n  }")),
-        // Gemini leaves both lines at the indentation of the first: nobody wrote that.
+        // Gemini leaves both lines at the indentation of the first, which nobody wrote.
         ("  one\n    two\n", "one\ntwo", "three\nfour", None),
         (
             "let settings = {\n  feature: true,\n  retries: 3\n};",
@@ -104,10 +104,10 @@ async fn aider() {
         ("    a\n    b\n    c\n", "a\nb\n", "x\ny\n", Some("    x\n    y\n    c\n")),
         ("    a\n    b\n    c\n", " a\n b\n", " x\n     y\n", Some("    x\n        y\n    c\n")),
         ("one\ntwo\nthree\n", "two\n", "new\n", Some("one\nnew\nthree\n")),
-        // Aider takes the first of several places; which one is meant cannot be known.
+        // Aider takes the first of several places; nobody can know which one is meant.
         ("a\nb\na\nc\n", "a\n", "x\n", None),
         ("    a\n    b\n    a\n    c\n", "a\n", "x\n", None),
-        // Aider leaves out an empty line that the file does not have.
+        // Aider ignores an empty line that the file does not have.
         ("    a\n    b\n    c\n", "\n  a\n  b\n", "  x\n  y\n", None),
         ("A text.\nAnother.\n", "A text\n", "B\n", None),
     ];
@@ -119,7 +119,7 @@ async fn cline() {
     let cases: &[Edit] = &[
         ("a\nb\nc", "b\n", "x\n", Some("a\nx\nc")),
         ("a\nstart\nmiddle\nend\ne", "start\nmiddle\nend\n", "x\n", Some("a\nx\ne")),
-        // Cline drops the spaces around the line; ours has the indentation of the file.
+        // Cline drops the spaces around the line; we use the indentation of the file.
         ("a\n b \nc", "b\n", "x\n", Some("a\n x\nc")),
         ("a\nb\nc\nd", "d", "", Some("a\nb\nc\n")),
         ("a\nb\nc\nd", "a\n", "", Some("b\nc\nd")),
@@ -142,14 +142,14 @@ async fn zed() {
         ("    one\n    two\n    three\n", "one\ntwo", "x\ny", Some("    x\n    y\n    three\n")),
         ("f1() {\n    return 42;\n}\n\nf2() {\n    return 42;\n}\n", "return 42;", "return 43;", None),
         ("use a;\nuse b;\n", "use c;\nuse d;\nuse e;", "x", None),
-        // Zed also takes blocks that have other lines, or more of them. A place that is not the one that was named is no match.
+        // Zed also accepts blocks with other or additional lines. We accept only the place that was named.
         ("f1(a) -> usize {\n    40\n}\n", "f1(a) -> u32 {\n40\n}", "x", None),
         ("two() {}\nthree() {}\nfour() {}\n", "two() {}\nfour() {}", "x", None),
     ];
     check_edits("Zed", cases, false).await;
 }
 
-/// The files before, the body of a patch, and the files that differ afterwards; nothing if it is refused.
+/// The files before, the body of a patch, and the files that differ afterwards; `None` if it is refused.
 type Patch =
     (&'static [(&'static str, &'static str)], &'static str, Option<&'static [(&'static str, Option<&'static str>)]>);
 
@@ -201,11 +201,11 @@ async fn codex() {
             "*** Update File: x\n@@ f2\n-  a\n+  b",
             Some(&[("x", Some("f1\n  a\nf2\n  b\n"))]),
         ),
-        // Codex replaces a file that is there, and applies a patch up to where it fails; we change all files or none.
+        // Codex overwrites an existing file, and applies a patch up to where it fails; we change all files or none.
         (&[("x", "old\n")], "*** Add File: x\n+new", None),
         (&[("x", "old\n"), ("y", "there\n")], "*** Update File: x\n*** Move to: y\n@@\n-old\n+new", None),
         (&[], "*** Add File: x\n+new\n*** Update File: missing\n@@\n-a\n+b", None),
-        // Codex moves lines that are only added to the end; an anchor says where they belong.
+        // Codex moves lines that are only added to the end; we put them where the anchor says.
         (&[("x", "a\nb\n")], "*** Update File: x\n@@ a\n+n", Some(&[("x", Some("a\nn\nb\n"))])),
     ];
     for (before, body, want) in cases {

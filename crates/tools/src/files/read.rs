@@ -1,4 +1,4 @@
-//! The `read` tool: files with line numbers, folders, images; and the same for files that a prompt names.
+//! The `read` tool: files with line numbers, folders, images; also for files that a prompt mentions.
 
 use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::Best;
+use crate::search::top_n::TopN;
 use crate::tool::context::Context;
 use crate::files::disk;
 use crate::files::attachment;
 use crate::files::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, Stop};
+use crate::search::walk::{self, StopCondition};
 use crate::files::write::object;
 
 mod instructions;
@@ -23,15 +23,15 @@ mod text;
 
 use text::Page;
 
-/// The most entries of a folder that are held, in their order: a page must begin and end among them.
+/// The maximum number of folder entries to sort: a page must lie within them.
 const MAX_ENTRIES: usize = 1_000_000;
-/// The most entries that are compared with the name of a file that does not exist.
+/// The maximum number of entries to compare with the name of a missing file.
 const MAX_NEIGHBOURS: usize = 10_000;
-/// What is read at once of a file that is too large to be held.
+/// The buffer size for files that are too large for memory.
 const BUFFER: usize = 64 << 10;
-/// Lines of the preview.
+/// The number of lines in the preview.
 const PREVIEW_LINES: usize = 20;
-/// Names that are proposed for a file that does not exist.
+/// The maximum number of names suggested for a missing file.
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Reads a file or lists a folder.
@@ -68,12 +68,11 @@ impl TypedTool for Read {
 }
 
 fn needs(target: &Target) -> Vec<Need> {
-    let leave = if target.real.is_dir() { target.leave_for_folder() } else { target.leave_for_file() };
-    leave.into_iter().chain([Need::new("read", target.pattern())]).collect()
+    let outside = if target.real.is_dir() { target.outside_folder_need() } else { target.outside_file_need() };
+    outside.into_iter().chain([Need::new("read", target.pattern())]).collect()
 }
 
-/// What a file or folder that the human put into a prompt becomes: the output of `read`, without a permission, as it is
-/// the human who named it.
+/// Reads a file or folder that the human put into a prompt, like `read` but without asking: the human named it.
 pub async fn read_for_prompt(
     path: &Path,
     offset: Option<u64>,
@@ -84,7 +83,7 @@ pub async fn read_for_prompt(
     read(ctx, &target, window(offset, limit, ctx)).await
 }
 
-/// Which lines are wanted: the first, and how many.
+/// The lines to read.
 #[derive(Clone, Copy)]
 struct Window {
     offset: usize,
@@ -141,13 +140,13 @@ async fn read(ctx: &Context, target: &Target, window: Window) -> Result<Output, 
     Ok(Output { title: target.title(ctx), output, metadata, changes, ..Output::default() })
 }
 
-/// A page of a file that is too large to be held: it is read up to there, and not counted to its end.
+/// Reads a page of a file that is too large for memory: only up to its end, without counting all lines.
 fn read_large(
     target: &Target,
     window: Window,
     size: u64,
     mut reader: Box<dyn io::Read + Send>,
-    stop: &Stop,
+    stop: &StopCondition,
 ) -> Result<Result<Page, String>, ToolError> {
     let mut head = Vec::new();
     let failed = |error| ToolError::failed(format!("Could not read {}: {error}", target.shown.display()));
@@ -228,17 +227,17 @@ async fn read_folder(ctx: &Context, target: &Target, window: Window) -> Result<O
 }
 
 /// The first names in a folder; folders end in a slash.
-fn entries(folder: &Path, most: usize) -> io::Result<Best<String>> {
-    let mut names = Best::new(most);
+fn entries(folder: &Path, most: usize) -> io::Result<TopN<String>> {
+    let mut names = TopN::new(most);
     let mut entries = disk::open_entries(folder)?;
     while let Some(entry) = entries.read() {
         let entry = entry?;
         let Some(mut name) = name_of(&entry) else { continue };
-        // Where a link leads is asked of the system, everything else the folder says itself.
-        let leads = |flags| rustix::fs::statat(entries.fd()?, entry.file_name(), flags);
+        // Only for links, and where the listing does not say, the system is asked for the type.
+        let stat = |flags| rustix::fs::statat(entries.fd()?, entry.file_name(), flags);
         let kind = match entry.file_type() {
-            FileType::Symlink => leads(AtFlags::empty()).map(|stat| FileType::from_raw_mode(stat.st_mode)),
-            FileType::Unknown => leads(AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode)),
+            FileType::Symlink => stat(AtFlags::empty()).map(|stat| FileType::from_raw_mode(stat.st_mode)),
+            FileType::Unknown => stat(AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode)),
             kind => Ok(kind),
         };
         if kind.is_ok_and(|kind| kind == FileType::Directory) {
@@ -249,13 +248,13 @@ fn entries(folder: &Path, most: usize) -> io::Result<Best<String>> {
     Ok(names)
 }
 
-/// The name of an entry, unless it stands for the folder or the one above.
+/// The name of an entry, except for `.` and `..`.
 fn name_of(entry: &DirEntry) -> Option<String> {
     let name = entry.file_name().to_string_lossy();
     (name != "." && name != "..").then(|| name.into_owned())
 }
 
-/// The error for a file that is not there, with names that are near.
+/// The error for a missing file, with similar names.
 pub(crate) fn not_found(target: &Target) -> ToolError {
     let mut message = format!("File not found: {}", target.shown.display());
     let near = near_names(target);
@@ -271,7 +270,7 @@ pub(crate) fn not_found(target: &Target) -> ToolError {
 fn near_names(target: &Target) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (target.shown.parent(), target.shown.file_name()) else { return Vec::new() };
     let (Some(real), name) = (target.real.parent(), name.to_string_lossy().to_lowercase()) else { return Vec::new() };
-    // Names outside the workspace are not told before the human agreed to look there.
+    // Names outside the workspace are not revealed before the human agrees.
     if target.external {
         return Vec::new();
     }

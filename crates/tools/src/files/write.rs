@@ -1,4 +1,4 @@
-//! The `write` tool, and what all tools that change files share.
+//! The `write` tool, and helpers for all tools that change files.
 
 use std::io;
 
@@ -40,7 +40,7 @@ impl TypedTool for Write {
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         let target = path::locate(ctx, &input.file_path)?;
         let shown = target.shown.to_string_lossy();
-        // A call beside this one may have written the file and not told of it yet.
+        // A concurrent call may have written the file and not reported it yet.
         let _guard = self.locks.lock(&target.real).await;
         let diff = plan(input, ctx, &target).await.map(|(before, content)| match before {
             None => diff::unified(&shown, "", &content).text,
@@ -70,18 +70,18 @@ impl TypedTool for Write {
     }
 }
 
-/// What the file holds, unless it may not be replaced, and what it shall hold. A byte order mark stays.
+/// The current content, unless it must not be replaced, and the new one. A byte order mark stays.
 async fn plan(input: &Input, ctx: &Context, target: &Target) -> Result<(Option<Content>, String), ToolError> {
     let mut before = open(ctx, target).await?;
     known_files::refuse_if_changed(ctx, target, before.as_ref())?;
     let mut content = input.content.clone();
-    if !content.starts_with(BOM) && starts_with_mark(before.as_mut()) {
+    if !content.starts_with(BOM) && starts_with_bom(before.as_mut()) {
         content.insert(0, BOM);
     }
     Ok((before, content))
 }
 
-fn starts_with_mark(content: Option<&mut Content>) -> bool {
+fn starts_with_bom(content: Option<&mut Content>) -> bool {
     let mut mark = [0; BOM.len_utf8()];
     BOM.encode_utf8(&mut mark);
     match content {
@@ -94,24 +94,24 @@ fn starts_with_mark(content: Option<&mut Content>) -> bool {
     }
 }
 
-/// The needs of a change, with its diff. Why a change cannot be made says something about the file: outside the workspace
-/// that is told only after the permission was given.
+/// The needs of a change, with its diff. The reason why a change is impossible reveals something about the file:
+/// outside the workspace it is given only after permission.
 pub(crate) fn unless_outside(target: &Target, diff: Result<String, ToolError>) -> Result<Vec<Need>, ToolError> {
     match diff {
-        Err(error) if target.leave_for_file().is_none() => Err(error),
+        Err(error) if target.outside_file_need().is_none() => Err(error),
         diff => Ok(edit_needs(target, &diff.unwrap_or_default())),
     }
 }
 
-/// What changing a file needs: to leave the workspace and to change a repository's own folder, if it does, and to edit.
+/// The needs of changing a file: leaving the workspace or changing a git directory where that applies, and editing.
 pub(crate) fn edit_needs(target: &Target, diff: &str) -> Vec<Need> {
     let edit = Need::new("edit", target.pattern())
         .with("filepath", target.shown.to_string_lossy().into_owned())
         .with("diff", diff);
-    target.leave_for_file().into_iter().chain(target.change_git()).chain([edit]).collect()
+    target.outside_file_need().into_iter().chain(target.git_directory_need()).chain([edit]).collect()
 }
 
-/// The content of a file that is to be changed in part, or nothing if there is none.
+/// The content of a file that is to be changed in part; `None` if it does not exist.
 pub(crate) async fn read_bytes(ctx: &Context, target: &Target) -> Result<Option<Vec<u8>>, ToolError> {
     match open(ctx, target).await? {
         None => Ok(None),
@@ -136,8 +136,8 @@ async fn open(ctx: &Context, target: &Target) -> Result<Option<Content>, ToolErr
     }
 }
 
-/// The content of a file as text, or why it is none. What is not UTF-8 would be damaged by an edit; what has NUL bytes is
-/// data, where a text that happens to be found is not what was meant.
+/// The content of a file as text, or why it is not text. An edit would damage what is not UTF-8; in binary data a match
+/// is not what was meant.
 pub(crate) fn text(content: Vec<u8>) -> Result<String, String> {
     let refused = |what: &str, byte: usize| {
         format!("is {what} (byte {byte}), so it is left as it is; change it with a command in bash")

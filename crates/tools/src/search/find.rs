@@ -1,4 +1,4 @@
-//! Search for clients: files by name, lines by pattern. The same walk as the tools', other results.
+//! Search for clients: files by name, lines by pattern. It shares the walk with the tools.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -14,38 +14,39 @@ use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Utf32Str};
 use tokio_util::sync::CancellationToken;
 
-use crate::search::top_n::Best;
+use crate::search::top_n::TopN;
 use crate::files::disk;
 use crate::search::folder::Folder;
 use crate::search::grep;
 use crate::tool::ToolError;
-use crate::search::walk::{self, Stop};
+use crate::search::walk::{self, StopCondition};
 
-/// What is shown of a line, in bytes.
+/// The maximum length of a line in the results, in bytes.
 const MAX_LINE: usize = 16 << 10;
-/// Matches that are told of one line.
+/// The maximum number of matches reported per line.
 const MAX_MATCHES: usize = 1000;
-/// Directories that a search tells apart; beyond them only files are found.
+/// The maximum number of directories that a search collects; beyond it, it finds only files.
 const MAX_FOLDERS: usize = 100_000;
 
-/// Which entries of a tree are wanted.
+/// The kinds of entries to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entries {
     /// Files alone.
     Files,
-    /// Directories alone: those that have a file somewhere below.
+    /// Directories that contain a file somewhere below.
     Directories,
     /// Both.
     Both,
 }
 
-/// Paths below `root` that contain the letters of `query` in their order, the best first; directories end in a slash. Blocks.
+/// Finds paths below `root` that contain the letters of `query` in order, best match first; directories end in a slash.
+/// Blocks.
 pub fn find_paths(root: &Path, query: &str, entries: Entries, limit: usize, cancel: CancellationToken) -> Vec<String> {
     let pattern = Pattern::new(query, CaseMatching::Smart, Normalization::Smart, AtomKind::Fuzzy);
-    // Of equal ones the shortest is the likeliest.
-    let best = Mutex::new(Best::<(Reverse<u32>, usize, String)>::new(limit));
+    // Of equally good matches, prefer the shortest.
+    let best = Mutex::new(TopN::<(Reverse<u32>, usize, String)>::new(limit));
     let folders: Mutex<HashSet<String>> = Mutex::default();
-    walk::files(root, true, &Stop::new(cancel), || {
+    walk::files(root, true, &StopCondition::new(cancel), || {
         let (pattern, best, folders) = (&pattern, &best, &folders);
         let mut matcher = nucleo_matcher::Matcher::new(Config::DEFAULT.match_paths());
         let mut letters = Vec::new();
@@ -61,7 +62,7 @@ pub fn find_paths(root: &Path, query: &str, entries: Entries, limit: usize, canc
                 let above = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
                 for folder in above.map(|folder| format!("{}/", folder.display())) {
                     let mut folders = folders.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Where one was seen, those above it were too.
+                    // If a directory was seen, so were its parents.
                     if folders.len() >= MAX_FOLDERS || !folders.insert(folder.clone()) {
                         break;
                     }
@@ -79,7 +80,7 @@ pub fn find_paths(root: &Path, query: &str, entries: Entries, limit: usize, canc
     best.into_sorted().into_iter().map(|(_, _, path)| path).collect()
 }
 
-/// Lines below `root` that match a regular expression, at most `limit`. Blocks.
+/// Finds up to `limit` lines below `root` that match a regular expression. Blocks.
 pub fn find_text(
     root: &Path,
     pattern: &str,
@@ -89,14 +90,14 @@ pub fn find_text(
     let matcher = grep::matcher(pattern)?;
     let folder = disk::resolve(root).and_then(|root| Folder::open(&root)).ok();
     let found: Mutex<Vec<FindTextMatch>> = Mutex::default();
-    let stop = Stop::new(cancel);
+    let stop = StopCondition::new(cancel);
     walk::files(root, true, &stop, || {
         let mut searcher = grep::searcher();
         let (found, folder, matcher) = (&found, &folder, matcher.clone());
         move |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
             let path = relative.to_string_lossy().into_owned();
-            // A file that cannot be read is passed over, as ripgrep does it; so is one behind a link that was just put there.
+            // Skip unreadable files, as ripgrep does, and files behind a link that just appeared.
             let Some(Ok(file)) = folder.as_ref().map(|folder| folder.file(relative)) else {
                 return WalkState::Continue;
             };
@@ -113,11 +114,11 @@ pub fn find_text(
     Ok(found)
 }
 
-/// What `.gitignore` files say about the entries of one folder.
+/// The `.gitignore` rules for the entries of a folder.
 pub struct Ignored(Vec<Gitignore>);
 
 impl Ignored {
-    /// Reads the rules that hold in `folder`, from the root of its repository down.
+    /// Reads the rules that apply in `folder`, from the root of its repository down.
     pub fn new(root: &Path, folder: &Path) -> Self {
         let mut chain: Vec<PathBuf> =
             folder.ancestors().take_while(|p| p.starts_with(root)).map(Path::to_owned).collect();
@@ -125,7 +126,7 @@ impl Ignored {
         Self(chain.iter().map(|folder| Gitignore::new(folder.join(".gitignore")).0).collect())
     }
 
-    /// Whether an entry is ignored; the rules nearest to it decide.
+    /// Whether an entry is ignored; the nearest rules decide.
     pub fn matches(&self, path: &Path, is_folder: bool) -> bool {
         let said =
             self.0.iter().rev().map(|rules| rules.matched_path_or_any_parents(path, is_folder)).find(|m| !m.is_none());
@@ -144,7 +145,7 @@ impl<M: Matcher> Sink for Lines<'_, M> {
     type Error = std::io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
-        // Of a line that a program wrote, the beginning will do.
+        // The beginning of a generated line is enough.
         let line = &found.bytes()[..found.bytes().len().min(MAX_LINE)];
         let mut matches = Vec::new();
         let _ = self.matcher.find_iter(line, |m| {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_many_are_kept() {
+    fn only_the_best_matches_are_returned() {
         let dir = tree();
         for number in 0..300 {
             std::fs::create_dir_all(dir.path().join(format!("{}", number / 10))).unwrap();
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_with_their_place() {
+    fn matches_have_line_numbers_and_offsets() {
         let dir = tree();
         let found = find_text(dir.path(), "ma(in)", 10, CancellationToken::new()).unwrap();
         assert_eq!(found.len(), 2);

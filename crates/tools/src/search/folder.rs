@@ -1,7 +1,7 @@
-//! A folder that is held open while it is searched.
+//! A folder that stays open while it is searched.
 //!
-//! A walk goes by names, and a name can become something else between two looks. What is opened here is below the folder and
-//! behind no symbolic link at that very moment, so its name says which file it is, and rules about the name hold.
+//! A walk works with names, and a name can lead elsewhere a moment later. What is opened here is below the folder and
+//! not behind a symbolic link at that moment, so its name identifies the file, and rules about the name apply.
 
 use std::fs::File;
 use std::io;
@@ -13,33 +13,33 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::files::disk;
 
-/// A folder, by its handle.
+/// An open folder.
 pub(crate) struct Folder(OwnedFd);
 
 impl Folder {
-    /// Opens a folder whose path has no symbolic links; one that appeared meanwhile is an error.
+    /// Opens a folder whose path has no symbolic links; a link that appeared since is an error.
     pub fn open(path: &Path) -> io::Result<Self> {
         disk::open_folder(path).map(Self)
     }
 
     /// Opens a regular file below it for reading.
     pub fn file(&self, relative: &Path) -> io::Result<File> {
-        // Without NONBLOCK the open of a named pipe would wait for a writer for ever.
-        let file = File::from(beneath(&self.0, relative, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        // Without NONBLOCK, opening a named pipe would block until a writer appears.
+        let file = File::from(open_beneath(&self.0, relative, OFlags::RDONLY | OFlags::NONBLOCK)?);
         match file.metadata()?.is_file() {
             true => Ok(file),
             false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
         }
     }
 
-    /// Whether a regular file of that name is below it.
+    /// Whether it contains a regular file of that name.
     pub fn has(&self, relative: &Path) -> bool {
-        let found = beneath(&self.0, relative, PATH).map(File::from).and_then(|file| file.metadata());
+        let found = open_beneath(&self.0, relative, PATH).map(File::from).and_then(|file| file.metadata());
         found.is_ok_and(|metadata| metadata.is_file())
     }
 }
 
-/// When a file was last changed, for the order of results.
+/// The modification time of a file, for sorting results.
 pub(crate) fn modified(file: &File) -> SystemTime {
     file.metadata().ok().and_then(|metadata| metadata.modified().ok()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -49,8 +49,8 @@ const PATH: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
 const PATH: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
-/// Opens what is below a folder, following no symbolic link on the way and none at the end.
-fn beneath(folder: &OwnedFd, relative: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+/// Opens an entry below a folder, following no symbolic link.
+fn open_beneath(folder: &OwnedFd, relative: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     #[cfg(target_os = "linux")]
     {
@@ -63,10 +63,10 @@ fn beneath(folder: &OwnedFd, relative: &Path, flags: OFlags) -> io::Result<Owned
             opened => return Ok(opened?),
         }
     }
-    step_by_step(folder, relative, flags)
+    open_by_components(folder, relative, flags)
 }
 
-fn step_by_step(folder: &OwnedFd, relative: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+fn open_by_components(folder: &OwnedFd, relative: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let mut at: Option<OwnedFd> = None;
     let mut steps = relative.components().peekable();
     while let Some(step) = steps.next() {
@@ -85,7 +85,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn only_what_is_really_there_is_opened() {
+    fn only_real_entries_below_the_folder_are_opened() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("in/sub")).unwrap();
@@ -115,7 +115,7 @@ mod tests {
             let path = Path::new(name);
             assert_eq!(folder.has(path), there, "{name}");
             assert_eq!(folder.file(path).is_ok(), there, "{name}");
-            let slowly = step_by_step(&folder.0, path, flags).map(File::from);
+            let slowly = open_by_components(&folder.0, path, flags).map(File::from);
             assert_eq!(slowly.is_ok_and(|file| file.metadata().unwrap().is_file()), there, "{name}");
         }
         let mut text = String::new();

@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::Best;
+use crate::search::top_n::TopN;
 use crate::tool::context::Context;
 use crate::search::folder::Folder;
 use crate::files::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, MAX_RESULTS, Stop};
+use crate::search::walk::{self, MAX_RESULTS, StopCondition};
 use crate::files::write::object;
 
 /// Finds files whose path fits a glob such as `**/*.rs` or `src/**/*.{ts,tsx}`.
@@ -51,10 +51,10 @@ impl TypedTool for Glob {
     }
 }
 
-/// Where the search begins, and what of the pattern is left to fit from there on.
+/// The folder to search from, and the rest of the pattern to match below it.
 fn start(input: &Input, ctx: &Context) -> Result<(Target, String), ToolError> {
     let base = path::locate_or_here(ctx, input.path.as_deref())?;
-    // The folder's own name may have characters that mean something in a glob.
+    // The folder's own name may contain glob characters.
     let below = input.pattern.strip_prefix(&*base.shown.to_string_lossy()).filter(|rest| rest.starts_with('/'));
     let pattern = below.map_or_else(|| input.pattern.clone(), |rest| format!(".{rest}"));
     let (folder, rest) = walk::split_folder(&pattern);
@@ -66,20 +66,20 @@ fn needs(target: &Target, input: &Input) -> Vec<Need> {
     if let Some(path) = &input.path {
         glob = glob.with("path", path.clone());
     }
-    target.leave_for_folder().into_iter().chain([glob]).collect()
+    target.outside_folder_need().into_iter().chain([glob]).collect()
 }
 
-struct Found {
+struct GlobResults {
     paths: Vec<PathBuf>,
     more: bool,
-    late: bool,
+    timed_out:  bool,
 }
 
-fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolError> {
+fn search(target: &Target, pattern: &str, stop: &StopCondition) -> Result<GlobResults, ToolError> {
     let matcher = walk::glob(pattern)?;
     let folder = Folder::open(&target.real)
         .map_err(|error| ToolError::failed(format!("{} cannot be searched: {error}.", target.shown.display())))?;
-    let found = Mutex::new(Best::new(MAX_RESULTS));
+    let found = Mutex::new(TopN::new(MAX_RESULTS));
     walk::files(&target.real, true, stop, || {
         |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(&target.real).unwrap_or(entry.path());
@@ -93,12 +93,12 @@ fn search(target: &Target, pattern: &str, stop: &Stop) -> Result<Found, ToolErro
     });
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let more = found.seen() > MAX_RESULTS;
-    // The walk goes by names: what it found behind a link that was put in its way is not of this folder.
+    // The walk works with names: drop what it found behind a link that appeared.
     let paths = found.into_sorted().into_iter().map(|(_, path)| path).filter(|path| folder.has(path));
-    Ok(Found { paths: paths.map(|path| target.shown.join(path)).collect(), more, late: stop.late() })
+    Ok(GlobResults { paths: paths.map(|path| target.shown.join(path)).collect(), more, timed_out:  stop.timed_out() })
 }
 
-fn render(found: Found) -> Output {
+fn render(found: GlobResults) -> Output {
     let mut lines: Vec<String> = found.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     if lines.is_empty() {
         lines.push("No files found".into());
@@ -108,10 +108,10 @@ fn render(found: Found) -> Output {
             "\n(More than {MAX_RESULTS} files fit; these changed last. Use a narrower pattern or path.)"
         ));
     }
-    if found.late {
+    if found.timed_out {
         lines.push("\n(The search ran out of time, so files may be missing. Use a narrower path.)".into());
     }
-    let truncated = found.more || found.late;
+    let truncated = found.more || found.timed_out;
     Output {
         output: lines.join("\n"),
         metadata: object(json!({"count": found.paths.len(), "truncated": truncated})),

@@ -1,4 +1,4 @@
-//! The `grep` tool: ripgrep's engine, in this process.
+//! The `grep` tool: ripgrep's engine in this process.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::Best;
+use crate::search::top_n::TopN;
 use crate::tool::context::Context;
 use crate::files::disk;
 use crate::search::folder::{self, Folder};
 use crate::files::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, MAX_RESULTS, Stop};
+use crate::search::walk::{self, MAX_RESULTS, StopCondition};
 use crate::files::write::object;
 
 /// Longer lines are cut in the results.
 const MAX_LINE_BYTES: usize = 2000;
-/// Memory for one line; a file with a longer one is not searched.
+/// Memory for one line; a file with a longer one is skipped.
 const MAX_HEAP: usize = 64 * 1024 * 1024;
 
-/// The most files that were left out and are named.
+/// The maximum number of skipped files to name.
 const MAX_WITHHELD: usize = 5;
 
 /// Searches the contents of files with a regular expression (Rust syntax, as in ripgrep).
@@ -74,54 +74,54 @@ fn needs(target: &Target, input: &Input) -> Vec<Need> {
             grep = grep.with(key, value.clone());
         }
     }
-    let leave = if target.real.is_dir() { target.leave_for_folder() } else { target.leave_for_file() };
-    // Searching one named file is reading it.
+    let outside = if target.real.is_dir() { target.outside_folder_need() } else { target.outside_file_need() };
+    // Searching a named file is reading it.
     let named = input.include.as_deref().filter(|include| !include.contains(['*', '?', '[', '{']));
     let named = named.map(|include| target.pattern_below(Path::new(include.strip_prefix("./").unwrap_or(include))));
     let named = if target.real.is_dir() { named } else { Some(target.pattern()) };
-    leave.into_iter().chain([grep]).chain(named.map(read)).collect()
+    outside.into_iter().chain([grep]).chain(named.map(read)).collect()
 }
 
 fn read(pattern: String) -> Need {
     Need::new("read", pattern)
 }
 
-/// Whether a file may be searched: nobody would be asked about reading it, or somebody was and said yes.
+/// Whether a file may be searched: reading it needs no permission, or permission was given.
 fn may_read(ctx: &Context, pattern: String) -> bool {
     ctx.readable.without_asking(&pattern) || ctx.grants(&read(pattern))
 }
 
-/// The matching lines of one file. Ordered as they are shown: the file that changed last comes first.
+/// The matching lines of a file. Files that changed last sort first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Hits {
+struct FileMatches {
     modified: Reverse<SystemTime>,
     path: PathBuf,
     /// At most as many as can be shown.
     lines: Vec<(u64, String)>,
 }
 
-struct Found {
-    /// As many as can be shown.
-    files: Vec<Hits>,
-    /// The matching lines of all files.
+struct GrepResults {
+    /// At most as many as can be shown.
+    files: Vec<FileMatches>,
+    /// The number of matching lines in all files.
     total: usize,
-    /// Files that must not be read without asking; their contents were not looked at.
-    withheld: Best<PathBuf>,
-    late: bool,
+    /// Files that must not be read without asking; their contents were not searched.
+    withheld: TopN<PathBuf>,
+    timed_out:  bool,
 }
 
-fn search(ctx: &Context, target: &Target, input: &Input, stop: &Stop) -> Result<Found, ToolError> {
+fn search(ctx: &Context, target: &Target, input: &Input, stop: &StopCondition) -> Result<GrepResults, ToolError> {
     let matcher = matcher(&input.pattern)?;
     let include = input.include.as_deref().map(walk::glob).transpose()?;
-    // A file that is searched alone has no folder.
+    // A single file has no folder.
     let folder = Folder::open(&target.real).ok();
     let open = |relative: &Path| match &folder {
         Some(folder) => folder.file(relative),
         None => disk::open_file(&target.real),
     };
-    // Each file has a line, so more files than lines are never shown.
-    let (found, total) = (Mutex::new(Best::new(MAX_RESULTS)), AtomicUsize::new(0));
-    let withheld = Mutex::new(Best::new(MAX_WITHHELD));
+    // Each file has at least one line, so no more files than lines are ever shown.
+    let (found, total) = (Mutex::new(TopN::new(MAX_RESULTS)), AtomicUsize::new(0));
+    let withheld = Mutex::new(TopN::new(MAX_WITHHELD));
     walk::files(&target.real, true, stop, || {
         let mut searcher = searcher();
         let (open, withheld) = (&open, &withheld);
@@ -136,14 +136,14 @@ fn search(ctx: &Context, target: &Target, input: &Input, stop: &Stop) -> Result<
                 withheld.lock().unwrap_or_else(PoisonError::into_inner).add(path);
                 return WalkState::Continue;
             }
-            // What is opened is the file that was judged: the name has no link in it at this moment.
+            // The opened file is the one that was checked: its path contains no link at this moment.
             let Ok(file) = open(relative) else { return WalkState::Continue };
             let mut lines = Lines { lines: Vec::new(), count: 0, stop };
-            // A file that cannot be read, or has a line beyond the bound, is passed over.
+            // Skip a file that cannot be read, or has a line beyond the limit.
             if searcher.search_file(&matcher, &file, &mut lines).is_err() || lines.count == 0 {
                 return WalkState::Continue;
             }
-            let hits = Hits { modified: Reverse(folder::modified(&file)), path, lines: lines.lines };
+            let hits = FileMatches { modified: Reverse(folder::modified(&file)), path, lines: lines.lines };
             total.fetch_add(lines.count, Ordering::Relaxed);
             found.lock().unwrap_or_else(PoisonError::into_inner).add(hits);
             WalkState::Continue
@@ -151,11 +151,11 @@ fn search(ctx: &Context, target: &Target, input: &Input, stop: &Stop) -> Result<
     });
     let files = found.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted();
     let mut withheld = withheld.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // A name that a link brought in is no file of this folder.
+    // Drop names that appeared through a link: they are not in this folder.
     if let Some(folder) = &folder {
         withheld.retain(|path| folder.has(path.strip_prefix(&target.shown).unwrap_or(path)));
     }
-    Ok(Found { files, total: total.into_inner(), withheld, late: stop.late() })
+    Ok(GrepResults { files, total: total.into_inner(), withheld, timed_out:  stop.timed_out() })
 }
 
 pub(crate) fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
@@ -177,11 +177,11 @@ pub(crate) fn searcher() -> Searcher {
         .build()
 }
 
-/// Collects the lines of one file.
+/// Collects the matching lines of a file.
 struct Lines<'a> {
     lines: Vec<(u64, String)>,
     count: usize,
-    stop: &'a Stop,
+    stop: &'a StopCondition,
 }
 
 impl Sink for Lines<'_> {
@@ -197,15 +197,15 @@ impl Sink for Lines<'_> {
             let mark = if end < text.len() || bytes.len() > 2 * MAX_LINE_BYTES { "..." } else { "" };
             self.lines.push((found.line_number().unwrap_or(0), format!("{}{mark}", &text[..end])));
         }
-        // Asking the clock for each line would cost more than the search.
+        // Checking the clock for each line would cost more than the search.
         Ok(!self.count.is_multiple_of(1024) || !self.stop.reached())
     }
 }
 
-fn render(title: String, found: Found) -> Output {
+fn render(title: String, found: GrepResults) -> Output {
     let total = found.total;
-    let withheld = withheld(found.withheld);
-    if total == 0 && !found.late {
+    let withheld = withheld_note(found.withheld);
+    if total == 0 && !found.timed_out {
         let metadata = object(json!({"matches": 0, "truncated": false}));
         return Output { title, output: format!("No files found{withheld}"), metadata, ..Output::default() };
     }
@@ -226,23 +226,23 @@ fn render(title: String, found: Found) -> Output {
     }
     let cut = total > MAX_RESULTS;
     let shown = if cut { format!(" (showing first {MAX_RESULTS})") } else { String::new() };
-    let mut output = format!("Found {total} matches{shown}\n{body}");
+    let mut output = format!("GrepResults {total} matches{shown}\n{body}");
     if cut {
         output.push_str(&format!(
             "\n({} matches are not shown. Use a narrower pattern, path or include.)",
             total - MAX_RESULTS
         ));
     }
-    if found.late {
+    if found.timed_out {
         output.push_str("\n(The search ran out of time, so matches may be missing. Use a narrower path.)");
     }
     output.push_str(&withheld);
-    let metadata = object(json!({"matches": total, "truncated": cut || found.late}));
+    let metadata = object(json!({"matches": total, "truncated": cut || found.timed_out}));
     Output { title, output, metadata, ..Output::default() }
 }
 
-/// What the model is told about files that were left out.
-fn withheld(files: Best<PathBuf>) -> String {
+/// What the model is told about skipped files.
+fn withheld_note(files: TopN<PathBuf>) -> String {
     let total = files.seen();
     let names: Vec<String> = files.into_sorted().iter().map(|path| path.display().to_string()).collect();
     if names.is_empty() {

@@ -1,4 +1,4 @@
-//! The `list` tool: the tree of files in a folder. Off unless configured.
+//! The `list` tool: the files in a folder as a tree. Off unless configured.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::Best;
+use crate::search::top_n::TopN;
 use crate::tool::context::Context;
 use crate::search::folder::Folder;
 use crate::files::path::{self, Target};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, MAX_RESULTS, Stop};
+use crate::search::walk::{self, MAX_RESULTS, StopCondition};
 use crate::files::write::object;
 
 /// Shows the files below a folder as a tree, up to 100 of them. Ignored and hidden files are left out.
@@ -48,16 +48,16 @@ impl TypedTool for List {
         }
         let ignore = input.ignore.iter().map(|glob| walk::glob(glob)).collect::<Result<Vec<_>, _>>()?;
         let (root, title) = (target.shown.display().to_string(), target.title(&ctx));
-        let (files, late) =
-            walk::search(&ctx.cancel, move |stop| Ok((search(&target, &ignore, stop)?, stop.late()))).await?;
+        let (files, timed_out) =
+            walk::search(&ctx.cancel, move |stop| Ok((search(&target, &ignore, stop)?, stop.timed_out()))).await?;
         let total = files.seen();
         let shown = files.into_sorted();
-        let truncated = total > shown.len() || late;
+        let truncated = total > shown.len() || timed_out;
         let mut output = format!("{root}/\n{}", tree(&shown));
         if total > shown.len() {
             output.push_str(&format!("\n({} more files are not shown. List a folder below.)", total - shown.len()));
         }
-        if late {
+        if timed_out {
             output.push_str("\n(The search ran out of time, so files may be missing. List a folder below.)");
         }
         let metadata = object(json!({"count": shown.len(), "truncated": truncated}));
@@ -67,14 +67,14 @@ impl TypedTool for List {
 
 fn needs(target: &Target) -> Vec<Need> {
     let list = Need::new("list", target.pattern()).with("path", target.shown.to_string_lossy().into_owned());
-    target.leave_for_folder().into_iter().chain([list]).collect()
+    target.outside_folder_need().into_iter().chain([list]).collect()
 }
 
-fn search(target: &Target, ignore: &[GlobMatcher], stop: &Stop) -> Result<Best<PathBuf>, ToolError> {
+fn search(target: &Target, ignore: &[GlobMatcher], stop: &StopCondition) -> Result<TopN<PathBuf>, ToolError> {
     let root = target.real.as_path();
     let folder = Folder::open(root)
         .map_err(|error| ToolError::failed(format!("{} cannot be listed: {error}.", target.shown.display())))?;
-    let found = Mutex::new(Best::new(MAX_RESULTS));
+    let found = Mutex::new(TopN::new(MAX_RESULTS));
     walk::files(root, false, stop, || {
         |entry: ignore::DirEntry| {
             let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
@@ -86,12 +86,12 @@ fn search(target: &Target, ignore: &[GlobMatcher], stop: &Stop) -> Result<Best<P
         }
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // The walk goes by names: what it found behind a link that was put in its way is not of this folder.
+    // The walk works with names: drop what it found behind a link that appeared.
     found.retain(|path| folder.has(path));
     Ok(found)
 }
 
-/// Sorted paths as an indented tree.
+/// Formats sorted paths as an indented tree.
 fn tree(paths: &[PathBuf]) -> String {
     let mut out = String::new();
     let mut open: Vec<String> = Vec::new();

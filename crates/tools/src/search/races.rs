@@ -1,4 +1,4 @@
-//! Paths that become something else while tools look at them: nothing that needs a permission may ever be in an output.
+//! Paths that lead elsewhere while tools use them: nothing that needs permission may ever appear in an output.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use serde_json::json;
 
 use crate::tool::registry::testing::Workspace;
 
-/// How often each call is made, and the longest that all of them may take.
+/// How often each call is made, and the time limit for all of them.
 const ROUNDS: usize = 60;
 const TIME: Duration = Duration::from_secs(40);
 
-/// What must not be told: the content of a file, and the name of one.
+/// What must not be revealed: the content of a file, and the name of one.
 const CONTENT: &str = "TOPSECRET";
 const NAME: &str = "hidden-name";
 
-/// Swaps two entries of a folder as fast as it can, until it is dropped. Both are always there.
-struct Swapping {
+/// Swaps two folder entries as fast as possible until it is dropped. Both names always exist.
+struct EntrySwapper {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<usize>>,
 }
 
-impl Swapping {
+impl EntrySwapper {
     fn new(one: PathBuf, other: PathBuf) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -50,13 +50,13 @@ impl Swapping {
     }
 }
 
-impl Drop for Swapping {
+impl Drop for EntrySwapper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Plays an engine that allows what nobody is asked about, and nothing else.
+/// Plays an engine that allows what needs no asking, and nothing else.
 async fn call(ws: &Workspace, tool: &str, input: &Json) -> Option<String> {
     let mut ctx = ws.context();
     let needs = ws.needs(tool, input.clone()).await.ok()?;
@@ -75,9 +75,9 @@ async fn call(ws: &Workspace, tool: &str, input: &Json) -> Option<String> {
     })
 }
 
-/// Has all calls made while two entries are swapped; gives how many had an answer.
+/// Makes all calls while two entries are being swapped; returns how many succeeded.
 async fn race(ws: &Workspace, swap: (&str, &str), calls: &[(&str, Json)]) -> usize {
-    let swapping = Swapping::new(ws.path(swap.0), ws.path(swap.1));
+    let swapping = EntrySwapper::new(ws.path(swap.0), ws.path(swap.1));
     let (began, mut answered) = (Instant::now(), 0);
     'all: for round in 0..ROUNDS {
         for (tool, input) in calls {
@@ -93,7 +93,7 @@ async fn race(ws: &Workspace, swap: (&str, &str), calls: &[(&str, Json)]) -> usi
     answered
 }
 
-/// A workspace with harmless files, some of which have the names of secret ones, and a folder of secrets beside it.
+/// A workspace with harmless files, some of which have the names of secret ones, and a folder of secrets next to it.
 fn workspace() -> (Workspace, PathBuf) {
     let ws = Workspace::new();
     let outside = ws.outside().join("outside");

@@ -1,22 +1,22 @@
-//! The first few of many, without keeping them all.
+//! The first few of many values, without keeping all of them.
 
 use std::collections::BinaryHeap;
 
-/// The smallest of the values that it is given, and how many there were.
+/// Keeps the smallest of the added values, and counts all of them.
 #[derive(Debug)]
-pub struct Best<T> {
+pub struct TopN<T> {
     kept: BinaryHeap<T>,
     most: usize,
     seen: usize,
 }
 
-impl<T: Ord> Best<T> {
-    /// Keeps at most so many.
+impl<T: Ord> TopN<T> {
+    /// Keeps at most `most` values.
     pub fn new(most: usize) -> Self {
         Self { kept: BinaryHeap::new(), most, seen: 0 }
     }
 
-    /// Takes a value in.
+    /// Adds a value.
     pub fn add(&mut self, value: T) {
         self.seen += 1;
         if self.kept.len() < self.most {
@@ -28,19 +28,19 @@ impl<T: Ord> Best<T> {
         }
     }
 
-    /// Takes out of those that it kept what does not fit; it counts as if it had never been given.
-    pub fn retain(&mut self, fits: impl FnMut(&T) -> bool) {
+    /// Removes kept values that do not satisfy `keep`; they no longer count.
+    pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
         let before = self.kept.len();
-        self.kept.retain(fits);
+        self.kept.retain(keep);
         self.seen -= before - self.kept.len();
     }
 
-    /// How many it was given.
+    /// How many values were added.
     pub fn seen(&self) -> usize {
         self.seen
     }
 
-    /// Those that it kept, in order.
+    /// The kept values, sorted.
     pub fn into_sorted(self) -> Vec<T> {
         self.kept.into_sorted_vec()
     }
@@ -53,17 +53,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_sorting_all_would_give(values in prop::collection::vec(0u8..50, 0..60), most in 0usize..20) {
-            let mut best = Best::new(most);
-            values.iter().for_each(|value| best.add(*value));
+        fn it_equals_sorting_all_values(values in prop::collection::vec(0u8..50, 0..60), most in 0usize..20) {
+            let mut top = TopN::new(most);
+            values.iter().for_each(|value| top.add(*value));
             let mut sorted = values.clone();
             sorted.sort_unstable();
             sorted.truncate(most);
-            prop_assert_eq!(best.seen(), values.len());
-            best.retain(|value| value % 2 == 0);
+            prop_assert_eq!(top.seen(), values.len());
+            top.retain(|value| value % 2 == 0);
             let left: Vec<u8> = sorted.iter().copied().filter(|value| value % 2 == 0).collect();
-            prop_assert_eq!(best.seen(), values.len() - (sorted.len() - left.len()));
-            prop_assert_eq!(best.into_sorted(), left);
+            prop_assert_eq!(top.seen(), values.len() - (sorted.len() - left.len()));
+            prop_assert_eq!(top.into_sorted(), left);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Walks a folder tree as ripgrep does: in parallel, `.gitignore` and the like obeyed, symbolic links not followed.
+//! Walks a folder tree as ripgrep does: in parallel, respecting `.gitignore` and the like, following no symbolic links.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,50 +9,49 @@ use tokio_util::sync::CancellationToken;
 
 use crate::tool::ToolError;
 
-/// After this a search gives what it has found.
+/// After this time a search returns what it has found.
 pub(crate) const SEARCH_TIME: Duration = Duration::from_secs(60);
-/// Results that are shown.
+/// The maximum number of results shown.
 pub(crate) const MAX_RESULTS: usize = 100;
 
-/// When a search has to end.
+/// Tells a search when to stop.
 #[derive(Clone)]
-pub(crate) struct Stop {
+pub(crate) struct StopCondition {
     cancel: CancellationToken,
     deadline: Instant,
 }
 
-impl Stop {
+impl StopCondition {
     pub fn new(cancel: CancellationToken) -> Self {
         Self { cancel, deadline: Instant::now() + SEARCH_TIME }
     }
 
     pub fn reached(&self) -> bool {
-        self.cancel.is_cancelled() || self.late()
+        self.cancel.is_cancelled() || self.timed_out()
     }
 
-    pub fn late(&self) -> bool {
+    pub fn timed_out(&self) -> bool {
         Instant::now() >= self.deadline
     }
 }
 
-/// Runs a search of a tool on a thread where it may block. One that was cancelled is an error, whatever it has found.
+/// Runs a tool's search on a blocking thread. A cancelled search is an error, whatever it has found.
 pub(crate) async fn search<T: Send + 'static>(
     cancel: &CancellationToken,
-    work: impl FnOnce(&Stop) -> Result<T, ToolError> + Send + 'static,
+    work: impl FnOnce(&StopCondition) -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
-    let stop = Stop::new(cancel.clone());
+    let stop = StopCondition::new(cancel.clone());
     let found = tokio::task::spawn_blocking(move || work(&stop)).await;
     let found = found.map_err(|error| ToolError::failed(format!("The search failed: {error}")))?;
     if cancel.is_cancelled() { Err(ToolError::Aborted) } else { found }
 }
 
-/// Hands every file below `root` to a visitor; each thread has its own. Hidden files are left out unless `hidden`; the
-/// data of git always is.
-pub(crate) fn files<V>(root: &Path, hidden: bool, stop: &Stop, visitor: impl Fn() -> V + Sync)
+/// Passes every file below `root` to a visitor, one per thread. Skips hidden files unless `hidden`, and always `.git`.
+pub(crate) fn files<V>(root: &Path, hidden: bool, stop: &StopCondition, visitor: impl Fn() -> V + Sync)
 where
     V: FnMut(DirEntry) -> WalkState + Send,
 {
-    if is_kernel(root) {
+    if is_kernel_fs(root) {
         return;
     }
     let whole_disk = root == Path::new("/");
@@ -60,7 +59,7 @@ where
         .hidden(!hidden)
         .add_custom_ignore_filename(".rgignore")
         .filter_entry(move |entry| {
-            let kernel = whole_disk && entry.depth() == 1 && is_kernel(entry.path());
+            let kernel = whole_disk && entry.depth() == 1 && is_kernel_fs(entry.path());
             !kernel && (entry.depth() == 0 || entry.file_name() != ".git")
         })
         .build_parallel();
@@ -72,26 +71,26 @@ where
             }
             match entry {
                 Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => visit(entry),
-                // What cannot be read is passed over, as ripgrep does it.
+                // Skip what cannot be read, as ripgrep does.
                 _ => WalkState::Continue,
             }
         })
     });
 }
 
-/// Whether a folder shows the kernel's state. What looks like a file there may never end, or wait for ever.
-fn is_kernel(path: &Path) -> bool {
+/// Whether a folder exposes kernel state. What looks like a file there may never end, or block forever.
+fn is_kernel_fs(path: &Path) -> bool {
     let real = path.canonicalize();
     let path = real.as_deref().unwrap_or(path);
     ["/dev", "/proc", "/sys"].iter().any(|kernel| path.starts_with(kernel))
 }
 
-/// When a file was last changed, for the order of results.
+/// The modification time of a file, for sorting results.
 pub(crate) fn modified(entry: &DirEntry) -> SystemTime {
     entry.metadata().ok().and_then(|m| m.modified().ok()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// A glob as in `.gitignore`: without a slash it fits at any depth.
+/// Parses a glob as in `.gitignore`: without a slash it matches at any depth.
 pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     let build = |pattern: &str| -> Result<Glob, globset::Error> {
         GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build()
@@ -107,8 +106,8 @@ pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     })
 }
 
-/// The folder that a glob names before anything in it is open, and the rest, which fits only from there on: a search need
-/// not look elsewhere. `src/**/*.rs` is `src` and `/**/*.rs`.
+/// Splits a glob into the folder before its first wildcard and the rest, so that a search can start there:
+/// `src/**/*.rs` is `src` and `/**/*.rs`.
 pub(crate) fn split_folder(pattern: &str) -> (&str, &str) {
     let open = pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len());
     match pattern[..open].rfind('/') {

@@ -1,4 +1,4 @@
-//! The `question` tool: asks the human. The engine does the asking; the tool words the answer.
+//! The `question` tool: asks the human. The engine asks; the tool formats the answer.
 
 use api::{Question, QuestionOption};
 use schemars::JsonSchema;
@@ -16,11 +16,11 @@ use crate::files::write::object;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The questions.
-    questions: Vec<Asked>,
+    questions: Vec<QuestionInput>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Asked {
+struct QuestionInput {
     /// The whole question.
     question: String,
     /// The question in a word or two.
@@ -39,16 +39,16 @@ struct Choice {
     description: String,
 }
 
-pub(crate) struct Ask;
+pub(crate) struct AskQuestions;
 
-impl TypedTool for Ask {
+impl TypedTool for AskQuestions {
     type Input = Input;
     const NAME: &'static str = "question";
     const EFFECT: Effect = Effect::ReadOnly;
 
     fn questions(&self, input: &Input) -> Option<Vec<Question>> {
         let option = |c: &Choice| QuestionOption { label: c.label.clone(), description: c.description.clone() };
-        let question = |q: &Asked| Question {
+        let question = |q: &QuestionInput| Question {
             question: q.question.clone(),
             header: q.header.clone(),
             options: q.options.iter().map(option).collect(),
@@ -70,7 +70,7 @@ impl TypedTool for Ask {
                 return Err(ToolError::failed("Nobody is here to answer; decide yourself and say what you assumed."));
             }
         };
-        let pair = |(index, asked): (usize, &Asked)| {
+        let pair = |(index, asked): (usize, &QuestionInput)| {
             let answer = answers.get(index).filter(|a| !a.is_empty()).map_or("Unanswered".into(), |a| a.join(", "));
             format!("\"{}\"=\"{answer}\"", asked.question)
         };
@@ -95,14 +95,14 @@ mod tests {
     use crate::tool::erase;
 
     #[tokio::test]
-    async fn the_recorded_shape() {
+    async fn output_matches_the_recording() {
         let ws = Workspace::new();
         let choices = json!([{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}]);
         let input = json!({"questions": [
             {"question": "Which color?", "header": "Color", "options": choices, "multiple": false},
             {"question": "Pick many", "header": "Many", "options": choices, "multiple": true},
         ]});
-        let tool = erase(Ask);
+        let tool = erase(AskQuestions);
         assert_eq!(serde_json::to_value(tool.questions(&input).unwrap()).unwrap(), input["questions"]);
         assert_eq!(tool.questions(&json!({})), None);
         let run = |answers: Option<Answers>| {

@@ -1,4 +1,4 @@
-//! The `skill` tool: gives the model the text of a skill.
+//! The `skill` tool: gives the text of a skill to the model.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use crate::tool::context::Context;
 use crate::files::disk;
 use crate::search::folder::Folder;
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, Stop};
+use crate::search::walk::{self, StopCondition};
 use crate::files::write::object;
 
-/// Files of the skill's folder that are named.
+/// The maximum number of files in the skill's folder to list.
 const MAX_FILES: usize = 10;
 
 /// Loads a skill: instructions for a kind of task, and the files that come with them.
@@ -62,7 +62,7 @@ impl TypedTool for LoadSkill {
     }
 }
 
-/// What a skill says, and where what it speaks of lies.
+/// The text of a skill, and where its relative paths start.
 pub fn text(content: &str, folder: &Path) -> String {
     format!(
         "{}\n\nBase directory for this skill: {}\n\
@@ -84,7 +84,7 @@ fn find<'a>(input: &Input, ctx: &'a Context) -> Result<&'a Skill, ToolError> {
 
 fn files(folder: &Path, cancel: CancellationToken) -> Vec<PathBuf> {
     let found: std::sync::Mutex<Vec<PathBuf>> = std::sync::Mutex::default();
-    walk::files(folder, false, &Stop::new(cancel), || {
+    walk::files(folder, false, &StopCondition::new(cancel), || {
         |entry: ignore::DirEntry| {
             let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if entry.file_name() != "SKILL.md" {
@@ -94,7 +94,7 @@ fn files(folder: &Path, cancel: CancellationToken) -> Vec<PathBuf> {
         }
     });
     let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // The walk goes by names: what it found behind a link that was put in its way is not of this folder.
+    // The walk works with names: drop what it found behind a link that appeared.
     let real = disk::resolve(folder).and_then(|folder| Folder::open(&folder));
     found.retain(|path| path.strip_prefix(folder).is_ok_and(|path| real.as_ref().is_ok_and(|real| real.has(path))));
     found.sort();
@@ -108,7 +108,7 @@ mod tests {
     use crate::tool::registry::testing::Workspace;
 
     #[tokio::test]
-    async fn the_recorded_shape() {
+    async fn output_matches_the_recording() {
         let mut ws = Workspace::new();
         let location = ws.file(".opencode/skill/demo/SKILL.md", "unused");
         let script = ws.file(".opencode/skill/demo/scripts/run.sh", "");

@@ -1,4 +1,4 @@
-//! The `todowrite` tool: the agent's list of what is to be done.
+//! The `todowrite` tool: the agent's todo list.
 
 use api::Todo;
 use schemars::JsonSchema;
@@ -9,7 +9,7 @@ use crate::tool::context::Context;
 use crate::tool::{Change, Effect, Need, Output, ToolError, TypedTool};
 use crate::files::write::object;
 
-/// Entries of one list.
+/// The maximum number of entries.
 const MAX_TODOS: usize = 200;
 
 /// Writes your list of tasks, whole: what you leave out is gone. The human sees it.
@@ -18,11 +18,11 @@ const MAX_TODOS: usize = 200;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The whole new list.
-    todos: Vec<Entry>,
+    todos: Vec<TodoInput>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Entry {
+struct TodoInput {
     /// What is to be done, in a few words.
     content: String,
     /// `pending`, `in_progress`, `completed` or `cancelled`.
@@ -36,7 +36,7 @@ pub(crate) struct TodoWrite;
 impl TypedTool for TodoWrite {
     type Input = Input;
     const NAME: &'static str = "todowrite";
-    // The list is stored with the outcome, so a call without one did nothing.
+    // The list is stored with the outcome, so a call without one changed nothing.
     const EFFECT: Effect = Effect::ReadOnly;
 
     async fn needs(&self, _: &Input, _: &Context) -> Result<Vec<Need>, ToolError> {
@@ -48,7 +48,7 @@ impl TypedTool for TodoWrite {
             let count = input.todos.len();
             return Err(ToolError::failed(format!("{count} todos are too many; at most {MAX_TODOS} are kept.")));
         }
-        let todo = |entry: Entry| Todo { content: entry.content, status: entry.status, priority: entry.priority };
+        let todo = |entry: TodoInput| Todo { content: entry.content, status: entry.status, priority: entry.priority };
         let todos: Vec<Todo> = input.todos.into_iter().map(todo).collect();
         let open = todos.iter().filter(|todo| todo.status != "completed").count();
         Ok(Output {
@@ -67,7 +67,7 @@ mod tests {
     use crate::tool::registry::testing::Workspace;
 
     #[tokio::test]
-    async fn the_recorded_shape() {
+    async fn output_matches_the_recording() {
         let ws = Workspace::new();
         let todos = json!([
             {"content": "First", "status": "in_progress", "priority": "high"},

@@ -1,4 +1,4 @@
-//! What a call is given: its session, its place on disk, its limits, and a way to report progress.
+//! What a call gets: its session, its directory, its limits, and a way to report progress.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,42 +12,43 @@ use tokio_util::sync::CancellationToken;
 use crate::files::known_files::KnownFiles;
 use crate::tool::Need;
 
-/// The surroundings of one call. Cheap to clone.
+/// The context of one call. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     /// The session.
     pub session: SessionId,
-    /// The assistant message that calls.
+    /// The assistant message that contains the call.
     pub message: MessageId,
-    /// The call.
+    /// The call's id.
     pub call_id: String,
-    /// The agent that calls.
+    /// The agent that makes the call.
     pub agent: String,
-    /// Where the agent works, absolute; relative paths start here.
+    /// The absolute path of the working directory; relative paths start here.
     pub directory: PathBuf,
-    /// The root of the repository; `/` where there is none. Paths in it count as inside, except below `/`.
+    /// The root of the repository, or `/` if there is none. Paths in it count as inside the workspace, except below
+    /// `/`.
     pub worktree: PathBuf,
     /// Files: the disk, or an editor's buffers.
     pub env: Arc<dyn Environment>,
     /// Runs processes.
     pub exec: Exec,
-    /// Ends the call.
+    /// Cancels the call.
     pub cancel: CancellationToken,
-    /// Where live updates go.
+    /// Receives live updates.
     pub progress: Progress,
     /// Limits and settings.
     pub options: Arc<Options>,
-    /// What the human answered, for a tool with questions.
+    /// The human's answers, for a tool with questions.
     pub answers: Option<Answers>,
-    /// What the engine allowed: the answer of `needs`. A path that is something else by the time of `run` (a swapped
-    /// symbolic link) is refused.
+    /// The needs that the engine allowed. If a path leads elsewhere by the time of `run` (a swapped symbolic link), it
+    /// is refused.
     pub granted: Arc<[Need]>,
-    /// Which files may be read without asking, for tools that look into files that the call does not name.
+    /// Which files may be read without asking, for tools that open files which the call does not name.
     pub readable: Readable,
 }
 
 impl Context {
-    /// Whether every pattern of that need was allowed for this call.
+    /// Whether every pattern of a need was allowed for this call.
     pub(crate) fn grants(&self, need: &Need) -> bool {
         need.patterns.iter().all(|pattern| {
             self.granted.iter().any(|given| given.permission == need.permission && given.patterns.contains(pattern))
@@ -55,17 +56,17 @@ impl Context {
     }
 }
 
-/// Which files may be read without asking anybody: the rules for `read`, as far as a tool needs to know them. Cheap to clone.
+/// Which files may be read without asking: the rules for `read`, as far as tools need them. Cheap to clone.
 #[derive(Clone)]
 pub struct Readable(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl Readable {
-    /// Asks `judge`, with the pattern that rules know a file by.
+    /// Decides with `judge`, which gets the pattern that rules match a file by.
     pub fn new(judge: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(judge))
     }
 
-    /// No file.
+    /// Allows no file.
     pub fn nothing() -> Self {
         Self::new(|_| false)
     }
@@ -76,41 +77,41 @@ impl Readable {
     }
 }
 
-/// What the human said to the questions of a call.
+/// The human's answers to a call's questions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answers {
     /// The chosen labels, per question.
     Given(Vec<Vec<String>>),
-    /// No answer is wanted.
+    /// The human declined to answer.
     Dismissed,
 }
 
-/// Limits and settings of all tools.
+/// Limits and settings for all tools.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Lines of one output.
+    /// The maximum number of lines in an output.
     pub max_lines: usize,
-    /// Bytes of one output.
+    /// The maximum number of bytes in an output.
     pub max_bytes: usize,
-    /// Where the full text of a longer output goes, absolute; if it is empty, nowhere.
+    /// The absolute path of the directory for the full text of truncated outputs; empty for none.
     pub output_dir: PathBuf,
-    /// The shell of `bash`.
+    /// The shell that `bash` uses.
     pub shell: PathBuf,
-    /// Variables for its commands.
+    /// Environment variables for its commands.
     pub shell_env: Vec<(String, String)>,
-    /// How long a command may take, unless the call says otherwise.
+    /// The default timeout of a command.
     pub bash_timeout: Duration,
-    /// What `skill` can load.
+    /// The skills that `skill` can load.
     pub skills: Vec<Skill>,
-    /// Names of instruction files; the first that a folder has is used.
+    /// Names of instruction files; the first one found in a folder is used.
     pub instruction_files: Vec<String>,
-    /// Instruction files that the model was given already.
-    pub loaded_instructions: Loaded,
-    /// Which contents of files the agent knows.
+    /// Instruction files that the model already has.
+    pub loaded_instructions: LoadedInstructions,
+    /// The versions of files that the agent knows.
     pub known_files: KnownFiles,
     /// Whether `webfetch` may reach private addresses.
     pub allow_private_fetch: bool,
-    /// How `webfetch` names itself.
+    /// The user agent of `webfetch`.
     pub user_agent: String,
 }
 
@@ -125,7 +126,7 @@ impl Default for Options {
             bash_timeout: Duration::from_secs(120),
             skills: Vec::new(),
             instruction_files: vec!["AGENTS.md".into(), "CLAUDE.md".into()],
-            loaded_instructions: Loaded::default(),
+            loaded_instructions: LoadedInstructions::default(),
             known_files: KnownFiles::default(),
             allow_private_fetch: false,
             user_agent: concat!("trefoil/", env!("CARGO_PKG_VERSION")).into(),
@@ -133,24 +134,24 @@ impl Default for Options {
     }
 }
 
-/// The instruction files that a session's model knows. A handle: clones share the set. The engine makes one per session
-/// from the files of the system prompt and `metadata.loaded` of earlier reads.
+/// The instruction files that a session's model already has. A handle: clones share the set. The engine creates one per
+/// session from the files in the system prompt and `metadata.loaded` of earlier reads.
 #[derive(Debug, Clone, Default)]
-pub struct Loaded(Arc<Mutex<HashSet<PathBuf>>>);
+pub struct LoadedInstructions(Arc<Mutex<HashSet<PathBuf>>>);
 
-impl Loaded {
-    /// A set that knows these files.
+impl LoadedInstructions {
+    /// A set with these files.
     pub fn new(files: impl IntoIterator<Item = PathBuf>) -> Self {
         Self(Arc::new(Mutex::new(files.into_iter().collect())))
     }
 
-    /// Adds a file; false if it was known.
+    /// Adds a file; returns false if it was already there.
     pub fn claim(&self, file: &Path) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned())
     }
 }
 
-/// Live updates of a running call. Cheap to clone; the engine limits the rate.
+/// Reports live updates of a running call. Cheap to clone; the engine limits the rate.
 #[derive(Clone)]
 pub struct Progress(Option<Arc<dyn Fn(ProgressUpdate) + Send + Sync>>);
 
@@ -159,22 +160,22 @@ pub struct Progress(Option<Arc<dyn Fn(ProgressUpdate) + Send + Sync>>);
 pub struct ProgressUpdate {
     /// A new title.
     pub title: Option<String>,
-    /// The whole new metadata.
+    /// The complete new metadata.
     pub metadata: Option<JsonMap>,
 }
 
 impl Progress {
-    /// Updates go to `f`.
+    /// Sends updates to `f`.
     pub fn new(f: impl Fn(ProgressUpdate) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(f)))
     }
 
-    /// Nobody looks.
+    /// Discards updates.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Sends one.
+    /// Sends an update.
     pub fn send(&self, update: ProgressUpdate) {
         if let Some(f) = &self.0 {
             f(update);

@@ -1,4 +1,4 @@
-//! Arguments: their JSON schema, and errors that name the key that is wrong.
+//! Arguments of a call: their JSON schema, and errors that name the offending key.
 
 use api::{Json, JsonMap};
 use schemars::JsonSchema;
@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 
 use crate::tool::ToolError;
 
-/// How deep the check of arguments goes; deeper values are left to serde.
+/// The maximum depth of the argument check; serde checks deeper values.
 const MAX_DEPTH: usize = 16;
 
-/// The schema of an argument type, and its doc comment, which is the description of the tool.
+/// Returns the schema of an argument type, and its doc comment, which is the tool's description.
 pub(crate) fn schema_of<T: JsonSchema>() -> (Json, String) {
     let settings = SchemaSettings::draft2020_12().with(|s| {
         s.inline_subschemas = true;
@@ -27,8 +27,8 @@ pub(crate) fn schema_of<T: JsonSchema>() -> (Json, String) {
     (schema, description)
 }
 
-/// Providers differ in what they understand, so only plain JSON schema is sent: no null for an optional key (it is left
-/// out instead), no Rust number formats, no type names.
+/// Providers differ in what they support, so only plain JSON schema is sent: no null for an optional key (it is omitted
+/// instead), no Rust number formats, no type names.
 fn simplify(schema: &mut schemars::Schema) {
     schema.remove("format");
     schema.remove("title");
@@ -47,7 +47,7 @@ fn simplify(schema: &mut schemars::Schema) {
     }
 }
 
-/// The text for the model when its arguments do not fit.
+/// The message for the model when its arguments do not match the schema.
 pub fn invalid_arguments(tool: &str, message: &str) -> String {
     format!(
         "The {tool} tool was called with invalid arguments: SchemaError({message}).\n\
@@ -55,15 +55,15 @@ pub fn invalid_arguments(tool: &str, message: &str) -> String {
     )
 }
 
-/// Checks and reads the arguments of a call.
+/// Checks and parses the arguments of a call.
 pub(crate) fn parse<T: DeserializeOwned>(tool: &str, schema: &Json, mut input: Json) -> Result<T, ToolError> {
     drop_nulls(&mut input, MAX_DEPTH);
-    let fits = check(schema, &input, &mut Vec::new());
-    fits.and_then(|()| serde_json::from_value(input).map_err(|error| error.to_string()))
+    let checked = check(schema, &input, &mut Vec::new());
+    checked.and_then(|()| serde_json::from_value(input).map_err(|error| error.to_string()))
         .map_err(|message| ToolError::Invalid { message: invalid_arguments(tool, &message) })
 }
 
-/// Models send null for what they mean to leave out.
+/// Models send null for keys that they mean to omit.
 fn drop_nulls(value: &mut Json, depth: usize) {
     if depth == 0 {
         return;
@@ -154,7 +154,7 @@ fn has_type(value: &Json, expected: &str) -> bool {
     }
 }
 
-/// The value as far as an error message needs it.
+/// A value as error messages show it.
 fn describe(value: &Json) -> String {
     const SHOWN: usize = 60;
     let text = match value {
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn null_means_left_out() {
+    fn null_means_omitted() {
         let input = read(json!({"command": "x", "timeout": null, "unknown": 1}));
         assert_eq!((input.command.as_str(), input.timeout, input.items), ("x", None, vec![]));
     }
 
     #[test]
-    fn good_arguments_are_read() {
+    fn valid_arguments_are_parsed() {
         let input = read(json!({"command": "x", "items": [{"label": "a", "kind": "html"}]}));
         assert_eq!((input.items[0].label.as_str(), &input.items[0].kind), ("a", &Some(Kind::Html)));
     }

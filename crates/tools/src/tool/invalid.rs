@@ -1,4 +1,4 @@
-//! The `invalid` tool: what a call becomes that names no tool, or whose arguments are no JSON.
+//! The `invalid` tool: stands in for a call that names an unknown tool, or whose arguments are not JSON.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_recorded_shape() {
+    fn output_matches_the_recording() {
         let output = output("Model tried to call unavailable tool 'frobnicate'. Available tools: bash, edit.");
         assert_eq!(output.title, "Invalid Tool");
         let want = "The arguments provided to the tool are invalid: Model tried to call unavailable tool 'frobnicate'. \

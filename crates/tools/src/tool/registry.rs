@@ -1,4 +1,4 @@
-//! The tools that a session can use.
+//! The tools available to a session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::tool::invalid::Invalid;
 use crate::search::list::List;
 use crate::files::lock::FileLocks;
 use crate::files::patch::ApplyPatch;
-use crate::session::question::Ask;
+use crate::session::question::AskQuestions;
 use crate::files::read::Read;
 use crate::session::skill::LoadSkill;
 use crate::session::todo::TodoWrite;
@@ -19,14 +19,14 @@ use crate::tool::{Tool, erase};
 use crate::web::webfetch::WebFetch;
 use crate::files::write::Write;
 
-/// Which of the built-in tools there are.
+/// Which optional built-in tools to include.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RegistryOptions {
-    /// `list`, which today's OpenCode does not have.
+    /// `list`, which current OpenCode does not have.
     pub list: bool,
-    /// `apply_patch` in place of `edit` and `write`, for models that were trained on it.
+    /// `apply_patch` instead of `edit` and `write`, for models that were trained on it.
     pub apply_patch: bool,
-    /// `question`, where somebody can answer.
+    /// `question`, if someone can answer.
     pub question: bool,
 }
 
@@ -62,12 +62,12 @@ impl Registry {
             registry.insert(erase(List));
         }
         if options.question {
-            registry.insert(erase(Ask));
+            registry.insert(erase(AskQuestions));
         }
         registry
     }
 
-    /// The tool of that name.
+    /// Returns the tool of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name)
     }
@@ -77,7 +77,7 @@ impl Registry {
         self.tools.values()
     }
 
-    /// Adds a tool; one of the same name is replaced.
+    /// Adds a tool, replacing one of the same name.
     pub fn insert(&mut self, tool: Arc<dyn Tool>) {
         self.tools.insert(tool.name().to_owned(), tool);
     }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is() {
+    fn options_select_the_tools() {
         let plain = ["bash", "edit", "glob", "grep", "invalid", "read", "skill", "todowrite", "webfetch", "write"];
         assert_eq!(names(RegistryOptions::default()), plain);
         let other = names(RegistryOptions { list: true, apply_patch: true, question: true });

@@ -1,4 +1,4 @@
-//! Long outputs: the model gets the beginning and the end, and the path of a file that has all of it.
+//! Truncates long outputs: the model gets the beginning and the end, and the path of a file with the full text.
 
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -11,11 +11,11 @@ use crate::tool::context::Options;
 pub struct Truncated {
     /// What the model reads.
     pub text: String,
-    /// Where the whole text is, if it was too long.
+    /// The file with the full text, if it was truncated.
     pub path: Option<PathBuf>,
 }
 
-/// Cuts a text to the limits of the options; the whole text of a cut one is saved.
+/// Truncates a text to the limits of the options; the full text is saved.
 pub async fn truncate(text: String, options: &Options) -> Truncated {
     if fits(&text, options) {
         return Truncated { text, path: None };
@@ -29,18 +29,18 @@ pub async fn truncate(text: String, options: &Options) -> Truncated {
     Truncated { text, path: saved }
 }
 
-/// A fresh file name for a whole output.
+/// A new file name for a full output.
 pub(crate) fn output_path(options: &Options) -> PathBuf {
     options.output_dir.join(format!("tool_{}", api::tool_call_id().trim_start_matches("call_")))
 }
 
-/// Makes the folder for whole outputs; only the user may look into it. Does not make the data folder above it: if that was
-/// moved away, a new one in its place would keep the user from moving it back.
+/// Creates the directory for full outputs, readable by the user only. It does not create the data directory above it:
+/// if that was moved away, a new one in its place would keep the user from moving it back.
 pub(crate) fn make_output_dir(folder: &Path) -> io::Result<()> {
     if !folder.is_absolute() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // Each session has its own folder below that of all outputs.
+    // Each session has a directory of its own below the one for all outputs.
     for folder in folder.parent().into_iter().chain([folder]) {
         match std::fs::DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -56,19 +56,19 @@ fn save(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Whether a text needs no cut.
+/// Whether a text is within the limits.
 pub(crate) fn fits(text: &str, options: &Options) -> bool {
     text.len() <= options.max_bytes && text.lines().count() <= options.max_lines
 }
 
-/// How long the whole text is.
+/// The size of the full text.
 #[derive(Clone, Copy)]
 pub(crate) struct Total {
     pub lines: u64,
     pub bytes: u64,
 }
 
-/// Puts the beginning of `head` and the end of `tail` together with a note between them. Half of the limits goes to each.
+/// Joins the beginning of `head` and the end of `tail` with a note in between. Each gets half of the limits.
 pub(crate) fn join(head: &str, tail: &str, total: Total, saved: Option<&Path>, options: &Options) -> String {
     let (lines, bytes) = (options.max_lines / 2, options.max_bytes / 2);
     let head = first(head, lines, bytes);
@@ -84,7 +84,7 @@ pub(crate) fn join(head: &str, tail: &str, total: Total, saved: Option<&Path>, o
     format!("{head}\n\n[The middle of this output is left out; it has {lines} lines, {bytes} bytes. {place}]\n\n{tail}")
 }
 
-/// The beginning: at most so many whole lines and bytes; a single longer line is cut.
+/// The beginning, within the limits and in whole lines; a single longer line is cut.
 fn first(text: &str, lines: usize, bytes: usize) -> &str {
     let end = text.match_indices('\n').nth(lines.saturating_sub(1)).map_or(text.len(), |(at, _)| at);
     let text = &text[..end];
@@ -95,7 +95,7 @@ fn first(text: &str, lines: usize, bytes: usize) -> &str {
     text.rfind('\n').map_or(text, |at| &text[..at])
 }
 
-/// The end, in the same way.
+/// The end, likewise.
 fn last(text: &str, lines: usize, bytes: usize) -> &str {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let start = body.rmatch_indices('\n').nth(lines.saturating_sub(1)).map_or(0, |(at, _)| at + 1);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_short_text_stays_and_a_failed_save_is_said() {
+    async fn a_short_text_is_unchanged_and_a_failed_save_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let short = truncate("a\nb\n".into(), &options(dir.path())).await;
         assert_eq!(short, Truncated { text: "a\nb\n".into(), path: None });
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ends_keep_to_the_limits(text in "[a-zé\n]{0,200}", lines in 1usize..5, bytes in 1usize..50) {
+        fn both_ends_respect_the_limits(text in "[a-zé\n]{0,200}", lines in 1usize..5, bytes in 1usize..50) {
             let head = first(&text, lines, bytes);
             prop_assert!(text.starts_with(head) && head.len() <= bytes && head.lines().count() <= lines);
             let tail = last(&text, lines, bytes);

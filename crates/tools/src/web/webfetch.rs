@@ -1,4 +1,4 @@
-//! The `webfetch` tool: gets a page from the web.
+//! The `webfetch` tool: fetches a web page.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) mod html;
 
 use fetch::Page;
 
-/// How long a fetch may take: unless the call says otherwise, and at most.
+/// The default and maximum timeout of a fetch.
 const DEFAULT_TIME: Duration = Duration::from_secs(30);
 const MAX_TIME: Duration = Duration::from_secs(120);
 
@@ -56,7 +56,7 @@ impl Format {
         }
     }
 
-    /// Some servers have markdown or plain text for those who ask.
+    /// Some servers offer markdown or plain text.
     fn accept(self) -> &'static str {
         match self {
             Self::Text => "text/plain;q=1.0, text/markdown;q=0.9, text/html;q=0.8, */*;q=0.1",
@@ -123,7 +123,7 @@ fn attached(title: String, mime: &str, page: &Page) -> Result<Output, ToolError>
     })
 }
 
-/// The page in the wanted format. Only HTML is converted; other texts are given as they are.
+/// The page in the requested format. Only HTML is converted; other text is returned as it is.
 async fn text_of(page: Page, format: Format, url: &str) -> Result<String, ToolError> {
     if attachment::is_binary(&page.body) {
         let (mime, size) = (page.mime, page.body.len());
@@ -140,7 +140,7 @@ async fn text_of(page: Page, format: Format, url: &str) -> Result<String, ToolEr
     work.await.map_err(|error| ToolError::failed(format!("{url} could not be converted: {error}. Use format html.")))
 }
 
-/// UTF-8, or Latin 1 if the page says so; other encodings show replacement characters.
+/// Decodes UTF-8, or Latin 1 if the page says so; other encodings show replacement characters.
 fn decode(body: &[u8], charset: Option<&str>) -> String {
     match charset {
         Some("iso-8859-1" | "latin1" | "windows-1252") if std::str::from_utf8(body).is_err() => {

@@ -1,8 +1,9 @@
-//! Replaces the content of a file and keeps everything else about it: mode, owner, group, extended attributes with ACLs among
-//! them, hard links. What is done is on the disk when it is called done.
+//! Replaces the content of a file and keeps everything else: mode, owner, group, extended attributes including ACLs,
+//! hard links. Everything is on disk before it returns.
 //!
-//! The new content is written beside the file and takes its name, so that a reader or a crash sees the old content or the new,
-//! nothing between. Where a new file could not be like the old one, the old one is written in place instead.
+//! The new content goes to a temporary file that is renamed over the old one, so that a reader or a crash sees either
+//! the old content or the new. If a new file could not get the attributes of the old one, the old one is written in
+//! place.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -16,30 +17,30 @@ use rustix::io::Errno;
 
 use super::{open_file, open_parent};
 
-/// The longest list of extended attributes and the longest value of one, as in the Linux kernel.
+/// The maximum size of an extended attribute list and of a value, as in the Linux kernel.
 const MAX_ATTRIBUTES: usize = 64 << 10;
 
-/// Opens a file, and only that: no link is followed, and no pipe waited for.
-const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// Flags to open exactly this file: follow no link, do not block on a pipe.
+const EXACT_FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Replaces the whole content of a file; makes it and its folders if they are missing.
+/// Replaces the content of a file; creates the file and its folders if they are missing.
 pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let (parent, name) = open_parent(path, true)?;
     let stat = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return beside(&parent, name, content, None),
+        Err(Errno::NOENT) => return write_and_rename(&parent, name, content, None),
         stat => check_writable(stat?)?,
     };
-    // Other names of the file would keep the old content.
+    // With hard links, the file's other names would keep the old content.
     if stat.st_nlink == 1
-        && let Ok(old) = rustix::fs::openat(&parent, name, PLAIN | OFlags::RDONLY, Mode::empty())
+        && let Ok(old) = rustix::fs::openat(&parent, name, EXACT_FILE | OFlags::RDONLY, Mode::empty())
     {
-        match beside(&parent, name, content, Some(&File::from(old))) {
-            // The new file could not be like the old one, or the folder is closed to us while the file is open.
+        match write_and_rename(&parent, name, content, Some(&File::from(old))) {
+            // The new file could not get the old attributes, or the folder is not writable although the file is.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             done => return done,
         }
     }
-    in_place(&parent, name, content, &stat)
+    write_in_place(&parent, name, content, &stat)
 }
 
 fn check_writable(stat: Stat) -> io::Result<Stat> {
@@ -48,48 +49,48 @@ fn check_writable(stat: Stat) -> io::Result<Stat> {
         FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
         _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
     }
-    // A rename would replace it all the same, and root may write to anything; yet somebody meant it to stay as it is.
+    // A rename would replace it anyway, and root may write to anything; but somebody wanted it to stay as it is.
     if !Mode::from_raw_mode(stat.st_mode).intersects(Mode::WUSR | Mode::WGRP | Mode::WOTH) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "is read-only (no write permission is set)"));
     }
     Ok(stat)
 }
 
-/// Writes beside the file and renames.
-fn beside(parent: &OwnedFd, name: &OsStr, content: &[u8], old: Option<&File>) -> io::Result<()> {
+/// Writes a temporary file and renames it.
+fn write_and_rename(parent: &OwnedFd, name: &OsStr, content: &[u8], old: Option<&File>) -> io::Result<()> {
     let temporary = format!(".{}.tmp", api::tool_call_id());
-    let flags = PLAIN | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let flags = EXACT_FILE | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
     let mut file = File::from(rustix::fs::openat(parent, &temporary, flags, mode)?);
     let written = file.write_all(content).and_then(|()| {
-        // After the content: writing takes rights away that a program has by its file.
-        old.map_or(Ok(()), |old| liken(&file, old)).map_err(|_| io::ErrorKind::PermissionDenied)?;
+        // After the content, because writing clears setuid bits and capabilities.
+        old.map_or(Ok(()), |old| copy_attributes(&file, old)).map_err(|_| io::ErrorKind::PermissionDenied)?;
         sync(&file)?;
         Ok(rustix::fs::renameat(parent, &temporary, parent, name)?)
     });
     if let Err(error) = written {
-        // The first error is the one to tell; what is left behind is only a hidden file.
+        // Report the first error; at worst a hidden file is left behind.
         let _ = rustix::fs::unlinkat(parent, &temporary, AtFlags::empty());
         return Err(error);
     }
     sync_folder(parent)
 }
 
-/// Writes into the file itself. A crash can leave a part of the new content.
-fn in_place(parent: &OwnedFd, name: &OsStr, content: &[u8], stat: &Stat) -> io::Result<()> {
-    let mut file = File::from(rustix::fs::openat(parent, name, PLAIN | OFlags::WRONLY, Mode::empty())?);
+/// Writes into the file itself. A crash can leave it partially written.
+fn write_in_place(parent: &OwnedFd, name: &OsStr, content: &[u8], stat: &Stat) -> io::Result<()> {
+    let mut file = File::from(rustix::fs::openat(parent, name, EXACT_FILE | OFlags::WRONLY, Mode::empty())?);
     let length = content.len() as u64;
     reserve(&file, length)?;
     file.write_all(content)?;
     file.set_len(length)?;
-    // Writing takes some bits of the mode away; only the owner may put them back.
+    // Writing clears some mode bits; only the owner may restore them.
     if rustix::fs::fstat(&file)?.st_mode != stat.st_mode {
         let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode));
     }
     sync(&file)
 }
 
-/// Makes sure that there is room before the old content is gone.
+/// Reserves disk space before the old content is overwritten.
 fn reserve(file: &File, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if length > 0 {
@@ -102,8 +103,8 @@ fn reserve(file: &File, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file the owner, the group, the mode and the extended attributes of another. An error says that it cannot have them.
-fn liken(file: &File, model: &File) -> io::Result<()> {
+/// Copies owner, group, mode and extended attributes to a file. Fails if the file cannot have them.
+fn copy_attributes(file: &File, model: &File) -> io::Result<()> {
     let (wanted, now) = (rustix::fs::fstat(model)?, rustix::fs::fstat(file)?);
     if (wanted.st_uid, wanted.st_gid) != (now.st_uid, now.st_gid) {
         let (owner, group) = (Uid::from_raw(wanted.st_uid), Gid::from_raw(wanted.st_gid));
@@ -118,7 +119,7 @@ fn liken(file: &File, model: &File) -> io::Result<()> {
     for (name, value) in wanted_attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
         rustix::fs::fsetxattr(file, name.as_c_str(), value, XattrFlags::empty())?;
     }
-    // A mode that is not ours to give loses bits without an error.
+    // A mode that we are not allowed to set loses bits without an error.
     if rustix::fs::fstat(file)?.st_mode == wanted.st_mode {
         Ok(())
     } else {
@@ -126,7 +127,7 @@ fn liken(file: &File, model: &File) -> io::Result<()> {
     }
 }
 
-/// The extended attributes of a file, as far as they can be read; none where the file system has none.
+/// The readable extended attributes of a file; empty if the file system does not support them.
 fn attributes(file: &File) -> io::Result<BTreeMap<CString, Vec<u8>>> {
     let mut buffer = vec![0; MAX_ATTRIBUTES];
     let length = match rustix::fs::flistxattr(file, buffer.as_mut_slice()) {
@@ -146,11 +147,11 @@ fn attributes(file: &File) -> io::Result<BTreeMap<CString, Vec<u8>>> {
     Ok(attributes)
 }
 
-/// Gives a file that another one moved to everything but the content, as far as that is allowed.
-pub(super) fn inherit(from: &Path, to: &Path) -> io::Result<()> {
+/// Copies everything but the content to the file that replaces another after a move, as far as permitted.
+pub(super) fn copy_metadata(from: &Path, to: &Path) -> io::Result<()> {
     let (model, file) = (open_file(from)?, open_file(to)?);
-    if liken(&file, &model).is_err() {
-        // The owner stays ours then, and the mode is the file's own.
+    if copy_attributes(&file, &model).is_err() {
+        // Keep ourselves as owner then, and copy only the mode.
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&model)?.st_mode);
         rustix::fs::fchmod(&file, mode & !(Mode::SUID | Mode::SGID))?;
     }
@@ -163,12 +164,12 @@ fn sync(file: &File) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Brings the names in a folder to the disk.
+/// Syncs the directory entries of a folder to disk.
 pub(super) fn sync_folder(folder: &OwnedFd) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let synced = rustix::fs::openat(folder, ".", flags, Mode::empty()).map_err(io::Error::from);
     match synced.and_then(|folder| sync(&File::from(folder))) {
-        // A folder that may be changed but not listed; a file system that knows no such thing.
+        // The folder may be writable but not readable, or the file system may not support it.
         Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => Ok(()),
         done => done,
     }

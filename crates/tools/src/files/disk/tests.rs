@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     match open(path)? {
         Content::Whole(content) => Ok(content),
-        Content::Large { size, .. } => panic!("{size} bytes are held"),
+        Content::Large { size, .. } => panic!("{size} bytes are in memory"),
     }
 }
 
@@ -51,7 +51,7 @@ fn a_link_in_the_way_is_not_followed() {
 }
 
 #[test]
-fn parents_are_made() {
+fn parent_folders_are_created() {
     let (_guard, dir) = temp();
     write(&dir.join("a/b/c.txt"), b"x").unwrap();
     assert_eq!(read(&dir.join("a/b/c.txt")).unwrap(), b"x");
@@ -60,7 +60,7 @@ fn parents_are_made() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn non_regular_files_are_refused() {
     let (_guard, dir) = temp();
     let fifo = dir.join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -72,7 +72,7 @@ fn what_is_no_file_is_refused() {
 }
 
 #[test]
-fn a_read_only_file_stays() {
+fn a_read_only_file_is_not_replaced() {
     let (_guard, dir) = temp();
     let file = dir.join("locked");
     std::fs::write(&file, "old").unwrap();
@@ -82,18 +82,18 @@ fn a_read_only_file_stays() {
 }
 
 #[tokio::test]
-async fn a_file_over_the_bound_is_not_held() {
+async fn a_large_file_is_not_read_into_memory() {
     let (_guard, dir) = temp();
     let big = dir.join("big");
     File::create(&big).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
     assert!(LocalEnvironment.read(&big).await.unwrap_err().to_string().contains("larger than 64 MB"));
-    let Content::Large { size, mut reader } = LocalEnvironment.open(&big).await.unwrap() else { panic!("it is held") };
+    let Content::Large { size, mut reader } = LocalEnvironment.open(&big).await.unwrap() else { panic!("it is in memory") };
     assert_eq!(size, MAX_FILE_BYTES + 1);
     assert_eq!(reader.read(&mut [0; 100]).unwrap(), 100);
 }
 
 #[tokio::test]
-async fn deleting_takes_the_link_and_not_its_target() {
+async fn deleting_a_link_keeps_its_target() {
     let (_guard, dir) = temp();
     std::fs::write(dir.join("target"), "x").unwrap();
     symlink(dir.join("target"), dir.join("link")).unwrap();

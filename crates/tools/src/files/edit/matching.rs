@@ -1,6 +1,6 @@
-//! Finds the text that an edit replaces: exactly, or by a ladder of matches that forgive what models get wrong (indentation,
-//! spaces, escapes). The first rung that finds something decides; more than one place is an error. All texts have `\n` for
-//! every line ending.
+//! Finds the text that an edit replaces: exactly, or by a series of strategies that forgive common mistakes of models
+//! (indentation, spaces, escapes). The first strategy that finds something decides; more than one place is an error.
+//! All texts use `\n` for line endings.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,45 +10,46 @@ use similar::TextDiff;
 use crate::files::indent::Indents;
 use crate::files::newlines::{Splices, normalise};
 
-/// Line comparisons per search; a file that needs more has too little to tell its lines apart.
+/// Line comparisons per search; a file that needs more has too many similar lines.
 const MAX_COMPARISONS: usize = 4_000_000;
-/// How alike the inner lines of a block must be when only its first and last line fit.
+/// How similar the inner lines of a block must be if only its first and last line match.
 const BLOCK_SIMILARITY: f32 = 0.9;
-/// The longest block that is compared by likeness, and how many are.
+/// The longest block that is compared by similarity, and how many are.
 const MAX_BLOCK_BYTES: usize = 32 * 1024;
 const MAX_BLOCKS: usize = 20;
-/// Time for one comparison by likeness.
-const BLOCK_EFFORT: Duration = Duration::from_millis(100);
+/// Timeout of one similarity comparison.
+const BLOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 #[derive(Debug, PartialEq)]
 pub(super) enum MatchError {
-    /// Nothing fits. If its first line is there, its number.
+    /// Nothing matches. Holds the line number of its first line, if the file has it.
     NotFound(Option<usize>),
-    /// Several places fit.
+    /// Several places match.
     Ambiguous,
-    /// The lines from this one on fit but for their indentation, and what the new lines should have cannot be told.
+    /// The lines from this one on match except for their indentation, and the indentation for the new lines is
+    /// ambiguous.
     Indentation(usize),
 }
 
-/// One way to find `old`; empty if it does not.
-type Rung = fn(&Search) -> Result<Splices, MatchError>;
+/// One way to find `old`; returns nothing if it does not match.
+type Strategy = fn(&Search) -> Result<Splices, MatchError>;
 
-/// Where `old` is and what takes its place. `old` is not empty.
+/// Finds `old` and what replaces it. `old` is not empty.
 pub(super) fn find(content: &str, old: &str, new: &str, all: bool) -> Result<Splices, MatchError> {
     let search = Search::new(content, old, new, all);
     let exact = search.occurrences(old, new);
     if !exact.is_empty() {
         return search.one_or_all(exact);
     }
-    let rungs: [Rung; 5] = [padded, shifted, trimmed, collapsed, unescaped];
-    for rung in rungs {
-        let found = rung(&search)?;
+    let strategies: [Strategy; 5] = [match_padded, match_shifted, match_trimmed, match_collapsed, match_unescaped];
+    for strategy in strategies {
+        let found = strategy(&search)?;
         if !found.is_empty() {
             return search.one_or_all(found);
         }
     }
-    // A likeness is never good enough to change several places at once.
-    let found = if all { Vec::new() } else { blocks(&search)? };
+    // Similarity is never good enough to change several places.
+    let found = if all { Vec::new() } else { match_blocks(&search)? };
     if found.is_empty() { Err(MatchError::NotFound(search.first_line())) } else { search.one_or_all(found) }
 }
 
@@ -56,7 +57,7 @@ struct Line<'a> {
     start: usize,
     /// Without its line ending.
     text: &'a str,
-    /// With it.
+    /// Including its line ending.
     end: usize,
 }
 
@@ -67,8 +68,8 @@ struct Search<'a> {
     all: bool,
     lines: Vec<Line<'a>>,
     /// The lines of `old`.
-    wanted: Vec<&'a str>,
-    /// Where the trimmed lines of `old` are, by the number of the first line.
+    old_lines: Vec<&'a str>,
+    /// The first line numbers at which all trimmed lines of `old` match.
     windows: Vec<usize>,
 }
 
@@ -83,18 +84,18 @@ impl<'a> Search<'a> {
                 Line { start: start - line.len(), text, end: start }
             })
             .collect();
-        let wanted: Vec<&str> = old.split_inclusive('\n').map(|line| line.strip_suffix('\n').unwrap_or(line)).collect();
-        let mut search = Self { content, old, new, all, lines, wanted, windows: Vec::new() };
+        let old_lines: Vec<&str> = old.split_inclusive('\n').map(|line| line.strip_suffix('\n').unwrap_or(line)).collect();
+        let mut search = Self { content, old, new, all, lines, old_lines, windows: Vec::new() };
         search.windows = search.windows(|a, b| a.trim() == b.trim());
         search
     }
 
-    /// What was found, if it is the one place that an edit may change, or if all are wanted.
+    /// The matches, if there is exactly one or all are to be replaced.
     fn one_or_all(&self, mut found: Splices) -> Result<Splices, MatchError> {
         if !self.all {
             return if found.len() == 1 { Ok(found) } else { Err(MatchError::Ambiguous) };
         }
-        // Of matches that overlap, the first counts.
+        // Of overlapping matches, the first counts.
         let mut end = 0;
         found.retain(|(range, _)| {
             let apart = range.start >= end;
@@ -104,21 +105,21 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// The number of the first line of `old` in the file, for the error message.
+    /// The line number of the first line of `old` in the file, for the error message.
     fn first_line(&self) -> Option<usize> {
-        let first = self.wanted.iter().map(|line| line.trim()).find(|line| !line.is_empty())?;
+        let first = self.old_lines.iter().map(|line| line.trim()).find(|line| !line.is_empty())?;
         self.lines.iter().position(|line| line.text.trim() == first).map(|at| at + 1)
     }
 
-    /// Runs of lines that are the same as `old`, line by line. A blank `old` fits everywhere, so it fits nowhere.
+    /// Runs of lines that equal `old` line by line. A blank `old` would match everywhere, so it matches nowhere.
     fn windows(&self, same: impl Fn(&str, &str) -> bool) -> Vec<usize> {
-        if self.wanted.iter().all(|line| line.trim().is_empty()) {
+        if self.old_lines.iter().all(|line| line.trim().is_empty()) {
             return Vec::new();
         }
         let mut budget = MAX_COMPARISONS;
         let mut found = Vec::new();
-        for (at, window) in self.lines.windows(self.wanted.len()).enumerate() {
-            let mut pairs = window.iter().zip(&self.wanted);
+        for (at, window) in self.lines.windows(self.old_lines.len()).enumerate() {
+            let mut pairs = window.iter().zip(&self.old_lines);
             let fits = pairs.all(|(line, want)| {
                 budget = budget.saturating_sub(1);
                 budget > 0 && same(line.text, want)
@@ -133,8 +134,8 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Where a text is, with what takes its place. Unless all are wanted, overlapping places count as two: which one is meant
-    /// cannot be known.
+    /// The occurrences of a text, with its replacement. Unless all are to be replaced, overlapping ones count as two:
+    /// nobody can know which one is meant.
     fn occurrences(&self, old: &str, new: &str) -> Splices {
         let splice = |at: usize| (at..at + old.len(), new.to_owned());
         if self.all {
@@ -146,27 +147,27 @@ impl<'a> Search<'a> {
         std::iter::once(first).chain(second).map(splice).collect()
     }
 
-    /// The indentation of the lines of `old`, and what it is in the file from line `at` on.
+    /// The indentation of the lines of `old`, and of the matching lines of the file from line `at` on.
     fn indents(&self, at: usize) -> Indents<'_> {
-        let pairs = self.wanted.iter().zip(&self.lines[at..]).map(|(want, line)| (*want, line.text));
-        // Lines that are merely alike tell nothing about indentation.
+        let pairs = self.old_lines.iter().zip(&self.lines[at..]).map(|(want, line)| (*want, line.text));
+        // Lines that are merely similar say nothing about indentation.
         Indents::new(pairs.filter(|(want, line)| want.split_whitespace().eq(line.split_whitespace())))
     }
 
-    /// Replaces the lines from each of these on, with the new text indented as the match shows.
+    /// Replaces the lines at each of these positions with the new text, indented as the match shows.
     fn replace_lines(&self, found: impl IntoIterator<Item = usize>) -> Result<Splices, MatchError> {
         let replace = |at| {
             let new = self.indents(at).apply(self.new).ok_or(MatchError::Indentation(at + 1))?;
             Ok(self.splice_lines(at, new))
         };
         let found: Vec<usize> = found.into_iter().collect();
-        // Which place is meant has to be settled before its indentation.
+        // Decide which place is meant before looking at its indentation.
         if found.len() > 1 && !self.all { Err(MatchError::Ambiguous) } else { found.into_iter().map(replace).collect() }
     }
 
     /// Replaces the lines from `at` on. The last line ending belongs to the match only if `old` has one.
     fn splice_lines(&self, at: usize, mut new: String) -> (Range<usize>, String) {
-        let lines = &self.lines[at..at + self.wanted.len()];
+        let lines = &self.lines[at..at + self.old_lines.len()];
         let (first, last) = (&lines[0], &lines[lines.len() - 1]);
         let body_end = last.start + last.text.len();
         let end = if !self.old.ends_with('\n') {
@@ -174,7 +175,7 @@ impl<'a> Search<'a> {
         } else if last.end > body_end {
             last.end
         } else {
-            // The file ends without a line ending, and shall do so afterwards.
+            // The file ends without a line ending, and should stay that way.
             new.truncate(new.trim_end_matches('\n').len());
             body_end
         };
@@ -182,32 +183,32 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Rung 2: the same lines with the same indentation, but for spaces at their ends. If all places are wanted, those with
-/// another indentation are, too.
-fn padded(search: &Search) -> Result<Splices, MatchError> {
+/// Strategy 2: the same lines with the same indentation, ignoring trailing spaces. With `all`, places with a different
+/// indentation are wanted too, so this is skipped.
+fn match_padded(search: &Search) -> Result<Splices, MatchError> {
     if search.all {
         return Ok(Vec::new());
     }
     search.replace_lines(search.windows.iter().copied().filter(|&at| search.indents(at).is_same()))
 }
 
-/// Rung 3: the same lines, all shifted by the same indentation, but for spaces at their ends.
-fn shifted(search: &Search) -> Result<Splices, MatchError> {
+/// Strategy 3: the same lines, all shifted by the same indentation, ignoring trailing spaces.
+fn match_shifted(search: &Search) -> Result<Splices, MatchError> {
     search.replace_lines(search.windows.iter().copied().filter(|&at| search.indents(at).is_shift()))
 }
 
-/// Rung 4: the same lines but for indentation and spaces at their ends.
-fn trimmed(search: &Search) -> Result<Splices, MatchError> {
+/// Strategy 4: the same lines, ignoring indentation and trailing spaces.
+fn match_trimmed(search: &Search) -> Result<Splices, MatchError> {
     search.replace_lines(search.windows.iter().copied())
 }
 
-/// Rung 5: the same lines but for the number of spaces anywhere.
-fn collapsed(search: &Search) -> Result<Splices, MatchError> {
+/// Strategy 5: the same lines, ignoring the amount of whitespace.
+fn match_collapsed(search: &Search) -> Result<Splices, MatchError> {
     search.replace_lines(search.windows(|a, b| a.split_whitespace().eq(b.split_whitespace())))
 }
 
-/// Rung 6: a text that was escaped once too often, so that it has `\n` for every line ending.
-fn unescaped(search: &Search) -> Result<Splices, MatchError> {
+/// Strategy 6: text that was escaped once too often, with a literal `\n` for every line ending.
+fn match_unescaped(search: &Search) -> Result<Splices, MatchError> {
     if search.old.contains('\n') || search.new.contains('\n') || !search.old.contains('\\') {
         return Ok(Vec::new());
     }
@@ -215,10 +216,10 @@ fn unescaped(search: &Search) -> Result<Splices, MatchError> {
     Ok(search.occurrences(&normalise(&old), &normalise(&new)))
 }
 
-/// Rung 7: a block of as many lines whose first and last line fit, and whose inside is nearly the same.
-fn blocks(search: &Search) -> Result<Splices, MatchError> {
-    let count = search.wanted.len();
-    let [first, inner @ .., last] = search.wanted.as_slice() else { return Ok(Vec::new()) };
+/// Strategy 7: a block of the same length whose first and last line match, and whose inner lines are nearly the same.
+fn match_blocks(search: &Search) -> Result<Splices, MatchError> {
+    let count = search.old_lines.len();
+    let [first, inner @ .., last] = search.old_lines.as_slice() else { return Ok(Vec::new()) };
     let (first, last) = (first.trim(), last.trim());
     if inner.is_empty() || first.is_empty() || last.is_empty() || search.old.len() > MAX_BLOCK_BYTES {
         return Ok(Vec::new());
@@ -229,7 +230,7 @@ fn blocks(search: &Search) -> Result<Splices, MatchError> {
     let alike = candidates.take(MAX_BLOCKS).filter(|(_, window)| {
         let text = window[1..count - 1].iter().map(|line| line.text).collect::<Vec<_>>().join("\n");
         text.len() <= 2 * MAX_BLOCK_BYTES
-            && TextDiff::configure().timeout(BLOCK_EFFORT).diff_chars(inner.as_str(), text.as_str()).ratio()
+            && TextDiff::configure().timeout(BLOCK_TIMEOUT).diff_chars(inner.as_str(), text.as_str()).ratio()
                 >= BLOCK_SIMILARITY
     });
     search.replace_lines(alike.map(|(at, _)| at))

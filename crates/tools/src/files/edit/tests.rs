@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
 
 #[tokio::test]
-async fn the_recorded_shape() {
+async fn output_matches_the_recording() {
     let ws = Workspace::new();
     let file = ws.file("edit_me.txt", "line one\nline two\nline three\n");
     let input = json!({"filePath": file, "oldString": "line two", "newString": "LINE 2"});
@@ -49,7 +49,7 @@ async fn errors_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn an_empty_old_string_makes_a_file_with_its_folders() {
+async fn an_empty_old_string_creates_a_file_and_its_folders() {
     let ws = Workspace::new();
     let output = ws.run("edit", json!({"filePath": "a/b/c.txt", "oldString": "", "newString": "new\n"})).await.unwrap();
     assert_eq!(ws.content("a/b/c.txt"), "new\n");
@@ -57,7 +57,7 @@ async fn an_empty_old_string_makes_a_file_with_its_folders() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_not_text_are_left_alone() {
+async fn files_that_are_not_text_are_refused() {
     let ws = Workspace::new();
     for (content, why) in [
         (&b"caf\xe9 one"[..], "is not UTF-8 text (byte 3)"),
@@ -74,7 +74,7 @@ async fn bytes_that_are_not_text_are_left_alone() {
 }
 
 #[tokio::test]
-async fn marks_and_missing_line_ends_are_kept() {
+async fn byte_order_marks_and_missing_final_newlines_are_kept() {
     let ws = Workspace::new();
     ws.file("w.txt", "\u{feff}a\r\nb\r\nc");
     ws.run("edit", json!({"filePath": "w.txt", "oldString": "b\nc", "newString": "d\ne"})).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_long_single_line_is_edited() {
 }
 
 #[tokio::test]
-async fn links_are_judged_by_where_they_lead() {
+async fn permission_for_a_link_is_that_of_its_target() {
     let ws = Workspace::new();
     let secret = ws.outside().join("secret.txt");
     std::fs::write(&secret, "one").unwrap();
@@ -100,14 +100,14 @@ async fn links_are_judged_by_where_they_lead() {
     let needs = ws.needs("edit", input.clone()).await.unwrap();
     assert_eq!(needs[0].permission, "external_directory");
     assert_eq!(needs[0].patterns, [format!("{}/*", ws.outside().display())]);
-    // Granted, it is written through the link, which stays one.
+    // If it is granted, the file behind the link is written, and the link stays.
     ws.run("edit", input.clone()).await.unwrap();
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "two");
     assert!(ws.path("link.txt").is_symlink());
 }
 
 #[tokio::test]
-async fn a_link_that_is_swapped_after_the_judgement_is_refused() {
+async fn a_link_swapped_after_the_decision_is_refused() {
     let ws = Workspace::new();
     let secret = ws.outside().join("secret.txt");
     std::fs::write(&secret, "one").unwrap();
@@ -134,7 +134,7 @@ async fn a_read_only_file_is_refused() {
 }
 
 #[tokio::test]
-async fn edits_of_one_file_at_once_all_survive() {
+async fn concurrent_edits_of_one_file_all_survive() {
     let ws = Arc::new(Workspace::new());
     let lines: String = (0..20).map(|n| format!("<{n}>\n")).collect();
     ws.file("a.txt", lines);

@@ -12,20 +12,20 @@ fn the_match_shows_the_indentation() {
         ("a\n  b", "    a\n      b", "c\n  d\n    e", Some("    c\n      d\n        e")),
         ("    a", "a", "    c\n      d", Some("c\n  d")),
         ("a", "\ta", "c\n\td", Some("\tc\n\t\td")),
-        // Already as the file has it.
+        // Already indented like the file.
         ("a\n    b", "    a\n        b", "    c\n        d", Some("    c\n        d")),
         ("a", "    a", "    c\n        d", Some("    c\n        d")),
         ("a\nb", "    a\n        b", "    c\n        d", Some("    c\n        d")),
-        // A flat copy of lines that are not all at one level says nothing.
+        // A flat copy of lines at different levels says nothing.
         ("a\nb", "    a\n        b", "c\nd", None),
         ("a\nb\nc", "a\n  b\nc", "x\ny\nz", None),
         ("a\nb\nc", "a\n  b\nc", "x\n  y\nz", Some("x\n  y\nz")),
         ("a\nb\nc", "a\n  b\nc", "x\n   y\nz", None),
-        // Nor does one that goes in where the file goes out.
+        // Neither does one that indents where the file dedents.
         ("  a\nb\n c", "    a\n        b\n            c", "  x\n y", None),
         ("a\n    b", "        a\n    b", "c\n    d", Some("        c\n    d")),
         ("a\n    b", "        a\n    b", "c\n    d\ne", None),
-        // Neither the old nor the file's own: what it means cannot be told.
+        // Neither the old indentation nor the file's: the meaning is unclear.
         ("a", "        a", "    c", None),
         ("  a", "      a", "c", None),
         ("    a\n        b", "        a\n            b", "        c\n    d", None),
@@ -33,10 +33,10 @@ fn the_match_shows_the_indentation() {
         // Only the first line lost its indentation.
         ("a\n        b", "    a\n        b", "c\n        d", Some("    c\n        d")),
         ("a\n        b", "    a\n        b", "c\n        d\n            e", Some("    c\n        d\n            e")),
-        // That, or another width for each level.
+        // That, or a different width per level.
         ("a\n    b", "  a\n    b", "c\n    d", Some("  c\n    d")),
         ("a\n    b", "  a\n    b", "c\n    d\n        e", None),
-        // Another width or other characters for each level.
+        // A different width or different characters per level.
         ("a\n    b", "a\n  b", "c\n    d\n        e", Some("c\n  d\n    e")),
         ("a\n  b", "a\n    b", "c\n  d\n    e\n      f", Some("c\n    d\n        e\n            f")),
         ("a\n    b", "a\n\tb", "c\n    d\n        e", Some("c\n\td\n\t\te")),
@@ -45,9 +45,9 @@ fn the_match_shows_the_indentation() {
         ("        a", "\t\ta", "        c\n            d", None),
         ("a\n    b", "a\n  b", "c\n  d", Some("c\n  d")),
         ("a\n    b", "a\n  b", "c\n      d", None),
-        // No third way to indent.
+        // No third style of indentation.
         ("a", "\ta", "c\n    d", None),
-        // The same indentation: the new text is as it was written.
+        // The same indentation: the new text stays as written.
         ("a\n  b", "a\n  b", " c\n\td", Some(" c\n\td")),
         ("a", "    a", "", Some("")),
         ("a\n\n  b", "  a\n\n    b", "c\n\n  d\n", Some("  c\n\n    d\n")),
@@ -56,7 +56,7 @@ fn the_match_shows_the_indentation() {
     }
 }
 
-/// A block of lines with levels that go up by one at most, as in Python.
+/// A block of lines whose levels increase by at most one, as in Python.
 fn block() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(0usize..4, 1..7).prop_map(|steps| {
         let mut level = 0;
@@ -79,8 +79,8 @@ fn render(levels: &[usize], shift: usize, unit: &str, name: char) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever the model does to the indentation of both texts, the result has the shape of the new text in the file's own
-    /// indentation, or there is none.
+    /// Whatever the model does to the indentation of both texts, the result has the structure of the new text in the
+    /// file's own indentation, or there is none.
     #[test]
     fn the_shape_of_the_new_text_is_kept_or_it_is_refused(
         old in block(), new in block(), in_file in 0usize..4, in_old in 0usize..4, in_new in 0usize..4,
@@ -91,7 +91,7 @@ proptest! {
         let old_text = render(&old, in_old, model_unit, 'a');
         let new_text = render(&new, in_new, model_unit, 'n');
         let Some(result) = apply(&old_text, &file, &new_text) else {
-            // Texts of one style that are shifted together are always understood.
+            // Texts in one style that are shifted together are always understood.
             prop_assert!(!(file_unit == model_unit && in_new == in_old), "refused");
             return Ok(());
         };
@@ -99,7 +99,7 @@ proptest! {
         if file_unit == model_unit && (in_new == in_old || in_new == in_file) {
             prop_assert_eq!(&result, &render(&new, in_file, file_unit, 'n'));
         } else if !verbatim {
-            // The file's unit where the match shows it, else the model's own.
+            // The file's unit where the match shows it, otherwise the model's own.
             let lengths: Vec<isize> = result.lines().map(|line| indent(line).len() as isize).collect();
             let has_unit = |unit: &str| {
                 let step = |level: usize| (level as isize - new[0] as isize) * unit.len() as isize;

@@ -8,7 +8,7 @@ fn splice(content: &str, range: Range<usize>, new: &str) -> String {
 }
 
 #[test]
-fn inserted_lines_end_as_the_file_does() {
+fn inserted_lines_get_the_endings_of_the_file() {
     for (content, range, new, want) in [
         ("a\r\nb\r\n", 2..3, "x\ny", "a\r\nx\r\ny\r\n"),
         ("a\r\nb\r\n", 1..3, "\nx", "a\r\nx\r\n"),
@@ -26,17 +26,17 @@ fn inserted_lines_end_as_the_file_does() {
 }
 
 #[test]
-fn lines_of_a_mixed_file_keep_their_own_ends() {
+fn lines_of_a_mixed_file_keep_their_endings() {
     let mixed = "a\r\nb\nc\r\nd\n";
     for (range, new, want) in [
-        // Each line that replaces one ends as that one did.
+        // A line that replaces another ends like that one.
         (0..8, "A\nB\nC\nD\n", "A\r\nB\nC\r\nD\n"),
-        // Lines that stay keep theirs wherever they move; one more ends as the one before.
+        // Moved lines keep their endings; an additional line ends like the one before.
         (0..8, "a\nb\nnew\nc\nd\n", "a\r\nb\nnew\nc\r\nd\n"),
         (0..8, "new\na\nb\nc\nd\n", "new\r\na\r\nb\nc\r\nd\n"),
         (0..8, "b\nd\n", "b\nd\n"),
         (0..8, "a\nc\n", "a\r\nc\r\n"),
-        // A piece of a line ends as its line does.
+        // A fragment of a line ends like its line.
         (4..5, "x\ny", "a\r\nb\nx\r\ny\r\nd\n"),
         (2..3, "x\ny", "a\r\nx\ny\nc\r\nd\n"),
     ] {
@@ -44,7 +44,7 @@ fn lines_of_a_mixed_file_keep_their_own_ends() {
     }
 }
 
-/// Lines with ends of their own.
+/// Lines with mixed endings.
 fn text() -> impl Strategy<Value = String> {
     let line = ("[ab ]{0,3}", prop_oneof![Just("\n"), Just("\r\n")]);
     (prop::collection::vec(line, 0..8), "[ab]{0,2}", any::<bool>()).prop_map(|(lines, last, mark)| {

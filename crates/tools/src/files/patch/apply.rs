@@ -1,5 +1,5 @@
-//! Applies the hunks of a patch to a text. Only the lines that the patch deletes or inserts change; lines that it merely
-//! shows stay as they are in the file, byte by byte. The last line gets a line ending.
+//! Applies the hunks of a patch to a text. Only lines that the patch deletes or inserts change; context lines keep
+//! their bytes. The last line gets a line ending.
 
 use std::ops::Range;
 
@@ -7,45 +7,45 @@ use super::parse::{Hunk, Kind};
 use crate::files::indent::Indents;
 use crate::files::newlines::{Normalised, Splices};
 
-/// Line comparisons per file; more means that its lines are too much alike.
+/// Line comparisons per file; more means that its lines are too similar.
 const MAX_COMPARISONS: usize = 4_000_000;
 
-/// Lines to replace, in order and apart from each other, each with the lines that take their place.
+/// Line ranges to replace, in order and disjoint, each with its new lines.
 type LineSplices = Vec<(Range<usize>, Vec<String>)>;
 
-/// The text with all hunks applied. It ends in a line ending, as Codex leaves it.
+/// Applies all hunks. The result ends with a line ending, as in Codex.
 pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, String> {
     if hunks.is_empty() {
         return Ok(content.to_owned());
     }
-    let closed = close(content);
+    let closed = end_last_line(content);
     let file = Normalised::new(&closed);
     Ok(file.splice(&splices(file.text(), hunks)?))
 }
 
-/// The content with a line ending behind its last line.
-pub(super) fn close(content: &str) -> String {
+/// Adds a line ending to the last line if it has none.
+pub(super) fn end_last_line(content: &str) -> String {
     let file = Normalised::new(content);
     let end = file.text().len();
     let open = !file.text().is_empty() && !file.text().ends_with('\n');
     file.splice(&open.then(|| (end..end, "\n".to_owned())).into_iter().collect())
 }
 
-/// Where the hunks change a text whose last line has a line ending, and how.
+/// The changes that the hunks make to a text whose last line has a line ending.
 pub(super) fn splices(text: &str, hunks: &[Hunk]) -> Result<Splices, String> {
     let lines: Vec<&str> = text.split_terminator('\n').collect();
     let mut starts: Vec<usize> = Vec::with_capacity(lines.len() + 1);
     starts.push(0);
     starts.extend(text.match_indices('\n').map(|(at, _)| at + 1));
-    let splices = place(&lines, hunks)?.into_iter().map(|(range, new)| {
+    let splices = locate(&lines, hunks)?.into_iter().map(|(range, new)| {
         let new: String = new.iter().flat_map(|line| [line, "\n"]).collect();
         (starts[range.start]..starts[range.end], new)
     });
     Ok(splices.collect())
 }
 
-/// Finds the place of every hunk, from the top to the bottom.
-fn place(lines: &[&str], hunks: &[Hunk]) -> Result<LineSplices, String> {
+/// Finds the place of every hunk, from top to bottom.
+fn locate(lines: &[&str], hunks: &[Hunk]) -> Result<LineSplices, String> {
     let mut search = Search { lines, budget: MAX_COMPARISONS };
     let mut splices = LineSplices::new();
     let mut from = 0;
@@ -73,12 +73,12 @@ fn place(lines: &[&str], hunks: &[Hunk]) -> Result<LineSplices, String> {
         let at = if below_anchor { from } else { lines.len() };
         splices.push((at..at, shown.into_iter().map(|(_, text)| text).collect()));
     }
-    // At the same place, hunks insert in their own order.
+    // Hunks that insert at the same place keep their order.
     splices.sort_by_key(|(range, _)| (range.start, range.end));
     Ok(splices)
 }
 
-/// The lines of a hunk without its last old line, if that is empty: patches often show the end of the file as such a line.
+/// Drops the last old line of a hunk if it is empty: patches often represent the end of the file like that.
 fn without_end(shown: &[(Kind, String)]) -> Option<Vec<(Kind, String)>> {
     let at = shown.iter().rposition(|(kind, _)| *kind != Kind::Insert).filter(|&at| shown[at].1.is_empty())?;
     let last = at + 1 == shown.len();
@@ -87,21 +87,22 @@ fn without_end(shown: &[(Kind, String)]) -> Option<Vec<(Kind, String)>> {
     }
     let mut rest = shown.to_vec();
     match shown[at].0 {
-        // It stands between lines that are there and lines that come.
-        Kind::Keep if !last => rest[at].0 = Kind::Insert,
+        // It separates existing lines from added ones.
+        Kind::Context if !last => rest[at].0 = Kind::Insert,
         _ => drop(rest.remove(at)),
     }
     Some(rest)
 }
 
-/// A hunk whose inserted lines are indented as the match shows. If some of its lines have the file's indentation, the others
-/// are a slip, and what it inserts is as it should be. Nothing if none has, and the match does not show how they would be.
+/// Indents the inserted lines of a hunk as the match shows. If some of its lines have the file's indentation, the
+/// others are a slip, and the inserted lines are correct. Returns `None` if none has, and the match does not show how
+/// to indent.
 fn reindent(shown: &[(Kind, String)], lines: &[&str]) -> Option<Vec<(Kind, String)>> {
     let indents = Indents::new(old_lines(shown).zip(lines.iter().copied()));
     if shown.iter().all(|(kind, _)| *kind != Kind::Insert) {
         return Some(shown.to_vec());
     }
-    // Lines that stay are part of the new text: they tell what the inserted ones are relative to.
+    // Context lines are part of the new text: the inserted lines are relative to them.
     let new = shown.iter().filter(|(kind, _)| *kind != Kind::Delete).map(|(_, text)| text.as_str());
     let Some(new) = indents.apply(&new.collect::<Vec<_>>().join("\n")) else {
         return (!indents.is_foreign()).then(|| shown.to_vec());
@@ -135,14 +136,14 @@ fn old_lines(shown: &[(Kind, String)]) -> impl Iterator<Item = &str> {
     shown.iter().filter(|(kind, _)| *kind != Kind::Insert).map(|(_, text)| text.as_str())
 }
 
-/// Turns a hunk at a line of the file into splices, and gives the line behind it. Lines that are only shown are in none.
+/// Turns a hunk at a line of the file into splices, without its context lines. Returns the line after the hunk.
 fn rewrite(at: usize, shown: &[(Kind, String)], splices: &mut LineSplices) -> usize {
     let (mut start, mut end, mut new) = (at, at, Vec::new());
     for (kind, text) in shown {
         match kind {
             Kind::Delete => end += 1,
             Kind::Insert => new.push(text.clone()),
-            Kind::Keep => {
+            Kind::Context => {
                 if start < end || !new.is_empty() {
                     splices.push((start..end, std::mem::take(&mut new)));
                 }
@@ -163,9 +164,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Where lines are: the very same, else but for spaces at the end, else at both ends, else but for typography.
+    /// Finds lines: identical, or ignoring trailing spaces, or spaces at both ends, or typography.
     fn find(&mut self, wanted: &[&str], from: usize, at_end: bool) -> Option<usize> {
-        let rungs: [fn(&str, &str) -> bool; 4] = [
+        let comparisons: [fn(&str, &str) -> bool; 4] = [
             |a, b| a == b,
             |a, b| a.trim_end() == b.trim_end(),
             |a, b| a.trim() == b.trim(),
@@ -173,7 +174,7 @@ impl Search<'_> {
         ];
         let last = self.lines.len().checked_sub(wanted.len())?;
         let from = if at_end { from.max(last) } else { from };
-        for same in rungs {
+        for same in comparisons {
             if let Some(at) = (from..=last).find(|&at| self.fits(wanted, at, same)) {
                 return Some(at);
             }
@@ -189,7 +190,7 @@ impl Search<'_> {
     }
 }
 
-/// A line with typographic dashes, quotes and spaces made plain.
+/// A line with typographic dashes, quotes and spaces replaced by plain ones.
 fn plain(line: &str) -> impl Iterator<Item = char> {
     line.trim().chars().map(|c| match c {
         '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',

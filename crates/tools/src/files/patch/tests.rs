@@ -20,7 +20,7 @@ fn update(content: &str, hunks: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn the_recorded_shape() {
+async fn output_matches_the_recording() {
     let ws = Workspace::new();
     ws.file("extra.md", "OLD\n");
     let body = "*** Add File: added.txt\n+one\n+two\n*** Update File: extra.md\n@@\n-OLD\n+NEW";
@@ -48,7 +48,7 @@ async fn the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn what_is_shown_of_a_large_patch_has_a_bound() {
+async fn shown_diffs_of_a_large_patch_are_bounded() {
     let ws = Workspace::new();
     for number in 0..8 {
         ws.file(&format!("{number}.txt"), "a line of text\n".repeat(20_000));
@@ -77,7 +77,7 @@ async fn a_file_moves() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_unless_everything_fits() {
+async fn nothing_is_written_unless_every_hunk_matches() {
     let ws = Workspace::new();
     ws.file("a.txt", "one\n");
     let parts = ["*** Update File: a.txt\n@@\n-one\n+1", "*** Add File: new.txt\n+x"].join("\n");
@@ -95,7 +95,7 @@ async fn nothing_is_written_unless_everything_fits() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_taken_back_when_a_write_fails() {
+async fn written_files_are_restored_when_a_write_fails() {
     let ws = Workspace::new();
     ws.file("a.txt", "one\n");
     let locked = ws.file("z.txt", "one\n");
@@ -117,7 +117,7 @@ async fn sections_of_one_file_build_on_each_other() {
 }
 
 #[tokio::test]
-async fn places_outside_are_asked_for() {
+async fn outside_folders_need_permission() {
     let ws = Workspace::new();
     let needs = ws.needs("apply_patch", json!({"patchText": wrap("*** Add File: ../x.txt\n+x")})).await.unwrap();
     assert_eq!((needs[0].permission.as_str(), needs[1].permission.as_str()), ("external_directory", "edit"));
@@ -142,7 +142,7 @@ fn hunks_find_their_place() {
 }
 
 #[test]
-fn bytes_that_are_only_shown_stay() {
+fn context_lines_keep_their_bytes() {
     assert_eq!(update("a\r\nb\r\nc\r\n", "@@\n a\n-b\n+x\n c").unwrap(), "a\r\nx\r\nc\r\n");
     assert_eq!(update("  keep  \nb\n", "@@\n keep\n-b\n+x").unwrap(), "  keep  \nx\n");
     assert_eq!(update("a\nb", "@@\n-b\n+c").unwrap(), "a\nc\n", "the last line gets its line ending");
@@ -152,13 +152,13 @@ fn bytes_that_are_only_shown_stay() {
 }
 
 #[test]
-fn line_ends_are_those_of_the_file() {
+fn line_endings_are_those_of_the_file() {
     for (content, hunks, want) in [
         ("a\r\nb", "@@\n-b\n+c", "a\r\nc\r\n"),
         ("a\r\nb", "@@\n a\n+x\n b", "a\r\nx\r\nb\r\n"),
         ("a\r\nb", "@@\n b\n+c", "a\r\nb\r\nc\r\n"),
         ("\u{feff}a\r\nb\r\n", "@@\n-a\n+x", "\u{feff}x\r\nb\r\n"),
-        // Each line of a mixed file ends as before, and so does what takes its place.
+        // Each line of a mixed file keeps its ending, and so does its replacement.
         ("a\r\nb\nc\r\n", "@@\n a\n-b\n+x\n c", "a\r\nx\nc\r\n"),
         ("a\nb\r\nc\n", "@@\n-b\n+x\n+y", "a\nx\r\ny\r\nc\n"),
         ("a\r\nb\nc", "@@\n-a\n+x", "x\r\nb\nc\n"),
@@ -186,7 +186,7 @@ fn inserted_lines_are_indented_as_the_match_shows() {
 }
 
 #[test]
-fn the_end_of_the_file_is_nowhere_else() {
+fn end_of_file_matches_only_at_the_end() {
     let twice = "a\nx\nb\nx\n";
     assert_eq!(update(twice, "@@\n-x\n+y\n*** End of File").unwrap(), "a\nx\nb\ny\n");
     assert!(update(twice, "@@\n-b\n+y\n*** End of File").unwrap_err().contains("no lines like these"));
@@ -210,7 +210,7 @@ async fn a_move_keeps_the_executable_bit_and_deletes_no_target() {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     run(&ws, "*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-one\n+two").await.unwrap();
     assert_eq!(ws.path("bin/run.sh").metadata().unwrap().permissions().mode() & 0o777, 0o755);
-    // A link that is moved or deleted goes; what it leads to stays.
+    // A link that is moved or deleted is removed; its target stays.
     for body in ["*** Update File: link\n*** Move to: copy\n@@\n-two\n+three", "*** Delete File: link"] {
         std::os::unix::fs::symlink("bin/run.sh", ws.path("link")).unwrap();
         run(&ws, body).await.unwrap();
@@ -287,7 +287,7 @@ proptest! {
         hunks in "((@@( [ab])?|[ +-][ab]{0,2}|\\*\\*\\* End of File)\n){1,8}"
     ) {
         let crlf = |text: &str| text.replace('\n', "\r\n");
-        // A patch that cannot be read changes neither.
+        // A patch that cannot be parsed changes neither.
         prop_assume!(parse::parse(&wrap(&format!("*** Update File: f\n{hunks}"))).is_ok());
         let want = update(&content, &hunks).map(|text| crlf(&text));
         prop_assert_eq!(update(&crlf(&content), &hunks), want.clone());

@@ -1,17 +1,17 @@
-//! Instruction files in the folders of a file that is read: the model is told of them once.
+//! Instruction files in the folders above a file that is read: the model gets each once.
 
 use std::path::{Path, PathBuf};
 
 use crate::tool::context::Context;
 use crate::files::path::{self, Target};
 
-/// Folders that are looked at above a file.
+/// The maximum number of folders to check above a file.
 const MAX_FOLDERS: usize = 32;
-/// What is taken of one instruction file.
+/// The maximum number of bytes taken from an instruction file.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// The text to add to the output, and the files that it comes from, outermost first. Those of the directory itself are in
-/// the system prompt.
+/// The text to append to the output, and the files it comes from, outermost first. Those of the working directory are
+/// already in the system prompt.
 pub(super) async fn nested(ctx: &Context, target: &Target) -> (String, Vec<PathBuf>) {
     let mut text = String::new();
     let mut loaded = Vec::new();
@@ -38,7 +38,7 @@ fn folders<'a>(ctx: &Context, file: &'a Path) -> Vec<&'a Path> {
 async fn find(ctx: &Context, folder: &Path, reading: &Path) -> Option<(PathBuf, String)> {
     for name in &ctx.options.instruction_files {
         let target = path::locate(ctx, &folder.join(name).to_string_lossy()).ok()?;
-        // A link out of the workspace, or to a file that is asked for, would show what nobody allowed.
+        // A link out of the workspace, or to a file that needs permission, would reveal what nobody allowed.
         if target.external || !ctx.readable.without_asking(&target.pattern()) {
             continue;
         }

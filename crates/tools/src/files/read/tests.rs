@@ -1,10 +1,10 @@
 use super::*;
-use crate::tool::context::Loaded;
+use crate::tool::context::LoadedInstructions;
 use crate::tool::registry::testing::Workspace;
 use std::os::unix::fs::symlink;
 
 #[tokio::test]
-async fn the_recorded_shapes() {
+async fn output_matches_the_recordings() {
     let ws = Workspace::new();
     let hello = ws.file("hello.txt", "hello world\n");
     let main = ws.file("src/main.rs", "fn main() {\n    println!(\"hi\");\n}\n");
@@ -34,7 +34,7 @@ async fn the_recorded_shapes() {
 }
 
 #[tokio::test]
-async fn needs_are_judged_by_the_real_path() {
+async fn needs_use_the_resolved_path() {
     let ws = Workspace::new();
     ws.file(".env", "secret");
     symlink(".env", ws.path("harmless.txt")).unwrap();
@@ -48,7 +48,7 @@ async fn needs_are_judged_by_the_real_path() {
 }
 
 #[tokio::test]
-async fn a_missing_file_names_its_neighbours() {
+async fn a_missing_file_suggests_similar_names() {
     let ws = Workspace::new();
     ws.file("settings.json", "");
     ws.file("other.txt", "");
@@ -74,10 +74,10 @@ async fn loops_binaries_and_huge_lines() {
 }
 
 #[tokio::test]
-async fn a_file_too_large_to_be_held_is_read_in_part() {
+async fn a_file_too_large_for_memory_is_read_in_pages() {
     let ws = Workspace::new();
     let path = ws.file("big.log", "\u{feff}one\r\ntwo\nthree\n");
-    // A sparse file: the rest are NUL bytes, one endless line.
+    // A sparse file: the rest is one endless line of NUL bytes.
     std::fs::File::options().write(true).open(&path).unwrap().set_len(70 << 20).unwrap();
     let refused = ws.fail("read", json!({"filePath": "big.log", "limit": 2})).await;
     assert!(refused.contains("binary file"), "NUL bytes at its beginning: {refused}");
@@ -112,7 +112,7 @@ async fn images_are_attached() {
 }
 
 #[tokio::test]
-async fn nested_instructions_are_told_once() {
+async fn nested_instructions_are_included_once() {
     let ws = Workspace::new();
     ws.file("AGENTS.md", "root");
     let nested = ws.file("sub/AGENTS.md", "MARKER\n");
@@ -131,7 +131,7 @@ async fn nested_instructions_are_told_once() {
     assert_eq!(again.metadata["loaded"], json!([]));
     let mut known = ws.context();
     known.options = std::sync::Arc::new(crate::Options {
-        loaded_instructions: Loaded::new([nested.clone()]),
+        loaded_instructions: LoadedInstructions::new([nested.clone()]),
         ..ws.options.clone()
     });
     assert!(!ws.run_in(known, "read", json!({"filePath": "sub/deep/x.txt"})).await.unwrap().output.contains("MARKER"));

@@ -1,18 +1,18 @@
-//! One page of a text file: numbered lines within the limits. It is read no further than needed, whatever its size.
+//! Reads a page of a text file: numbered lines within the limits, reading no further than necessary.
 
 use std::io::{self, BufRead};
 
 use super::Window;
 
-/// Longer lines are cut: they are generated, and one of them could fill the model's memory.
+/// Longer lines are cut: they are usually generated, and a single one could fill the model's context.
 const MAX_LINE_CHARS: usize = 2000;
 
-/// What is kept of a line: enough bytes for the characters that are shown and one more.
+/// How much of a line is kept: enough bytes for the characters shown and one more.
 const MAX_LINE_BYTES: usize = 4 * (MAX_LINE_CHARS + 1);
 
-/// After so many lines, and within a line so many bytes, it is asked whether to go on.
-const LOOK: usize = 10_000;
-const LONG: u64 = 16 << 20;
+/// How many lines, and bytes within a line, are read between checks of `stop`.
+const CHECK_LINES: usize = 10_000;
+const CHECK_BYTES: u64 = 16 << 20;
 
 /// The mark that some editors put at the beginning of a text.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -23,17 +23,17 @@ pub(super) struct Page {
     pub numbered: String,
     /// The lines alone.
     pub text: String,
-    /// What comes after them.
+    /// A note for after the lines.
     pub note: String,
     pub first: usize,
     pub last: usize,
-    /// How many lines the file has, if it was read to its end.
+    /// The number of lines in the file, if it was read to its end.
     pub total: Option<usize>,
     pub truncated: bool,
 }
 
-/// Takes the lines that are wanted. Their number is counted to the end only if that is `wanted`: else reading ends behind
-/// them. `stop` ends it early. The error goes on with the name of the file.
+/// Reads the lines of a window. With `count` it goes on to the end of the file to count its lines; otherwise it stops
+/// after the window. `stop` ends it early. The error continues a sentence that starts with the file's name.
 pub(super) fn page(
     mut source: impl BufRead,
     window: Window,
@@ -52,7 +52,7 @@ pub(super) fn page(
             // Whether there is another line decides how the page ends.
             break source.fill_buf().map_err(failed)?.is_empty();
         }
-        if seen % LOOK == 0 && stop() {
+        if seen % CHECK_LINES == 0 && stop() {
             return Err(format!("took too long to read up to line {seen}. Use grep, or sed and tail in bash."));
         }
         line.clear();
@@ -65,7 +65,7 @@ pub(super) fn page(
         }
         let decoded = String::from_utf8_lossy(&line);
         let shown = cut(if seen == 1 { decoded.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&decoded) } else { &decoded });
-        // The first line is given in any case, so that there is always a way on.
+        // The first line is always included, so that reading can continue.
         if last >= first && text.len() + shown.len() + 1 > window.max_bytes {
             full = true;
             continue;
@@ -92,7 +92,7 @@ pub(super) fn page(
     Ok(Page { numbered, text, note, first, last, total, truncated })
 }
 
-/// Reads a line up to its end, which is left out; keeps its beginning in `kept`. False at the end of the file.
+/// Reads a line without its ending; keeps its beginning in `kept`. Returns false at the end of the file.
 fn next(source: &mut impl BufRead, mut kept: Option<&mut Vec<u8>>, stop: &dyn Fn() -> bool) -> io::Result<bool> {
     let (mut any, mut length) = (false, 0_u64);
     loop {
@@ -122,7 +122,7 @@ fn next(source: &mut impl BufRead, mut kept: Option<&mut Vec<u8>>, stop: &dyn Fn
             return Ok(true);
         }
         // A line may be as long as the file.
-        if length > LONG && stop() {
+        if length > CHECK_BYTES && stop() {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_and_carriage_returns_are_not_shown() {
+    fn byte_order_mark_and_carriage_returns_are_hidden() {
         assert_eq!(page(b"\xef\xbb\xbfa\r\nb\r\n", window(1, 9)).unwrap().numbered, "1: a\n2: b");
     }
 
@@ -174,10 +174,10 @@ mod tests {
         assert!(page.text.chars().count() < 2100 && page.text.ends_with("(line cut after 2000 characters)"));
     }
 
-    /// Lines without an end; how much of them was read.
-    struct Endless(std::rc::Rc<std::cell::Cell<usize>>, &'static [u8]);
+    /// An infinite stream of lines, which counts the bytes read.
+    struct InfiniteReader(std::rc::Rc<std::cell::Cell<usize>>, &'static [u8]);
 
-    impl io::Read for Endless {
+    impl io::Read for InfiniteReader {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let read = self.0.get();
             for (at, byte) in buffer.iter_mut().enumerate() {
@@ -189,17 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_an_end_is_read_as_far_as_needed() {
+    fn an_infinite_file_is_read_only_as_far_as_needed() {
         let read = std::rc::Rc::default();
-        let source = io::BufReader::new(Endless(std::rc::Rc::clone(&read), b"0123456789\n"));
+        let source = io::BufReader::new(InfiniteReader(std::rc::Rc::clone(&read), b"0123456789\n"));
         let page = super::page(source, window(20_001, 2), false, &|| false).unwrap();
         assert_eq!(page.numbered, "20001: 0123456789\n20002: 0123456789");
         assert_eq!((page.total, page.truncated), (None, true));
         assert_eq!(page.note, "(Showing lines 20001-20002 of a longer file. Use offset=20003 to continue.)");
         assert!(read.get() < 20_003 * 11 + 20_000, "{}", read.get());
-        // Nobody waits for a line that never comes, be it one behind very many or one that does not end.
+        // Reading ends in time, whether the line is far away or never ends.
         for line in [&b"0123456789\n"[..], b"no end "] {
-            let (source, asked) = (io::BufReader::new(Endless(std::rc::Rc::default(), line)), std::cell::Cell::new(0));
+            let (source, asked) = (io::BufReader::new(InfiniteReader(std::rc::Rc::default(), line)), std::cell::Cell::new(0));
             let stop = || asked.replace(asked.get() + 1) > 3;
             let refused = super::page(source, window(usize::MAX, 2), false, &stop).unwrap_err();
             assert!(refused.contains("too long") || refused.contains("timed out"), "{refused}");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_file_is_known_when_it_is_seen() {
+    fn the_line_count_is_known_once_the_end_is_read() {
         let of = |window| super::page(&b"a\nb\nc"[..], window, false, &|| false);
         assert_eq!(of(window(2, 9)).unwrap().note, "(End of file - total 3 lines)");
         assert_eq!(of(window(2, 2)).unwrap().note, "(End of file - total 3 lines)");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_and_say_how_to_go_on() {
+    fn bytes_are_bounded_and_the_note_says_how_to_continue() {
         let page = page(&b"0123456789\n".repeat(100), Window { offset: 1, limit: 1000, max_bytes: 50 }).unwrap();
         assert_eq!((page.last, page.truncated), (4, true));
         assert!(page.note.contains("as many as fit. Use offset=5"));

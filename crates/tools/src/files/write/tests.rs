@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[tokio::test]
-async fn the_recorded_shape() {
+async fn output_matches_the_recording() {
     let ws = Workspace::new();
     let input = json!({"filePath": "new_dir/new.txt", "content": "fresh\ncontent\n"});
     let needs = ws.needs("write", input.clone()).await.unwrap();
     assert_eq!((needs[0].permission.as_str(), needs[0].patterns[0].as_str()), ("edit", "new_dir/new.txt"));
     assert!(needs[0].metadata["diff"].as_str().unwrap().ends_with("@@ -0,0 +1,2 @@\n+fresh\n+content\n"));
-    assert!(!ws.path("new_dir").exists(), "judging changes nothing");
+    assert!(!ws.path("new_dir").exists(), "determining the needs changes nothing");
     let output = ws.run("write", input.clone()).await.unwrap();
     assert_eq!((output.title.as_str(), output.output.as_str()), ("new_dir/new.txt", "Wrote file successfully."));
     let path = ws.path("new_dir/new.txt");
@@ -26,7 +26,7 @@ async fn the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn the_folder_of_a_repository_needs_a_permission_of_its_own() {
+async fn a_git_directory_needs_its_own_permission() {
     let ws = Workspace::new();
     ws.file(".git/config", "[core]\n");
     ws.file("plain", "text\n");
@@ -50,7 +50,7 @@ async fn the_folder_of_a_repository_needs_a_permission_of_its_own() {
             needs.iter().find(|need| need.permission == "git_directory").unwrap_or_else(|| panic!("{tool} {input}"));
         assert_eq!(found.patterns, [pattern], "{tool} {input}");
         assert!(needs.iter().any(|need| need.permission == "edit"), "{tool} {input}");
-        // Where it was not granted, nothing is changed.
+        // Without permission nothing changes.
         if tool == "write" {
             let write = crate::tool::erase(Write { locks: FileLocks::default() });
             let error = write.run(input, ws.context()).await.unwrap_err();
@@ -65,7 +65,7 @@ async fn the_folder_of_a_repository_needs_a_permission_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_folder_and_a_place_outside() {
+async fn folders_and_outside_files() {
     let ws = Workspace::new();
     assert!(ws.fail("write", json!({"filePath": ".", "content": "x"})).await.contains("is a directory"));
     ws.file("plain", "x");
@@ -75,7 +75,7 @@ async fn a_folder_and_a_place_outside() {
     assert_eq!(needs[0].permission, "external_directory");
     assert_eq!(needs[0].metadata["filepath"], ws.outside().join("up.txt").to_str().unwrap());
     assert_eq!(needs[1].patterns, ["../up.txt"]);
-    // Without the grant nothing is written.
+    // Without permission nothing is written.
     let tool = crate::tool::erase(Write { locks: FileLocks::default() });
     let error = tool.run(json!({"filePath": "../up.txt", "content": "x"}), ws.context()).await.unwrap_err();
     assert!(error.to_string().contains("not granted"));
@@ -83,7 +83,7 @@ async fn a_folder_and_a_place_outside() {
 }
 
 #[tokio::test]
-async fn a_file_too_large_to_be_held_is_replaced_and_not_compared() {
+async fn a_file_too_large_for_memory_is_replaced_without_a_diff() {
     let ws = Workspace::new();
     let big = ws.path("big.log");
     std::fs::File::create(&big).unwrap().set_len(disk::MAX_FILE_BYTES + 1).unwrap();
@@ -120,9 +120,9 @@ async fn a_byte_order_mark_stays() {
     }
 }
 
-/// What the agent did to the file before somebody else did something, and whether it may then write the whole file.
+/// What the agent did to the file before somebody else changed it, and whether it may then write the whole file.
 #[tokio::test]
-async fn what_somebody_else_changed_is_not_overwritten() {
+async fn changes_by_others_are_not_overwritten() {
     let read = |ws: &Workspace| ("read", json!({"filePath": ws.path("a.txt")}));
     let write = |text: &str| ("write", json!({"filePath": "a.txt", "content": text}));
     let edit = |old: &str, new: &str| ("edit", json!({"filePath": "a.txt", "oldString": old, "newString": new}));
@@ -188,14 +188,14 @@ async fn what_somebody_else_changed_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn what_changed_is_shown_within_bounds_and_rules() {
+async fn shown_changes_respect_bounds_and_rules() {
     let ws = Workspace::new();
     let cases: [(&str, Vec<u8>, Vec<u8>, bool); 5] = [
         ("a.txt", b"old\n".to_vec(), b"theirs\n".to_vec(), true),
         ("a.txt", b"old\n".to_vec(), b"theirs\n".repeat(10_000), true),
         ("large.txt", b"old\n".repeat(50_000), b"theirs\n".to_vec(), false),
         ("binary", b"\xff\0old".to_vec(), b"\xff\0theirs".to_vec(), false),
-        // Reading it is asked for.
+        // Reading it needs permission.
         ("keys.env", b"old\n".to_vec(), b"theirs\n".to_vec(), false),
     ];
     for (name, before, theirs, shown) in cases {
@@ -219,7 +219,7 @@ async fn what_changed_is_shown_within_bounds_and_rules() {
 }
 
 #[tokio::test]
-async fn writes_beside_each_other_know_of_each_other() {
+async fn concurrent_writes_know_of_each_other() {
     let ws = Arc::new(Workspace::new());
     let ctx = ws.context();
     ws.file("a.txt", "one\n");
@@ -235,10 +235,10 @@ async fn writes_beside_each_other_know_of_each_other() {
     }
 }
 
-/// A disk that is full.
-struct Full;
+/// A full disk.
+struct FullDisk;
 
-impl Environment for Full {
+impl Environment for FullDisk {
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>> {
         let source = io::Error::from(io::ErrorKind::NotFound);
         Box::pin(async move { Err(EnvironmentError::Io { path: path.to_owned(), source }) })
@@ -251,10 +251,10 @@ impl Environment for Full {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_as_it_is() {
+async fn a_full_disk_is_reported() {
     let ws = Workspace::new();
     let mut ctx = ws.context();
-    ctx.env = Arc::new(Full);
+    ctx.env = Arc::new(FullDisk);
     let error = ws.run_in(ctx, "write", json!({"filePath": "a.txt", "content": "x"})).await.unwrap_err();
     assert!(error.to_string().contains("Could not write") && error.to_string().contains("no storage space"), "{error}");
 }

@@ -8,7 +8,7 @@ fn set_age(path: &Path, seconds: u64) {
 }
 
 #[tokio::test]
-async fn the_recorded_shapes() {
+async fn output_matches_the_recordings() {
     let ws = Workspace::new();
     let main = ws.file("src/main.rs", "fn main() {\n    println!(\"hi\");\n}\n");
     ws.file("notes.md", "hi there\n");
@@ -41,7 +41,7 @@ async fn the_newest_file_comes_first() {
 }
 
 #[tokio::test]
-async fn hidden_files_are_found_ignored_ones_and_those_of_git_are_not() {
+async fn hidden_files_are_found_but_ignored_and_git_files_are_not() {
     let ws = Workspace::new();
     ws.file(".gitignore", "target/\n*.log\n!kept.log\n.cache/\n.secret\n");
     ws.file("sub/.gitignore", "local\n");
@@ -96,7 +96,7 @@ async fn hidden_files_are_found_ignored_ones_and_those_of_git_are_not() {
         let glob = ws.run("glob", json!({"pattern": pattern})).await.unwrap().output;
         assert_eq!(glob, ws.path(name).display().to_string(), "{pattern}");
     }
-    // What is named is searched, ignored or not.
+    // A named file or folder is searched even if ignored.
     for (path, include) in
         [(".github", None), (".", Some(".github/**")), ("target", None), ("seen.txt", None), (".git/hooks", None)]
     {
@@ -130,14 +130,14 @@ async fn a_glob_is_searched_from_the_folder_that_it_names() {
     assert_eq!(found(json!({"pattern": absolute("src/*.rs"), "path": "src"})).await, ["src/main.rs"]);
     let odd = json!({"pattern": absolute("src/a[b]/*.rs"), "path": "src/a[b]"});
     assert_eq!(found(odd).await, ["src/a[b]/deep.rs"]);
-    // What the pattern opens is ignored; a folder that it names is not, as with `path`.
+    // Folders that the pattern's wildcards match may be ignored; a folder that it names is not, as with `path`.
     assert_eq!(found(json!({"pattern": "**/*.rs"})).await, ["src/a[b]/deep.rs", "src/main.rs", "top.rs"]);
     assert_eq!(found(json!({"pattern": "out/*.rs"})).await, ["out/built.rs"]);
     assert!(ws.fail("glob", json!({"pattern": "missing/*.rs"})).await.contains("missing is not a folder"));
 }
 
 #[tokio::test]
-async fn a_glob_outside_of_the_workspace_needs_to_leave_it() {
+async fn a_glob_outside_the_workspace_needs_permission() {
     let ws = Workspace::new();
     let outside = ws.outside().join("other");
     std::fs::create_dir(&outside).unwrap();
@@ -177,7 +177,7 @@ async fn results_are_bounded_and_say_so() {
 }
 
 #[tokio::test]
-async fn bad_patterns_and_places() {
+async fn invalid_patterns_and_paths() {
     let ws = Workspace::new();
     assert!(ws.fail("grep", json!({"pattern": "(unclosed"})).await.contains("not a regular expression"));
     assert!(ws.fail("grep", json!({"pattern": "a\nb"})).await.contains("cannot span lines"));
@@ -188,7 +188,7 @@ async fn bad_patterns_and_places() {
 }
 
 #[tokio::test]
-async fn links_are_not_followed_and_loops_do_no_harm() {
+async fn links_and_loops_are_not_followed() {
     let ws = Workspace::new();
     std::fs::write(ws.outside().join("secret.txt"), "needle").unwrap();
     symlink(ws.outside(), ws.path("out")).unwrap();
@@ -213,12 +213,12 @@ async fn a_cancelled_search_ends() {
 }
 
 #[tokio::test]
-async fn files_that_read_would_ask_for_are_left_out_and_counted() {
+async fn files_that_need_permission_are_skipped_and_counted() {
     let ws = Workspace::new();
     ws.file("a.txt", "needle\n");
     let secret = ws.file("keys.env", "needle in keys\n");
     let deep = ws.file("deep/more.env", "needle in more\n");
-    // Nobody learns whether the text is in them.
+    // The output does not reveal whether the text is in them.
     ws.file("other.env", "nothing\n");
     let output = ws.run("grep", json!({"pattern": "needle"})).await.unwrap();
     assert!(output.output.starts_with("Found 1 matches\n"), "{}", output.output);
@@ -236,7 +236,7 @@ async fn files_that_read_would_ask_for_are_left_out_and_counted() {
     }
     let output = ws.run("grep", json!({"pattern": "needle", "path": "many"})).await.unwrap().output;
     assert!(output.contains("(10 files were") && output.contains("4.env, …. Use read"), "{output}");
-    // One that is named is asked for, and searched once somebody said yes.
+    // A named file needs permission, and is searched once that is given.
     for (input, file) in [
         (json!({"pattern": "needle", "path": "keys.env"}), &secret),
         (json!({"pattern": "needle", "include": "keys.env"}), &secret),
@@ -249,7 +249,7 @@ async fn files_that_read_would_ask_for_are_left_out_and_counted() {
         let output = ws.run("grep", input.clone()).await.unwrap().output;
         assert!(output.starts_with("Found 1 matches") && output.contains(" in "), "{input}: {output}");
     }
-    // The same name elsewhere was not asked for.
+    // Permission for the same name elsewhere was not given.
     ws.file("else/keys.env", "needle elsewhere\n");
     let output = ws.run("grep", json!({"pattern": "needle", "include": "keys.env"})).await.unwrap().output;
     assert!(output.contains("needle in keys") && !output.contains("elsewhere\n"), "{output}");

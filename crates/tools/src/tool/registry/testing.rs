@@ -38,7 +38,7 @@ impl Workspace {
         &self.root
     }
 
-    /// The folder around the workspace.
+    /// The folder that contains the workspace.
     pub fn outside(&self) -> PathBuf {
         self.guard.path().canonicalize().unwrap()
     }
@@ -82,7 +82,7 @@ impl Workspace {
         tool.needs(&input, &self.context()).await
     }
 
-    /// Runs a call with everything granted that it needs.
+    /// Runs a call with all its needs granted.
     pub async fn run(&self, tool: &str, input: Json) -> Result<Output, ToolError> {
         self.run_in(self.context(), tool, input).await
     }
@@ -92,7 +92,7 @@ impl Workspace {
         self.run_granted(ctx, tool, input).await
     }
 
-    /// Runs a call with what was granted.
+    /// Runs a call with the needs that `ctx` grants.
     pub async fn run_granted(&self, ctx: Context, tool: &str, input: Json) -> Result<Output, ToolError> {
         self.registry.get(tool).or(self.patch.get(tool)).unwrap().run(input, ctx).await
     }

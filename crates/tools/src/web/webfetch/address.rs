@@ -1,8 +1,8 @@
-//! Which addresses are on the public internet. Everything else could be a service that trusts this machine.
+//! Recognises addresses on the public internet. Anything else could be a service that trusts this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address is public. IPv6 by allow-list; addresses that carry an IPv4 one are judged by that.
+/// Whether an address is public. IPv6 goes by an allow-list; addresses that embed an IPv4 address are judged by that.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -36,7 +36,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         Ipv4Addr::new(a, b, c, d)
     };
     match segments {
-        // Mapped, and the NAT64 prefix: the address behind counts.
+        // Mapped addresses and the NAT64 prefix: the embedded address counts.
         [0, 0, 0, 0, 0, 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] => is_public_v4(tail_v4()),
         // Teredo and protocol assignments, documentation, 6to4.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,

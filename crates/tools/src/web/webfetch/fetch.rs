@@ -1,4 +1,4 @@
-//! Gets a page, and looks at every address before it connects to it.
+//! Fetches a page, checking every address before connecting to it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use url::{Host, Url};
 
-/// The largest page.
+/// The maximum size of a page.
 pub(super) const MAX_BYTES: usize = 5 * 1024 * 1024;
-/// How many redirects are followed.
+/// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
 
-/// Which addresses may be connected to.
-pub(super) type Allowed = fn(IpAddr) -> bool;
+/// Whether an address may be connected to.
+pub(super) type AddressFilter = fn(IpAddr) -> bool;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
@@ -35,16 +35,16 @@ pub(super) enum FetchError {
     Failed(String, String),
 }
 
-/// A page.
+/// A fetched page.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// The media type, without parameters, in small letters.
+    /// The media type in lower case, without parameters.
     pub mime: String,
     pub charset: Option<String>,
     pub body: Vec<u8>,
 }
 
-/// Reads the address that the model gave.
+/// Parses the URL that the model gave.
 pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
     let url = Url::parse(address).map_err(|error| FetchError::Address(address.into(), error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -53,8 +53,8 @@ pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
     Ok(url)
 }
 
-/// Gets a page.
-pub(super) async fn get(mut url: Url, accept: &str, user_agent: &str, allowed: Allowed) -> Result<Page, FetchError> {
+/// Fetches a page.
+pub(super) async fn get(mut url: Url, accept: &str, user_agent: &str, allowed: AddressFilter) -> Result<Page, FetchError> {
     let asked = url.to_string();
     let client = client(user_agent, allowed).map_err(|error| FetchError::Failed(asked.clone(), explain(&error)))?;
     for _ in 0..=MAX_REDIRECTS {
@@ -98,9 +98,9 @@ async fn page(url: Url, answer: reqwest::Response) -> Result<Page, FetchError> {
     Ok(Page { mime, charset, body })
 }
 
-/// Redirects are followed by hand, so that each is judged; no proxy, as it would look up names for us, unjudged.
-fn client(user_agent: &str, allowed: Allowed) -> reqwest::Result<reqwest::Client> {
-    // Fails if one is installed already, which is as good.
+/// Redirects are followed by hand, so that each is checked; no proxy, because it would resolve names for us, unchecked.
+fn client(user_agent: &str, allowed: AddressFilter) -> reqwest::Result<reqwest::Client> {
+    // Fails if one is already installed, which is just as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .user_agent(user_agent)
@@ -110,8 +110,8 @@ fn client(user_agent: &str, allowed: Allowed) -> reqwest::Result<reqwest::Client
         .build()
 }
 
-/// A host that is an address is never looked up, so it is judged here.
-fn check_literal(url: &Url, allowed: Allowed) -> Result<(), FetchError> {
+/// A host that is an IP address is never resolved, so it is checked here.
+fn check_literal(url: &Url, allowed: AddressFilter) -> Result<(), FetchError> {
     let address: IpAddr = match url.host() {
         Some(Host::Ipv4(address)) => address.into(),
         Some(Host::Ipv6(address)) => address.into(),
@@ -121,23 +121,23 @@ fn check_literal(url: &Url, allowed: Allowed) -> Result<(), FetchError> {
     if allowed(address) { Ok(()) } else { Err(FetchError::Private(url.host_str().unwrap_or_default().into())) }
 }
 
-/// Looks a name up once and gives only what was judged, so a second answer of the name server is never used.
+/// Resolves a name once and returns only checked addresses, so a second answer of the name server is never used.
 struct CheckedResolver {
-    allowed: Allowed,
+    allowed: AddressFilter,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is a private address")]
-struct PrivateName(String);
+struct PrivateAddressError(String);
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allowed = self.allowed;
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            // One private address is enough: a name that has both is made to deceive.
+            // One private address is enough: a name that has both is meant to deceive.
             if found.iter().any(|address| !allowed(address.ip())) {
-                return Err(PrivateName(name.as_str().into()).into());
+                return Err(PrivateAddressError(name.as_str().into()).into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -147,7 +147,7 @@ impl Resolve for CheckedResolver {
 fn refused(url: &Url, error: &reqwest::Error) -> FetchError {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
-        if let Some(PrivateName(name)) = error.downcast_ref() {
+        if let Some(PrivateAddressError(name)) = error.downcast_ref() {
             return FetchError::Private(name.clone());
         }
         cause = error.source();
@@ -155,7 +155,7 @@ fn refused(url: &Url, error: &reqwest::Error) -> FetchError {
     FetchError::Failed(url.to_string(), explain(error))
 }
 
-/// The innermost cause, which is the one that says something.
+/// The innermost cause, which is the meaningful one.
 fn explain(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,20 +1,20 @@
-//! HTML as markdown or as plain text.
+//! Converts HTML to markdown or plain text.
 //!
-//! Pages come from strangers, and both the HTML parser and the markdown converter take what they get: a page can be made
-//! so that they need endless memory or stack. So markdown is made from a page that was written anew, with few kinds of
-//! elements, nearly no attributes and bounded nesting.
+//! Pages come from strangers, and neither the HTML parser nor the markdown converter limits itself: a page can be
+//! crafted to exhaust memory or stack. So markdown is made from a rewritten page with few kinds of elements, almost no
+//! attributes and bounded nesting.
 
 mod clean;
 
-/// Elements whose text nobody reads.
+/// Elements whose text is not shown.
 const SKIPPED: [&str; 8] = ["script", "style", "noscript", "template", "iframe", "object", "embed", "svg"];
 
-/// The page as markdown.
+/// Converts a page to markdown.
 pub(crate) fn to_markdown(html: &str) -> String {
     htmd::convert(&clean::clean(html)).unwrap_or_else(|_| to_text(html))
 }
 
-/// The text that a reader would see, a line per block.
+/// The text that a reader would see, one line per block.
 pub(super) fn to_text(html: &str) -> String {
     let mut out = String::new();
     let mut rest = html;
@@ -27,7 +27,7 @@ pub(super) fn to_text(html: &str) -> String {
             continue;
         };
         rest = &rest[tag.length..];
-        if !tag.closes && SKIPPED.contains(&tag.name.as_str()) {
+        if !tag.is_end && SKIPPED.contains(&tag.name.as_str()) {
             rest = skip_element(rest, &tag.name);
         } else if is_block(&tag.name) && !out.ends_with('\n') {
             out.truncate(out.trim_end().len());
@@ -39,32 +39,32 @@ pub(super) fn to_text(html: &str) -> String {
 }
 
 struct Tag {
-    /// In small letters; empty for comments and the like.
+    /// In lower case; empty for comments and the like.
     name: String,
-    closes: bool,
+    is_end: bool,
     length: usize,
 }
 
 impl Tag {
-    /// Reads the tag at the start of `html`; nothing if the `<` is just text.
+    /// Parses the tag at the start of `html`; `None` if the `<` is just text.
     fn read(html: &str) -> Option<Tag> {
         if let Some(comment) = html.strip_prefix("<!--") {
             let length = comment.find("-->").map_or(html.len(), |end| "<!--".len() + end + "-->".len());
-            return Some(Tag { name: String::new(), closes: false, length });
+            return Some(Tag { name: String::new(), is_end: false, length });
         }
         let body = html.strip_prefix('<')?;
-        let closes = body.starts_with('/');
+        let is_end = body.starts_with('/');
         let body = body.strip_prefix('/').unwrap_or(body);
         if !body.starts_with(|c: char| c.is_ascii_alphabetic() || c == '!' || c == '?') {
             return None;
         }
         let end = body.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(body.len());
         let name = body[..end].to_ascii_lowercase();
-        Some(Tag { name, closes, length: end_of_tag(html) })
+        Some(Tag { name, is_end, length: end_of_tag(html) })
     }
 }
 
-/// The length of a tag, whose attributes may hold a quoted `>`.
+/// The length of a tag, whose attributes may contain a quoted `>`.
 fn end_of_tag(html: &str) -> usize {
     let mut quote = None;
     for (at, byte) in html.bytes().enumerate() {
@@ -78,7 +78,7 @@ fn end_of_tag(html: &str) -> usize {
     html.len()
 }
 
-/// What comes after the end tag of an element that is left out.
+/// Skips to after the end tag of an element.
 fn skip_element<'a>(html: &'a str, name: &str) -> &'a str {
     let mut rest = html;
     while let Some(at) = rest.find("</") {
@@ -144,7 +144,7 @@ fn push_text(out: &mut String, text: &str) {
     }
 }
 
-/// The character that an entity at the start of `text` stands for, and its length.
+/// Decodes the entity at the start of `text`; returns the character and the length.
 fn entity(text: &str) -> (char, usize) {
     const NAMED: [(&str, char); 14] = [
         ("amp", '&'),

@@ -33,7 +33,7 @@ async fn serve() -> String {
     format!("http://{address}")
 }
 
-/// Stands in for the public internet: the test server, and nothing else.
+/// Stands in for the public internet: the test server and nothing else.
 fn only_server(address: IpAddr) -> bool {
     address == IpAddr::V4(Ipv4Addr::LOCALHOST)
 }
@@ -70,7 +70,7 @@ async fn formats() {
 }
 
 #[tokio::test]
-async fn failures_are_told() {
+async fn failures_are_reported() {
     let (ws, server) = (Workspace::new(), serve().await);
     let fail = async |path: &str| fetch(&ws, format!("{server}{path}"), "text").await.unwrap_err();
     assert!(fail("/missing").await.contains("status 404"));
@@ -84,7 +84,7 @@ async fn failures_are_told() {
 }
 
 #[tokio::test]
-async fn private_addresses_are_refused_also_behind_a_redirect_or_a_name() {
+async fn private_addresses_are_refused_even_behind_a_redirect_or_a_name() {
     let (mut ws, server) = (Workspace::new(), serve().await);
     assert_eq!(fetch(&ws, format!("{server}/hop"), "text").await.unwrap().output, "Heading\nHello page");
     assert!(
@@ -107,7 +107,7 @@ async fn private_addresses_are_refused_also_behind_a_redirect_or_a_name() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_left_in_time() {
+async fn a_silent_server_times_out() {
     let (ws, server) = (Workspace::new(), serve().await);
     let never = Input { timeout: Some(0.0), ..input(format!("{server}/never"), "text") };
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! A search service behind an address of the configuration.
+//! A search service at a configured URL.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use super::{SearchEngine, results};
 use crate::tool::context::Context;
 use crate::tool::ToolError;
 
-/// What stands for the query, and for the number of results, in the address and in the body.
+/// Placeholders for the query and the number of results, in the URL and in the body.
 const QUERY: &str = "{query}";
 const COUNT: &str = "{count}";
-/// How long a service may take to answer, and to be connected to.
+/// The timeout for an answer, and for connecting.
 const TIME: Duration = Duration::from_secs(30);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// The largest answer.
+/// The maximum size of an answer.
 const MAX_BYTES: usize = 2 << 20;
 
-/// How a search service is asked: `GET`, or `POST` where there is a body.
+/// How to call a search service: with `GET`, or with `POST` if there is a body.
 #[derive(Clone)]
 pub struct SearchEndpoint {
     url: String,
@@ -31,13 +31,13 @@ pub struct SearchEndpoint {
 
 impl std::fmt::Debug for SearchEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Address, headers and body may hold a key.
+        // URL, headers and body may contain a key.
         f.debug_struct("SearchEndpoint").finish_non_exhaustive()
     }
 }
 
 impl SearchEndpoint {
-    /// From the `websearch` key of a configuration; the error says what is wrong with it.
+    /// Reads the `websearch` key of a configuration; the error says what is wrong with it.
     pub fn read(config: &Json) -> Result<Self, String> {
         let url = config["url"].as_str().ok_or("websearch.url is missing: the address of a search service")?;
         let endpoint = Self { url: url.to_owned(), headers: HeaderMap::new(), body: None };
@@ -56,7 +56,7 @@ impl SearchEndpoint {
         Ok(Self { headers, body: config.get("body").filter(|body| !body.is_null()).cloned(), ..endpoint })
     }
 
-    /// The address of one search. Without a place for the query it is the parameter `q`, unless there is a body.
+    /// The URL of a search. Without a placeholder the query is the parameter `q`, unless there is a body.
     fn address(&self, query: &str, results: u64) -> Result<Url, url::ParseError> {
         let encoded: String = url::form_urlencoded::byte_serialize(query.as_bytes()).collect();
         let mut url: Url = self.url.replace(QUERY, &encoded).replace(COUNT, &results.to_string()).parse()?;

@@ -1,10 +1,10 @@
-//! What search services answer, as text. Each has names of its own for the same few things.
+//! Parses the answers of search services, which have different names for the same few fields.
 
 use api::Json;
 
 use crate::web::webfetch::html;
 
-/// Where lists of results are found, the usual places first.
+/// JSON pointers to lists of results, the most common first.
 const LISTS: [&str; 11] = [
     "/results",
     "/web/results",
@@ -18,15 +18,15 @@ const LISTS: [&str; 11] = [
     "/hits",
     "",
 ];
-/// The names of a result's parts.
+/// Names of the fields of a result.
 const TITLE: [&str; 3] = ["title", "name", "heading"];
 const ADDRESS: [&str; 4] = ["url", "link", "href", "uri"];
 const TEXT: [&str; 8] = ["content", "snippet", "description", "text", "summary", "body", "excerpt", "highlights"];
 const DATE: [&str; 5] = ["publishedDate", "published_date", "date", "page_age", "age"];
-/// What is shown of one text, in characters.
+/// The maximum length of a field, in characters.
 const MAX_TEXT: usize = 1_500;
 
-/// The results in an answer, at most so many. An answer without a list that is known is given as it is.
+/// The results in an answer, at most `most`. An answer without a known list is returned as it is.
 pub(super) fn read(answer: &str, is_html: bool, most: u64) -> String {
     if is_html {
         return html::to_markdown(answer);
@@ -46,7 +46,7 @@ pub(super) fn read(answer: &str, is_html: bool, most: u64) -> String {
     if empty { String::new() } else { answer.to_owned() }
 }
 
-/// One result: its title, address, date and text, each on a line of its own.
+/// Formats a result: its title, URL, date and text, each on its own line.
 fn result(value: &Json) -> Option<String> {
     let address = text(value, &ADDRESS)?;
     let title = text(value, &TITLE).unwrap_or_else(|| address.clone());
@@ -54,7 +54,7 @@ fn result(value: &Json) -> Option<String> {
     Some(lines.into_iter().flatten().collect::<Vec<_>>().join("\n   "))
 }
 
-/// The first of these that has a text, on one line; services put marks and several pieces into it.
+/// The first of these fields that has text, on one line; services put markup and several pieces into it.
 fn text(value: &Json, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| {
         let whole = match value.get(*name)? {

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
-/// What a service was asked: its parameters, a header and its body.
-type Asked = Arc<Mutex<Vec<(HashMap<String, String>, String, String)>>>;
+/// The requests that a service got: parameters, a header and the body.
+type Requests = Arc<Mutex<Vec<(HashMap<String, String>, String, String)>>>;
 
 async fn answer(
-    State(asked): State<Asked>,
+    State(asked): State<Requests>,
     Query(parameters): Query<HashMap<String, String>>,
     headers: HeaderMap,
     body: String,
@@ -35,8 +35,8 @@ async fn answer(
     }
 }
 
-async fn serve() -> (String, Asked) {
-    let asked = Asked::default();
+async fn serve() -> (String, Requests) {
+    let asked = Requests::default();
     let app = Router::new().route("/search", any(answer)).with_state(asked.clone());
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("http://{}/search", listener.local_addr().unwrap());
@@ -52,7 +52,7 @@ async fn search(config: Json, input: Json) -> Result<Output, String> {
 }
 
 #[tokio::test]
-async fn a_service_is_asked_as_it_is_configured() {
+async fn requests_follow_the_configuration() {
     let (url, asked) = serve().await;
     let headers = json!({"x-key": "secret"});
     for (config, query, body) in [
@@ -107,7 +107,7 @@ async fn failures_say_what_happened_and_show_no_key() {
 }
 
 #[test]
-fn configurations_that_make_no_sense_are_named() {
+fn invalid_configurations_are_explained() {
     for (config, wanted) in [
         (json!({}), "websearch.url is missing"),
         (json!({"url": 5}), "websearch.url is missing"),
@@ -121,9 +121,9 @@ fn configurations_that_make_no_sense_are_named() {
     }
 }
 
-/// The answers of well known services, in short.
+/// Answers of well-known services, abbreviated.
 #[test]
-fn the_answers_of_many_services_are_read() {
+fn answers_of_many_services_are_parsed() {
     let one = |address: &str, text: &str| json!({"title": "T", address: "https://a.example", text: "words"});
     for answer in [
         json!({"results": [one("url", "content")]}),
@@ -148,9 +148,9 @@ fn the_answers_of_many_services_are_read() {
     assert!(results::read(&long, false, 2).len() < 2_000);
 }
 
-struct Behind;
+struct ToolEngine;
 
-impl SearchEngine for Behind {
+impl SearchEngine for ToolEngine {
     fn tool(&self) -> Option<&str> {
         Some("brave_web_search")
     }
@@ -161,8 +161,8 @@ impl SearchEngine for Behind {
 }
 
 #[tokio::test]
-async fn a_search_needs_its_permission_and_that_of_the_tool_behind_it() {
-    let (ws, tool) = (Workspace::new(), websearch(Behind));
+async fn a_search_needs_its_permission_and_that_of_its_backing_tool() {
+    let (ws, tool) = (Workspace::new(), websearch(ToolEngine));
     let needs = tool.needs(&json!({"query": "q", "numResults": 99}), &ws.context()).await.unwrap();
     let names: Vec<_> = needs.iter().map(|need| (need.permission.as_str(), need.patterns[0].as_str())).collect();
     assert_eq!(names, [("websearch", "q"), ("brave_web_search", "*")]);

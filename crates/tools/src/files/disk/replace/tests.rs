@@ -5,11 +5,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 thread_local! {
-    /// What was brought to the disk, by the name that it had, and the files of its folder at that time.
+    /// Every synced path, with the files in its folder at that time.
     static SYNCED: RefCell<Vec<(PathBuf, Vec<String>)>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(super) fn note_sync(file: &File) {
+pub(super) fn record_sync(file: &File) {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     let folder = if path.is_dir() { &path } else { path.parent().unwrap() };
     let mut names = names(folder);
@@ -54,7 +54,7 @@ fn owner_and_group_are_kept() {
     let (_guard, dir) = temp();
     let root = rustix::process::geteuid().is_root();
     let groups = rustix::process::getgroups().unwrap();
-    // Without rights only a group of one's own can be given.
+    // An unprivileged user can only give away a file to one of their groups.
     let other = if root { Some(4321) } else { groups.first().map(|group| group.as_raw()) };
     for (name, owner, group) in [("both", root.then_some(1234), other), ("group", None, other)] {
         let file = dir.join(name);
@@ -69,7 +69,7 @@ fn owner_and_group_are_kept() {
     }
 }
 
-/// An ACL as the kernel keeps it: the owner, a user of that number, the group, the mask and all others.
+/// An ACL as the kernel stores it: owner, one user, group, mask and others.
 fn acl(user: u32) -> Vec<u8> {
     let entry =
         |tag: u16, rights: u16, id: u32| [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat();
@@ -98,7 +98,7 @@ fn extended_attributes_and_acls_are_kept() {
     set_attribute(&file, "user.origin", b"somewhere");
     set_attribute(&file, "user.empty", b"");
     set_attribute(&file, ACCESS, &acl(1234));
-    // New files in the folder would have an ACL of their own.
+    // New files in this folder would inherit an ACL.
     set_attribute(&dir, DEFAULT, &acl(999));
     for path in [&file, &plain] {
         let (before, mode_before) = (attributes_of(path), mode(path));
@@ -113,7 +113,7 @@ fn extended_attributes_and_acls_are_kept() {
 }
 
 #[test]
-fn other_names_of_a_file_have_the_new_content_too() {
+fn hard_links_get_the_new_content_too() {
     let (_guard, dir) = temp();
     let (file, twin) = (dir.join("file"), dir.join("twin"));
     write(&file, b"a longer text").unwrap();
@@ -128,7 +128,7 @@ fn other_names_of_a_file_have_the_new_content_too() {
 }
 
 #[test]
-fn content_and_name_are_on_the_disk_when_it_is_done() {
+fn content_and_name_are_synced_before_it_returns() {
     let (_guard, dir) = temp();
     let synced = |work: &dyn Fn()| {
         SYNCED.take();
@@ -153,7 +153,7 @@ fn content_and_name_are_on_the_disk_when_it_is_done() {
 }
 
 #[test]
-fn a_moved_file_inherits() {
+fn a_moved_file_keeps_its_metadata() {
     let (_guard, dir) = temp();
     let (from, to) = (dir.join("from"), dir.join("to"));
     for path in [&from, &to] {
@@ -161,6 +161,6 @@ fn a_moved_file_inherits() {
     }
     set_mode(&from, 0o751);
     set_attribute(&from, "user.origin", b"somewhere");
-    inherit(&from, &to).unwrap();
+    copy_metadata(&from, &to).unwrap();
     assert_eq!((mode(&to), attributes_of(&to)), (0o751, attributes_of(&from)));
 }

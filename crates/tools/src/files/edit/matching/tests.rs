@@ -14,7 +14,7 @@ fn replaced(content: &str, old: &str, new: &str) -> String {
 }
 
 #[test]
-fn exact_wins_over_everything() {
+fn an_exact_match_is_preferred() {
     assert_eq!(replaced("a b\na  b\n", "a  b", "X"), "a b\nX\n");
     assert_eq!(replaced("  x\nx", "  x", "y"), "y\nx");
 }
@@ -79,13 +79,13 @@ fn a_block_is_found_by_its_ends_if_the_inside_is_nearly_the_same() {
 }
 
 #[test]
-fn blank_text_fits_nowhere() {
+fn blank_text_matches_nowhere() {
     assert_eq!(replace("a\n\n\nb", "   ", "x"), Err(MatchError::NotFound(None)));
     assert_eq!(replace("a\n\n\nb", "\t\n\t", "x"), Err(MatchError::NotFound(None)));
 }
 
 #[test]
-fn a_file_of_equal_lines_does_not_take_for_ever() {
+fn a_file_of_equal_lines_is_searched_in_bounded_time() {
     let content = "x\n".repeat(50_000);
     let old = format!("{}y", "x \n".repeat(5_000));
     assert!(replace(&content, &old, "z").is_err());
@@ -100,16 +100,16 @@ fn the_place_that_visibly_matches_is_edited() {
         ("a\r\nb", "\nb", "", Ok("a")),
         ("a\r\nb", "b", "b\n", Ok("a\r\nb\r\n")),
         ("a\nb\n", "a\r\nb\r\n", "c\r\n", Ok("c\n")),
-        // Cut out of a file by somebody who splits lines at the line feed alone.
+        // Cut from a file by a program that splits lines at the line feed only.
         ("a\r\nb\r\n", "a\r", "c\r", Ok("c\r\nb\r\n")),
         ("a\nb\n", "a\r", "c\r", Ok("c\nb\n")),
-        // The first line ends otherwise than the lines that are meant.
+        // The first line ends differently from the lines that are meant.
         ("x\na\r\nb\r\ny\n", "a\nb", "c\nd", Ok("x\nc\r\nd\r\ny\n")),
         ("x\r\na\nb\ny\r\n", "a\nb", "c\nd", Ok("x\r\nc\nd\ny\r\n")),
         // Both places look the same.
         ("a\nb\r\na\r\nb\r\n", "a\nb", "c", Err(MatchError::Ambiguous)),
         ("\u{feff}a\r\n", "\u{feff}a", "\u{feff}b", Ok("\u{feff}b\r\n")),
-        // A carriage return that is no line ending is a character.
+        // A carriage return that does not end a line is an ordinary character.
         ("a\rb\n", "a\rb", "c\rd", Ok("c\rd\n")),
     ] {
         assert_eq!(replace(content, old, new), want.map(str::to_owned), "{content:?} {old:?} {new:?}");
@@ -117,7 +117,7 @@ fn the_place_that_visibly_matches_is_edited() {
 }
 
 #[test]
-fn the_same_indentation_wins_over_another() {
+fn the_same_indentation_is_preferred() {
     assert_eq!(replaced("\ta\n    a\n", "    a  ", "    b"), "\ta\n    b\n");
     assert_eq!(replace("\ta\n  a\n", "    a", "    b"), Err(MatchError::Ambiguous));
 }
@@ -169,7 +169,7 @@ fn a_python_block_is_indented_once_or_not_at_all() {
     }
 }
 
-/// Lines that look like a program, an edit of them, and how much of the old text a model gets wrong.
+/// Lines that look like a program, an edit of them, and how much of the old text the model gets wrong.
 fn edit() -> impl Strategy<Value = (String, String, String)> {
     let lines = prop::collection::vec("( {4}|\t| {8})?[abc]{0,2}( [ab])? ?", 1..10);
     (lines, any::<bool>(), any::<prop::sample::Index>(), any::<prop::sample::Index>(), "([abc ]{0,3}\n?){0,4}", 0..5u8)

@@ -1,16 +1,16 @@
-//! Writes a page anew: the elements that mean something in markdown, always closed, never deep, with no attributes but
-//! those of links and images, and the language of a program.
+//! Rewrites a page with only the elements that markdown has, always closed, never deeply nested, and without attributes
+//! except for links, images and the language of code.
 
 use super::{SKIPPED, Tag, is_block, skip_element};
 
-/// Elements beyond this depth are left out; their text stays.
+/// Elements beyond this depth are dropped; their text stays.
 const MAX_DEPTH: usize = 32;
 
-/// The longest name of a programming language.
+/// The maximum length of a language name.
 const MAX_LANGUAGE: usize = 30;
 
-/// Elements that are kept, and have an end.
-const KEPT: [&str; 29] = [
+/// Elements that are kept and have an end tag.
+const KEPT_ELEMENTS: [&str; 29] = [
     "a",
     "b",
     "blockquote",
@@ -43,7 +43,7 @@ const KEPT: [&str; 29] = [
 ];
 
 pub(super) fn clean(html: &str) -> String {
-    let mut page = Page { out: String::with_capacity(html.len()), open: Vec::new(), language: None };
+    let mut page = Cleaner { out: String::with_capacity(html.len()), open: Vec::new(), language: None };
     let mut rest = html;
     while let Some(at) = rest.find('<') {
         page.out.push_str(&rest[..at]);
@@ -55,7 +55,7 @@ pub(super) fn clean(html: &str) -> String {
         };
         let source = &rest[..tag.length];
         rest = &rest[tag.length..];
-        if tag.closes {
+        if tag.is_end {
             page.end(&tag.name);
         } else if SKIPPED.contains(&tag.name.as_str()) {
             rest = skip_element(rest, &tag.name);
@@ -71,29 +71,29 @@ pub(super) fn clean(html: &str) -> String {
     page.out
 }
 
-struct Page {
+struct Cleaner {
     out: String,
-    /// The elements that are open.
+    /// The open elements.
     open: Vec<&'static str>,
-    /// What a box around the next program says about its language.
+    /// The language that an element around the next code block names.
     language: Option<String>,
 }
 
-/// Whether a program is marked as one; markdown knows it by that alone.
+/// Whether a `pre` contains `code`, by which markdown recognises code blocks.
 fn followed_by_code(html: &str) -> bool {
     let next = html.trim_start().get(.."<code".len());
     next.is_some_and(|next| next.eq_ignore_ascii_case("<code"))
 }
 
-impl Page {
+impl Cleaner {
     fn start(&mut self, name: &str, source: &str) {
         self.close_implied(name);
         match name {
-            // In a program a line ends where the text has its end.
+            // In a code block a break is a newline.
             "br" if self.open.contains(&"pre") => self.out.push('\n'),
             "br" | "hr" => self.out.push_str(&format!("<{name}>")),
             "img" => self.open_tag("img", source, &["src", "alt"]),
-            _ => match KEPT.iter().find(|kept| **kept == name) {
+            _ => match KEPT_ELEMENTS.iter().find(|kept| **kept == name) {
                 Some(kept) if self.open.len() < MAX_DEPTH => {
                     self.open_tag(kept, source, if name == "a" { &["href"] } else { &[] });
                     self.open.push(kept);
@@ -113,7 +113,7 @@ impl Page {
         }
     }
 
-    /// Other blocks are no more than a break between texts.
+    /// Other blocks only separate texts.
     fn separate(&mut self, name: &str) {
         if is_block(name) {
             self.out.push_str("<div></div>");
@@ -126,7 +126,8 @@ impl Page {
         }
     }
 
-    /// Ends what may be left open before such an element: a paragraph before any block, an entry before the next one.
+    /// Closes elements that HTML allows to be left open before this one: a paragraph before any block, an item before
+    /// the next.
     fn close_implied(&mut self, name: &str) {
         let (ended, within): (&[&str], &[&str]) = match name {
             "li" => (&["li"], &["ul", "ol"]),
@@ -135,7 +136,7 @@ impl Page {
             "tr" => (&["tr"], &["table"]),
             "tbody" | "thead" => (&["tbody", "thead"], &["table"]),
             "a" => (&["a"], &[]),
-            // A break is inside the paragraph.
+            // A break stays inside the paragraph.
             "br" => return,
             _ if is_block(name) => (&["p"], &["li", "td", "th", "dd", "blockquote"]),
             _ => return,
@@ -148,7 +149,7 @@ impl Page {
 
     fn open_tag(&mut self, name: &str, source: &str, attributes: &[&str]) {
         self.out.push_str(&format!("<{name}"));
-        // Only the program that comes next is in the box.
+        // The language applies only to the next code block.
         let around = self.language.take_if(|_| name != "code");
         if matches!(name, "pre" | "code")
             && let Some(language) = language(source).or(around)
@@ -164,7 +165,7 @@ impl Page {
     }
 }
 
-/// The value of an attribute in the source of a tag, as it is written.
+/// The raw value of an attribute in the source of a tag.
 fn value<'a>(source: &'a str, attribute: &str) -> Option<&'a str> {
     let mut rest = source;
     loop {
@@ -182,7 +183,7 @@ fn value<'a>(source: &'a str, attribute: &str) -> Option<&'a str> {
     }
 }
 
-/// The programming language that a tag names, as the usual highlighters and generators of pages do.
+/// The programming language that a tag names, in the conventions of common highlighters and site generators.
 fn language(source: &str) -> Option<String> {
     let class = value(source, "class").unwrap_or_default();
     let prefixes = ["language-", "lang-", "highlight-source-", "highlight-text-", "highlight-"];

@@ -20,7 +20,7 @@ fn text() {
 }
 
 #[test]
-fn markdown_of_usual_things() {
+fn common_elements_become_markdown() {
     let cases = [
         ("<title>Fake page</title><h1>Heading</h1><p>Hello <b>page</b>", "Fake page\n\n# Heading\n\nHello **page**"),
         ("<p>one<p>two", "one\n\ntwo"),
@@ -29,7 +29,7 @@ fn markdown_of_usual_things() {
         ("<pre><code>a\n  b &lt; c</code></pre>", "```\na\n  b < c\n```"),
         ("<blockquote>said</blockquote>", "> said"),
         ("1 < 2 &amp; 3 > 2", "1 < 2 & 3 > 2"),
-        // A break is in its paragraph, wherever that is.
+        // A break stays in its paragraph.
         ("<p>one<br>two</p>three", "one  \ntwo\n\nthree"),
         ("<p>one<br/>two<BR />three<p>four", "one  \ntwo  \nthree\n\nfour"),
         ("<p>one <b>two<br>three</b> four</p>", "one **two  \nthree** four"),
@@ -44,7 +44,7 @@ fn markdown_of_usual_things() {
 }
 
 #[test]
-fn a_program_keeps_its_language_and_its_lines() {
+fn code_keeps_its_language_and_lines() {
     let cases = [
         ("<pre><code class=\"language-rust\">a\n  b</code></pre>", "```rust\na\n  b\n```"),
         ("<pre><code class='hljs language-c++ x'>a</code></pre>", "```c++\na\n```"),
@@ -63,7 +63,7 @@ fn a_program_keeps_its_language_and_its_lines() {
         ("<pre>a<br>b</pre>", "```\na\nb\n```"),
         ("<pre>a</pre>", "```\na\n```"),
         ("<pre><code class=\"x\">a</code></pre>", "```\na\n```"),
-        // The language is that of the next program alone, and nothing but a name.
+        // The language applies to the next code block only, and is nothing but a name.
         ("<div class='highlight-source-c'></div><p>x</p><pre>a</pre>", "x\n\n```\na\n```"),
         ("<div class=language-c><pre>a</pre></div><pre>b</pre>", "```c\na\n```\n\n```\nb\n```"),
         ("<pre><code class='language-&quot;><b>x'>a</code></pre>", "```\na\n```"),
@@ -74,9 +74,9 @@ fn a_program_keeps_its_language_and_its_lines() {
     }
 }
 
-/// Each of these would take a parser or converter that is not on its guard beyond all bounds.
+/// Each of these would make an unguarded parser or converter exceed all bounds.
 #[test]
-fn hostile_pages_are_converted_all_the_same() {
+fn hostile_pages_are_converted_within_bounds() {
     let many = 20_000;
     let different: String = (0..many).map(|n| format!("<b id={n}>")).collect();
     let pages = [
