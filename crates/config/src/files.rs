@@ -1,4 +1,4 @@
-//! Reading files that others wrote: bounded, and never surprised by what lies at a path.
+//! Reads files written by others: bounded, and prepared for anything that may be at a path.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,12 +9,12 @@ use crate::problem::Problem;
 pub(crate) mod stamps;
 pub(crate) mod walk;
 
-/// The largest configuration file that is read, and the largest text that `{file:…}` puts in.
+/// The largest configuration file, and the largest file that `{file:…}` inserts.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// The largest agent, command or skill in markdown.
 pub const MAX_MARKDOWN_BYTES: u64 = 1 << 18;
 
-/// The text of a file, `None` where there is none, or the reason why it cannot be had.
+/// Reads a text file. `None` if it does not exist; otherwise an error that says why it cannot be read.
 pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>, Problem> {
     let bad = |message: String| Problem::error(message).in_file(path);
     let metadata = match fs::metadata(path) {
@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>, Problem> {
         }
         Err(error) => return Err(bad(format!("cannot be read: {error}"))),
     };
-    // A pipe would be waited on for ever, a device may never end.
+    // Reading a pipe would block forever; a device may never end.
     if !metadata.is_file() {
         return Err(bad("is not a regular file; it is left out".to_owned()));
     }
@@ -53,44 +53,44 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>, Problem> {
     }
 }
 
-/// Whether the path, with all links followed, lies outside of `root` (or nobody knows where); then its real place.
+/// The resolved path if it is outside `root`, or cannot be resolved.
 pub(crate) fn outside(path: &Path, root: &Path) -> Option<PathBuf> {
     let Ok(real) = fs::canonicalize(path) else { return Some(path.to_owned()) };
     let inside = real.starts_with(root) || fs::canonicalize(root).is_ok_and(|root| real.starts_with(root));
     (!inside).then_some(real)
 }
 
-/// A path as the author of a configuration wrote it: `~/` is the home, the rest is relative to `base`.
+/// Resolves a path as written in a configuration: `~/` is the home directory, otherwise relative to `base`.
 pub(crate) fn resolve(written: &str, base: &Path, home: &Path) -> PathBuf {
     let path = match written.strip_prefix("~/") {
         Some(rest) => home.join(rest),
         None => base.join(written),
     };
-    // Without `.` in between: paths are compared as text.
+    // Removes `.` components, because paths are compared as text.
     path.components().collect()
 }
 
-/// What a crash of the machine may do to a file that was just replaced.
+/// What a system crash may do to a file that was just replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// Nothing.
     Synced,
-    /// Lose it: it can be made again, and start-up does not wait for the disk.
+    /// Lose it: it can be recreated, and start-up should not wait for the disk.
     Cache,
 }
 
-/// Who may read a file that is replaced.
+/// Who may read a replaced file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Its owner.
     Owner,
-    /// Everybody, as far as the user's mask allows.
+    /// Everybody, subject to the umask.
     Everybody,
-    /// Whoever might before.
+    /// The same as before.
     Same(fs::Permissions),
 }
 
-/// Replaces a file in one step; others see the old one or the new one.
+/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, content: &[u8], access: Access, durability: Durability) -> io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -98,7 +98,7 @@ pub(crate) fn replace(path: &Path, content: &[u8], access: Access, durability: D
     fs::create_dir_all(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.subsec_nanos());
-    // Two processes must not write the same temporary file, and neither must two threads of one.
+    // Neither two processes nor two threads may use the same temporary file.
     let temporary = folder.join(format!(".{name}.{}.{nanos}.tmp", std::process::id()));
     let write = || {
         let mode = if access == Access::Everybody { 0o644 } else { 0o600 };
@@ -113,7 +113,7 @@ pub(crate) fn replace(path: &Path, content: &[u8], access: Access, durability: D
         fs::rename(&temporary, path)
     };
     write().inspect_err(|_| {
-        // Best effort: the error that is returned says more than a left-over file.
+        // Best effort: the returned error matters more than a leftover file.
         let _ = fs::remove_file(&temporary);
     })
 }
@@ -124,7 +124,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn whatever_lies_there_is_a_text_or_a_problem() {
+    fn anything_at_a_path_is_text_or_a_problem() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("good"), "text").unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn links_out_of_the_root_are_seen() {
+    fn links_out_of_the_root_are_detected() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir(&root).unwrap();

@@ -1,4 +1,4 @@
-//! Agents as files: those that ship with Trefoil and take no effect until somebody installs them, and new ones.
+//! Agent files: those that ship with Trefoil, which have no effect until installed, and new ones.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::schema::check::check;
 use crate::files::MAX_MARKDOWN_BYTES;
-use crate::syntax::frontmatter::{Broken, State};
+use crate::syntax::frontmatter::{FrontMatterError, FrontMatterState};
 use crate::trust::content_hash;
 use crate::load::find;
 use crate::syntax::frontmatter;
@@ -19,10 +19,10 @@ use crate::{Inputs, TrustError, project};
 #[cfg(test)]
 mod tests;
 
-/// The longest name of an agent, in bytes.
+/// The maximum length of an agent's name, in bytes.
 const MAX_NAME: usize = 64;
 
-/// What tools are switched on and off by, in the order in which it is written.
+/// Permissions that tools are switched on and off by, in the order in which they are written.
 const TOOLS: [&str; 12] =
     ["read", "edit", "glob", "grep", "list", "bash", "webfetch", "websearch", "task", "todowrite", "skill", "question"];
 
@@ -33,11 +33,11 @@ pub struct OptionalAgent {
     pub name: &'static str,
     /// Its markdown file.
     pub text: &'static str,
-    /// A tool that it uses and that is not always there.
+    /// A tool that it uses and that may not be available.
     pub needs: Option<&'static str>,
 }
 
-/// All that ship.
+/// The agents that ship with Trefoil.
 pub const OPTIONAL_AGENTS: [OptionalAgent; 7] = [
     optional("codebase-analyzer", include_str!("../../agents/codebase-analyzer.md"), None),
     optional("codebase-locator", include_str!("../../agents/codebase-locator.md"), None),
@@ -60,28 +60,28 @@ impl OptionalAgent {
     }
 }
 
-/// Where an agent's file goes.
+/// Where to put an agent's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentPlace {
-    /// For this user, in every project.
+    /// For this user, in all projects.
     Global,
     /// For everybody who works on this project.
     Project,
-    /// This folder.
+    /// In this folder.
     Folder(PathBuf),
 }
 
 /// Why an agent's file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentFileError {
-    /// The name cannot be one.
+    /// The name is invalid.
     #[error("an agent cannot be named {0:?}: use up to {MAX_NAME} lower case letters, digits, dashes and underscores")]
     Name(String),
-    /// The content is not that of an agent.
+    /// The content is not a valid agent.
     #[error("{0}")]
     Content(String),
-    /// It is there already.
-    #[error("{} is there already; change it, or choose another name", .0.display())]
+    /// It already exists.
+    #[error("{} already exists; change it, or choose another name", .0.display())]
     Exists(PathBuf),
     /// The folder leads out of the project.
     #[error("{} leads out of the project", .0.display())]
@@ -94,7 +94,7 @@ pub enum AgentFileError {
         /// Why.
         error: std::io::Error,
     },
-    /// It was written, but takes no full effect.
+    /// It was written, but is not trusted.
     #[error("it was written, but is not trusted: {0}")]
     Trust(#[from] TrustError),
 }
@@ -108,13 +108,13 @@ pub struct NewAgent {
     pub mode: Option<AgentMode>,
     /// Its model, `provider/model`.
     pub model: Option<String>,
-    /// Sampling.
+    /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// The most model steps of one turn.
+    /// The maximum number of model steps in one turn.
     pub steps: Option<u32>,
-    /// The only tools that it may use.
+    /// The only tools it may use.
     pub tools: Option<Vec<String>>,
-    /// Whether it works in a git worktree of its own.
+    /// Whether it works in its own git worktree.
     pub isolated: bool,
     /// Its system prompt.
     pub prompt: String,
@@ -131,10 +131,10 @@ impl NewAgent {
             return wrong("an agent needs a prompt: it says how to work".to_owned());
         }
         if let Some(model) = self.model.as_ref().filter(|model| ModelRef::parse(model).is_none()) {
-            return wrong(format!("{model:?} is no model; write it as provider/model"));
+            return wrong(format!("{model:?} is not a model; write it as provider/model"));
         }
         if let Some(temperature) = self.temperature.filter(|value| !(0.0..=2.0).contains(value)) {
-            return wrong(format!("a temperature of {temperature} makes no sense; it is between 0 and 2"));
+            return wrong(format!("a temperature of {temperature} is invalid; it must be between 0 and 2"));
         }
         let mode = self.mode.map(|mode| match mode {
             AgentMode::Primary => "primary",
@@ -151,7 +151,7 @@ impl NewAgent {
         ];
         let mut text = "---\n".to_owned();
         for (key, value) in fields.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-            // JSON's strings and numbers are YAML's too; a bare word needs no quotes.
+            // JSON strings and numbers are valid YAML; a bare word needs no quotes.
             let bare = value.as_str().filter(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()));
             text += &format!("{key}: {}\n", bare.map_or_else(|| value.to_string(), str::to_owned));
         }
@@ -159,8 +159,8 @@ impl NewAgent {
         Ok(format!("{text}---\n\n{}\n", self.prompt.trim()))
     }
 
-    /// What is not among the tools is denied, whatever it is; what is keeps the rules that it has anyway. The tools that there
-    /// are today are denied by name, too, for programs that do not know `only`.
+    /// Denies everything that is not among the tools; those keep their rules. Today's tools are also denied by name,
+    /// for programs that do not know `only`.
     fn denials(&self) -> Result<String, AgentFileError> {
         let Some(tools) = &self.tools else { return Ok(String::new()) };
         let permission = |tool: &String| match tool.as_str() {
@@ -179,8 +179,7 @@ impl NewAgent {
     }
 }
 
-/// Writes an agent's file; one that is there already stays. In a project it is trusted: whoever may run this may write
-/// there.
+/// Writes an agent's file, never overwriting one. In a project it is trusted: whoever may run this may write there.
 pub fn write_agent(inputs: &Inputs, place: &AgentPlace, name: &str, text: &str) -> Result<PathBuf, AgentFileError> {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fits) {
@@ -211,14 +210,14 @@ pub fn write_agent(inputs: &Inputs, place: &AgentPlace, name: &str, text: &str) 
     Ok(path)
 }
 
-/// Whether a text is the file of an agent, without anything that would be ignored.
+/// Checks that a text is an agent's file in which nothing would be ignored.
 fn validate(name: &str, text: &str) -> Result<(), AgentFileError> {
     if text.len() as u64 > MAX_MARKDOWN_BYTES {
         return Err(AgentFileError::Content(format!("an agent's file has at most {MAX_MARKDOWN_BYTES} bytes")));
     }
-    let refused = |broken: Broken| AgentFileError::Content(format!("line {}: {}", broken.line, broken.message));
+    let refused = |broken: FrontMatterError| AgentFileError::Content(format!("line {}: {}", broken.line, broken.message));
     let front = frontmatter::split(text).map_err(refused)?;
-    if let State::Repaired(broken) | State::Ignored(broken) = front.state {
+    if let FrontMatterState::Repaired(broken) | FrontMatterState::Ignored(broken) = front.state {
         return Err(refused(broken));
     }
     let mut agent = front.map;
@@ -230,7 +229,7 @@ fn validate(name: &str, text: &str) -> Result<(), AgentFileError> {
     }
 }
 
-/// Where an agent's file would be, if it is there.
+/// The installed file of an agent, if there is one.
 pub fn installed_agent(inputs: &Inputs, name: &str) -> Option<PathBuf> {
     let root = project::project_info(&inputs.directory, &inputs.dirs.state).worktree;
     let folders = [root.join(".trefoil"), root.join(".opencode"), find::global_folder(inputs)];

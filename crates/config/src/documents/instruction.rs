@@ -1,4 +1,4 @@
-//! AGENTS.md and its kin: text that goes in front of every conversation.
+//! AGENTS.md and similar files: text that precedes every conversation.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use crate::files::walk;
 
 /// The largest instruction file that is read.
 pub const MAX_INSTRUCTION_BYTES: u64 = 1 << 18;
-/// Instruction files that are read in all.
+/// The maximum number of instruction files.
 pub const MAX_INSTRUCTIONS: usize = 200;
 
-/// The names of a project's instruction files; only the first that exists anywhere on the way up is used.
+/// The names of a project's instruction files; only the first name that exists in any of its folders is used.
 const NAMES: &[&str] = &["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
 
-/// Text that goes in front of every conversation.
+/// Text that precedes every conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
     /// The file.
@@ -25,16 +25,16 @@ pub struct Instruction {
     pub text: String,
 }
 
-/// Where an instruction file was found, and whether it is the user's own.
+/// An instruction file, and whether it is the user's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) path: PathBuf,
     pub(crate) own: bool,
 }
 
-/// An entry of `instructions`, and the file that has it.
+/// An entry of `instructions`, and the file that contains it.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct InstructionEntry {
     pub(crate) pattern: String,
     /// The folder of the configuration file.
     pub(crate) base: PathBuf,
@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
     pub(crate) own: bool,
 }
 
-/// The user's own: AGENTS.md in the global folders, else the one of Claude Code.
+/// The user's own files: AGENTS.md in the global directories, or else Claude Code's.
 pub(crate) fn global(folders: &[PathBuf], claude: Option<&Path>) -> Vec<Candidate> {
     let mut found: Vec<PathBuf> =
         folders.iter().map(|folder| folder.join("AGENTS.md")).filter(|p| p.exists()).collect();
@@ -54,7 +54,7 @@ pub(crate) fn global(folders: &[PathBuf], claude: Option<&Path>) -> Vec<Candidat
     found.into_iter().map(|path| Candidate { path, own: true }).collect()
 }
 
-/// The project's, from its root down to the directory.
+/// The project's files, from its root down to the directory.
 pub(crate) fn project(folders: &[PathBuf]) -> Vec<Candidate> {
     let of_name = |name: &&str| {
         let paths = folders.iter().map(|folder| folder.join(name)).filter(|path| path.exists());
@@ -63,27 +63,27 @@ pub(crate) fn project(folders: &[PathBuf]) -> Vec<Candidate> {
     NAMES.iter().map(of_name).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// The files that an entry of `instructions` names: next to its configuration file, else in the project's folders
+/// The files that an entry of `instructions` names: next to its configuration file, or else in the project's folders
 /// from the directory up to its root.
-pub(crate) fn wanted(wanted: &Wanted, folders: &[PathBuf], home: &Path, problems: &mut Vec<Problem>) -> Vec<Candidate> {
+pub(crate) fn resolve_entry(entry:  &InstructionEntry, folders: &[PathBuf], home: &Path, problems: &mut Vec<Problem>) -> Vec<Candidate> {
     let warn = |message: String| {
         let problem = Problem::warning(message).about("instructions");
-        match &wanted.file {
+        match &entry.file {
             Some(file) => problem.in_file(file),
             None => problem,
         }
     };
-    let pattern = wanted.pattern.as_str();
+    let pattern = entry.pattern.as_str();
     if pattern.contains("://") {
         problems.push(warn(format!("instructions: {pattern} is not fetched; only files are read")));
         return Vec::new();
     }
     let absolute = Path::new(pattern).is_absolute() || pattern.starts_with("~/");
     let nearest_first = folders.iter().rev().filter(|_| !absolute);
-    for base in std::iter::once(&wanted.base).chain(nearest_first) {
+    for base in std::iter::once(&entry.base).chain(nearest_first) {
         match expand(pattern, base, home) {
             Ok(paths) if paths.is_empty() => {}
-            Ok(paths) => return paths.into_iter().map(|path| Candidate { path, own: wanted.own }).collect(),
+            Ok(paths) => return paths.into_iter().map(|path| Candidate { path, own: entry.own }).collect(),
             Err(message) => {
                 problems.push(warn(format!("instructions: {pattern} is not a pattern: {message}")));
                 return Vec::new();
@@ -94,7 +94,7 @@ pub(crate) fn wanted(wanted: &Wanted, folders: &[PathBuf], home: &Path, problems
     Vec::new()
 }
 
-/// The files that a written path stands for; only what is written has wildcards, not the folder it is relative to.
+/// Expands a path as written; only that part may have wildcards, not the folder it is relative to.
 fn expand(written: &str, base: &Path, home: &Path) -> Result<Vec<PathBuf>, String> {
     let is_pattern = |text: &str| text.contains(['*', '?', '[', '{']);
     let whole = files::resolve(written, base, home);
@@ -103,7 +103,7 @@ fn expand(written: &str, base: &Path, home: &Path) -> Result<Vec<PathBuf>, Strin
     }
     let plain: Vec<&str> = written.split('/').take_while(|step| !is_pattern(step)).collect();
     let pattern: Vec<&str> = written.split('/').skip(plain.len()).collect();
-    // An empty first step stands for the root; `join` alone would lose it.
+    // An empty first component stands for the root, which `join` alone would lose.
     let folder = files::resolve(&format!("{}/", plain.join("/")), base, home);
     let folder = if plain.is_empty() { base.to_owned() } else { folder };
     let glob = GlobBuilder::new(&pattern.join("/")).literal_separator(true).build();
@@ -156,8 +156,8 @@ mod tests {
         let folders = [dir.path().to_owned(), dir.path().join("sub")];
         let mut problems = Vec::new();
         let mut find = |pattern: &str| {
-            let entry = Wanted { pattern: pattern.to_owned(), base: dir.path().join("conf"), file: None, own: false };
-            names(&wanted(&entry, &folders, dir.path(), &mut problems), dir.path())
+            let entry = InstructionEntry { pattern: pattern.to_owned(), base: dir.path().join("conf"), file: None, own: false };
+            names(&resolve_entry(&entry, &folders, dir.path(), &mut problems), dir.path())
         };
         assert_eq!(find("own.md"), ["conf/own.md"]);
         assert_eq!(find("x.md"), ["sub/x.md"]);

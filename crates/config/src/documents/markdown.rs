@@ -1,4 +1,4 @@
-//! Agents, commands and skills that are written as markdown files.
+//! Agents, commands and skills written as markdown files.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use api::{Json, JsonMap, Skill};
 
 use crate::files::{self, MAX_MARKDOWN_BYTES};
-use crate::syntax::frontmatter::{self, Broken, Places, State};
-use crate::files::stamps::Marks;
-use crate::problem::{Closes, Problem};
+use crate::syntax::frontmatter::{self, FrontMatterError, KeyPositions, FrontMatterState};
+use crate::files::stamps::FileStamps;
+use crate::problem::{AffectedAgents, Problem};
 use crate::files::walk;
 
-/// Files of one folder that are read.
+/// The maximum number of files per folder.
 pub const MAX_DOCUMENTS: usize = 1_000;
 
 /// What a markdown file describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DocumentKind {
     /// An agent: the body is its prompt.
     Agent,
-    /// An agent that the human uses (the older name).
+    /// A primary agent (the older name).
     Mode,
     /// A command: the body is its template.
     Command,
@@ -28,62 +28,62 @@ pub enum Kind {
     Skill,
 }
 
-impl Kind {
-    /// Something of this kind cannot be had: only an agent may have held denials.
-    fn lost(self, problem: Problem, closes: Closes) -> Problem {
+impl DocumentKind {
+    /// FileStamps the problem with an unreadable document: only an agent may have had denials.
+    fn unreadable(self, problem: Problem, affects: AffectedAgents) -> Problem {
         match self {
-            Self::Agent | Self::Mode => problem.closing_for(closes),
+            Self::Agent | Self::Mode => problem.affecting(affects),
             Self::Command | Self::Skill => problem,
         }
     }
 }
 
-/// A markdown file with its front matter taken apart.
+/// A parsed markdown file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// The file.
     pub path: PathBuf,
     /// What it describes.
-    pub kind: Kind,
-    /// Its `name`, or the one that its place gives it: `agent/team/reviewer.md` is `team/reviewer`.
+    pub kind: DocumentKind,
+    /// Its `name`, or one derived from its path: `agent/team/reviewer.md` is `team/reviewer`.
     pub name: String,
     /// The front matter.
     pub front: JsonMap,
     /// The whole text.
     pub text: String,
     body: usize,
-    places: Places,
+    positions: KeyPositions,
 }
 
 impl Document {
-    /// The text behind the front matter.
+    /// The text after the front matter.
     pub fn body(&self) -> &str {
         &self.text[self.body..]
     }
 
-    /// Where something in the front matter stands, by its path.
-    pub(crate) fn place(&self, path: &[String]) -> Option<(usize, usize)> {
-        frontmatter::locate(&self.places, path)
+    /// The position of a key in the front matter, by its path.
+    pub(crate) fn position(&self, path: &[String]) -> Option<(usize, usize)> {
+        frontmatter::locate(&self.positions, path)
     }
 
-    /// As a configuration file would say it; `None` for a skill. Without a body the prompt is empty, as in OpenCode.
+    /// The equivalent configuration; `None` for a skill. Without a body the prompt is empty, as in OpenCode.
     pub(crate) fn config(&self) -> Option<Json> {
         let mut entry = self.front.clone();
         entry.shift_remove("name");
         let (section, body) = match self.kind {
-            Kind::Agent | Kind::Mode => ("agent", "prompt"),
-            Kind::Command => ("command", "template"),
-            Kind::Skill => return None,
+            DocumentKind::Agent | DocumentKind::Mode => ("agent", "prompt"),
+            DocumentKind::Command => ("command", "template"),
+            DocumentKind::Skill => return None,
         };
         entry.insert(body.to_owned(), self.body().trim().into());
-        if self.kind == Kind::Mode {
+        if self.kind == DocumentKind::Mode {
             entry.insert("mode".to_owned(), "primary".into());
         }
         let named: JsonMap = [(self.name.clone(), Json::Object(entry))].into_iter().collect();
         Some(Json::Object([(section.to_owned(), Json::Object(named))].into_iter().collect()))
     }
 
-    /// As a skill, or what is missing.
+    /// The skill, or what is missing.
     pub(crate) fn skill(&self) -> Result<Skill, Problem> {
         let description = self.front.get("description").and_then(Json::as_str).filter(|text| !text.is_empty());
         if description.is_none() && !self.front.contains_key("name") {
@@ -99,17 +99,17 @@ impl Document {
     }
 }
 
-/// The markdown files of a configuration folder (`.opencode`, `~/.config/trefoil` …): `{agent,agents}/**/*.md`,
+/// Reads the markdown files of a configuration folder (`.opencode`, `~/.config/trefoil` …): `{agent,agents}/**/*.md`,
 /// `{command,commands}/**/*.md`, `{mode,modes}/*.md`, `{skill,skills}/**/SKILL.md`.
-pub fn discover_markdown(folder: &Path, marks: &mut Marks, problems: &mut Vec<Problem>) -> Vec<Document> {
+pub fn discover_markdown(folder: &Path, stamps: &mut FileStamps, problems: &mut Vec<Problem>) -> Vec<Document> {
     let mut documents = Vec::new();
-    marks.note(folder);
+    stamps.record(folder);
     for name in subfolders(folder) {
         let kind = match name.as_str() {
-            "agent" | "agents" => Kind::Agent,
-            "mode" | "modes" => Kind::Mode,
-            "command" | "commands" => Kind::Command,
-            "skill" | "skills" => Kind::Skill,
+            "agent" | "agents" => DocumentKind::Agent,
+            "mode" | "modes" => DocumentKind::Mode,
+            "command" | "commands" => DocumentKind::Command,
+            "skill" | "skills" => DocumentKind::Skill,
             "tool" | "tools" | "plugin" | "plugins" => {
                 let message = "tools and plugins written in JavaScript are not run";
                 problems.push(Problem::warning(message).in_file(&folder.join(name)));
@@ -117,45 +117,45 @@ pub fn discover_markdown(folder: &Path, marks: &mut Marks, problems: &mut Vec<Pr
             }
             _ => continue,
         };
-        documents.extend(documents_below(&folder.join(name), kind, marks, problems));
+        documents.extend(documents_below(&folder.join(name), kind, stamps, problems));
     }
     problems.extend(shared_names(&documents));
     documents
 }
 
-/// Agents and commands of one folder whose name another file has, too. OpenCode takes whichever it happens to find last.
+/// Agents and commands in one folder that share a name. OpenCode takes whichever it happens to find last.
 fn shared_names(documents: &[Document]) -> Vec<Problem> {
     let mut first: HashMap<(bool, &str), &Path> = HashMap::new();
     let mut problems = Vec::new();
-    for document in documents.iter().filter(|document| document.kind != Kind::Skill) {
-        let key = (document.kind == Kind::Command, document.name.as_str());
+    for document in documents.iter().filter(|document| document.kind != DocumentKind::Skill) {
+        let key = (document.kind == DocumentKind::Command, document.name.as_str());
         if let Some(other) = first.insert(key, &document.path) {
-            let message = format!("{} has the name \"{}\", too; both are merged", other.display(), document.name);
+            let message = format!("{} also has the name \"{}\"; both are merged", other.display(), document.name);
             problems.push(Problem::warning(message).in_file(&document.path));
         }
     }
     problems
 }
 
-/// The files of that kind below a folder.
+/// Reads the files of that kind below a folder.
 pub(crate) fn documents_below(
     folder: &Path,
-    kind: Kind,
-    marks: &mut Marks,
+    kind: DocumentKind,
+    stamps: &mut FileStamps,
     problems: &mut Vec<Problem>,
 ) -> Vec<Document> {
     let accept = |path: &Path| match kind {
-        Kind::Skill => path.file_name() == Some(OsStr::new("SKILL.md")),
-        Kind::Mode => path.parent() == Some(folder) && is_markdown(path),
-        Kind::Agent | Kind::Command => is_markdown(path),
+        DocumentKind::Skill => path.file_name() == Some(OsStr::new("SKILL.md")),
+        DocumentKind::Mode => path.parent() == Some(folder) && is_markdown(path),
+        DocumentKind::Agent | DocumentKind::Command => is_markdown(path),
     };
-    let mut paths = walk::files(folder, |folder| marks.note(folder), accept);
+    let mut paths = walk::files(folder, |folder| stamps.record(folder), accept);
     if paths.len() > MAX_DOCUMENTS {
         let message = format!("has more than {MAX_DOCUMENTS} markdown files; the rest is left out");
-        problems.push(kind.lost(Problem::error(message).in_file(folder), Closes::Everything));
+        problems.push(kind.unreadable(Problem::error(message).in_file(folder), AffectedAgents::All));
         paths.truncate(MAX_DOCUMENTS);
     }
-    paths.iter().for_each(|path| marks.note(path));
+    paths.iter().for_each(|path| stamps.record(path));
     paths.into_iter().filter_map(|path| read(path, folder, kind, problems)).collect()
 }
 
@@ -171,49 +171,49 @@ fn subfolders(folder: &Path) -> Vec<String> {
     names
 }
 
-fn read(path: PathBuf, folder: &Path, kind: Kind, problems: &mut Vec<Problem>) -> Option<Document> {
-    let place = match kind {
-        Kind::Skill => path.parent().unwrap_or(&path).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+fn read(path: PathBuf, folder: &Path, kind: DocumentKind, problems: &mut Vec<Problem>) -> Option<Document> {
+    let default_name = match kind {
+        DocumentKind::Skill => path.parent().unwrap_or(&path).file_name().unwrap_or_default().to_string_lossy().into_owned(),
         _ => path.strip_prefix(folder).unwrap_or(&path).with_extension("").to_string_lossy().into_owned(),
     };
     let text = match files::read(&path, MAX_MARKDOWN_BYTES) {
         Ok(text) => text?,
         Err(problem) => {
-            problems.push(kind.lost(problem, Closes::Everything));
+            problems.push(kind.unreadable(problem, AffectedAgents::All));
             return None;
         }
     };
     // Unreadable front matter may have denied something, and may have named another agent than the path does.
-    let lost = |broken: &Broken, so: &str| {
-        let closes = match frontmatter::possible_names(&text) {
-            Some(names) => Closes::Agents(std::iter::once(place.clone()).chain(names).collect()),
-            None => Closes::Everything,
+    let unreadable = |broken: &FrontMatterError, so: &str| {
+        let affects = match frontmatter::possible_names(&text) {
+            Some(names) => AffectedAgents::Named(std::iter::once(default_name.clone()).chain(names).collect()),
+            None => AffectedAgents::All,
         };
         let problem = Problem::error(format!("{}; {so}", broken.message)).in_file(&path).at(Some((broken.line, 1)));
-        kind.lost(problem, closes)
+        kind.unreadable(problem, affects)
     };
     let front = match frontmatter::split(&text) {
         Ok(front) => front,
         Err(broken) => {
-            problems.push(lost(&broken, "the file is left out"));
+            problems.push(unreadable(&broken, "the file is left out"));
             return None;
         }
     };
     match &front.state {
-        State::Good => {}
-        State::Repaired(broken) => {
+        FrontMatterState::Good => {}
+        FrontMatterState::Repaired(broken) => {
             let message = format!("{}; values with a colon are taken for text, quote them", broken.message);
             problems.push(Problem::warning(message).in_file(&path).at(Some((broken.line, 1))));
         }
-        State::Ignored(broken) => problems.push(lost(broken, "the front matter is ignored")),
+        FrontMatterState::Ignored(broken) => problems.push(unreadable(broken, "the front matter is ignored")),
     }
     let name = match front.map.get("name") {
         Some(Json::String(name)) if !name.is_empty() => name.clone(),
         Some(value @ (Json::Number(_) | Json::Bool(_))) => value.to_string(),
-        _ => place,
+        _ => default_name,
     };
-    let (body, places, front) = (text.len() - front.body.len(), front.places, front.map);
-    Some(Document { path, kind, name, front, text, body, places })
+    let (body, positions, front) = (text.len() - front.body.len(), front.positions, front.map);
+    Some(Document { path, kind, name, front, text, body, positions })
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
             ("tool/t.ts", "x"),
         ]);
         let mut problems = Vec::new();
-        let documents = discover_markdown(dir.path(), &mut Marks::default(), &mut problems);
+        let documents = discover_markdown(dir.path(), &mut FileStamps::default(), &mut problems);
         assert_eq!(problems.len(), 2);
         assert!(problems[0].to_string().contains("broken.md:2:1: this is not YAML"), "{}", problems[0]);
         assert!(problems[1].to_string().contains("/tool: tools and plugins"), "{}", problems[1]);
@@ -262,7 +262,7 @@ mod tests {
             json!({"agent": {"ask": {"model": "a/b", "mode": "primary", "prompt": "ASK"}}}),
         ];
         assert_eq!(configs, want);
-        let skills: Vec<_> = documents.iter().filter(|d| d.kind == Kind::Skill).map(Document::skill).collect();
+        let skills: Vec<_> = documents.iter().filter(|d| d.kind == DocumentKind::Skill).map(Document::skill).collect();
         assert!(skills[0].as_ref().unwrap_err().message.contains("description"));
         let skill = skills[1].as_ref().unwrap();
         assert_eq!((skill.name.as_str(), skill.content.as_str()), ("first", "\nTEXT\n"));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_two_files_have_is_said() {
+    fn a_name_shared_by_two_files_is_reported() {
         let dir = tree(&[
             ("agent/a.md", "A"),
             ("agents/b.md", "---\nname: a\n---\nB"),
@@ -280,24 +280,24 @@ mod tests {
             ("skill/a/SKILL.md", "---\nname: a\ndescription: d\n---\n"),
         ]);
         let mut problems = Vec::new();
-        discover_markdown(dir.path(), &mut Marks::default(), &mut problems);
+        discover_markdown(dir.path(), &mut FileStamps::default(), &mut problems);
         let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
-            said[0].contains("agents/b.md: ") && said[0].contains("agent/a.md has the name \"a\", too"),
+            said[0].contains("agents/b.md: ") && said[0].contains("agent/a.md also has the name \"a\""),
             "{said:?}"
         );
         assert!(said[1].contains("mode/a.md: "), "{said:?}");
     }
 
     #[test]
-    fn too_many_files_are_said() {
+    fn too_many_files_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..=MAX_DOCUMENTS {
             fs::write(dir.path().join(format!("{n}.md")), "x").unwrap();
         }
         let mut problems = Vec::new();
-        let documents = documents_below(dir.path(), Kind::Agent, &mut Marks::default(), &mut problems);
+        let documents = documents_below(dir.path(), DocumentKind::Agent, &mut FileStamps::default(), &mut problems);
         assert_eq!(documents.len(), MAX_DOCUMENTS);
         assert_eq!(problems.len(), 1);
     }

@@ -1,64 +1,64 @@
-//! What configuration was read from, as it was then: to tell, without reading it again, whether it is something else now.
+//! Stamps of the files that configuration was read from, to detect changes without reading them again.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The most files and folders that are remembered; a change of those beyond it is not noticed.
-pub const MAX_MARKS: usize = 10_000;
+/// The maximum number of files and folders; changes to further ones are not noticed.
+pub const MAX_FILE_STAMPS: usize = 10_000;
 
-/// The files and folders that were looked at, those that were not there included.
+/// The stamps of all files and folders that were examined, including missing ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Marks(BTreeMap<PathBuf, Option<Mark>>);
+pub struct FileStamps(BTreeMap<PathBuf, Option<FileStamp>>);
 
-/// How long two writes can have the same time, which many file systems take from the last tick of a clock.
+/// How long two writes can have the same timestamp, which many file systems take from a coarse clock.
 const TICK: Duration = Duration::from_millis(12);
 
-/// What changes when a file is written or replaced, or when something is put into a folder or taken out of it. Programs can
-/// set the time of a file's content as they like, but not that of its last change.
+/// What changes when a file is written or replaced, or an entry is added to or removed from a folder. Programs can set
+/// the modification time of a file, but not the time of its last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
+struct FileStamp {
     modified: (i64, i64),
     changed: (i64, i64),
-    place: (u64, u64),
+    inode:  (u64, u64),
     size: u64,
 }
 
-impl Mark {
+impl FileStamp {
     fn of(path: &Path) -> Option<Self> {
         let metadata = path.metadata().ok()?;
         Some(Self {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            place: (metadata.dev(), metadata.ino()),
+            inode:  (metadata.dev(), metadata.ino()),
             size: metadata.size(),
         })
     }
 
-    /// How long ago it changed; nothing if that is to come, or cannot be said.
+    /// How long ago it changed; `None` if that is in the future or unknown.
     fn age(&self) -> Option<Duration> {
         let (seconds, nanos) = (u64::try_from(self.changed.0).ok()?, u32::try_from(self.changed.1).ok()?);
         SystemTime::now().duration_since(UNIX_EPOCH + Duration::new(seconds, nanos)).ok()
     }
 }
 
-impl Marks {
-    /// Remembers a file or folder. Before it is read: what changes meanwhile is a change.
-    pub(crate) fn note(&mut self, path: &Path) {
-        if self.0.len() >= MAX_MARKS || self.0.contains_key(path) {
+impl FileStamps {
+    /// Records a file or folder. Call it before reading: changes made meanwhile then count as changes.
+    pub(crate) fn record(&mut self, path: &Path) {
+        if self.0.len() >= MAX_FILE_STAMPS || self.0.contains_key(path) {
             return;
         }
-        let mut mark = Mark::of(path);
-        // What was written just now can be written again without looking any different.
-        if let Some(left) = mark.and_then(|mark| TICK.checked_sub(mark.age()?)).filter(|left| !left.is_zero()) {
+        let mut stamp = FileStamp::of(path);
+        // A file that was just written could be written again without a visible difference.
+        if let Some(left) = stamp.and_then(|stamp| TICK.checked_sub(stamp.age()?)).filter(|left| !left.is_zero()) {
             std::thread::sleep(left);
-            mark = Mark::of(path);
+            stamp = FileStamp::of(path);
         }
-        self.0.insert(path.to_owned(), mark);
+        self.0.insert(path.to_owned(), stamp);
     }
 
-    /// How many they are.
+    /// The number of stamps.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -68,22 +68,22 @@ impl Marks {
         self.0.is_empty()
     }
 
-    /// The same files and folders as they are now.
+    /// The current stamps of the same files and folders.
     #[must_use]
     pub fn now(&self) -> Self {
-        Self(self.0.keys().map(|path| (path.clone(), Mark::of(path))).collect())
+        Self(self.0.keys().map(|path| (path.clone(), FileStamp::of(path))).collect())
     }
 
-    /// Whether one of them is something else now.
-    pub fn are_old(&self) -> bool {
-        // What is in a folder comes right behind it, and is not there as long as the folder is not.
+    /// Whether any of them has changed since.
+    pub fn have_changed(&self) -> bool {
+        // The contents of a folder follow it in the map, and cannot exist while the folder does not.
         let mut missing: Option<&Path> = None;
-        self.0.iter().any(|(path, mark)| {
-            if mark.is_none() && missing.is_some_and(|folder| path.starts_with(folder)) {
+        self.0.iter().any(|(path, stamp)| {
+            if stamp.is_none() && missing.is_some_and(|folder| path.starts_with(folder)) {
                 return false;
             }
-            missing = mark.is_none().then_some(path.as_path());
-            Mark::of(path) != *mark
+            missing = stamp.is_none().then_some(path.as_path());
+            FileStamp::of(path) != *stamp
         })
     }
 }
@@ -95,16 +95,16 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn what_is_made_written_replaced_and_removed_is_noticed() {
+    fn creation_writes_replacement_and_removal_are_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("file"), "one").unwrap();
         fs::create_dir(at("folder")).unwrap();
-        let mut marks = Marks::default();
+        let mut stamps = FileStamps::default();
         for name in ["file", "folder", "none", "later/file", "later", "later/deep/file", "later-on", "folder/none"] {
-            marks.note(&at(name));
+            stamps.record(&at(name));
         }
-        assert!(!marks.are_old());
+        assert!(!stamps.have_changed());
         let changes: [(&str, &dyn Fn()); 9] = [
             ("written", &|| fs::write(at("file"), "other").unwrap()),
             ("replaced", &|| {
@@ -124,14 +124,14 @@ mod tests {
         ];
         for (what, change) in changes {
             change();
-            assert!(marks.are_old(), "{what}");
-            marks = marks.now();
-            assert!(!marks.are_old(), "{what}");
+            assert!(stamps.have_changed(), "{what}");
+            stamps = stamps.now();
+            assert!(!stamps.have_changed(), "{what}");
         }
     }
 
     #[test]
-    fn nothing_hides_a_change() {
+    fn no_change_goes_unnoticed() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("file"), "allow").unwrap();
@@ -144,9 +144,9 @@ mod tests {
         let same_time = |name: &str| {
             fs::File::options().write(true).open(at(name)).unwrap().set_modified(modified).unwrap();
         };
-        let mut marks = Marks::default();
+        let mut stamps = FileStamps::default();
         for name in ["file", "link", "dangling", "folder"] {
-            marks.note(&at(name));
+            stamps.record(&at(name));
         }
         let changes: [(&str, &dyn Fn()); 7] = [
             ("written at once, as long as before", &|| fs::write(at("file"), "deny!").unwrap()),
@@ -170,18 +170,18 @@ mod tests {
         ];
         for (what, change) in changes {
             change();
-            assert!(marks.are_old(), "{what}");
-            marks = marks.now();
-            assert!(!marks.are_old(), "{what}");
+            assert!(stamps.have_changed(), "{what}");
+            stamps = stamps.now();
+            assert!(!stamps.have_changed(), "{what}");
         }
     }
 
     #[test]
-    fn not_everything_is_remembered() {
-        let mut marks = Marks::default();
-        for n in 0..MAX_MARKS + 10 {
-            marks.note(&PathBuf::from(format!("/none/{n}")));
+    fn the_number_of_stamps_is_bounded() {
+        let mut stamps = FileStamps::default();
+        for n in 0..MAX_FILE_STAMPS + 10 {
+            stamps.record(&PathBuf::from(format!("/none/{n}")));
         }
-        assert_eq!(marks.0.len(), MAX_MARKS);
+        assert_eq!(stamps.0.len(), MAX_FILE_STAMPS);
     }
 }

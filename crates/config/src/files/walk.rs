@@ -1,19 +1,19 @@
-//! Looking through folders that others filled: bounded, in a fixed order, never round in circles.
+//! Walks folders filled by others: bounded, in a fixed order, without running in circles.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How deep a folder is searched.
+/// The maximum depth of a search.
 pub(crate) const MAX_DEPTH: usize = 12;
-/// How many entries one search looks at.
+/// The maximum number of entries that a search visits.
 pub(crate) const MAX_ENTRIES: usize = 20_000;
 
-/// Folders that hold other people's code, or nobody's text.
+/// Folders with other people's code, or without text.
 const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
 
-/// The files below `folder` that `accept` takes, sorted within each folder. Symbolic links are followed once. `enter` is
-/// told each folder before it is looked into, and each link that leads nowhere.
+/// Returns the files below `folder` that `accept` takes, sorted within each folder. Symbolic links are followed once.
+/// `enter` is called for each folder before it is read, and for each dangling link.
 pub(crate) fn files(
     folder: &Path,
     mut enter: impl FnMut(&Path),
@@ -30,7 +30,7 @@ struct Walk<'a> {
     accept: &'a mut dyn FnMut(&Path) -> bool,
     found: Vec<PathBuf>,
     left: usize,
-    /// Where links to folders led: a second link to the same place is not followed, so that a loop ends.
+    /// The targets of links to folders: a second link to the same target is not followed, so that loops end.
     linked: HashSet<PathBuf>,
 }
 
@@ -48,8 +48,8 @@ impl Walk<'_> {
             if is_link {
                 match fs::metadata(&path) {
                     Ok(metadata) => kind = metadata.file_type(),
-                    // Loops and dangling links: whoever reads a file by name is told, a search passes by. Something may be
-                    // made where it leads.
+                    // Loops and dangling links are skipped here; reading such a file by name reports it. A file may
+                    // appear at the target later.
                     Err(_) => {
                         (self.enter)(&path);
                         continue;

@@ -1,4 +1,4 @@
-//! Where configuration is looked for, in the order of merging.
+//! Where configuration is searched for, in merge order.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,37 +8,37 @@ use crate::Inputs;
 /// Whose a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceKind {
-    /// The user's global folders, and those in their home.
+    /// The user's global directories, and those in their home.
     Global,
-    /// A file that a variable names.
+    /// A file that an environment variable names.
     Named,
     /// A file of the project.
     Project,
-    /// A `.opencode` or `.trefoil` folder of the project, or one that a variable names.
+    /// A `.opencode` or `.trefoil` folder of the project, or one that an environment variable names.
     Folder,
-    /// The content of a variable.
+    /// The content of an environment variable.
     Environment,
-    /// Files of whoever administers this machine.
+    /// Files of the machine's administrator.
     Managed,
 }
 
-/// Names in a global folder; the later wins.
+/// File names in a global directory; later ones take precedence.
 const GLOBAL_NAMES: &[&str] = &["config.json", "opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
-/// Names in a project; the later wins.
+/// File names in a project; later ones take precedence.
 const PROJECT_NAMES: &[&str] = &["opencode.json", "opencode.jsonc", "trefoil.json", "trefoil.jsonc"];
-/// Names in the folder of whoever administers the machine; the later wins.
+/// File names in the administrator's directory; later ones take precedence.
 pub(crate) const MANAGED_NAMES: [&str; 2] = ["opencode.json", "opencode.jsonc"];
-/// Folders in a project and in the home; the later wins.
+/// Folders in a project and in the home directory; later ones take precedence.
 const FOLDERS: [&str; 2] = [".opencode", ".trefoil"];
-/// Folders of other programs that hold skills.
-const FOREIGN: &[&str] = &[".claude", ".agents"];
+/// Folders of other programs that contain skills.
+const EXTERNAL_SKILLS: &[&str] = &[".claude", ".agents"];
 
-/// A place to look at.
+/// A location to search.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// A JSON file.
     File(PathBuf),
-    /// A JSON file that must be there, and the variable that says so.
+    /// A JSON file that must exist, and the environment variable that names it.
     Named(PathBuf, &'static str),
     /// Agents, commands and skills below this folder.
     Markdown(PathBuf),
@@ -46,26 +46,26 @@ pub(crate) enum Place {
     Skills(PathBuf),
 }
 
-/// A place with what it is.
+/// A location and its properties.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
-    pub(crate) place: Place,
+pub(crate) struct SearchLocation {
+    pub(crate) location:  Location,
     pub(crate) kind: SourceKind,
-    /// Whether the user wrote it, not whoever wrote the repository.
+    /// Whether the user wrote it, rather than the authors of the repository.
     pub(crate) own: bool,
 }
 
 /// What the environment says about the search.
-pub(crate) struct Switches {
-    /// Whether the project's files count.
+pub(crate) struct SearchOptions {
+    /// Whether to read the project's files.
     pub(crate) project: bool,
-    /// Whether `~/.claude/CLAUDE.md` counts.
+    /// Whether to read `~/.claude/CLAUDE.md`.
     pub(crate) claude_prompt: bool,
     claude_skills: bool,
     agents_skills: bool,
 }
 
-impl Switches {
+impl SearchOptions {
     pub(crate) fn from_env(env: &BTreeMap<String, String>) -> Self {
         let on = |name: &str| {
             ["OPENCODE_", "TREFOIL_"].iter().any(|prefix| {
@@ -83,13 +83,13 @@ impl Switches {
         }
     }
 
-    fn foreign(&self) -> impl Iterator<Item = &'static str> {
+    fn external_skills(&self) -> impl Iterator<Item = &'static str> {
         let (claude, agents) = (self.claude_skills, self.agents_skills);
-        FOREIGN.iter().copied().filter(move |name| if *name == ".claude" { claude } else { agents })
+        EXTERNAL_SKILLS.iter().copied().filter(move |name| if *name == ".claude" { claude } else { agents })
     }
 }
 
-/// The project's folders from its root down to the directory.
+/// The project's folders, from its root down to the directory.
 pub(crate) fn project_folders(directory: &Path, root: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> =
         directory.ancestors().take_while(|at| at.starts_with(root)).map(Path::to_owned).collect();
@@ -97,38 +97,38 @@ pub(crate) fn project_folders(directory: &Path, root: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Every place to look at, in the order of merging, which is OpenCode's: files first, then folders, of which the user's own in
-/// their home come after those of the project, and those at the root of a project after those below it. Variables with
-/// content come after all of these.
-pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -> Vec<Spot> {
-    let mut spots = Vec::new();
-    let mut add = |place, kind, own| spots.push(Spot { place, kind, own });
-    for name in switches.foreign() {
-        add(Place::Skills(inputs.home.join(name).join("skills")), SourceKind::Global, true);
+/// All locations to search, in merge order, which is OpenCode's: files first, then folders. The user's own folders in
+/// their home come after those of the project, and those at the root of a project after those below it. Environment
+/// variables with content come after all of these.
+pub(crate) fn search_locations(inputs: &Inputs, options: &SearchOptions, project: &[PathBuf]) -> Vec<SearchLocation> {
+    let mut locations = Vec::new();
+    let mut add = |location, kind, own| locations.push(SearchLocation { location, kind, own });
+    for name in options.external_skills() {
+        add(Location::Skills(inputs.home.join(name).join("skills")), SourceKind::Global, true);
     }
     for folder in &inputs.dirs.config {
         for name in GLOBAL_NAMES {
-            add(Place::File(folder.join(name)), SourceKind::Global, true);
+            add(Location::File(folder.join(name)), SourceKind::Global, true);
         }
     }
     for name in ["OPENCODE_CONFIG", "TREFOIL_CONFIG"] {
         if let Some(path) = path_in(inputs, name) {
-            add(Place::Named(path, name), SourceKind::Named, true);
+            add(Location::Named(path, name), SourceKind::Named, true);
         }
     }
-    let project = if switches.project { project } else { &[] };
+    let project = if options.project { project } else { &[] };
     for folder in project {
         for name in PROJECT_NAMES {
-            add(Place::File(folder.join(name)), SourceKind::Project, false);
+            add(Location::File(folder.join(name)), SourceKind::Project, false);
         }
     }
     for folder in project.iter().rev() {
-        for name in switches.foreign() {
-            add(Place::Skills(folder.join(name).join("skills")), SourceKind::Folder, false);
+        for name in options.external_skills() {
+            add(Location::Skills(folder.join(name).join("skills")), SourceKind::Folder, false);
         }
     }
     for folder in &inputs.dirs.config {
-        add(Place::Markdown(folder.clone()), SourceKind::Global, true);
+        add(Location::Markdown(folder.clone()), SourceKind::Global, true);
     }
     let below = |folder: &Path| {
         let home = folder == inputs.home;
@@ -140,32 +140,32 @@ pub(crate) fn spots(inputs: &Inputs, switches: &Switches, project: &[PathBuf]) -
     let named = named.iter().filter_map(|name| Some((path_in(inputs, name)?, SourceKind::Folder, true)));
     for (folder, kind, own) in in_project.chain(below(&inputs.home)).chain(named) {
         for name in PROJECT_NAMES {
-            add(Place::File(folder.join(name)), kind, own);
+            add(Location::File(folder.join(name)), kind, own);
         }
-        add(Place::Markdown(folder), kind, own);
+        add(Location::Markdown(folder), kind, own);
     }
-    spots
+    locations
 }
 
-/// The user's own file that has the last word; one of Trefoil's if there is none yet.
+/// The user's own file that takes precedence; a new one of Trefoil's if there is none.
 pub(crate) fn global_file(inputs: &Inputs) -> PathBuf {
     last_file(inputs, &[], SourceKind::Global).unwrap_or_else(|| global_folder(inputs).join("trefoil.json"))
 }
 
-/// The user's own folder that is Trefoil's alone.
+/// The user's own directory that only Trefoil reads.
 pub(crate) fn global_folder(inputs: &Inputs) -> PathBuf {
     inputs.dirs.config.last().cloned().unwrap_or_else(|| inputs.home.join(".trefoil"))
 }
 
-/// The file of the directory itself that has the last word; one that OpenCode reads too if there is none yet.
+/// The file of the directory itself that takes precedence; a new one that OpenCode reads too if there is none.
 pub(crate) fn project_file(inputs: &Inputs) -> PathBuf {
     let here = std::slice::from_ref(&inputs.directory);
     let found = last_file(inputs, here, SourceKind::Folder).or_else(|| last_file(inputs, here, SourceKind::Project));
     found.unwrap_or_else(|| inputs.directory.join("opencode.json"))
 }
 
-/// Whether OpenCode reads this file as well: its name says so, or the folder that it is in.
-pub(crate) fn is_foreign(path: &Path) -> bool {
+/// Whether OpenCode reads this file as well, judging by its name or folder.
+pub(crate) fn is_opencode_file(path: &Path) -> bool {
     let mut names = path.components().rev().filter_map(|part| part.as_os_str().to_str());
     names.find_map(|name| match name {
         "opencode" | ".opencode" | "opencode.json" | "opencode.jsonc" => Some(true),
@@ -174,12 +174,12 @@ pub(crate) fn is_foreign(path: &Path) -> bool {
     }) == Some(true)
 }
 
-/// The last file of that kind that is there. Those that a variable names are not the project's.
+/// The last existing file of that kind. Files that an environment variable names do not belong to the project.
 fn last_file(inputs: &Inputs, project: &[PathBuf], kind: SourceKind) -> Option<PathBuf> {
-    let spots = spots(inputs, &Switches::from_env(&inputs.env), project).into_iter().rev();
-    let mut files = spots.filter(|spot| spot.kind == kind && spot.own == (kind == SourceKind::Global));
-    files.find_map(|spot| match spot.place {
-        Place::File(path) if path.symlink_metadata().is_ok() => Some(path),
+    let locations = search_locations(inputs, &SearchOptions::from_env(&inputs.env), project).into_iter().rev();
+    let mut files = locations.filter(|found| found.kind == kind && found.own == (kind == SourceKind::Global));
+    files.find_map(|found| match found.location {
+        Location::File(path) if path.symlink_metadata().is_ok() => Some(path),
         _ => None,
     })
 }
@@ -201,22 +201,22 @@ mod tests {
     }
 
     #[test]
-    fn files_of_opencode() {
+    fn opencode_files_are_recognised() {
         let foreign = ["/r/opencode.json", "/r/.trefoil/opencode.jsonc", "/h/.config/opencode/agent/team/a.md"];
         let ours =
             ["/opencode/trefoil.json", "/opencode/.trefoil/agent/a.md", "/h/.config/trefoil/config.json", "/x.json"];
-        assert!(foreign.iter().all(|path| is_foreign(Path::new(path))));
-        assert!(!ours.iter().any(|path| is_foreign(Path::new(path))));
+        assert!(foreign.iter().all(|path| is_opencode_file(Path::new(path))));
+        assert!(!ours.iter().any(|path| is_opencode_file(Path::new(path))));
     }
 
     #[test]
-    fn switches() {
+    fn search_options_from_the_environment() {
         let env = |name: &str| BTreeMap::from([(name.to_owned(), "1".to_owned())]);
-        assert!(!Switches::from_env(&env("OPENCODE_DISABLE_PROJECT_CONFIG")).project);
-        assert!(Switches::from_env(&BTreeMap::new()).project);
-        let off = Switches::from_env(&env("TREFOIL_DISABLE_CLAUDE_CODE"));
+        assert!(!SearchOptions::from_env(&env("OPENCODE_DISABLE_PROJECT_CONFIG")).project);
+        assert!(SearchOptions::from_env(&BTreeMap::new()).project);
+        let off = SearchOptions::from_env(&env("TREFOIL_DISABLE_CLAUDE_CODE"));
         assert!(!off.claude_prompt);
-        assert_eq!(off.foreign().collect::<Vec<_>>(), [".agents"]);
-        assert_eq!(Switches::from_env(&env("OPENCODE_DISABLE_EXTERNAL_SKILLS")).foreign().count(), 0);
+        assert_eq!(off.external_skills().collect::<Vec<_>>(), [".agents"]);
+        assert_eq!(SearchOptions::from_env(&env("OPENCODE_DISABLE_EXTERNAL_SKILLS")).external_skills().count(), 0);
     }
 }

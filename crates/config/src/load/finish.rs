@@ -1,4 +1,4 @@
-//! From the merged configuration to agents, commands and the keys of today.
+//! Finishes the merged configuration: old keys, agents and commands.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use crate::load::merge::merge;
 use crate::{AgentEntry, Config, rules};
 
-/// Old keys of the merged configuration become new ones: `mode` is an agent that the human uses, `autoshare` is `share: auto`,
-/// and `tools` are rules.
+/// Converts old keys of the merged configuration: `mode` becomes a primary agent, `autoshare` becomes `share: auto`,
+/// and `tools` become rules.
 pub(crate) fn finish(map: &mut JsonMap) {
     if let Some(Json::Object(modes)) = map.shift_remove("mode") {
         let agents = map.entry("agent").or_insert_with(|| JsonMap::new().into());
@@ -26,7 +26,7 @@ pub(crate) fn finish(map: &mut JsonMap) {
     rules::fold_tools(map);
 }
 
-/// Whether a configuration has a key, given with dots between its steps.
+/// Whether a configuration has a key, given with dots between its parts.
 pub(crate) fn has(map: &JsonMap, path: &str) -> bool {
     let mut steps = path.split('.');
     let first = steps.next().and_then(|step| map.get(step));
@@ -58,7 +58,7 @@ pub(crate) fn commands(config: &Config) -> Vec<Command> {
     config.command.iter().map(command).collect()
 }
 
-/// The placeholders of a template as clients list them: the numbered ones, then `$ARGUMENTS`.
+/// The placeholders in a template as clients list them: numbered ones, then `$ARGUMENTS`.
 pub fn hints(template: &str) -> Vec<String> {
     let digits = |(at, _): (usize, &str)| {
         let rest = &template[at + 1..];

@@ -1,11 +1,11 @@
-//! Laying one configuration over another.
+//! Merges one configuration over another.
 
 use api::{Json, JsonMap};
 
-/// Lists that grow with each file, so that none takes away what another hides; every other list is replaced.
+/// Lists that accumulate across files; every other list is replaced. So no file can unhide what another one hides.
 const GROWING: &[&str] = &["instructions", "plugin", "hide"];
 
-/// Lays `over` onto `base`: objects are merged key by key, anything else is replaced. A key that is there keeps its place.
+/// Merges `over` into `base`: objects key by key, anything else is replaced. Existing keys keep their position.
 pub(crate) fn merge(base: &mut JsonMap, over: JsonMap) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
@@ -53,8 +53,8 @@ mod tests {
         assert_eq!(Json::Object(merged(&base, &over)), want);
     }
 
-    /// Objects whose keys say whether they hold an object or a value, as a schema does: only then can merging be
-    /// associative, since a value in the middle would otherwise forget what lies under it.
+    /// Objects whose keys determine whether they hold an object or a value, as a schema does. Otherwise merging is not
+    /// associative: a value in the middle would discard what is below it.
     fn shaped() -> impl Strategy<Value = JsonMap> {
         let leaf = prop::collection::btree_map("[a-d]", any::<u8>().prop_map(Json::from), 0..4)
             .prop_map(|map| map.into_iter().collect::<JsonMap>());
@@ -78,7 +78,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_neutral_and_the_later_wins(a in shaped(), b in shaped()) {
+        fn the_empty_map_is_neutral_and_later_values_win(a in shaped(), b in shaped()) {
             prop_assert_eq!(&merged(&a, &JsonMap::new()), &a);
             prop_assert_eq!(&merged(&JsonMap::new(), &a), &a);
             for (key, value) in merged(&a, &b).iter().filter(|(_, value)| value.is_number()) {

@@ -1,8 +1,8 @@
-//! Forms of OpenCode's next configuration that its present one reads, too: they become the present ones.
+//! Converts forms of OpenCode's next configuration format that its current version already reads.
 
 use api::{Json, JsonMap};
 
-/// Fields of a server's `oauth`, by both names.
+/// Keys of a server's `oauth` in the next and the current format.
 const OAUTH: [(&str, &str); 4] = [
     ("client_id", "clientId"),
     ("client_secret", "clientSecret"),
@@ -10,19 +10,19 @@ const OAUTH: [(&str, &str); 4] = [
     ("redirect_uri", "redirectUri"),
 ];
 
-/// Keys of an agent that have the same name in both forms.
+/// Keys of an agent that are the same in both formats.
 const AGENT: [&str; 7] = ["model", "variant", "description", "mode", "hidden", "color", "steps"];
-/// Keys of an agent's rules. OpenCode reads none of them there, so what they say must not count, and must not be missed.
+/// Keys for an agent's rules. OpenCode ignores them there, so they must have no effect, but must be reported.
 const RULES: [&str; 3] = ["permission", "permissions", "tools"];
-/// A key under which rules are known to be mistyped.
+/// A key under which rules are reported as mistyped.
 const MISTYPED: &str = "permissions";
 
-/// Where something went: its path now, and the one in the file.
-pub(crate) type Moved = Vec<(Vec<String>, Vec<String>)>;
+/// Pairs of a path in the current format and the original path in the file.
+pub(crate) type MovedPaths = Vec<(Vec<String>, Vec<String>)>;
 
-/// Brings a file into its present form.
-pub(crate) fn lower(config: &mut JsonMap) -> Moved {
-    let mut moved = Moved::new();
+/// Converts a file to the current format.
+pub(crate) fn to_current_format(config: &mut JsonMap) -> MovedPaths {
+    let mut moved = MovedPaths::new();
     if let Some(skills) = config.get("skills").and_then(Json::as_array) {
         let web = |item: &&Json| item.as_str().is_some_and(|text| text.contains("://"));
         let (urls, paths): (Vec<&Json>, Vec<&Json>) = skills.iter().partition(web);
@@ -38,21 +38,21 @@ pub(crate) fn lower(config: &mut JsonMap) -> Moved {
     {
         config.entry("subagent_depth").or_insert(depth);
     }
-    lower_section(config, "agents", "agent", &mut moved, lower_agent);
-    lower_section(config, "commands", "command", &mut moved, lower_model);
+    convert_section(config, "agents", "agent", &mut moved, convert_agent);
+    convert_section(config, "commands", "command", &mut moved, convert_model);
     if let Some(Json::Object(servers)) = config.get_mut("mcp") {
-        lower_servers(servers, &mut moved);
+        convert_servers(servers, &mut moved);
     }
     moved
 }
 
-fn rename(map: &mut JsonMap, new: &str, present: &str) {
+fn rename(map: &mut JsonMap, new: &str, current: &str) {
     if let Some(value) = map.shift_remove(new) {
-        map.entry(present).or_insert(value);
+        map.entry(current).or_insert(value);
     }
 }
 
-/// A model with a variant behind a `#`, or in parts: its name, and the variant.
+/// Splits a model with a variant, written as `model#variant` or as an object.
 fn model(value: &Json) -> Option<(Json, Option<Json>)> {
     match value {
         Json::String(text) => text.split_once('#').map(|(model, variant)| (model.into(), Some(variant.into()))),
@@ -64,14 +64,14 @@ fn model(value: &Json) -> Option<(Json, Option<Json>)> {
     }
 }
 
-/// Moves what the present section does not have from the new one into it.
-fn lower_section(config: &mut JsonMap, new: &str, present: &str, moved: &mut Moved, one: fn(&mut JsonMap)) {
-    if !config.get(new).is_some_and(Json::is_object) || config.get(present).is_some_and(|present| !present.is_object())
+/// Moves entries that the current section lacks from the new section into it.
+fn convert_section(config: &mut JsonMap, new: &str, current: &str, moved: &mut MovedPaths, one: fn(&mut JsonMap)) {
+    if !config.get(new).is_some_and(Json::is_object) || config.get(current).is_some_and(|current| !current.is_object())
     {
         return;
     }
     let entries = config.shift_remove(new).and_then(|entries| entries.as_object().cloned()).unwrap_or_default();
-    let Some(section) = config.entry(present).or_insert_with(|| JsonMap::new().into()).as_object_mut() else { return };
+    let Some(section) = config.entry(current).or_insert_with(|| JsonMap::new().into()).as_object_mut() else { return };
     for (name, mut entry) in entries {
         if section.contains_key(&name) {
             continue;
@@ -79,44 +79,44 @@ fn lower_section(config: &mut JsonMap, new: &str, present: &str, moved: &mut Mov
         if let Some(entry) = entry.as_object_mut() {
             if let Some(rules) = RULES.iter().find(|key| entry.contains_key(**key)) {
                 let path = |section: &str, key: &str| [section, &name, key].map(str::to_owned).to_vec();
-                moved.push((path(present, MISTYPED), path(new, rules)));
+                moved.push((path(current, MISTYPED), path(new, rules)));
             }
             one(entry);
         }
-        moved.push((vec![present.to_owned(), name.clone()], vec![new.to_owned(), name.clone()]));
+        moved.push((vec![current.to_owned(), name.clone()], vec![new.to_owned(), name.clone()]));
         section.insert(name, entry);
     }
 }
 
-fn lower_agent(agent: &mut JsonMap) {
-    lower_model(agent);
-    let mut present = JsonMap::new();
+fn convert_agent(agent: &mut JsonMap) {
+    convert_model(agent);
+    let mut current = JsonMap::new();
     for (key, mut value) in std::mem::take(agent) {
         let key = match key.as_str() {
             "system" => "prompt",
             "disabled" => "disable",
             "request" => {
-                present.extend(value.get_mut("body").map(|body| ("options".to_owned(), body.take())));
+                current.extend(value.get_mut("body").map(|body| ("options".to_owned(), body.take())));
                 continue;
             }
             key if RULES.contains(&key) => MISTYPED,
             key if AGENT.contains(&key) => key,
             _ => continue,
         };
-        present.entry(key).or_insert(value);
+        current.entry(key).or_insert(value);
     }
-    *agent = present;
+    *agent = current;
 }
 
-fn lower_model(owner: &mut JsonMap) {
+fn convert_model(owner: &mut JsonMap) {
     if let Some((model, variant)) = owner.get("model").and_then(model) {
         owner.insert("model".to_owned(), model);
         owner.extend(variant.map(|variant| ("variant".to_owned(), variant)));
     }
 }
 
-/// Servers may stand one level deeper, below `servers`.
-fn lower_servers(servers: &mut JsonMap, moved: &mut Moved) {
+/// Servers may be nested one level deeper, below `servers`.
+fn convert_servers(servers: &mut JsonMap, moved: &mut MovedPaths) {
     if servers.get("servers").and_then(Json::as_object).is_some_and(|nested| !is_server(nested)) {
         let nested = servers.shift_remove("servers").and_then(|nested| nested.as_object().cloned()).unwrap_or_default();
         for (name, mut server) in nested {
@@ -132,10 +132,10 @@ fn lower_servers(servers: &mut JsonMap, moved: &mut Moved) {
             servers.insert(name, server);
         }
     }
-    servers.values_mut().filter_map(Json::as_object_mut).for_each(lower_server);
+    servers.values_mut().filter_map(Json::as_object_mut).for_each(convert_server);
 }
 
-/// Whether an object is a server itself, one that bears the name of the level.
+/// Whether an object is itself a server that happens to have this name.
 fn is_server(value: &JsonMap) -> bool {
     ["type", "enabled"].iter().any(|key| value.get(*key).is_some_and(|value| !value.is_object()))
 }
@@ -144,14 +144,14 @@ fn server_disabled(server: &JsonMap) -> Option<bool> {
     server.get("disabled").and_then(Json::as_bool)
 }
 
-fn lower_server(server: &mut JsonMap) {
+fn convert_server(server: &mut JsonMap) {
     if let Some(disabled) = server_disabled(server) {
         server.shift_remove("disabled");
         server.entry("enabled").or_insert_with(|| (!disabled).into());
     }
     server.shift_remove("codemode");
     if let Some(Json::Object(timeout)) = server.get("timeout") {
-        // One time is all that there is room for.
+        // The current format has room for only one timeout.
         let one = timeout.get("catalog").filter(|catalog| timeout.get("execution") == Some(catalog)).cloned();
         match one.filter(|_| !timeout.contains_key("startup")) {
             Some(one) => server.insert("timeout".to_owned(), one),
@@ -159,9 +159,9 @@ fn lower_server(server: &mut JsonMap) {
         };
     }
     if let Some(Json::Object(oauth)) = server.get_mut("oauth") {
-        for (new, present) in OAUTH {
+        for (new, current) in OAUTH {
             if let Some(value) = oauth.shift_remove(new) {
-                oauth.entry(present).or_insert(value);
+                oauth.entry(current).or_insert(value);
             }
         }
     }
@@ -204,7 +204,7 @@ mod tests {
             (json!({"mcp": []}), json!({"mcp": []}), vec![]),
         ] {
             let mut map = file.as_object().cloned().unwrap();
-            let moved: Vec<String> = lower(&mut map).into_iter().map(|(now, _)| now[1].clone()).collect();
+            let moved: Vec<String> = to_current_format(&mut map).into_iter().map(|(now, _)| now[1].clone()).collect();
             assert_eq!(moved, names, "{file}");
             assert_eq!(Json::Object(map), want, "{file}");
         }
@@ -239,9 +239,9 @@ mod tests {
                 json!({"agents": {
                     "a": {"system": "S", "prompt": "P", "model": "x/y#v", "mode": "all", "request": {"body": {"k": 1}}, "z": 1},
                     "b": {"description": "new"}, "c": {"disabled": true},
-                }, "agent": {"b": {"description": "present"}}}),
+                }, "agent": {"b": {"description": "current"}}}),
                 json!({"agent": {
-                    "b": {"description": "present"},
+                    "b": {"description": "current"},
                     "a": {"model": "x/y", "mode": "all", "variant": "v", "prompt": "S", "options": {"k": 1}}, "c": {"disable": true},
                 }}),
             ),
@@ -253,16 +253,16 @@ mod tests {
             (json!({"agents": {"a": {}}, "agent": 5}), json!({"agents": {"a": {}}, "agent": 5})),
         ] {
             let mut map = file.as_object().cloned().unwrap();
-            lower(&mut map);
+            to_current_format(&mut map);
             assert_eq!(Json::Object(map), want, "{file}");
         }
     }
 
     #[test]
-    fn rules_of_new_agents_are_missed_by_nobody() {
+    fn rules_of_new_agents_are_reported() {
         for key in RULES {
             let mut map = json!({"agents": {"a": {key: {"bash": "allow"}}}}).as_object().cloned().unwrap();
-            let moved = lower(&mut map);
+            let moved = to_current_format(&mut map);
             assert_eq!(map["agent"]["a"], json!({MISTYPED: {"bash": "allow"}}));
             let path = |steps: [&str; 3]| steps.map(str::to_owned).to_vec();
             assert_eq!(moved[0], (path(["agent", "a", MISTYPED]), path(["agents", "a", key])));

@@ -1,4 +1,4 @@
-//! `{env:NAME}` and `{file:path}` in the strings of a configuration.
+//! Fills `{env:NAME}` and `{file:path}` placeholders in a configuration.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,33 +7,33 @@ use api::Json;
 
 use crate::schema::check::MAX_FINDINGS;
 use crate::files::{self, MAX_CONFIG_BYTES};
-use crate::files::stamps::Marks;
+use crate::files::stamps::FileStamps;
 use crate::problem::Severity;
 
-/// All files that the placeholders of one configuration file put in, together.
+/// The maximum total size of files inserted into one configuration file.
 const MAX_FILLED_BYTES: usize = 8 << 20;
 
-/// Where the placeholders of one file are looked up.
+/// Where the placeholders of a file are looked up.
 pub(crate) struct Lookup<'a> {
     /// The environment.
     pub(crate) env: &'a BTreeMap<String, String>,
-    /// The folder of the file: paths are relative to it.
+    /// The file's folder, which paths are relative to.
     pub(crate) base: &'a Path,
     /// What `~/` stands for.
     pub(crate) home: &'a Path,
 }
 
 /// A placeholder that could not be filled.
-pub(crate) struct Miss {
+pub(crate) struct UnfilledPlaceholder {
     /// Keys and indexes from the root.
     pub(crate) path: Vec<String>,
     /// What is missing.
     pub(crate) message: String,
-    /// How bad it is.
+    /// How serious it is.
     pub(crate) severity: Severity,
 }
 
-/// A placeholder in a string.
+/// A part of a string.
 #[derive(Debug, PartialEq)]
 enum Piece<'a> {
     Text(&'a str),
@@ -70,24 +70,23 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// Fills every placeholder below `value`. A variable that is not set is empty; a file that cannot be read takes the
-/// value that names it away.
-pub(crate) fn substitute(value: &mut Json, lookup: &Lookup<'_>, marks: &mut Marks) -> Vec<Miss> {
-    let mut filler = Filler { lookup, marks, path: Vec::new(), misses: Vec::new(), filled: 0 };
+/// Fills every placeholder in `value`. An unset variable is empty; a value that names an unreadable file is removed.
+pub(crate) fn substitute(value: &mut Json, lookup: &Lookup<'_>, stamps: &mut FileStamps) -> Vec<UnfilledPlaceholder> {
+    let mut filler = Filler { lookup, stamps, path: Vec::new(), unfilled: Vec::new(), filled: 0 };
     filler.fill(value);
-    filler.misses
+    filler.unfilled
 }
 
 struct Filler<'a> {
     lookup: &'a Lookup<'a>,
-    marks: &'a mut Marks,
+    stamps: &'a mut FileStamps,
     path: Vec<String>,
-    misses: Vec<Miss>,
+    unfilled: Vec<UnfilledPlaceholder>,
     filled: usize,
 }
 
 impl Filler<'_> {
-    /// Whether the value stays.
+    /// Returns whether the value stays.
     fn fill(&mut self, value: &mut Json) -> bool {
         match value {
             Json::String(text) if text.contains('{') => match self.text(text) {
@@ -128,12 +127,12 @@ impl Filler<'_> {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Env(name) => match self.lookup.env.get(name) {
                     Some(value) => out.push_str(value),
-                    None => self.miss(format!("the environment variable {name} is not set"), Severity::Warning),
+                    None => self.report(format!("the environment variable {name} is not set"), Severity::Warning),
                 },
                 Piece::File(written) => match self.file(written) {
                     Ok(content) => out.push_str(content.trim()),
                     Err(message) => {
-                        self.miss(format!("{message}; the value is ignored"), Severity::Error);
+                        self.report(format!("{message}; the value is ignored"), Severity::Error);
                         return None;
                     }
                 },
@@ -144,7 +143,7 @@ impl Filler<'_> {
 
     fn file(&mut self, written: &str) -> Result<String, String> {
         let path = files::resolve(written, self.lookup.base, self.lookup.home);
-        self.marks.note(&path);
+        self.stamps.record(&path);
         let content = files::read(&path, MAX_CONFIG_BYTES).map_err(|problem| problem.to_string())?;
         let content = content.ok_or_else(|| format!("there is no file {}", path.display()))?;
         self.filled += content.len();
@@ -154,10 +153,10 @@ impl Filler<'_> {
         Ok(content)
     }
 
-    fn miss(&mut self, message: String, severity: Severity) {
-        if self.misses.len() < MAX_FINDINGS {
+    fn report(&mut self, message: String, severity: Severity) {
+        if self.unfilled.len() < MAX_FINDINGS {
             let message = format!("{}: {message}", self.path.join("."));
-            self.misses.push(Miss { path: self.path.clone(), message, severity });
+            self.unfilled.push(UnfilledPlaceholder { path: self.path.clone(), message, severity });
         }
     }
 }
@@ -177,13 +176,13 @@ mod tests {
             "url": "http://{env:HOST}/{x}/{env: HOST }", "key": "{file:key.txt}", "home": "{file:~/key.txt}",
             "none": "a{env:NONE}b", "gone": "{file:gone}", "list": ["{file:gone}", "{", "{env:HOST"], "n": 1,
         });
-        let misses = substitute(&mut value, &lookup, &mut Marks::default());
+        let unfilled = substitute(&mut value, &lookup, &mut FileStamps::default());
         let want = json!({
             "url": "http://h{env:NO}/{x}/h{env:NO}", "key": "sk-1", "home": "sk-1", "none": "ab",
             "list": ["{", "{env:HOST"], "n": 1,
         });
         assert_eq!(value, want);
-        let texts: Vec<_> = misses.iter().map(|miss| miss.message.as_str()).collect();
+        let texts: Vec<_> = unfilled.iter().map(|unfilled| unfilled.message.as_str()).collect();
         assert_eq!(texts.len(), 3, "{texts:?}");
         assert!(texts[0].starts_with("none: the environment variable NONE"));
         assert!(texts[1].starts_with("gone: there is no file"));
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_seen() {
+    fn placeholders_are_recognised() {
         for text in ["{env:X}", "a {file:b} c", "{{env:X}}", "{a {env:X}", "{a} {file:}"] {
             assert!(has_placeholder(text), "{text}");
         }

@@ -1,4 +1,4 @@
-//! The credentials that clients store: `auth.json` in the data folder, in OpenCode's format.
+//! Stored credentials: `auth.json` in the data directory, in OpenCode's format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,20 +9,20 @@ use api::{Credential, Json, JsonMap};
 use crate::files::{self, Access, Durability};
 use crate::problem::Problem;
 
-/// The largest file of credentials.
+/// The maximum size of the file.
 pub const MAX_CREDENTIALS_BYTES: u64 = 1 << 20;
 
 /// Why a credential was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// Nobody could be called by this name.
+    /// The provider's id is missing.
     #[error("a credential needs the id of a provider")]
     NoProvider,
-    /// There is no room.
+    /// The file would be too large.
     #[error("the credentials would be larger than {MAX_CREDENTIALS_BYTES} bytes")]
     TooLarge,
-    /// The file is not what we wrote.
-    #[error("{}: {message}; mend or remove the file", path.display())]
+    /// It is not a file that we wrote.
+    #[error("{}: {message}; fix or remove the file", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -34,14 +34,14 @@ pub enum CredentialError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Stores the credential of a provider in the data folder, or forgets it.
+/// Stores or deletes the credential of a provider.
 pub fn set_credential(data: &Path, provider: &str, credential: Option<&Credential>) -> Result<(), CredentialError> {
-    // An organisation's server is named by its address, with or without the slash.
+    // An organisation's server is named by its URL, with or without a trailing slash.
     let provider = provider.trim_end_matches('/');
     if provider.is_empty() {
         return Err(CredentialError::NoProvider);
@@ -49,7 +49,7 @@ pub fn set_credential(data: &Path, provider: &str, credential: Option<&Credentia
     let path = path(data);
     let failed = |source| CredentialError::Write { path: path.clone(), source };
     fs::create_dir_all(data).map_err(failed)?;
-    // Two processes that store a credential each must not lose one.
+    // Two processes that store credentials must not lose one.
     let lock = fs::File::create(data.join("auth.lock")).map_err(failed)?;
     lock.lock().map_err(failed)?;
     let mut stored = read(data).map_err(|message| CredentialError::Damaged { path: path.clone(), message })?;
@@ -68,7 +68,7 @@ pub fn set_credential(data: &Path, provider: &str, credential: Option<&Credentia
     files::replace(&path, &text, Access::Owner, Durability::Synced).map_err(failed)
 }
 
-/// All texts that are stored, whatever credentials they belong to.
+/// All stored strings, whichever credentials they belong to.
 pub(crate) fn secrets(data: &Path) -> Vec<String> {
     fn texts(value: &Json, found: &mut Vec<String>) {
         match value {
@@ -83,7 +83,7 @@ pub(crate) fn secrets(data: &Path) -> Vec<String> {
     found
 }
 
-/// The keys that are stored, by provider. Other credentials cannot be used yet.
+/// The stored keys by provider. Other credentials cannot be used yet.
 pub(crate) fn keys(data: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, String> {
     let stored = read(data).unwrap_or_else(|message| {
         problems.push(Problem::error(format!("{message}; no stored credential is used")).in_file(&path(data)));
@@ -96,13 +96,14 @@ pub(crate) fn keys(data: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String,
     stored.into_iter().filter_map(|(provider, value)| Some((provider, key(value)?))).collect()
 }
 
-/// The providers that have a credential, each with its kind (`api`, `oauth`, …). The error says what is wrong with the file.
+/// The providers that have a credential, each with its kind (`api`, `oauth`, …). The error says what is wrong with the
+/// file.
 pub fn credentials(data: &Path) -> Result<Vec<(String, String)>, String> {
     let kind = |value: &Json| value.get("type").and_then(Json::as_str).unwrap_or("unknown").to_owned();
     Ok(read(data)?.into_iter().map(|(provider, value)| (provider, kind(&value))).collect())
 }
 
-/// Where credentials are kept.
+/// The path of the credentials file.
 pub fn path(data: &Path) -> PathBuf {
     data.join("auth.json")
 }
@@ -110,7 +111,7 @@ pub fn path(data: &Path) -> PathBuf {
 fn read(data: &Path) -> Result<JsonMap, String> {
     match files::read(&path(data), MAX_CREDENTIALS_BYTES).map_err(|problem| problem.message)? {
         None => Ok(JsonMap::new()),
-        // What is wrong is told without the text around it, which may be a key.
+        // The error omits the text, which may contain a key.
         Some(text) => serde_json::from_str(&text).map_err(|error| {
             format!("this is not an object in JSON (line {}, column {})", error.line(), error.column())
         }),
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_kept_privately_in_their_format() {
+    fn credentials_are_stored_privately_in_opencode_format() {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
         let oauth = json!({"type": "oauth", "refresh": "r", "access": "a", "expires": 5, "accountId": "x"});
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_kinds_that_we_do_not_know_stay() {
+    fn entries_of_unknown_kinds_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(path(dir.path()), r#"{"new": {"type": "later", "x": 1}}"#).unwrap();
         set_credential(dir.path(), "p", Some(&api("k"))).unwrap();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_both_stay() {
+    fn concurrent_writes_all_survive() {
         let dir = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for n in 0..8 {

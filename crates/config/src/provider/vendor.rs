@@ -1,4 +1,4 @@
-//! Vendors that are known without configuration. The wire is code, the vendor is data.
+//! Vendors that are known without configuration. The wire format is code, the vendor is data.
 
 use api::{Cost, CostTier, Limit, Modalities, Model, Usd};
 
@@ -9,37 +9,37 @@ pub struct Vendor {
     pub id: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// Its address.
+    /// Its base URL.
     pub url: &'static str,
-    /// The variable that carries its key; none means that it needs no key.
+    /// The environment variable that holds its key; `None` if it needs no key.
     pub env: Option<&'static str>,
 }
 
-/// The vendors whose address need not be configured.
+/// The vendors whose URL need not be configured.
 pub fn vendors() -> impl Iterator<Item = &'static Vendor> {
     VENDORS.iter()
 }
 
 /// A vendor that does not speak OpenAI chat completions.
-pub(crate) struct Foreign {
+pub(crate) struct UnsupportedVendor {
     pub(crate) id: &'static str,
-    /// What it speaks.
+    /// Its wire format.
     pub(crate) wire: &'static str,
-    /// The variables that may carry its key.
+    /// The environment variables that may hold its key.
     pub(crate) env: &'static [&'static str],
 }
 
-/// The vendors that we know but cannot talk to yet.
-pub(crate) const FOREIGN: &[Foreign] = &[
-    Foreign { id: "anthropic", wire: "Anthropic Messages", env: &["ANTHROPIC_API_KEY"] },
-    Foreign { id: "google", wire: "Gemini", env: &["GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"] },
+/// Vendors that we know but do not support yet.
+pub(crate) const UNSUPPORTED_VENDORS: &[UnsupportedVendor] = &[
+    UnsupportedVendor { id: "anthropic", wire: "Anthropic Messages", env: &["ANTHROPIC_API_KEY"] },
+    UnsupportedVendor { id: "google", wire: "Gemini", env: &["GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"] },
 ];
 
 const fn vendor(id: &'static str, name: &'static str, url: &'static str, env: Option<&'static str>) -> Vendor {
     Vendor { id, name, url, env }
 }
 
-/// The vendors whose address need not be configured.
+/// The vendors whose URL need not be configured.
 pub(crate) const VENDORS: &[Vendor] = &[
     vendor("openai", "OpenAI", "https://api.openai.com/v1", Some("OPENAI_API_KEY")),
     vendor("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", Some("OPENROUTER_API_KEY")),
@@ -53,7 +53,7 @@ pub(crate) const VENDORS: &[Vendor] = &[
     vendor("lmstudio", "LM Studio", "http://127.0.0.1:1234/v1", None),
 ];
 
-/// The package that OpenCode's users name for any server that speaks OpenAI chat completions.
+/// The package that OpenCode users configure for any server that speaks OpenAI chat completions.
 pub(crate) const COMPATIBLE: &str = "@ai-sdk/openai-compatible";
 
 /// Whether an AI SDK package speaks OpenAI chat completions.
@@ -75,22 +75,22 @@ pub(crate) fn speaks_chat(npm: &str) -> bool {
     )
 }
 
-/// The wire of a vendor, or of an AI SDK package, that we know but cannot talk to yet.
-pub(crate) fn coming(id: &str, npm: Option<&str>) -> Option<&'static str> {
+/// The wire format of a vendor or AI SDK package that we know but do not support yet.
+pub(crate) fn unsupported_wire(id: &str, npm: Option<&str>) -> Option<&'static str> {
     let name = npm.map_or(id, |npm| npm.strip_prefix("@ai-sdk/").unwrap_or_default());
-    FOREIGN.iter().find(|vendor| vendor.id == name).map(|vendor| vendor.wire)
+    UNSUPPORTED_VENDORS.iter().find(|vendor| vendor.id == name).map(|vendor| vendor.wire)
 }
 
-/// Where a vendor tells whether it accepts a key, below its address, if its list of models does not: OpenRouter lists
-/// them for everybody.
+/// The path below its URL where a vendor confirms a key, if its list of models does not: OpenRouter lists them for
+/// everybody.
 pub(crate) fn key_check(id: &str) -> Option<&'static str> {
     (id == "openrouter").then_some("key")
 }
 
 /// Id, name, context, output, prices (input, output, cached input), whether it reasons.
-type Row = (&'static str, &'static str, u64, u64, [f64; 3], bool);
+type ModelRow = (&'static str, &'static str, u64, u64, [f64; 3], bool);
 
-const OPENAI: &[Row] = &[
+const OPENAI: &[ModelRow] = &[
     ("gpt-5", "GPT-5", 400_000, 128_000, [1.25, 10.0, 0.125], true),
     ("gpt-5-mini", "GPT-5 mini", 400_000, 128_000, [0.25, 2.0, 0.025], true),
     ("gpt-5-nano", "GPT-5 nano", 400_000, 128_000, [0.05, 0.4, 0.005], true),
@@ -101,7 +101,7 @@ const OPENAI: &[Row] = &[
     ("o4-mini", "o4-mini", 200_000, 100_000, [1.1, 4.4, 0.275], true),
 ];
 
-/// The models that OpenAI's own address serves.
+/// The models that OpenAI's own URL serves.
 pub(crate) fn openai_models() -> impl Iterator<Item = Model> {
     OPENAI.iter().map(|(id, name, context, output, [fresh, out, cached], reasoning)| {
         let mut model = Model { id: (*id).to_owned(), name: (*name).to_owned(), ..blank() };
@@ -116,7 +116,7 @@ pub(crate) fn openai_models() -> impl Iterator<Item = Model> {
     })
 }
 
-/// A model that takes and gives text and calls tools, of which nothing else is known.
+/// A model that accepts and produces text and calls tools, of which nothing else is known.
 pub(crate) fn blank() -> Model {
     let text = Modalities { text: true, ..Modalities::default() };
     let mut model = Model::default();

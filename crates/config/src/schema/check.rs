@@ -1,56 +1,56 @@
-//! Holds a value against the schema: unknown keys are reported, values of the wrong kind are taken out. Only a rule is
-//! never taken out, since it may have been a denial: what is wrong with it is reported, and it counts as `ask`. One that
-//! stands under a mistyped key guards nothing at all; that makes its agent ask, or everybody if it is nobody's.
+//! Checks a configuration against the schema: unknown keys are reported, values of the wrong type are removed. Only
+//! rules are never removed, since they may have been denials: an invalid one is reported and counts as `ask`. Rules
+//! under a mistyped key have no effect, so their agent asks instead, or all agents if they belong to none.
 
 use api::{Json, JsonMap};
 
-use crate::problem::{Closes, Problem, Severity};
+use crate::problem::{AffectedAgents, Problem, Severity};
 use crate::rules::AGENT_SECTIONS;
 use crate::schema::{ACTIONS, CONFIG, Field, OWN_AGENT_KEYS, OWN_KEYS, PERMISSIONS, Shape};
 use crate::schema::suggest::nearest;
 
-/// More findings of one file are only counted.
+/// Further findings in a file are only counted.
 pub(crate) const MAX_FINDINGS: usize = 50;
 
-/// Something that does not fit.
+/// A mismatch with the schema.
 pub(crate) struct Finding {
     /// Keys and indexes from the root.
     pub(crate) path: Vec<String>,
     /// What is wrong.
     pub(crate) message: String,
-    /// How bad it is.
+    /// How serious it is.
     pub(crate) severity: Severity,
-    /// Whose rules do not count because of it.
-    pub(crate) closes: Closes,
+    /// The agents whose rules have no effect because of it.
+    pub(crate) affects: AffectedAgents,
 }
 
 impl Finding {
-    /// As a problem, without its place.
+    /// Converts it to a problem without a position.
     pub(crate) fn problem(&self) -> Problem {
         let problem = Problem { severity: self.severity, ..Problem::error(&self.message) };
-        problem.about(self.path.join(".")).closing_for(self.closes.clone())
+        problem.about(self.path.join(".")).affecting(self.affects.clone())
     }
 }
 
-/// Takes out of a whole configuration what does not fit, and says what that was.
+/// Removes what does not match the schema from a configuration, and reports it.
 pub(crate) fn check(config: &mut Json) -> Vec<Finding> {
-    let mut checker = Checker { path: Vec::new(), findings: Vec::new(), more: 0, more_close: Closes::Nothing };
-    if !checker.fits(config, &CONFIG) {
+    let mut checker = Checker { path: Vec::new(), findings: Vec::new(), more: 0, more_affected: AffectedAgents::None };
+    if !checker.check(config, &CONFIG) {
         *config = Json::Object(Default::default());
     }
     if checker.more > 0 {
         let message = format!("{} more problems in this file", checker.more);
-        let closes = std::mem::take(&mut checker.more_close);
-        checker.findings.push(Finding { path: Vec::new(), message, severity: Severity::Error, closes });
+        let affects = std::mem::take(&mut checker.more_affected);
+        checker.findings.push(Finding { path: Vec::new(), message, severity: Severity::Error, affects });
     }
     checker.findings
 }
 
-/// Keys of ours in a file that OpenCode reads, too: they count, but OpenCode stumbles over them.
-pub(crate) fn foreign(config: &JsonMap) -> Vec<Finding> {
+/// Finds Trefoil's own keys in a file that OpenCode reads, too: they have an effect, but OpenCode trips over them.
+pub(crate) fn trefoil_only_keys(config: &JsonMap) -> Vec<Finding> {
     let finding = |path: Vec<String>, so: &str| {
-        let message = format!("{} is a key of Trefoil alone, and {so}: move it to trefoil.json", path.join("."));
-        Finding { path, message, severity: Severity::Warning, closes: Closes::Nothing }
+        let message = format!("{} is known only to Trefoil, and {so}: move it to trefoil.json", path.join("."));
+        Finding { path, message, severity: Severity::Warning, affects: AffectedAgents::None }
     };
     let own = OWN_KEYS.iter().filter(|key| config.contains_key(**key));
     let mut findings: Vec<_> =
@@ -72,13 +72,13 @@ struct Checker {
     path: Vec<String>,
     findings: Vec<Finding>,
     more: usize,
-    /// Whose rules those do not count that are only counted.
-    more_close: Closes,
+    /// The agents affected by findings that are only counted.
+    more_affected: AffectedAgents,
 }
 
 impl Checker {
-    /// Whether the value stays. Its parts that do not fit are taken out and reported; so is the value itself.
-    fn fits(&mut self, value: &mut Json, shape: &Shape) -> bool {
+    /// Checks a value. Parts that do not match are removed and reported. Returns whether the value itself stays.
+    fn check(&mut self, value: &mut Json, shape: &Shape) -> bool {
         match (shape, &mut *value) {
             (Shape::Any, _) | (Shape::Text, Json::String(_)) | (Shape::Flag, Json::Bool(_)) => true,
             (Shape::Number, Json::Number(_)) => true,
@@ -88,20 +88,20 @@ impl Checker {
                     *value = count.into();
                     true
                 }
-                _ => self.wrong(value, shape),
+                _ => self.reject(value, shape),
             },
             (Shape::Word(words), Json::String(word)) if words.contains(&word.as_str()) => true,
             (Shape::List(item), Json::Array(list)) => {
                 let mut index = 0;
                 list.retain_mut(|value| {
-                    let stays = self.step(index.to_string(), |this| this.fits(value, item));
+                    let stays = self.step(index.to_string(), |this| this.check(value, item));
                     index += 1;
                     stays
                 });
                 true
             }
             (Shape::Map(item), Json::Object(map)) => {
-                map.retain(|key, value| self.step(key.clone(), |this| this.fits(value, item)));
+                map.retain(|key, value| self.step(key.clone(), |this| this.check(value, item)));
                 true
             }
             (Shape::Object(fields), Json::Object(map)) => {
@@ -113,8 +113,8 @@ impl Checker {
                 true
             }
             (Shape::Either(shapes), _) => match shapes.iter().find(|shape| same_kind(shape, value)) {
-                Some(shape) => self.fits(value, shape),
-                None => self.wrong(value, shape),
+                Some(shape) => self.check(value, shape),
+                None => self.reject(value, shape),
             },
             (Shape::Permission, _) => {
                 self.permission(value);
@@ -124,13 +124,13 @@ impl Checker {
                 self.tools(value);
                 true
             }
-            (Shape::Only, Json::Array(_)) => self.fits(value, &Shape::List(&Shape::Text)),
+            (Shape::Only, Json::Array(_)) => self.check(value, &Shape::List(&Shape::Text)),
             (Shape::Only, _) => {
-                self.misfit(value, shape, "so the agent may use no tool");
+                self.report_mismatch(value, shape, "so the agent may use no tool");
                 *value = Json::Array(Vec::new());
                 true
             }
-            _ => self.wrong(value, shape),
+            _ => self.reject(value, shape),
         }
     }
 
@@ -149,13 +149,13 @@ impl Checker {
 
     fn action(&mut self, value: &mut Json) {
         if !value.as_str().is_some_and(|word| ACTIONS.contains(&word)) {
-            self.asks(value, &Shape::Word(ACTIONS));
+            self.treat_as_ask(value, &Shape::Word(ACTIONS));
             *value = "ask".into();
         }
     }
 
-    /// A mistyped name guards nothing. One with `_` may be the tool of an MCP server, which is not known here; any other
-    /// that is not like a known one may be a tool too, as long as its value is a rule.
+    /// A mistyped name guards nothing. A name with `_` may be an MCP tool, which is not known here; any other unknown
+    /// name may be a tool too, as long as its value is a rule.
     fn permission_name(&mut self, name: &str, value: &Json) {
         if PERMISSIONS.contains(&name) || name.contains(['*', '?', '_']) {
             return;
@@ -166,23 +166,23 @@ impl Checker {
         let message = format!("unknown permission \"{name}\"; known are {}", PERMISSIONS.join(", "));
         match value.is_string() || value.is_object() {
             true => self.report(message, Severity::Warning),
-            false => self.close(message),
+            false => self.report_lost_rules(message),
         }
     }
 
-    /// The rules below this name do not count.
+    /// Reports that the rules below this name have no effect.
     fn mistyped(&mut self, what: &str, name: &str, known: &str) {
-        self.close(format!("unknown {what} \"{name}\", perhaps meant as \"{known}\": its rules do not count"));
+        self.report_lost_rules(format!("unknown {what} \"{name}\", perhaps meant as \"{known}\": its rules do not count"));
     }
 
     fn tools(&mut self, value: &mut Json) {
         let Json::Object(tools) = value else {
-            self.asks(value, &Shape::Tools);
+            self.treat_as_ask(value, &Shape::Tools);
             *value = serde_json::json!({"*": "ask"});
             return;
         };
         for (tool, on) in tools.iter_mut().filter(|(_, on)| !on.is_boolean()) {
-            self.step(tool.clone(), |this| this.asks(on, &Shape::Flag));
+            self.step(tool.clone(), |this| this.treat_as_ask(on, &Shape::Flag));
             *on = "ask".into();
         }
     }
@@ -190,7 +190,7 @@ impl Checker {
     fn field(&mut self, key: &str, value: &mut Json, fields: &[Field], open: bool) -> bool {
         self.step(key.to_owned(), |this| {
             if let Some((_, shape)) = fields.iter().find(|(name, _)| *name == key) {
-                return this.fits(value, shape);
+                return this.check(value, shape);
             }
             let near = nearest(key, fields.iter().map(|(name, _)| *name));
             match near.and_then(|near| fields.iter().find(|(name, _)| *name == near)) {
@@ -219,31 +219,31 @@ impl Checker {
         result
     }
 
-    fn wrong(&mut self, value: &Json, shape: &Shape) -> bool {
-        self.misfit(value, shape, "it is ignored");
+    fn reject(&mut self, value: &Json, shape: &Shape) -> bool {
+        self.report_mismatch(value, shape, "it is ignored");
         false
     }
 
-    fn asks(&mut self, value: &Json, shape: &Shape) {
-        self.misfit(value, shape, "it counts as ask");
+    fn treat_as_ask(&mut self, value: &Json, shape: &Shape) {
+        self.report_mismatch(value, shape, "it counts as ask");
     }
 
-    fn misfit(&mut self, value: &Json, shape: &Shape, so: &str) {
+    fn report_mismatch(&mut self, value: &Json, shape: &Shape, so: &str) {
         let key = if self.path.is_empty() { "the configuration".to_owned() } else { self.path.join(".") };
-        let message = format!("{key} must be {}, not {}; {so}", expected(shape), found(value));
+        let message = format!("{key} must be {}, not {}; {so}", expected(shape), type_name(value));
         self.report(message, Severity::Error);
     }
 
     fn report(&mut self, message: String, severity: Severity) {
-        self.add(Finding { path: self.path.clone(), message, severity, closes: Closes::Nothing });
+        self.add(Finding { path: self.path.clone(), message, severity, affects: AffectedAgents::None });
     }
 
-    fn close(&mut self, message: String) {
-        let closes = match self.path.as_slice() {
-            [section, name, ..] if AGENT_SECTIONS.contains(&section.as_str()) => Closes::Agents(vec![name.clone()]),
-            _ => Closes::Everything,
+    fn report_lost_rules(&mut self, message: String) {
+        let affects = match self.path.as_slice() {
+            [section, name, ..] if AGENT_SECTIONS.contains(&section.as_str()) => AffectedAgents::Named(vec![name.clone()]),
+            _ => AffectedAgents::All,
         };
-        self.add(Finding { path: self.path.clone(), message, severity: Severity::Error, closes });
+        self.add(Finding { path: self.path.clone(), message, severity: Severity::Error, affects });
     }
 
     fn add(&mut self, finding: Finding) {
@@ -251,14 +251,14 @@ impl Checker {
             self.findings.push(finding);
         } else {
             self.more += 1;
-            if finding.closes != Closes::Nothing {
-                self.more_close = Closes::Everything;
+            if finding.affects != AffectedAgents::None {
+                self.more_affected = AffectedAgents::All;
             }
         }
     }
 }
 
-/// Whether a value, read as that shape, has permission rules in it.
+/// Whether a value, interpreted as that shape, contains permission rules.
 fn holds_rules(value: &Json, shape: &Shape) -> bool {
     match (shape, value) {
         (Shape::Permission | Shape::Tools | Shape::Only, _) => true,
@@ -270,13 +270,13 @@ fn holds_rules(value: &Json, shape: &Shape) -> bool {
     }
 }
 
-/// A whole number that is not negative, also if it was written as `1e5`.
+/// A non-negative whole number, even if written as `1e5`.
 fn whole(number: &serde_json::Number) -> Option<u64> {
     let float = || number.as_f64().filter(|n| n.fract() == 0.0 && (0.0..9e15).contains(n)).map(|n| n as u64);
     number.as_u64().or_else(float)
 }
 
-/// Whether the value is of the shape's JSON kind (for words: is one of them), so that its findings are the useful ones.
+/// Whether the value has the shape's JSON type (for words: is one of them), so that its findings are useful.
 fn same_kind(shape: &Shape, value: &Json) -> bool {
     match shape {
         Shape::Any => true,
@@ -305,8 +305,8 @@ fn expected(shape: &Shape) -> String {
     }
 }
 
-/// The kind of a value; its text is not repeated, since it may be a secret that stands in the wrong place.
-fn found(value: &Json) -> &'static str {
+/// The type of a value. Its text is not repeated, since it may be a misplaced secret.
+fn type_name(value: &Json) -> &'static str {
     match value {
         Json::Null => "null",
         Json::Bool(_) => "a boolean",
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_file_stays_as_it_is() {
+    fn a_valid_file_is_unchanged() {
         let value = json!({
             "$schema": "x", "model": "a/b", "permission": {"bash": {"*": "ask"}, "edit": "deny"}, "lsp": false,
             "agent": {"a": {"temperature": 0.5, "reasoningEffort": "high"}},
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_and_wrong_values_go() {
+    fn unknown_keys_and_invalid_values_are_removed() {
         let (value, findings) = checked(json!({
             "modle": "x", "zzz": 1, "model": 5, "username": "u", "autoupdate": "never", "snapshot": null,
             "permission": {"bash": {"git *": "maybe", "ls": "allow"}}, "instructions": ["a", 1, "b"],
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rule_counts_as_ask_at_its_place() {
+    fn an_invalid_rule_counts_as_ask_in_its_position() {
         let (value, findings) = checked(json!({
             "permission": {"bash": {"rm *": "dney", "*": "allow", "dd *": 5}, "edit": null, "read": ["deny"]},
             "tools": {"write": "off", "bash": true},
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_permission_is_named_and_stays() {
+    fn an_unknown_permission_is_reported_and_kept() {
         let value = json!({"permission": {
             "bsh": "deny", "zebra": {"x": "ask"}, "doom_loop": "ask", "w*": "ask", "git_push": "deny", "bash": "ask",
         }, "agent": {"a": {"permission": {"edti": "deny"}}}});
@@ -403,10 +403,10 @@ mod tests {
     }
 
     #[test]
-    fn rules_below_a_mistyped_key_close() {
-        let closing = |mut value: Json| -> Vec<String> {
-            let closing = check(&mut value).into_iter().filter(|f| f.closes != Closes::Nothing);
-            closing.map(|f| f.path.join(".")).collect()
+    fn rules_below_a_mistyped_key_are_reported_as_lost() {
+        let lossy = |mut value: Json| -> Vec<String> {
+            let lossy = check(&mut value).into_iter().filter(|f| f.affects != AffectedAgents::None);
+            lossy.map(|f| f.path.join(".")).collect()
         };
         for (value, path) in [
             (json!({"permissions": {"bash": "deny"}}), "permissions"),
@@ -417,20 +417,20 @@ mod tests {
             (json!({"permission": {"edti": "deny"}}), "permission.edti"),
             (json!({"permission": {"zebra": ["deny"]}}), "permission.zebra"),
         ] {
-            assert_eq!(closing(value.clone()), [path], "{value}");
+            assert_eq!(lossy(value.clone()), [path], "{value}");
         }
         for value in [
             json!({"modle": "a/b", "agents": {"build": {"model": "a/b"}}, "zzz": {"permission": "deny"}}),
             json!({"permission": {"zebra": {"x": "deny"}, "git_push": "deny", "bash": ["deny"]}}),
             json!({"agent": {"build": {"reasoningEffort": "high"}}}),
         ] {
-            assert_eq!(closing(value.clone()), [""; 0], "{value}");
+            assert_eq!(lossy(value.clone()), [""; 0], "{value}");
         }
     }
 
     #[test]
-    fn what_is_mistyped_in_an_agent_closes_that_agent() {
-        let closes = |mut value: Json| check(&mut value).into_iter().map(|f| f.closes).max().unwrap_or_default();
+    fn a_mistyped_key_in_an_agent_affects_that_agent() {
+        let affects = |mut value: Json| check(&mut value).into_iter().map(|f| f.affects).max().unwrap_or_default();
         for section in AGENT_SECTIONS {
             for wrong in [
                 json!({"permissions": {"bash": "deny"}}),
@@ -440,28 +440,28 @@ mod tests {
                 json!({"permission": {"zebra": ["deny"]}}),
             ] {
                 let file = json!({section: {"a": wrong, "b": {"permission": {"bash": "deny"}}}});
-                assert_eq!(closes(file.clone()), Closes::Agents(vec!["a".to_owned()]), "{file}");
-                assert_eq!(closes(json!({"agents": {"a": {"permission": wrong}}})), Closes::Everything);
+                assert_eq!(affects(file.clone()), AffectedAgents::Named(vec!["a".to_owned()]), "{file}");
+                assert_eq!(affects(json!({"agents": {"a": {"permission": wrong}}})), AffectedAgents::All);
             }
         }
         for wrong in [json!({"permissions": "deny"}), json!({"permission": {"bahs": "deny"}})] {
-            assert_eq!(closes(wrong.clone()), Closes::Everything, "{wrong}");
+            assert_eq!(affects(wrong.clone()), AffectedAgents::All, "{wrong}");
         }
     }
 
     #[test]
-    fn a_mistyped_key_closes_also_where_findings_are_only_counted() {
+    fn a_mistyped_key_counts_even_among_findings_that_are_only_counted() {
         let mut many: api::JsonMap = (0..MAX_FINDINGS).map(|n| (format!("key{n}"), json!(1))).collect();
         many.insert("permissions".to_owned(), json!({"bash": "deny"}));
         let findings = check(&mut Json::Object(many));
         assert_eq!(
-            findings.into_iter().map(|f| f.closes).collect::<Vec<_>>(),
-            [vec![Closes::Nothing; MAX_FINDINGS], vec![Closes::Everything]].concat()
+            findings.into_iter().map(|f| f.affects).collect::<Vec<_>>(),
+            [vec![AffectedAgents::None; MAX_FINDINGS], vec![AffectedAgents::All]].concat()
         );
     }
 
     #[test]
-    fn bounds_are_checked_and_named_in_foreign_files() {
+    fn limits_are_checked_and_reported_in_opencode_files() {
         let (value, findings) = checked(json!({
             "subagents": {"at_once": 0, "descendants": 0, "budget": {"cost": -1, "tokens": 5, "minutes": 1}},
             "ask": {"timeout": 60, "then": "maybe"}, "session": {"max_age_days": 0},
@@ -474,12 +474,12 @@ mod tests {
         });
         assert_eq!((value.clone(), findings.len()), (left, 8), "{findings:?}");
         assert!(findings[1].contains("subagents.budget.cost must be a number above 0"), "{findings:?}");
-        let keys: Vec<_> = foreign(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
+        let keys: Vec<_> = trefoil_only_keys(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
         assert_eq!(keys, ["ask", "session", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp"]);
     }
 
     #[test]
-    fn a_wrong_list_of_tools_names_none() {
+    fn an_invalid_list_of_tools_is_empty() {
         for (only, left, findings) in [
             (json!(["read"]), json!(["read"]), 0),
             (json!(["read", 1]), json!(["read"]), 1),
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_object_is_empty() {
+    fn a_file_that_is_not_an_object_is_empty() {
         for value in [json!([]), json!("x"), json!(1)] {
             let (value, findings) = checked(value);
             assert_eq!((value, findings.len()), (json!({}), 1));

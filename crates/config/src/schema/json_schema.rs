@@ -5,15 +5,15 @@ use serde_json::json;
 
 use crate::schema::{ACTIONS, CONFIG, Field, PERMISSIONS, Shape};
 
-/// The schema of a configuration file. Parts that OpenCode has a component for bear its name as their title.
+/// The schema of a configuration file. Parts for which OpenCode has a component have its name as their title.
 pub fn config_schema() -> Json {
     describe(&CONFIG)
 }
 
-/// The component that stands below a key, wherever the key is.
+/// The component below a key, wherever the key occurs.
 fn component(key: &str, shape: &Shape) -> Option<&'static str> {
     Some(match key {
-        // A model's `attachment` is a mere switch.
+        // A model's `attachment` is just a flag.
         "attachment" if !matches!(shape, Shape::Flag) => "AttachmentConfig",
         "image" => "ImageAttachmentConfig",
         "layout" => "LayoutConfig",
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_bounds_and_names() {
+    fn types_limits_and_component_names() {
         let schema = config_schema();
         let at = |path: &str| schema.pointer(path).cloned().unwrap_or_default();
         assert_eq!(at("/properties/model"), json!({ "type": "string" }));

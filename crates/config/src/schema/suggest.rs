@@ -1,9 +1,9 @@
-//! The known word that a mistyped one probably meant.
+//! Finds the known word that a mistyped one probably stands for.
 
-/// Longer words are not compared: nobody mistypes those, and the work stays bounded.
+/// Longer words are not compared: nobody mistypes them, and it bounds the work.
 const MAX_WORD: usize = 64;
 
-/// The candidate nearest to `word`, if it is near enough to be what was meant.
+/// The candidate nearest to `word`, if it is near enough.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.chars().count() > MAX_WORD {
         return None;
@@ -12,12 +12,12 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.chars().count() / 3).max(1))
-        // Among equals the one of the same length: letters are swapped more often than lost.
+        // Prefer a candidate of the same length: letters are swapped more often than lost.
         .min_by_key(|(distance, candidate)| (*distance, candidate.len().abs_diff(word.len())))
         .map(|(_, candidate)| candidate)
 }
 
-/// How many characters must be changed, added, removed or swapped with their neighbour, whatever their case.
+/// The edit distance, with swapped neighbours as one edit, ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().filter(|c| *c != '_' && *c != '-').collect();
     let b: Vec<char> = b.to_lowercase().chars().filter(|c| *c != '_' && *c != '-').collect();

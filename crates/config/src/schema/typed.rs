@@ -10,24 +10,24 @@ use serde::de::DeserializeOwned;
 use crate::problem::Problem;
 use crate::schema::AGENT_FIELDS;
 
-/// The configuration in effect. Its strings may hold secrets, so it shows nothing of itself in logs.
+/// The configuration in effect. Its strings may contain secrets, so its `Debug` output reveals nothing.
 #[derive(Clone, Default)]
 pub struct Config {
     /// The model, `provider/model`.
     pub model: Option<String>,
-    /// The model for titles and the like.
+    /// The model for titles and similar tasks.
     pub small_model: Option<String>,
-    /// The agent of a prompt that names none.
+    /// The agent for prompts that name none.
     pub default_agent: Option<String>,
-    /// How deep subagents may nest.
+    /// The maximum nesting depth of subagents.
     pub subagent_depth: Option<u32>,
-    /// What bounds subagents otherwise.
+    /// Further limits for subagents.
     pub subagents: SubagentsConfig,
-    /// What becomes of a request that nobody answers.
+    /// What happens to a request that nobody answers.
     pub ask: AskConfig,
-    /// What programs see of the environment.
+    /// Which environment variables programs get.
     pub env: EnvConfig,
-    /// The name under which the user is addressed.
+    /// The name by which the user is addressed.
     pub username: Option<String>,
     /// The shell that runs commands.
     pub shell: Option<String>,
@@ -39,13 +39,13 @@ pub struct Config {
     pub share: Option<String>,
     /// A boolean or `notify`.
     pub autoupdate: Option<Json>,
-    /// The rules of all files, those of `tools` included; the last match wins.
+    /// The rules of all files, including those of `tools`; the last match wins.
     pub permission: Option<Ruleset>,
-    /// Rules that can only make decisions stricter: the engine takes the maximum of them and the ordinary ones. Each
-    /// one that matches counts, whatever their order. They come from repositories that are not trusted, and stand in
-    /// for the denials that a file which cannot be read may have held.
+    /// Rules that can only make decisions stricter: the engine takes the maximum of them and the ordinary ones. Every
+    /// matching one counts, regardless of order. They come from untrusted repositories, and stand in for denials that
+    /// an unreadable file may have contained.
     pub tighten: Ruleset,
-    /// The same for single agents, whether or not they exist: what stands in for rules of theirs that cannot be read.
+    /// Likewise for single agents, whether or not they exist: stands in for rules of theirs that could not be read.
     pub tighten_agent: IndexMap<String, Ruleset>,
     /// Tools that are switched on or off by name.
     pub tools: IndexMap<String, bool>,
@@ -55,13 +55,13 @@ pub struct Config {
     pub command: IndexMap<String, CommandConfig>,
     /// Providers by id.
     pub provider: IndexMap<String, ProviderConfig>,
-    /// Providers that are not used.
+    /// Providers that must not be used.
     pub disabled_providers: Vec<String>,
-    /// If given, the only providers that are used.
+    /// If set, the only providers that may be used.
     pub enabled_providers: Option<Vec<String>>,
-    /// Further instruction files, as written.
+    /// Additional instruction files, as written.
     pub instructions: Vec<String>,
-    /// Where more skills are.
+    /// Where to find more skills.
     pub skills: SkillsConfig,
     /// MCP servers by name.
     pub mcp: JsonMap,
@@ -73,9 +73,9 @@ pub struct Config {
     pub server: JsonMap,
     /// How much of a tool's output the model gets.
     pub tool_output: ToolOutputConfig,
-    /// How long conversations are shortened.
+    /// How long conversations are compacted.
     pub compaction: CompactionConfig,
-    /// Switches that may go away.
+    /// Switches that may be removed.
     pub experimental: JsonMap,
     /// How attachments are prepared.
     pub attachment: JsonMap,
@@ -96,56 +96,56 @@ impl fmt::Debug for Config {
     }
 }
 
-/// An agent, as far as files say something about it.
+/// An agent, as far as files configure it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AgentConfig {
     /// Its model, `provider/model`.
     pub model: Option<String>,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     pub variant: Option<String>,
-    /// Sampling.
+    /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// Sampling.
+    /// Nucleus sampling.
     pub top_p: Option<f64>,
     /// Its system prompt.
     pub prompt: Option<String>,
     /// Tools that are switched on or off by name; `permission` has them too.
     pub tools: IndexMap<String, bool>,
-    /// Whether it is taken away.
+    /// Whether it is removed.
     pub disable: Option<bool>,
     /// When to use it.
     pub description: Option<String>,
     /// Who uses it.
     pub mode: Option<AgentMode>,
-    /// Whether it is kept out of lists.
+    /// Whether lists leave it out.
     pub hidden: Option<bool>,
-    /// Provider options; keys that we do not know are among them.
+    /// Provider options, including unknown keys.
     pub options: JsonMap,
-    /// How a client paints it.
+    /// The colour that clients show it in.
     pub color: Option<String>,
-    /// The most model steps of one turn.
+    /// The maximum number of model steps in one turn.
     pub steps: Option<u32>,
     /// Its rules; the last match wins.
     pub permission: Option<Ruleset>,
-    /// The only tools that it may use: these keep their rules, everything else is denied.
+    /// The only tools it may use: these keep their rules, everything else is denied.
     pub only: Option<Vec<String>>,
-    /// What each of its sessions and all below it may use.
+    /// What each of its sessions and their descendants may use.
     pub budget: Option<Budget>,
     /// Where its sessions work, if not where their caller does.
     pub isolation: Option<Isolation>,
-    /// The program that is this agent, if it is another one that speaks the Agent Client Protocol.
+    /// The external program that is this agent, if it speaks the Agent Client Protocol.
     pub acp: Option<RunnerSettings>,
 }
 
 impl AgentConfig {
-    /// Who does the work of this agent, if not we: the kind of runner, and what it is told.
+    /// The kind of runner that does this agent's work, and its settings, if it is not us.
     pub fn runner(&self) -> Option<(&'static str, &RunnerSettings)> {
         self.acp.as_ref().map(|settings| ("acp", settings))
     }
 }
 
-/// What whoever does an agent's work is told. It may hold secrets, so it shows only its keys in logs.
+/// The settings of a runner. They may contain secrets, so only the keys are logged.
 #[derive(Clone, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct RunnerSettings(pub JsonMap);
@@ -164,55 +164,56 @@ impl fmt::Debug for RunnerSettings {
     }
 }
 
-/// A place of its own for a subagent.
+/// How a subagent is isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
-    /// A linked git worktree with a branch of its own.
+    /// A linked git worktree with its own branch.
     Worktree,
 }
 
-/// What bounds subagents.
+/// Limits for subagents.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SubagentsConfig {
-    /// How many of one turn work at once.
+    /// How many subagents of one turn run concurrently.
     pub at_once: Option<u32>,
-    /// The most sessions below one root.
+    /// The maximum number of sessions below one root.
     pub descendants: Option<u32>,
-    /// What each task of a root and all below it may use, unless its agent or the call says otherwise.
+    /// What each task of a root and its descendants may use, unless its agent or the call says otherwise.
     pub budget: Option<Budget>,
     /// How many seconds a turn waits for its budget to be raised before it fails.
     pub wait: Option<u64>,
-    /// Whether a model may have subagents work in the background.
+    /// Whether a model may run subagents in the background.
     pub background: Option<bool>,
 }
 
-/// What programs see of the environment.
+/// Which environment variables programs get.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct EnvConfig {
-    /// Variables that no program gets which we start: names, in which a star stands for anything. Each file adds to them.
+    /// Variables that programs we start never get: names, in which `*` matches anything. Files add to each other's
+    /// lists.
     pub hide: Vec<String>,
 }
 
-/// What becomes of a request that nobody answers.
+/// What happens to a request that nobody answers.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct AskConfig {
-    /// After how many seconds it is decided without an answer; 0 is at once.
+    /// After how many seconds it is decided without an answer; 0 means immediately.
     pub timeout: Option<u64>,
     /// How it is decided then.
     pub then: Option<AskThen>,
 }
 
-/// How a request is decided that nobody answered.
+/// How an unanswered request is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AskThen {
-    /// As if it was rejected.
+    /// Reject it.
     Reject,
-    /// As if it was allowed, once.
+    /// Allow it once.
     Allow,
 }
 
@@ -228,19 +229,19 @@ pub struct CommandConfig {
     pub agent: Option<String>,
     /// The model it runs with.
     pub model: Option<String>,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     pub variant: Option<String>,
     /// Whether a subagent runs it.
     pub subtask: Option<bool>,
 }
 
-/// Where more skills are.
+/// Where to find more skills.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SkillsConfig {
     /// Folders, as written.
     pub paths: Vec<String>,
-    /// Addresses.
+    /// URLs.
     pub urls: Vec<String>,
 }
 
@@ -248,45 +249,45 @@ pub struct SkillsConfig {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ToolOutputConfig {
-    /// Lines.
+    /// The maximum number of lines.
     pub max_lines: Option<u64>,
-    /// Bytes.
+    /// The maximum number of bytes.
     pub max_bytes: Option<u64>,
 }
 
-/// How long conversations are shortened.
+/// How long conversations are compacted.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct CompactionConfig {
-    /// Whether it begins by itself.
+    /// Whether it happens automatically.
     pub auto: Option<bool>,
     /// Whether old tool output is dropped.
     pub prune: Option<bool>,
-    /// Turns that are kept as they are.
+    /// Turns that are kept unchanged.
     pub tail_turns: Option<u64>,
-    /// Recent tokens that are kept as they are.
+    /// Recent tokens that are kept unchanged.
     pub preserve_recent_tokens: Option<u64>,
-    /// Tokens that are kept free.
+    /// Tokens to keep free.
     pub reserved: Option<u64>,
 }
 
-/// A provider. Its options hold keys, so it shows nothing of them in logs.
+/// A provider. Its options contain keys, so they are not logged.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ProviderConfig {
-    /// Its base address, if `options.baseURL` does not say it.
+    /// Its base URL, if `options.baseURL` is not set.
     pub api: Option<String>,
     /// Its display name.
     pub name: Option<String>,
-    /// The variables that carry its key.
+    /// The environment variables that may hold its key.
     pub env: Option<Vec<String>>,
-    /// The AI SDK package that names its wire.
+    /// The AI SDK package, which identifies its wire format.
     pub npm: Option<String>,
-    /// If given, the only models that are used.
+    /// If set, the only models that may be used.
     pub whitelist: Option<Vec<String>>,
-    /// Models that are not used.
+    /// Models that must not be used.
     pub blacklist: Vec<String>,
-    /// `baseURL`, `apiKey`, `headers`, timeouts and further options.
+    /// `baseURL`, `apiKey`, `headers`, timeouts and other options.
     pub options: JsonMap,
     /// Its models by id.
     pub models: IndexMap<String, ModelConfig>,
@@ -302,37 +303,37 @@ impl fmt::Debug for ProviderConfig {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
-    /// The vendor's name of it, if it differs from its key.
+    /// The vendor's name for it, if it differs from its key.
     pub id: Option<String>,
     /// Its display name.
     pub name: Option<String>,
     /// Its family.
     pub family: Option<String>,
-    /// When it appeared.
+    /// Its release date.
     pub release_date: Option<String>,
-    /// It takes files.
+    /// It accepts files.
     pub attachment: Option<bool>,
     /// It reasons.
     pub reasoning: Option<bool>,
-    /// It takes a temperature.
+    /// It accepts a temperature.
     pub temperature: Option<bool>,
     /// It calls tools.
     pub tool_call: Option<bool>,
-    /// Whether reasoning and text alternate, or in which field reasoning comes.
+    /// Whether reasoning is interleaved with text, or the field of the answer that carries it.
     pub interleaved: Option<Json>,
     /// Prices per million tokens.
     pub cost: Option<PriceConfig>,
-    /// How much it takes and gives.
+    /// Its token limits.
     pub limit: Option<LimitConfig>,
     /// Kinds of content.
     pub modalities: Option<ModalitiesConfig>,
-    /// Its stage of life.
+    /// Its release stage.
     pub status: Option<ModelStatus>,
-    /// Another wire or address than its provider's.
+    /// A wire format or URL other than its provider's.
     pub provider: ModelProviderConfig,
-    /// Options that go into the request.
+    /// Options to put into the request.
     pub options: JsonMap,
-    /// Headers that go with the request.
+    /// Headers to send with the request.
     pub headers: IndexMap<String, String>,
     /// Named sets of options.
     pub variants: IndexMap<String, JsonMap>,
@@ -342,17 +343,17 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PriceConfig {
-    /// Fresh input.
+    /// Uncached input.
     pub input: f64,
     /// Output.
     pub output: f64,
-    /// Cached input that is served.
+    /// Tokens read from the cache.
     pub cache_read: f64,
-    /// Cached input that is stored.
+    /// Tokens written to the cache.
     pub cache_write: f64,
 }
 
-/// How many tokens a model takes and gives; 0 means unknown.
+/// Token limits of a model; 0 means unknown.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct LimitConfig {
@@ -364,31 +365,31 @@ pub struct LimitConfig {
     pub output: u64,
 }
 
-/// Kinds of content that a model takes and gives.
+/// Kinds of content that a model accepts and produces.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModalitiesConfig {
-    /// What it takes.
+    /// What it accepts.
     pub input: Option<Vec<String>>,
-    /// What it gives.
+    /// What it produces.
     pub output: Option<Vec<String>>,
 }
 
-/// Another wire or address for one model.
+/// A wire format or URL for one model.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelProviderConfig {
-    /// The AI SDK package that names the wire.
+    /// The AI SDK package, which identifies the wire format.
     pub npm: Option<String>,
-    /// The base address.
+    /// The base URL.
     pub api: Option<String>,
 }
 
-/// Reads the merged configuration, key by key: one that cannot be read takes nothing else with it. `tighten` is no key
-/// of it, and stays empty.
+/// Reads the merged configuration key by key, so that an invalid one affects nothing else. `tighten` is not one of its
+/// keys, and stays empty.
 pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
     if let Some(Json::Object(agents)) = map.get_mut("agent") {
-        agents.values_mut().filter_map(Json::as_object_mut).for_each(tidy_agent);
+        agents.values_mut().filter_map(Json::as_object_mut).for_each(normalize_agent);
     }
     let mut reader = Reader { map: &mut map, problems };
     let mut config = Config {
@@ -447,8 +448,8 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
     config
 }
 
-/// Old names become new ones, and keys that we do not know become options.
-fn tidy_agent(agent: &mut JsonMap) {
+/// Renames old keys, and moves unknown keys to the options.
+fn normalize_agent(agent: &mut JsonMap) {
     agent.shift_remove("name");
     if let Some(steps) = agent.shift_remove("maxSteps")
         && !agent.contains_key("steps")
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_value_takes_nothing_else_with_it() {
+    fn an_invalid_value_affects_nothing_else() {
         let (config, problems) = config(json!({
             "subagent_depth": 1u64 << 40, "model": "a/b", "command": {"no": {}, "yes": {"template": "t"}},
             "agent": {"bad": {"steps": 1u64 << 40}, "good": {}},
@@ -539,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_needs_a_command() {
+    fn an_external_agent_needs_a_command() {
         let (config, problems) = config(json!({"agent": {
             "good": {"acp": {"command": ["other", "acp"], "environment": {"KEY": "sk-secret"}}},
             "none": {"acp": {}}, "empty": {"acp": {"command": [""]}},
@@ -553,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_show() {
+    fn debug_output_shows_no_secrets() {
         let (config, _) = config(json!({"provider": {"p": {"options": {"apiKey": "sk-secret"}}}}));
         assert!(!format!("{config:?} {:?}", config.provider).contains("secret"));
     }

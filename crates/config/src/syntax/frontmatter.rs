@@ -1,6 +1,6 @@
-//! The front matter of a markdown file: YAML between two lines of dashes, told apart as OpenCode does it.
+//! The front matter of a markdown file: YAML between two lines of dashes, recognised as in OpenCode.
 //!
-//! Files that OpenCode uses although their YAML is invalid are used here, too, and what was wrong is told.
+//! Files that OpenCode uses although their YAML is invalid are used here too, and the problem is reported.
 
 use api::{Json, JsonMap};
 
@@ -8,60 +8,60 @@ use api::{Json, JsonMap};
 mod tests;
 mod yaml;
 
-pub(crate) use yaml::Places;
+pub(crate) use yaml::KeyPositions;
 
-/// The longest name that is looked for in unreadable front matter, in bytes, …
+/// The maximum length of a name searched for in unreadable front matter, in bytes, …
 const MAX_NAME: usize = 256;
-/// … and the most names.
+/// … and the maximum number of names.
 const MAX_NAMES: usize = 32;
 
-/// What front matter begins and ends with.
+/// Starts and ends front matter.
 const FENCE: &str = "---";
 
-/// Front matter that cannot be read.
+/// A syntax error in front matter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct FrontMatterError {
     /// The line in the file, from 1.
     pub(crate) line: usize,
     /// What is wrong there.
     pub(crate) message: String,
 }
 
-/// A text with its front matter taken apart.
+/// A text split into front matter and body.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Front<'a> {
+pub(crate) struct FrontMatter<'a> {
     /// The front matter; empty if there is none.
     pub(crate) map: JsonMap,
-    /// The text behind it.
+    /// The text after it.
     pub(crate) body: &'a str,
-    /// Where its keys stand in the file.
-    pub(crate) places: Places,
-    /// How well it could be read.
-    pub(crate) state: State,
+    /// The positions of its keys in the file.
+    pub(crate) positions: KeyPositions,
+    /// How well it could be parsed.
+    pub(crate) state: FrontMatterState,
 }
 
-/// How well front matter could be read.
+/// How well front matter could be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It is good.
-    Good,
-    /// It is invalid YAML, and was read after values with a colon were taken for text.
-    Repaired(Broken),
-    /// Nothing in it counts. If it is invalid YAML, the whole text is the body.
-    Ignored(Broken),
+pub(crate) enum FrontMatterState {
+    /// It is valid.
+    Valid,
+    /// It is invalid YAML, and was parsed after treating values with a colon as text.
+    Repaired(FrontMatterError),
+    /// It has no effect. If it is invalid YAML, the whole text is the body.
+    Ignored(FrontMatterError),
 }
 
-/// Takes a text apart. Fails where OpenCode leaves the file out.
-pub(crate) fn split(text: &str) -> Result<Front<'_>, Broken> {
+/// Splits a text. Fails where OpenCode ignores the file.
+pub(crate) fn split(text: &str) -> Result<FrontMatter<'_>, FrontMatterError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let whole = |state| Front { map: JsonMap::new(), body: text, places: Places::new(), state };
+    let whole = |state| FrontMatter { map: JsonMap::new(), body: text, positions: KeyPositions::new(), state };
     let Some(after) = text.strip_prefix(FENCE).filter(|after| !after.starts_with('-')) else {
-        return Ok(whole(State::Good));
+        return Ok(whole(FrontMatterState::Valid));
     };
     let (language, rest) = after.split_at(after.find('\n').unwrap_or(after.len()));
     if !["", "yaml", "yml"].contains(&language.trim().to_ascii_lowercase().as_str()) {
         let message = format!("front matter in {:?} cannot be read, only YAML", language.trim());
-        return Ok(whole(State::Ignored(Broken { line: 1, message })));
+        return Ok(whole(FrontMatterState::Ignored(FrontMatterError { line: 1, message })));
     }
     let (source, body) = match rest.split_once("\n---") {
         Some((source, body)) => {
@@ -71,30 +71,30 @@ pub(crate) fn split(text: &str) -> Result<Front<'_>, Broken> {
         None => (rest, ""),
     };
     let first = match read(source, |line| line) {
-        Ok((Some(map), places)) => return Ok(Front { map, body, places, state: State::Good }),
+        Ok((Some(map), positions)) => return Ok(FrontMatter { map, body, positions, state: FrontMatterState::Valid }),
         Ok((None, _)) => {
             let message = "the front matter must be made of \"key: value\" lines".to_owned();
-            return Ok(Front { body, ..whole(State::Ignored(Broken { line: 2, message })) });
+            return Ok(FrontMatter { body, ..whole(FrontMatterState::Ignored(FrontMatterError { line: 2, message })) });
         }
         Err(broken) => broken,
     };
     let (repaired, lines) = repair(source);
     if repaired == source || !language.trim_end_matches('\r').is_empty() || !rest.contains("\n---") {
-        return Ok(whole(State::Ignored(first)));
+        return Ok(whole(FrontMatterState::Ignored(first)));
     }
     match read(&repaired, |line| lines.get(line - 1).copied().unwrap_or(line)) {
-        Ok((Some(map), places)) => Ok(Front { map, body, places, state: State::Repaired(first) }),
+        Ok((Some(map), positions)) => Ok(FrontMatter { map, body, positions, state: FrontMatterState::Repaired(first) }),
         Ok((None, _)) | Err(_) => Err(first),
     }
 }
 
-/// Where something in front matter stands, by its path; if it has no place of its own, what it is part of.
-pub(crate) fn locate(places: &Places, path: &[String]) -> Option<(usize, usize)> {
+/// The position of a key by its path; of the nearest parent if it has none of its own.
+pub(crate) fn locate(positions: &KeyPositions, path: &[String]) -> Option<(usize, usize)> {
     let depth = |known: &[String]| if path.starts_with(known) { known.len() } else { 0 };
-    places.iter().filter(|(known, _)| depth(known) > 0).max_by_key(|(known, _)| depth(known)).map(|(_, place)| *place)
+    positions.iter().filter(|(known, _)| depth(known) > 0).max_by_key(|(known, _)| depth(known)).map(|(_, place)| *place)
 }
 
-/// Every name that unreadable front matter may give its file; `None` if there are too many to tell.
+/// Every name that unreadable front matter may give its file; `None` if there are too many.
 pub(crate) fn possible_names(text: &str) -> Option<Vec<String>> {
     let text = text.split("\n---").next().unwrap_or(text);
     let mut names = Vec::new();
@@ -115,24 +115,24 @@ pub(crate) fn possible_names(text: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Reads YAML whose first line is the rest of the file's first one; `None` if it is no map. `line` says where a line of it
-/// stands in the file.
-fn read(source: &str, line: impl Fn(usize) -> usize) -> Result<(Option<JsonMap>, Places), Broken> {
-    // What is not closed is noticed behind the last line.
+/// Parses YAML whose first line is the rest of the file's first line; `None` if it is not a map. `line` maps its lines
+/// to those of the file.
+fn read(source: &str, line: impl Fn(usize) -> usize) -> Result<(Option<JsonMap>, KeyPositions), FrontMatterError> {
+    // Unclosed constructs are reported after the last line.
     let place = |at: usize| line(at.clamp(1, source.lines().count().max(1)));
-    let (value, mut places) = yaml::parse(source).map_err(|broken| Broken { line: place(broken.line), ..broken })?;
-    places.iter_mut().for_each(|(_, place)| place.0 = line(place.0));
+    let (value, mut positions) = yaml::parse(source).map_err(|broken| FrontMatterError { line: place(broken.line), ..broken })?;
+    positions.iter_mut().for_each(|(_, place)| place.0 = line(place.0));
     let map = match value {
-        // A key without a value says nothing.
+        // A key without a value has no meaning.
         Json::Object(map) => Some(map.into_iter().filter(|(_, value)| !value.is_null()).collect()),
         Json::Null => Some(JsonMap::new()),
         _ => None,
     };
-    Ok((map, places))
+    Ok((map, positions))
 }
 
-/// Takes what stands behind a top-level key for text if it has a colon, which YAML would want quoted; and says where each
-/// line of the result stood.
+/// Turns the values of top-level keys into block text if they contain a colon, which YAML wants quoted. Also returns
+/// the original line of each resulting line.
 fn repair(source: &str) -> (String, Vec<usize>) {
     let mut repaired = Vec::new();
     let mut lines = Vec::new();
@@ -151,7 +151,7 @@ fn repair(source: &str) -> (String, Vec<usize>) {
     (repaired.join("\n"), lines)
 }
 
-/// A top-level key, and the text behind it that has a colon and no quotes.
+/// A top-level key and its unquoted value, if that contains a colon.
 fn with_colon(line: &str) -> Option<(&str, &str)> {
     let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
     let (key, rest) = line.split_at(end);

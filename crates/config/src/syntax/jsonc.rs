@@ -1,4 +1,4 @@
-//! JSON with comments and trailing commas: its value, where a key of it stands, and which keys stand twice.
+//! JSON with comments and trailing commas: parsing, key positions, and duplicate keys.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,8 @@ use api::Json;
 use jsonc_parser::ast::Value;
 use jsonc_parser::{CollectOptions, ParseOptions};
 
-/// Comments and trailing commas, as editors write configuration files; nothing looser, so that mistakes are seen.
+/// Allows comments and trailing commas, as editors do in configuration files; nothing looser, so that mistakes are
+/// noticed.
 pub(crate) fn options() -> ParseOptions {
     ParseOptions {
         allow_comments: true,
@@ -22,26 +23,26 @@ pub(crate) fn options() -> ParseOptions {
     }
 }
 
-/// Text that is not JSONC.
+/// A syntax error.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct JsoncError {
     /// Line and column, from 1.
-    pub(crate) place: (usize, usize),
+    pub(crate) position: (usize, usize),
     /// What is wrong there.
     pub(crate) message: String,
 }
 
-/// The value of the text; an empty one is `null`.
-pub(crate) fn parse(text: &str) -> Result<Json, Broken> {
-    jsonc_parser::parse_to_serde_value(text, &options()).map_err(|error| Broken {
-        place: (error.line_display(), error.column_display()),
+/// Parses a text; an empty one is `null`.
+pub(crate) fn parse(text: &str) -> Result<Json, JsoncError> {
+    jsonc_parser::parse_to_serde_value(text, &options()).map_err(|error| JsoncError {
+        position: (error.line_display(), error.column_display()),
         message: error.kind().to_string(),
     })
 }
 
-/// Line and column, from 1, of the last step of a path of keys and indexes.
+/// The line and column, from 1, of the last component of a path of keys and indexes.
 ///
-/// Parses the text again: problems are rare, and so the common case pays nothing for positions.
+/// Parses the text again: problems are rare, so the common case does not pay for positions.
 pub(crate) fn locate(text: &str, path: &[String]) -> Option<(usize, usize)> {
     let parsed = jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &options()).ok()?;
     let mut value = parsed.value?;
@@ -65,40 +66,40 @@ pub(crate) fn locate(text: &str, path: &[String]) -> Option<(usize, usize)> {
             _ => return None,
         };
     }
-    place(text, start)
+    position(text, start)
 }
 
-/// Line and column, from 1, of a byte.
-fn place(text: &str, start: usize) -> Option<(usize, usize)> {
+/// The line and column, from 1, of a byte offset.
+fn position(text: &str, start: usize) -> Option<(usize, usize)> {
     let before = text.get(..start)?;
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
 }
 
-/// A key that its object has already.
+/// A key that its object already has.
 pub(crate) struct Duplicate {
     /// Keys and indexes from the root.
     pub(crate) path: Vec<String>,
     /// Line and column of the later one, from 1.
-    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) position: Option<(usize, usize)>,
 }
 
-/// Keys that stand twice in one object, of which [`parse`] takes the later value; at most `most` of them.
+/// Finds up to `most` duplicate keys within an object, of which [`parse`] takes the later value.
 pub(crate) fn duplicates(text: &str, most: usize) -> Vec<Duplicate> {
     let mut found = Vec::new();
     let parsed = jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &options());
     if let Some(value) = parsed.ok().and_then(|parsed| parsed.value) {
-        repeated(&value, &mut Vec::new(), &mut |path, start| {
+        find_duplicates(&value, &mut Vec::new(), &mut |path, start| {
             if found.len() < most {
-                found.push(Duplicate { path: path.to_vec(), place: place(text, start) });
+                found.push(Duplicate { path: path.to_vec(), position: position(text, start) });
             }
         });
     }
     found
 }
 
-/// Recursion is bounded by the depth that the parser takes.
-fn repeated(value: &Value<'_>, path: &mut Vec<String>, report: &mut impl FnMut(&[String], usize)) {
+/// The parser's depth limit bounds the recursion.
+fn find_duplicates(value: &Value<'_>, path: &mut Vec<String>, report: &mut impl FnMut(&[String], usize)) {
     match value {
         Value::Object(object) => {
             let mut seen = HashSet::new();
@@ -107,14 +108,14 @@ fn repeated(value: &Value<'_>, path: &mut Vec<String>, report: &mut impl FnMut(&
                 if !seen.insert(property.name.as_str()) {
                     report(path, property.range.start);
                 }
-                repeated(&property.value, path, report);
+                find_duplicates(&property.value, path, report);
                 path.pop();
             }
         }
         Value::Array(array) => {
             for (index, element) in array.elements.iter().enumerate() {
                 path.push(index.to_string());
-                repeated(element, path, report);
+                find_duplicates(element, path, report);
                 path.pop();
             }
         }
@@ -136,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn broken_text_has_a_place() {
+    fn syntax_errors_have_a_position() {
         let broken = parse("{\n  \"a\": 1\n  \"b\": 2\n}").unwrap_err();
-        assert_eq!(broken.place.0, 2, "{broken:?}");
+        assert_eq!(broken.position.0, 2, "{broken:?}");
         for text in ["{", "[1", "{'a':1}", "{a:1}", "{\"a\":}", "nope", "{} {}", "\"\\q\"", "{\"a\":\u{0}}"] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_a_place() {
+    fn keys_have_a_position() {
         let text = "{\n  \"é\": [\n    {\"x\": 1}, {\"y\": 2}\n  ]\n}";
         let path = ["é", "1", "y"].map(str::to_owned);
         assert_eq!(locate(text, &path), Some((3, 16)));
@@ -165,9 +166,9 @@ mod tests {
         let text = "{\n  \"a\": 1, \"l\": [{\"x\": 1,\n \"x\": 2}],\n  \"a\": {\"l\": 1}, \"\\u0061\": 3\n}";
         assert_eq!(parse(text).unwrap(), json!({"a": 3, "l": [{"x": 2}]}));
         let shown = |most| -> Vec<_> {
-            duplicates(text, most).into_iter().map(|d| (d.path.join("."), d.place.unwrap())).collect()
+            duplicates(text, most).into_iter().map(|d| (d.path.join("."), d.position.unwrap())).collect()
         };
-        let all = [("l.0.x", (3, 2)), ("a", (4, 3)), ("a", (4, 18))].map(|(path, place)| (path.to_owned(), place));
+        let all = [("l.0.x", (3, 2)), ("a", (4, 3)), ("a", (4, 18))].map(|(path, position)| (path.to_owned(), position));
         assert_eq!(shown(9), all);
         assert_eq!(shown(1), all[..1]);
         assert!(duplicates("{\"a\": 1, \"a\"", 9).is_empty());
@@ -195,7 +196,7 @@ mod tests {
             prop_assert_eq!(&parse(&value.to_string()).unwrap(), &value);
             let pretty = serde_json::to_string_pretty(&value).unwrap();
             let commented = pretty.replace(",\n", ", // why\n");
-            // A string value never holds a bare newline, so the comment falls between values only.
+            // A string value never contains a bare newline, so comments end up between values only.
             prop_assert_eq!(parse(&commented).unwrap(), value);
         }
 

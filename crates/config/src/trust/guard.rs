@@ -1,8 +1,8 @@
-//! What a repository's own configuration may do before the user trusts it: choose, describe and tighten. Whatever
-//! executes, redirects, reveals or loosens something is taken out and named. Its rules that ask or deny stay; the
-//! loader puts them where they can only tighten.
+//! What a repository's configuration may do before the user trusts it: choose, describe and tighten. Whatever executes,
+//! redirects, reveals or loosens something is removed and reported. Rules that ask or deny stay; the loader puts them
+//! where they can only tighten.
 //!
-//! Keys are let through by name, so that a new one needs trust until someone decided otherwise.
+//! Keys are allowed by name, so that a new one needs trust until someone decides otherwise.
 
 use api::{Action, Json, JsonMap};
 
@@ -13,13 +13,13 @@ use crate::load::substitute::has_placeholder;
 #[cfg(test)]
 mod tests;
 
-/// Takes out of an untrusted configuration what needs trust. Returns the reasons; those above [`MAX_FINDINGS`] are only
+/// Removes what needs trust from an untrusted configuration. Returns the reasons; those above [`MAX_FINDINGS`] are only
 /// counted.
 pub(crate) fn guard(config: &mut JsonMap) -> Vec<String> {
     Guard { reasons: Vec::new(), more: 0, placeholders: true }.run(config)
 }
 
-/// The same for a markdown file, whose text is taken as it is: braces in it mean nothing.
+/// Likewise for a markdown file, whose text is literal: braces in it have no meaning.
 pub(crate) fn guard_markdown(config: &mut JsonMap) -> Vec<String> {
     Guard { reasons: Vec::new(), more: 0, placeholders: false }.run(config)
 }
@@ -27,7 +27,7 @@ pub(crate) fn guard_markdown(config: &mut JsonMap) -> Vec<String> {
 struct Guard {
     reasons: Vec<String>,
     more: usize,
-    /// Whether `{env:}` and `{file:}` are filled in here.
+    /// Whether `{env:}` and `{file:}` are filled in.
     placeholders: bool,
 }
 
@@ -40,7 +40,7 @@ impl Guard {
         self.reasons
     }
 
-    /// Always `false`: the value goes.
+    /// Records a reason. Always returns `false`, so that the value is removed.
     fn refuse(&mut self, key: &str, why: &str) -> bool {
         if self.reasons.len() < MAX_FINDINGS {
             self.reasons.push(format!("{key} {why}"));
@@ -75,7 +75,7 @@ impl Guard {
             "server" => self.refuse(key, "opens the server to others"),
             "enterprise" => self.refuse(key, "redirects what is shared"),
             "default_agent" => self.refuse(key, "replaces the agent that you use, with its rules"),
-            "subagent_depth" | "subagents" => self.refuse(key, "lifts a bound"),
+            "subagent_depth" | "subagents" => self.refuse(key, "raises a limit"),
             "ask" => self.refuse(key, "decides what you are asked"),
             "env" => self.each(key, value, |this, key, value| match key {
                 "env.hide" => this.plain(key, value),
@@ -94,7 +94,7 @@ impl Guard {
         true
     }
 
-    /// A value that does no harm, unless it reveals something by a placeholder.
+    /// A harmless value, unless it reveals something through a placeholder.
     fn plain(&mut self, key: &str, value: &mut Json) -> bool {
         match value {
             Json::String(text) if self.placeholders && has_placeholder(text) => {
@@ -115,7 +115,7 @@ impl Guard {
     fn agent(&mut self, key: &str, value: &mut Json) -> bool {
         let prefix = key.len() + 1;
         if value.get("acp").is_some() {
-            // The rest would be another agent, with our own model; only what tightens may stay.
+            // The rest would configure another agent with our own model; only what tightens may stay.
             self.refuse(&format!("{key}.acp"), "starts a program");
             let Json::Object(map) = &mut *value else { return false };
             map.retain(|name, _| name == "permission" || name == "tools");
@@ -124,7 +124,8 @@ impl Guard {
             }
         }
         if value.get("only").is_some() {
-            // It may give back what another file took; without it the agent would have more tools than it was made for.
+            // The list could give back what another file removed; without it the agent would have more tools than
+            // intended.
             self.refuse(&format!("{key}.only"), "says which tools an agent may use, so it may use none");
             let Json::Object(map) = &mut *value else { return false };
             map.shift_remove("only");
@@ -133,7 +134,7 @@ impl Guard {
         self.each(key, value, |this, key, value| match &key[prefix..] {
             "name" | "model" | "variant" | "temperature" | "top_p" | "prompt" | "description" | "mode" | "hidden"
             | "color" | "steps" | "maxSteps" | "isolation" => this.plain(key, value),
-            "budget" => this.refuse(key, "lifts a bound"),
+            "budget" => this.refuse(key, "raises a limit"),
             "permission" => {
                 let stays = this.permission(key, value);
                 for rule in ruleset(value).into_iter().filter(|rule| rule.action == Action::Ask) {
@@ -143,7 +144,7 @@ impl Guard {
                 stays
             }
             "tools" => this.tools(key, value),
-            "disable" => *value == Json::Bool(false) || this.refuse(key, "takes an agent with its rules away"),
+            "disable" => *value == Json::Bool(false) || this.refuse(key, "removes an agent and its rules"),
             _ => this.refuse(key, "goes into model requests"),
         })
     }
@@ -200,7 +201,7 @@ impl Guard {
         }
     }
 
-    /// Denying and asking stay, allowing goes.
+    /// Denying and asking rules stay, allowing ones are removed.
     fn permission(&mut self, key: &str, value: &mut Json) -> bool {
         let mut kept = JsonMap::new();
         for rule in ruleset(value) {
@@ -244,12 +245,12 @@ impl Guard {
     }
 }
 
-/// Whether a written path may lead out of the folder that it is relative to.
+/// Whether a path may lead out of the folder that it is relative to.
 fn leaves(path: &str) -> bool {
     path.starts_with(['/', '~']) || path.split(['/', '\\']).any(|step| step == "..")
 }
 
-/// Whether an `@file` of a template may lead out of the repository.
+/// Whether an `@file` in a template may lead out of the repository.
 fn mentions_outside(template: &str) -> bool {
     template.split('@').skip(1).any(|after| leaves(after.split(char::is_whitespace).next().unwrap_or_default()))
 }

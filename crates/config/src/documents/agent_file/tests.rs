@@ -9,7 +9,7 @@ fn inputs(home: &Path) -> Inputs {
 }
 
 #[test]
-fn what_ships_is_good_and_takes_no_effect_by_itself() {
+fn shipped_agents_are_valid_and_have_no_effect_until_installed() {
     let home = tempfile::tempdir().unwrap();
     let inputs = inputs(home.path());
     for agent in &OPTIONAL_AGENTS {
@@ -30,7 +30,7 @@ fn what_ships_is_good_and_takes_no_effect_by_itself() {
 }
 
 #[test]
-fn a_new_agent_is_read_back_as_it_was_meant() {
+fn a_new_agent_survives_a_round_trip() {
     let home = tempfile::tempdir().unwrap();
     let inputs = inputs(home.path());
     let agent = NewAgent {
@@ -59,7 +59,7 @@ fn a_new_agent_is_read_back_as_it_was_meant() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_nothing_is_written() {
+fn invalid_agents_are_refused_and_nothing_is_written() {
     let home = tempfile::tempdir().unwrap();
     let inputs = inputs(home.path());
     for name in ["", "Upper", "../up", "a/b", "a b", &"x".repeat(65)] {
@@ -83,7 +83,7 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
         assert!(error.contains(why), "{error}");
     }
     assert!(!find::global_folder(&inputs).exists());
-    // A link of the project that leads elsewhere.
+    // A link in the project that leads out of it.
     std::os::unix::fs::symlink(home.path(), inputs.directory.join(".trefoil")).unwrap();
     let refused = write_agent(&inputs, &AgentPlace::Project, "x", "x");
     assert!(matches!(refused, Err(AgentFileError::Outside(_))), "{refused:?}");

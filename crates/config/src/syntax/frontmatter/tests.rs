@@ -2,14 +2,14 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn taken_apart(text: &str) -> Front<'_> {
+fn parsed(text: &str) -> FrontMatter<'_> {
     split(text).unwrap_or_else(|broken| panic!("{broken:?} in\n{text}"))
 }
 
 fn read(front: &str) -> Json {
     let text = format!("---\n{front}\n---\nbody");
-    let read = taken_apart(&text);
-    assert_eq!((read.body, &read.state), ("body", &State::Good), "{front}");
+    let read = parsed(&text);
+    assert_eq!((read.body, &read.state), ("body", &FrontMatterState::Good), "{front}");
     Json::Object(read.map)
 }
 
@@ -26,7 +26,7 @@ fn scalars() {
     assert_eq!(read(front), want);
 }
 
-/// What real agents, commands and skills have in their front matter.
+/// FrontMatter matter of real agents, commands and skills.
 #[test]
 fn yaml_is_yaml() {
     for (front, want) in [
@@ -62,18 +62,18 @@ fn yaml_is_yaml() {
     ] {
         assert_eq!(read(front), want, "{front}");
         let crlf = format!("---\n{front}\n---\nbody").replace('\n', "\r\n");
-        assert_eq!(Json::Object(taken_apart(&crlf).map), want, "{front} with CRLF");
+        assert_eq!(Json::Object(parsed(&crlf).map), want, "{front} with CRLF");
     }
     let text = "---\nb:\n  <<: {a: 1, z: 2}\n  z: 3\n  y: 4\n---\n";
-    let order: Vec<_> = taken_apart(text).map["b"].as_object().unwrap().keys().cloned().collect();
+    let order: Vec<_> = parsed(text).map["b"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(order, ["a", "z", "y"], "rules are judged in this order");
 }
 
 #[test]
-fn the_fence_is_found_as_opencode_finds_it() {
+fn fences_are_recognised_as_in_opencode() {
     for text in ["", "hello", "# title\n---\nrule", "----\nx", " ---\nx\n---"] {
-        let read = taken_apart(text);
-        assert_eq!((read.map.len(), read.body, read.state), (0, text, State::Good));
+        let read = parsed(text);
+        assert_eq!((read.map.len(), read.body, read.state), (0, text, FrontMatterState::Good));
     }
     for (text, front, body) in [
         ("---\n---\nx", json!({}), "x"),
@@ -86,13 +86,13 @@ fn the_fence_is_found_as_opencode_finds_it() {
         ("---\na: b\n----\nx", json!({"a": "b"}), "-\nx"),
         ("---\na: b\n---\n\n---\nx", json!({"a": "b"}), "\n---\nx"),
     ] {
-        let read = taken_apart(text);
-        assert_eq!((Json::Object(read.map), read.body, read.state), (front, body, State::Good), "{text:?}");
+        let read = parsed(text);
+        assert_eq!((Json::Object(read.map), read.body, read.state), (front, body, FrontMatterState::Good), "{text:?}");
     }
 }
 
 #[test]
-fn a_value_with_a_colon_is_taken_for_text() {
+fn a_value_with_a_colon_is_treated_as_text() {
     for (front, want, line) in [
         ("a: Use this: it helps\nb: x", json!({"a": "Use this: it helps", "b": "x"}), 2),
         (
@@ -104,18 +104,18 @@ fn a_value_with_a_colon_is_taken_for_text() {
         ("a : [x]: y\nb: 'q: r'", json!({"a": "[x]: y", "b": "q: r"}), 2),
     ] {
         let text = format!("---\n{front}\n---\nbody");
-        let read = taken_apart(&text);
+        let read = parsed(&text);
         assert_eq!((Json::Object(read.map), read.body), (want, "body"), "{front}");
-        assert!(matches!(&read.state, State::Repaired(broken) if broken.line == line), "{front}: {:?}", read.state);
+        assert!(matches!(&read.state, FrontMatterState::Repaired(broken) if broken.line == line), "{front}: {:?}", read.state);
     }
-    // Places are those of the file, not of what was read instead of it.
+    // Positions are those in the file, not in the repaired text.
     let text = "---\na: b: c\npermission:\n  bash: deny\n---\n";
     let path = ["permission".to_owned(), "bash".to_owned()];
-    assert_eq!(locate(&taken_apart(text).places, &path), Some((4, 3)));
+    assert_eq!(locate(&parsed(text).positions, &path), Some((4, 3)));
 }
 
 #[test]
-fn what_cannot_be_read_is_the_body_or_left_out() {
+fn unreadable_front_matter_is_the_body_or_ignored() {
     for (front, line) in [
         ("a: [x] [y]\nb: c", 2),
         ("a: @x", 2),
@@ -128,19 +128,19 @@ fn what_cannot_be_read_is_the_body_or_left_out() {
         ("a:\n  b: 1\n c: 2", 4),
     ] {
         let text = format!("---\n{front}\n---\nbody");
-        let read = taken_apart(&text);
+        let read = parsed(&text);
         assert_eq!((read.map.len(), read.body), (0, text.as_str()), "{front}");
-        assert!(matches!(&read.state, State::Ignored(broken) if broken.line == line), "{front}: {:?}", read.state);
+        assert!(matches!(&read.state, FrontMatterState::Ignored(broken) if broken.line == line), "{front}: {:?}", read.state);
     }
     for (front, line) in [("a: b: c\nd: [", 2), ("- x\na: b: c", 3)] {
         assert_eq!(split(&format!("---\n{front}\n---\nbody")).unwrap_err().line, line, "{front}");
     }
     for text in ["---\njust text\n---\nbody", "---\n- a\n---\nbody"] {
-        let read = taken_apart(text);
-        assert!(matches!(read.state, State::Ignored(_)) && read.body == "body", "{text}");
+        let read = parsed(text);
+        assert!(matches!(read.state, FrontMatterState::Ignored(_)) && read.body == "body", "{text}");
     }
     let text = "---toml\na = 1\n---\nx";
-    assert_eq!(taken_apart(text).body, text);
+    assert_eq!(parsed(text).body, text);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn names_in_unreadable_front_matter_are_found() {
 }
 
 #[test]
-fn too_many_names_are_not_told() {
+fn too_many_names_are_not_returned() {
     let many: String = (0..=MAX_NAMES).map(|n| format!("name: {n}\n")).collect();
     assert_eq!(possible_names(&many), None);
     assert_eq!(possible_names(&format!("name: {}", "x".repeat(1 << 20))).unwrap()[0].len(), MAX_NAME + 1);
@@ -168,7 +168,7 @@ fn too_many_names_are_not_told() {
 #[test]
 fn nesting_and_aliases_are_bounded() {
     let message = |front: &str| match split(&format!("---\n{front}\n---\nbody")) {
-        Ok(Front { state: State::Ignored(broken) | State::Repaired(broken), .. }) | Err(broken) => broken.message,
+        Ok(FrontMatter { state: FrontMatterState::Ignored(broken) | FrontMatterState::Repaired(broken), .. }) | Err(broken) => broken.message,
         Ok(read) => panic!("{read:?}"),
     };
     let deep: String = (0..100).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
@@ -189,10 +189,10 @@ fn nesting_and_aliases_are_bounded() {
 }
 
 #[test]
-fn keys_have_a_place() {
+fn keys_have_a_position() {
     let text = "---\na: 1\n\"b c\":\n  d:\n    - x: 2\n---\nd: 3";
-    let places = taken_apart(text).places;
-    let at = |path: &[&str]| locate(&places, &path.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>());
+    let positions = parsed(text).positions;
+    let at = |path: &[&str]| locate(&positions, &path.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>());
     assert_eq!(at(&["a"]), Some((2, 1)));
     assert_eq!(at(&["b c"]), Some((3, 1)));
     assert_eq!(at(&["b c", "d"]), Some((4, 3)));
@@ -216,7 +216,7 @@ proptest! {
 
     #[test]
     fn what_is_quoted_is_read(values in prop::collection::btree_map("[a-z]{1,6}", "[^\\p{C}\u{2028}\u{2029}]{0,20}", 0..6)) {
-        // Bare words such as `true` are keys of another kind only as values.
+        // Bare words such as `true` have another type only as values.
         let front: String = values.iter().map(|(k, v)| format!("\"{k}\": {}\n", Json::from(v.as_str()))).collect();
         let text = format!("---\n{front}---\n");
         let want: JsonMap = values.into_iter().map(|(k, v)| (k, v.into())).collect();

@@ -1,44 +1,44 @@
-//! YAML as JSON, with the place of each key. Bounded: an alias costs as much as what it stands for.
+//! Parses YAML to JSON, with key positions. Bounded: an alias counts as much as what it refers to.
 
 use std::collections::{HashMap, HashSet};
 
 use api::{Json, JsonMap};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
-use super::Broken;
+use super::FrontMatterError;
 
-/// Maps and lists may be nested this deep.
+/// The maximum nesting depth of maps and lists.
 const MAX_DEPTH: usize = 32;
-/// Values in one front matter, those that aliases repeat included.
+/// The maximum number of values, including those repeated by aliases.
 const MAX_NODES: usize = 20_000;
 
-/// Where keys stand: the path of each, then its line and column, both from 1.
-pub(crate) type Places = Vec<(Vec<String>, (usize, usize))>;
+/// Key positions: the path of each key, then its line and column, both from 1.
+pub(crate) type KeyPositions = Vec<(Vec<String>, (usize, usize))>;
 
-/// Reads one document. Nothing at all is `null`.
-pub(super) fn parse(source: &str) -> Result<(Json, Places), Broken> {
+/// Parses one document. An empty one is `null`.
+pub(super) fn parse(source: &str) -> Result<(Json, KeyPositions), FrontMatterError> {
     let mut builder = Builder {
         parser: Parser::new_from_str(source),
         nodes: 0,
         anchors: HashMap::new(),
         path: Vec::new(),
-        places: Places::new(),
+        positions: KeyPositions::new(),
     };
     let value = builder.document()?;
-    Ok((value, builder.places))
+    Ok((value, builder.positions))
 }
 
 struct Builder<'a> {
     parser: Parser<'a, StrInput<'a>>,
     nodes: usize,
-    /// What anchors stand for, and how many values that is.
+    /// The values of anchors, and how many values they contain.
     anchors: HashMap<usize, (Json, usize)>,
     path: Vec<String>,
-    places: Places,
+    positions: KeyPositions,
 }
 
 impl<'a> Builder<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Span), Broken> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), FrontMatterError> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(unreadable(&error)),
@@ -46,7 +46,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn document(&mut self) -> Result<Json, Broken> {
+    fn document(&mut self) -> Result<Json, FrontMatterError> {
         let mut value = None;
         loop {
             let (event, span) = self.next()?;
@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn node(&mut self, event: Event<'a>, span: &Span, depth: usize) -> Result<Json, Broken> {
+    fn node(&mut self, event: Event<'a>, span: &Span, depth: usize) -> Result<Json, FrontMatterError> {
         if depth > MAX_DEPTH {
             return Err(broken(&span.start, format!("nested deeper than {MAX_DEPTH} levels")));
         }
@@ -72,16 +72,16 @@ impl<'a> Builder<'a> {
         let (anchor, value) = match event {
             Event::Scalar(text, style, anchor, tag) => (anchor, scalar(&text, style, tag.as_deref(), span)?),
             Event::SequenceStart(anchor, tag) => {
-                known(tag.as_deref(), span)?;
+                check_tag(tag.as_deref(), span)?;
                 (anchor, self.list(depth)?)
             }
             Event::MappingStart(anchor, tag) => {
-                known(tag.as_deref(), span)?;
+                check_tag(tag.as_deref(), span)?;
                 (anchor, self.map(depth)?)
             }
             Event::Alias(anchor) => {
                 let meant = self.anchors.get(&anchor).cloned();
-                let (value, size) = meant.ok_or_else(|| broken(&span.start, "this alias stands for nothing"))?;
+                let (value, size) = meant.ok_or_else(|| broken(&span.start, "this alias refers to nothing"))?;
                 self.count(size, span)?;
                 return Ok(value);
             }
@@ -93,7 +93,7 @@ impl<'a> Builder<'a> {
         Ok(value)
     }
 
-    fn count(&mut self, nodes: usize, span: &Span) -> Result<(), Broken> {
+    fn count(&mut self, nodes: usize, span: &Span) -> Result<(), FrontMatterError> {
         self.nodes += nodes;
         match self.nodes > MAX_NODES {
             true => Err(broken(&span.start, format!("more than {MAX_NODES} values"))),
@@ -101,7 +101,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Json, Broken> {
+    fn list(&mut self, depth: usize) -> Result<Json, FrontMatterError> {
         let mut list = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -115,9 +115,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<Json, Broken> {
+    fn map(&mut self, depth: usize) -> Result<Json, FrontMatterError> {
         let mut map = JsonMap::new();
-        // Keys that came with a merge: one that is written out takes the place of such a one.
+        // Keys from a merge, which explicit keys override.
         let mut merged = HashSet::new();
         loop {
             let (event, span) = self.next()?;
@@ -131,10 +131,10 @@ impl<'a> Builder<'a> {
                 plain => plain.to_string(),
             };
             if map.contains_key(&key) && !merged.remove(&key) {
-                return Err(broken(&span.start, format!("the key \"{key}\" stands here twice")));
+                return Err(broken(&span.start, format!("the key \"{key}\" is defined twice")));
             }
             self.path.push(key.clone());
-            self.places.push((self.path.clone(), (span.start.line(), span.start.col() + 1)));
+            self.positions.push((self.path.clone(), (span.start.line(), span.start.col() + 1)));
             let (event, span) = self.next()?;
             let value = self.node(event, &span, depth + 1)?;
             self.path.pop();
@@ -152,7 +152,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The entries of what is merged into a map: another map, or several.
+/// The entries to merge into a map: from another map, or several.
 fn bases(value: Json) -> Option<Vec<(String, Json)>> {
     match value {
         Json::Object(map) => Some(map.into_iter().collect()),
@@ -163,16 +163,16 @@ fn bases(value: Json) -> Option<Vec<(String, Json)>> {
     }
 }
 
-/// Refuses tags that are not YAML's own.
-fn known(tag: Option<&Tag>, span: &Span) -> Result<(), Broken> {
+/// Rejects tags outside YAML's core schema.
+fn check_tag(tag: Option<&Tag>, span: &Span) -> Result<(), FrontMatterError> {
     match tag {
         Some(tag) if !tag.is_yaml_core_schema() => Err(broken(&span.start, format!("the tag {tag} is not known"))),
         _ => Ok(()),
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: &Span) -> Result<Json, Broken> {
-    known(tag, span)?;
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: &Span) -> Result<Json, FrontMatterError> {
+    check_tag(tag, span)?;
     match tag {
         Some(tag) if tag.suffix == "str" => Ok(text.into()),
         _ if style == ScalarStyle::Plain => Ok(plain(text)),
@@ -180,7 +180,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: &Span) -> Res
     }
 }
 
-/// An unquoted scalar: a boolean, a number, nothing, or text.
+/// An unquoted scalar: a boolean, a number, null, or text.
 fn plain(text: &str) -> Json {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Json::Null,
@@ -190,7 +190,7 @@ fn plain(text: &str) -> Json {
     }
 }
 
-/// A number as the YAML library of OpenCode knows them, other than sixties and infinities.
+/// A number as OpenCode's YAML library recognises them, except for base 60 and infinities.
 fn number(text: &str) -> Option<Json> {
     let bare = text.replace('_', "");
     let (negative, digits) = match bare.strip_prefix(['-', '+']) {
@@ -216,10 +216,10 @@ fn number(text: &str) -> Option<Json> {
     serde_json::Number::from_f64(value).map(Json::Number)
 }
 
-fn unreadable(error: &ScanError) -> Broken {
+fn unreadable(error: &ScanError) -> FrontMatterError {
     broken(error.marker(), format!("this is not YAML: {}", error.info()))
 }
 
-fn broken(at: &Marker, message: impl Into<String>) -> Broken {
-    Broken { line: at.line(), message: message.into() }
+fn broken(at: &Marker, message: impl Into<String>) -> FrontMatterError {
+    FrontMatterError { line: at.line(), message: message.into() }
 }

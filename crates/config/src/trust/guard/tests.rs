@@ -13,7 +13,7 @@ fn guarded(value: Json) -> (Json, Vec<String>) {
 }
 
 #[test]
-fn what_is_harmless_stays() {
+fn harmless_values_stay() {
     let value = json!({
         "$schema": "s", "model": "a/b", "small_model": "a/c", "username": "u", "share": "disabled", "lsp": false,
         "disabled_providers": ["x"], "instructions": ["docs/*.md", "./a..b.md"], "mcp": {"m": {"enabled": false}},
@@ -27,7 +27,7 @@ fn what_is_harmless_stays() {
 }
 
 #[test]
-fn what_executes_redirects_reveals_or_loosens_goes() {
+fn risky_values_are_removed() {
     for (value, left, reason) in [
         (json!({"mcp": {"m": {"command": ["x"]}}}), json!({"mcp": {}}), "mcp.m starts a program"),
         (json!({"mcp": {"m": {"url": "http://x"}}}), json!({"mcp": {}}), "mcp.m connects"),
@@ -43,7 +43,7 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
         (json!({"experimental": {"continue_loop_on_deny": true}}), json!({}), "experimental"),
         (json!({"references": {"x": "/etc"}}), json!({}), "references"),
         (json!({"brand_new": 1}), json!({}), "brand_new"),
-        (json!({"subagents": {"at_once": 99, "budget": {"cost": 99}}}), json!({}), "subagents lifts a bound"),
+        (json!({"subagents": {"at_once": 99, "budget": {"cost": 99}}}), json!({}), "subagents raises a limit"),
         (json!({"ask": {"timeout": 1, "then": "allow"}}), json!({}), "ask decides"),
         (json!({"session": {"max_age_days": 1}}), json!({}), "session deletes"),
         (
@@ -56,7 +56,7 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
             json!({"agent": {"a": {"permission": {"edit": {"*": "deny"}}}}}),
             "agent.a.acp starts a program",
         ),
-        (json!({"agent": {"a": {"budget": {"cost": 9}}}}), json!({"agent": {"a": {}}}), "agent.a.budget lifts a bound"),
+        (json!({"agent": {"a": {"budget": {"cost": 9}}}}), json!({"agent": {"a": {}}}), "agent.a.budget raises a limit"),
         (
             json!({"provider": {"p": {"options": {"baseURL": "http://x", "headers": {"a": "b"}}, "api": "http://x", "env": ["AWS"], "npm": "y"}}}),
             json!({"provider": {"p": {"options": {}}}}),
@@ -105,7 +105,7 @@ fn what_executes_redirects_reveals_or_loosens_goes() {
 }
 
 #[test]
-fn asking_and_denying_stay_and_allowing_goes() {
+fn asking_and_denying_rules_stay_and_allowing_ones_are_removed() {
     let value = json!({"permission": {"bash": {"*": "ask", "git *": "allow"}, "edit": "ask", "read": "deny"}});
     let (left, reasons) = guarded(value);
     assert_eq!(left, json!({"permission": {"bash": {"*": "ask"}, "edit": {"*": "ask"}, "read": {"*": "deny"}}}));
@@ -117,7 +117,7 @@ fn asking_and_denying_stay_and_allowing_goes() {
 }
 
 #[test]
-fn markdown_text_is_taken_as_it_is() {
+fn markdown_text_is_literal() {
     let Json::Object(mut map) = json!({"agent": {"a": {"prompt": "write {env:X}"}}}) else { panic!() };
     assert_eq!(guard_markdown(&mut map), Vec::<String>::new());
     assert_eq!(map["agent"]["a"]["prompt"], "write {env:X}");
@@ -144,13 +144,13 @@ fn any_permission() -> impl Strategy<Value = Json> {
 }
 
 proptest! {
-    /// Whatever an untrusted repository says, none of it is merged with the rules of others, and nothing that it asks for or
-    /// denies is lost.
+    /// Whatever an untrusted repository says, none of it is merged with the rules of others, and nothing that it asks
+    /// for or denies is lost.
     #[test]
     fn nothing_gets_looser(theirs in any_permission()) {
         let (mut left, _) = guarded(json!({"permission": theirs, "agent": {"a": {"permission": theirs}}}));
         let map = left.as_object_mut().unwrap();
-        rules::canonical(map);
+        rules::canonicalize(map);
         let strict = rules::take_strict(map, Path::new("/home/u"));
         prop_assert_eq!(&left, &json!({"agent": {"a": {}}}));
         let denials = strict.denials.get("a").cloned().unwrap_or_default();
