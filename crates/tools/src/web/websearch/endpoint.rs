@@ -68,7 +68,7 @@ impl SearchEndpoint {
 
     async fn ask(&self, query: &str, results: u64, user_agent: &str) -> Result<String, String> {
         let url = self.address(query, results).map_err(|error| error.to_string())?;
-        let client = ::web::Reach::of(&url).client(CONNECT_TIME).map_err(|error| error.to_string())?;
+        let client = ::web::ClientKind::of(&url).client(CONNECT_TIME).map_err(|error| error.to_string())?;
         let client = client.user_agent(user_agent).timeout(TIME).build().map_err(|error| cause(&error))?;
         let request = match &self.body {
             None => client.get(url),

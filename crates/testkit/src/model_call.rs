@@ -1,4 +1,4 @@
-//! One model request, answered by the test piece by piece.
+//! A model request that the test answers piece by piece.
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use crate::WAIT;
 
-/// Chunks that may wait for a slow client before the test waits for it.
-const CHUNKS: usize = 1024;
+/// The number of chunks that may be queued for a slow client before the test waits.
+const MAX_QUEUED_CHUNKS: usize = 1024;
 
-/// What a client asked the model.
+/// A request from a client.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The JSON body.
@@ -37,12 +37,12 @@ impl Request {
         tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect()
     }
 
-    /// A header's text; empty without it.
+    /// The text of a header; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The text of the last message of a role; empty without one.
+    /// The text of the last message with a role; empty if there is none.
     pub fn last_text(&self, role: &str) -> String {
         let last = self.messages().iter().rev().find(|message| message["role"] == role);
         match last.map(|message| &message["content"]) {
@@ -54,23 +54,23 @@ impl Request {
 }
 
 type Chunk = Result<Bytes, std::io::Error>;
-/// Streams that are kept open without a word.
-pub(crate) type Silent = Arc<Mutex<Vec<mpsc::Sender<Chunk>>>>;
+/// Streams that are kept open silently.
+pub(crate) type SilentStreams = Arc<Mutex<Vec<mpsc::Sender<Chunk>>>>;
 
-/// A model request that waits for its answer. What is sent reaches the client at once; dropping the call cuts the
+/// A model request that waits for its answer. Chunks reach the client immediately; dropping the call cuts off the
 /// answer.
-pub struct Call {
-    /// What the client asked.
+pub struct ModelCall {
+    /// The client's request.
     pub request: Request,
     head: Option<oneshot::Sender<Response>>,
     body: Option<mpsc::Sender<Chunk>>,
-    silent: Silent,
+    silent: SilentStreams,
     usage: Option<Value>,
     tools: usize,
 }
 
-impl Call {
-    pub(crate) fn new(request: Request, silent: Silent) -> (Self, oneshot::Receiver<Response>) {
+impl ModelCall {
+    pub(crate) fn new(request: Request, silent: SilentStreams) -> (Self, oneshot::Receiver<Response>) {
         let (head, response) = oneshot::channel();
         (Self { request, head: Some(head), body: None, silent, usage: None, tools: 0 }, response)
     }
@@ -103,13 +103,14 @@ impl Call {
         }
     }
 
-    /// The usage that [`finish`](Self::finish) will report, as the wire has it (`prompt_tokens`, `completion_tokens` …).
+    /// Sets the usage that [`finish`](Self::finish) will report, in wire format (`prompt_tokens`, `completion_tokens`
+    /// …).
     pub fn usage(&mut self, usage: Value) {
         self.usage = Some(usage);
     }
 
-    /// Ends the answer: `stop`, `tool_calls`, `length` … All that belongs to the end comes at once, so that nothing happens in
-    /// the midst of it.
+    /// Ends the answer: `stop`, `tool_calls`, `length` … The whole end is sent in one piece, so that nothing happens in
+    /// between.
     pub async fn finish(mut self, reason: &str) {
         let mut end = self.chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), None);
         if let Some(usage) = self.usage.take() {
@@ -128,24 +129,24 @@ impl Call {
             let name: HeaderName = name.parse().expect("a header name");
             response.headers_mut().insert(name, value.parse().expect("a header value"));
         }
-        // The client may be gone; that is for the test to find out.
+        // The client may be gone; the test will notice.
         let _ = head.send(response);
     }
 
-    /// Cuts the connection, without a proper end.
+    /// Breaks the connection without a proper end.
     pub async fn drop_connection(mut self) {
         let cut = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "cut by the test");
         let _ = self.body().send(Err(cut)).await;
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub async fn raw(&mut self, bytes: impl Into<Bytes>) {
         let sent = timeout(WAIT, self.body().send(Ok(bytes.into()))).await;
-        // An error means that the client hung up, which is its right (abort, watchdog).
+        // An error means that the client hung up, which is fine (abort, timeout).
         let _ = sent.expect("the client reads the stream");
     }
 
-    /// Says nothing more, but keeps the connection open until the server is dropped.
+    /// Sends nothing more, but keeps the connection open until the server is dropped.
     pub fn silence(mut self) {
         let sender = self.body().clone();
         self.silent.lock().unwrap().push(sender);
@@ -172,17 +173,17 @@ impl Call {
         format!("data: {chunk}\n\n")
     }
 
-    /// The stream; its head is sent with the first use.
+    /// The stream; the first use sends the response headers.
     fn body(&mut self) -> &mpsc::Sender<Chunk> {
         if let Some(head) = self.head.take() {
-            let (sender, mut receiver) = mpsc::channel(CHUNKS);
+            let (sender, mut receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
             let mut cut = None;
             let stream = futures::stream::poll_fn(move |context| {
                 if let Some(error) = cut.take() {
                     return Poll::Ready(Some(Err(error)));
                 }
                 match receiver.poll_recv(context) {
-                    // The server flushes when it has to wait, so that what was sent before the cut does arrive.
+                    // The server flushes when it has to wait, so that what was sent before the cut arrives.
                     Poll::Ready(Some(Err(error))) => {
                         cut = Some(error);
                         context.waker().wake_by_ref();
