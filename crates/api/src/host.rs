@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::shape;
 use crate::{
-    Agent, Budget, BudgetState, CancelResult, Command, Cursor, FileDiff, FileSource, Json, JsonMap, McpAuthorization,
-    McpConfig, McpResource, McpStatus, MessageId, MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId,
-    PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId,
-    SessionModel, SessionStatus, Skill, IdStamp, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope, Worktree,
-    WorktreeDiff,
+    Agent, Budget, BudgetState, CancelResult, Command, Cursor, FileDiff, FileSource, IdStamp, Json, JsonMap,
+    McpAuthorization, McpConfig, McpResource, McpStatus, MessageId, MessageWithParts, ModelRef, OutputFormat, Part,
+    PartId, PermissionId, PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset,
+    Session, SessionId, SessionModel, SessionStatus, Skill, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope,
+    Worktree, WorktreeDiff,
     part::{AgentSource, PartTime},
 };
 

@@ -50,10 +50,10 @@ pub use host::{
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{
-    ApprovalId, EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, IdStamp, Timestamp, made_at, now,
-    shift_clock, slug, tool_call_id,
+    ApprovalId, EventId, IdStamp, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at,
+    now, shift_clock, slug, tool_call_id,
 };
-pub use json::{Extra, Json, JsonMap, Usd, SerializedJson, json_size};
+pub use json::{Extra, Json, JsonMap, SerializedJson, Usd, json_size};
 pub use message::{
     AssistantMessage, AssistantPath, AssistantTime, FileDiff, FileDiffStatus, Message, MessageWithParts, ModelRef,
     OutputFormat, Tokens, TokensCache, UserMessage, UserSummary, UserTime,
@@ -67,8 +67,8 @@ pub use part::{
 pub use pty::{Pty, PtyStatus};
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
 pub use runner::{
-    RunnerContext, Runner, RunnerDecision, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerEnd, RunnerError,
-    RunnerJob, RunnerUpdate, RunnerChildHandle, RunnerMessage,
+    Runner, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerChildHandle, RunnerContext, RunnerDecision,
+    RunnerEnd, RunnerError, RunnerJob, RunnerMessage, RunnerUpdate,
 };
 pub use schema::GlobalEvent;
 pub use session::{

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::{api_error, shape, tagged};
 use crate::{
-    ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, IdStamp, Timestamp, Tokens, Usd,
+    ApiErrorData, Extra, IdStamp, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Timestamp, Tokens, Usd,
 };
 
 /// One part of a message.

@@ -8,15 +8,15 @@ use std::sync::{Mutex, PoisonError};
 use api::{Json, JsonMap};
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 
-use crate::schema::check::{check, trefoil_only_keys};
 use crate::files::{self, Access, Durability, MAX_CONFIG_BYTES};
 use crate::load::find::{self, SearchOptions};
 use crate::load::finish::finish;
 use crate::problem::{Problem, Severity};
 use crate::redact::{MASK, Redactor};
-use crate::trust::content_hash;
+use crate::schema::check::{check, trefoil_only_keys};
 use crate::schema::typed;
 use crate::syntax::jsonc;
+use crate::trust::content_hash;
 use crate::{Inputs, load, rules};
 
 /// Why a configuration file was not changed.

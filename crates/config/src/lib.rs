@@ -27,30 +27,32 @@ use std::path::PathBuf;
 
 use api::{Command, Json, Provider, Skill};
 
+pub use dirs::Dirs;
 pub use documents::agent_file::{
     AgentFileError, AgentPlace, NewAgent, OPTIONAL_AGENTS, OptionalAgent, installed_agent, write_agent,
 };
-pub use provider::credentials::{CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential};
-pub use dirs::Dirs;
+pub use documents::instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
+pub use documents::markdown::{Document, DocumentKind, MAX_DOCUMENTS, discover_markdown};
 pub use edit::{EditError, edit_global, edit_project};
+pub use files::stamps::{FileStamps, MAX_FILE_STAMPS};
 pub use files::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
 pub use load::find::SourceKind;
 pub use load::finish::hints;
-pub use documents::instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
-pub use schema::json_schema::config_schema;
 pub use load::{global, load};
-pub use documents::markdown::{Document, DocumentKind, MAX_DOCUMENTS, discover_markdown};
-pub use files::stamps::{FileStamps, MAX_FILE_STAMPS};
 pub use problem::{AffectedAgents, Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
+pub use provider::credentials::{
+    CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential,
+};
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, UnusableProvider, Wire, presentable};
 pub use redact::Redactor;
-pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
+pub use schema::json_schema::config_schema;
 pub use schema::typed::{
     AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, EnvConfig, Isolation, LimitConfig,
     ModalitiesConfig, ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig,
     SubagentsConfig, ToolOutputConfig,
 };
+pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 
 pub use provider::vendor::{Vendor, vendors};
 

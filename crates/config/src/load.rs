@@ -6,27 +6,29 @@ use std::path::{Path, PathBuf};
 use api::{Json, JsonMap, Skill};
 use indexmap::IndexMap;
 
-use crate::schema::check::{MAX_FINDINGS, check, trefoil_only_keys};
-use crate::files::{self, MAX_CONFIG_BYTES};
-use find::{MANAGED_NAMES, Location, SourceKind, SearchOptions};
-use finish::{agents, commands, finish, has};
-use crate::documents::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, InstructionEntry};
-use next_format::to_current_format;
+use crate::documents::instruction::{
+    self, Candidate, Instruction, InstructionEntry, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS,
+};
 use crate::documents::markdown::{self, Document, DocumentKind};
 use crate::files::stamps::FileStamps;
-use merge::merge;
+use crate::files::{self, MAX_CONFIG_BYTES};
 use crate::problem::AffectedAgents;
 use crate::provider::Providers;
+use crate::provider::credentials;
 use crate::redact::Redactor;
 use crate::rules::{AGENT_SECTIONS, StrictRules};
 use crate::schema::INERT;
-use substitute::{Lookup, substitute};
-use crate::trust::content_hash;
-use crate::provider::credentials;
+use crate::schema::check::{MAX_FINDINGS, check, trefoil_only_keys};
 use crate::schema::typed;
 use crate::syntax::{frontmatter, jsonc};
+use crate::trust::content_hash;
 use crate::trust::guard;
 use crate::{Inputs, LoadedConfig, Problem, Source, UntrustedFile, project, provider, rules};
+use find::{Location, MANAGED_NAMES, SearchOptions, SourceKind};
+use finish::{agents, commands, finish, has};
+use merge::merge;
+use next_format::to_current_format;
+use substitute::{Lookup, substitute};
 
 pub(crate) mod find;
 pub(crate) mod finish;
@@ -79,7 +81,8 @@ pub fn load(inputs: &Inputs) -> LoadedConfig {
     if affects.clone().any(|affects| *affects == AffectedAgents::All) {
         strict.all.extend(rules::fallback_rules());
     }
-    let names = affects.filter_map(|affects| if let AffectedAgents::Named(names) = affects { Some(names) } else { None });
+    let names =
+        affects.filter_map(|affects| if let AffectedAgents::Named(names) = affects { Some(names) } else { None });
     config.tighten_agent = names.flatten().map(|name| (name.clone(), rules::fallback_rules())).collect();
     config.tighten = strict.all;
     let keys = credentials::keys(&inputs.dirs.data, &mut problems);
@@ -176,7 +179,7 @@ struct Loader<'a> {
     agent_sources: IndexMap<String, String>,
     skills: IndexMap<String, Skill>,
     skill_folders: Vec<(PathBuf, bool)>,
-    instruction_entries:  Vec<InstructionEntry>,
+    instruction_entries: Vec<InstructionEntry>,
     /// The rules of untrusted files.
     strict: StrictRules,
     /// Files already read: a global folder can be inside the project.
@@ -197,7 +200,7 @@ impl<'a> Loader<'a> {
             agent_sources: IndexMap::new(),
             skills: IndexMap::new(),
             skill_folders: Vec::new(),
-            instruction_entries:  Vec::new(),
+            instruction_entries: Vec::new(),
             strict: StrictRules::default(),
             seen: HashSet::new(),
             stamps: FileStamps::default(),
@@ -226,7 +229,9 @@ impl<'a> Loader<'a> {
                 }
             }
             Location::Skills(folder) => {
-                for document in markdown::documents_below(&folder, DocumentKind::Skill, &mut self.stamps, &mut self.problems) {
+                for document in
+                    markdown::documents_below(&folder, DocumentKind::Skill, &mut self.stamps, &mut self.problems)
+                {
                     self.document(document, kind, own);
                 }
             }
@@ -434,7 +439,9 @@ impl<'a> Loader<'a> {
                 let message = "skills.paths names this folder, but it does not exist";
                 self.problems.push(Problem::warning(message).in_file(&folder).about("skills.paths"));
             }
-            for document in markdown::documents_below(&folder, DocumentKind::Skill, &mut self.stamps, &mut self.problems) {
+            for document in
+                markdown::documents_below(&folder, DocumentKind::Skill, &mut self.stamps, &mut self.problems)
+            {
                 self.document(document, SourceKind::Folder, own);
             }
         }

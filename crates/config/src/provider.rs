@@ -120,7 +120,8 @@ pub(crate) fn providers(
     }
     for vendor in vendor::UNSUPPORTED_VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id)) {
         let meant = keys.contains_key(vendor.id) || vendor.env.iter().any(|name| set(env, name).is_some());
-        all.unusable.insert(vendor.id.to_owned(), UnusableProvider { why: unsupported_wire(vendor.id, vendor.wire), meant });
+        all.unusable
+            .insert(vendor.id.to_owned(), UnusableProvider { why: unsupported_wire(vendor.id, vendor.wire), meant });
     }
     let vendors = VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id));
     let vendors = vendors.filter(|vendor| keys.contains_key(vendor.id) || has_key(vendor) || has_address(vendor));

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use api::{Json, JsonMap};
 
-use crate::provider::credentials;
 use crate::load::substitute::has_placeholder;
+use crate::provider::credentials;
 use shape::{is_secret_name, looks_random, tokens};
 
 /// Shown instead of a secret.

@@ -46,10 +46,7 @@ pub(crate) fn set(limit: u64) -> io::Result<()> {
 }
 
 /// Makes a command start with the limit that we were started with.
-#[expect(
-    unsafe_code,
-    reason = "std has no API for it; the code between fork and exec is async-signal-safe"
-)]
+#[expect(unsafe_code, reason = "std has no API for it; the code between fork and exec is async-signal-safe")]
 pub(crate) fn restore_limit(command: &mut Command) {
     use std::os::unix::process::CommandExt as _;
     if let Some(given) = inherited_limit() {

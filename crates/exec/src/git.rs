@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 
 use crate::{End, Exec, ExecError, GRACE, Spec, descriptors};
-use programs::{RepositorySettings, RepositoryLocation, SETTINGS};
+use programs::{RepositoryLocation, RepositorySettings, SETTINGS};
 
 pub use changes::{
     Change, ChangeKind, DIFF, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch, changes, records, sort,
@@ -387,10 +387,7 @@ async fn exchange(
 
 /// Makes the kernel end git when the thread that started it ends. Those are the runtime's threads, which live as long
 /// as we do. Git is asked to end, not killed, so that it can clean up.
-#[expect(
-    unsafe_code,
-    reason = "std has no API for it; the code between fork and exec is async-signal-safe"
-)]
+#[expect(unsafe_code, reason = "std has no API for it; the code between fork and exec is async-signal-safe")]
 fn die_with_us(command: &mut Command) {
     // SAFETY: the closure allocates nothing, takes no lock and makes one async-signal-safe system call.
     unsafe {

@@ -169,7 +169,12 @@ pub(crate) struct DirectJob {
 }
 
 impl DirectJob {
-    pub(crate) fn start(linger: Duration, hidden: &HiddenVariables, spec: &Spec, stdio: Stdio) -> Result<DirectJob, ExecError> {
+    pub(crate) fn start(
+        linger: Duration,
+        hidden: &HiddenVariables,
+        spec: &Spec,
+        stdio: Stdio,
+    ) -> Result<DirectJob, ExecError> {
         let start = || -> io::Result<DirectJob> {
             let on_terminal = matches!(stdio, Stdio::Terminal(_));
             let mut command = Command::new(&spec.program);

@@ -124,10 +124,7 @@ fn spawn(mut args: impl Iterator<Item = OsString>, stdio: Stdio, control: &UnixS
 ///
 /// A supervisor passes its control socket: if it is killed, the kernel kills the command, and Trefoil learns the
 /// session before the command can do anything: should the command kill us, Trefoil knows what else to kill.
-#[expect(
-    unsafe_code,
-    reason = "std cannot start sessions; the code between fork and exec is async-signal-safe"
-)]
+#[expect(unsafe_code, reason = "std cannot start sessions; the code between fork and exec is async-signal-safe")]
 pub(crate) fn own_session(command: &mut Command, on_terminal: bool, control: Option<UnixStream>) {
     // SAFETY: the closure allocates nothing, takes no lock and makes async-signal-safe system calls only.
     unsafe {

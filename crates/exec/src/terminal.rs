@@ -12,7 +12,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, timeout};
 
-use crate::job::{JobEvent, Job, until};
+use crate::job::{Job, JobEvent, until};
 use crate::{End, ExecError, KILL_WAIT, Spec};
 
 /// How long a command may take to start.

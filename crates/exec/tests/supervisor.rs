@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
-use trefoil_exec::{End, Exec, ExecError, RunOutcome, Process, SUPERVISE_ARG, Size, Spec, Terminal, supervise};
+use trefoil_exec::{End, Exec, ExecError, Process, RunOutcome, SUPERVISE_ARG, Size, Spec, Terminal, supervise};
 
 /// How long an event may take before its test fails.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -264,7 +264,8 @@ async fn background_children_do_not_block_and_are_killed() {
 
 async fn daemons_are_killed() {
     // Each one has printed its pid when the command ends.
-    let outcome = ok(&format!("exec 3< <({}); for i in 1 2 3; do read -r -u 3 pid; echo $pid; done", process_family())).await;
+    let outcome =
+        ok(&format!("exec 3< <({}); for i in 1 2 3; do read -r -u 3 pid; echo $pid; done", process_family())).await;
     assert_eq!(outcome.end, End::Exited(0));
     assert_gone(&outcome, 3);
 }

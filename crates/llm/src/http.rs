@@ -141,7 +141,10 @@ fn address(base_url: &str, path: &str) -> Result<Url, LlmError> {
 }
 
 /// Sends a request and decodes its response. Dropping the stream closes the connection.
-pub fn stream(clients: Arc<Clients>, request: HttpRequest) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
+pub fn stream(
+    clients: Arc<Clients>,
+    request: HttpRequest,
+) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
     let (shown, secrets) = (request.shown(), request.secrets.clone());
     let phase = Phase::Send(clients, Box::new(request));
     stream::unfold((phase, VecDeque::new(), shown, secrets), async |(mut phase, mut events, shown, secrets)| {
@@ -167,7 +170,12 @@ pub fn stream(clients: Arc<Clients>, request: HttpRequest) -> impl Stream<Item =
 }
 
 /// Fetches a text of at most `limit` bytes within `wait`.
-pub async fn fetch(clients: &Clients, mut request: HttpRequest, wait: Duration, limit: usize) -> Result<String, LlmError> {
+pub async fn fetch(
+    clients: &Clients,
+    mut request: HttpRequest,
+    wait: Duration,
+    limit: usize,
+) -> Result<String, LlmError> {
     request.headers.remove(CONTENT_TYPE);
     request.headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     let (shown, secrets) = (request.shown(), request.secrets.clone());

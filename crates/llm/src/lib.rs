@@ -27,5 +27,7 @@ pub use event::{FinishReason, LlmEvent, Usage};
 pub use fuzz::fuzz_decoder;
 pub use list::MAX_LISTED;
 pub use llm::Llm;
-pub use prompt::{AssistantContent, Content, Length, Prompt, PromptMessage, CachedMessage, Settings, ToolResult, ToolSpec};
+pub use prompt::{
+    AssistantContent, CachedMessage, Content, Length, Prompt, PromptMessage, Settings, ToolResult, ToolSpec,
+};
 pub use script::{Script, ScriptError};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::http::{HttpRequest, Clients, fetch};
+use crate::http::{Clients, HttpRequest, fetch};
 use crate::llm::authorized;
 use crate::{LlmError, OpenAiChat};
 

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use crate::bound::bounded;
-use crate::http::{HttpRequest, Clients};
+use crate::http::{Clients, HttpRequest};
 use crate::{Endpoint, LlmError, LlmEvent, OpenAiChat, Prompt, list, openai};
 
 /// Sends requests to models. Cheap to clone; clones share their connections. Nothing is built before the first request,

@@ -61,7 +61,7 @@ use std::sync::{Mutex, PoisonError};
 
 use futures::stream::Stream;
 
-use crate::{Content, ErrorClass, LlmError, LlmEvent, Prompt, PromptMessage, CachedMessage};
+use crate::{CachedMessage, Content, ErrorClass, LlmError, LlmEvent, Prompt, PromptMessage};
 use rule::Rules;
 use step::Step;
 

@@ -22,9 +22,9 @@ mod wait;
 use std::time::Duration;
 
 pub use binary::{target_folder, trefoil_bin};
-pub use model_call::{ModelCall, Request};
 pub use mcp::mcp_server;
 pub use model::ModelServer;
+pub use model_call::{ModelCall, Request};
 pub use opencode::OpenCode;
 pub use outline::{by_session, outline};
 pub use program::{autopsy, finish};

@@ -11,11 +11,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::tool::context::{Context, Options, ProgressUpdate};
 use crate::files::path;
-use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::tool::truncate::{self, Total, truncate};
 use crate::files::write::object;
+use crate::tool::context::{Context, Options, ProgressUpdate};
+use crate::tool::truncate::{self, Total, truncate};
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 mod terminal;
 

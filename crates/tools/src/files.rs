@@ -11,7 +11,7 @@ pub(crate) mod lock;
 pub(crate) mod newlines;
 pub(crate) mod patch;
 pub(crate) mod path;
-pub(crate) mod read;
-pub(crate) mod write;
 #[cfg(test)]
 mod peer_cases;
+pub(crate) mod read;
+pub(crate) mod write;

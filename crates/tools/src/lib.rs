@@ -11,6 +11,7 @@ mod session;
 mod tool;
 mod web;
 
+pub use self::web::websearch::{NO_SEARCH_ENGINE, SearchEndpoint, SearchEngine, WEBSEARCH, websearch};
 pub use files::attachment::{MAX_ATTACHMENT_BYTES, sniff};
 pub use files::diff::unified_diff;
 pub use files::disk::{LocalEnvironment, MAX_FILE_BYTES, resolve};
@@ -26,4 +27,3 @@ pub use tool::input::invalid_arguments;
 pub use tool::registry::{Registry, RegistryOptions};
 pub use tool::truncate::{Truncated, truncate};
 pub use tool::{Attachment, Change, Effect, FileChange, Need, Output, Tool, ToolError, TypedTool, erase};
-pub use self::web::websearch::{NO_SEARCH_ENGINE, SearchEndpoint, SearchEngine, WEBSEARCH, websearch};

@@ -6,7 +6,7 @@ pub(crate) mod folder;
 pub(crate) mod glob;
 pub(crate) mod grep;
 pub(crate) mod list;
-pub(crate) mod top_n;
-pub(crate) mod walk;
 #[cfg(test)]
 mod races;
+pub(crate) mod top_n;
+pub(crate) mod walk;

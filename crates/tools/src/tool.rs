@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{FileVersion, Json, JsonMap, Question, Todo, SerializedJson};
+use api::{FileVersion, Json, JsonMap, Question, SerializedJson, Todo};
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;

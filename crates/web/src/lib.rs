@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn urls_of_one_kind_share_a_client() {
-        let kind =  |text| ClientKind::of(&url(text));
+        let kind = |text| ClientKind::of(&url(text));
         assert_eq!(kind("http://127.0.0.1:1"), kind("http://localhost:2/path"));
         assert_ne!(kind("http://127.0.0.1:1"), kind("https://127.0.0.1:1"));
         assert_ne!(kind("http://127.0.0.1:1"), kind("http://10.0.0.1"));

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use api::{AgentMode, Json, ModelRef};
 use serde_json::json;
 
-use crate::schema::check::check;
 use crate::files::MAX_MARKDOWN_BYTES;
+use crate::load::find;
+use crate::schema::check::check;
+use crate::syntax::frontmatter;
 use crate::syntax::frontmatter::{FrontMatterError, FrontMatterState};
 use crate::trust::content_hash;
-use crate::load::find;
-use crate::syntax::frontmatter;
 use crate::{Inputs, TrustError, project};
 
 #[cfg(test)]
@@ -215,7 +215,8 @@ fn validate(name: &str, text: &str) -> Result<(), AgentFileError> {
     if text.len() as u64 > MAX_MARKDOWN_BYTES {
         return Err(AgentFileError::Content(format!("an agent's file has at most {MAX_MARKDOWN_BYTES} bytes")));
     }
-    let refused = |broken: FrontMatterError| AgentFileError::Content(format!("line {}: {}", broken.line, broken.message));
+    let refused =
+        |broken: FrontMatterError| AgentFileError::Content(format!("line {}: {}", broken.line, broken.message));
     let front = frontmatter::split(text).map_err(refused)?;
     if let FrontMatterState::Repaired(broken) | FrontMatterState::Ignored(broken) = front.state {
         return Err(refused(broken));

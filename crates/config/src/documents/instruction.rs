@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use globset::GlobBuilder;
 
 use crate::files;
-use crate::problem::Problem;
 use crate::files::walk;
+use crate::problem::Problem;
 
 /// The largest instruction file that is read.
 pub const MAX_INSTRUCTION_BYTES: u64 = 1 << 18;
@@ -65,7 +65,12 @@ pub(crate) fn project(folders: &[PathBuf]) -> Vec<Candidate> {
 
 /// The files that an entry of `instructions` names: next to its configuration file, or else in the project's folders
 /// from the directory up to its root.
-pub(crate) fn resolve_entry(entry:  &InstructionEntry, folders: &[PathBuf], home: &Path, problems: &mut Vec<Problem>) -> Vec<Candidate> {
+pub(crate) fn resolve_entry(
+    entry: &InstructionEntry,
+    folders: &[PathBuf],
+    home: &Path,
+    problems: &mut Vec<Problem>,
+) -> Vec<Candidate> {
     let warn = |message: String| {
         let problem = Problem::warning(message).about("instructions");
         match &entry.file {
@@ -156,7 +161,8 @@ mod tests {
         let folders = [dir.path().to_owned(), dir.path().join("sub")];
         let mut problems = Vec::new();
         let mut find = |pattern: &str| {
-            let entry = InstructionEntry { pattern: pattern.to_owned(), base: dir.path().join("conf"), file: None, own: false };
+            let entry =
+                InstructionEntry { pattern: pattern.to_owned(), base: dir.path().join("conf"), file: None, own: false };
             names(&resolve_entry(&entry, &folders, dir.path(), &mut problems), dir.path())
         };
         assert_eq!(find("own.md"), ["conf/own.md"]);

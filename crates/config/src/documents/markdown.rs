@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use api::{Json, JsonMap, Skill};
 
-use crate::files::{self, MAX_MARKDOWN_BYTES};
-use crate::syntax::frontmatter::{self, FrontMatterError, KeyPositions, FrontMatterState};
 use crate::files::stamps::FileStamps;
-use crate::problem::{AffectedAgents, Problem};
 use crate::files::walk;
+use crate::files::{self, MAX_MARKDOWN_BYTES};
+use crate::problem::{AffectedAgents, Problem};
+use crate::syntax::frontmatter::{self, FrontMatterError, FrontMatterState, KeyPositions};
 
 /// The maximum number of files per folder.
 pub const MAX_DOCUMENTS: usize = 1_000;
@@ -173,7 +173,9 @@ fn subfolders(folder: &Path) -> Vec<String> {
 
 fn read(path: PathBuf, folder: &Path, kind: DocumentKind, problems: &mut Vec<Problem>) -> Option<Document> {
     let default_name = match kind {
-        DocumentKind::Skill => path.parent().unwrap_or(&path).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        DocumentKind::Skill => {
+            path.parent().unwrap_or(&path).file_name().unwrap_or_default().to_string_lossy().into_owned()
+        }
         _ => path.strip_prefix(folder).unwrap_or(&path).with_extension("").to_string_lossy().into_owned(),
     };
     let text = match files::read(&path, MAX_MARKDOWN_BYTES) {

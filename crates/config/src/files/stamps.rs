@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(12);
 struct FileStamp {
     modified: (i64, i64),
     changed: (i64, i64),
-    inode:  (u64, u64),
+    inode: (u64, u64),
     size: u64,
 }
 
@@ -31,7 +31,7 @@ impl FileStamp {
         Some(Self {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            inode:  (metadata.dev(), metadata.ino()),
+            inode: (metadata.dev(), metadata.ino()),
             size: metadata.size(),
         })
     }

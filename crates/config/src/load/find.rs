@@ -49,7 +49,7 @@ pub(crate) enum Location {
 /// A location and its properties.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SearchLocation {
-    pub(crate) location:  Location,
+    pub(crate) location: Location,
     pub(crate) kind: SourceKind,
     /// Whether the user wrote it, rather than the authors of the repository.
     pub(crate) own: bool,

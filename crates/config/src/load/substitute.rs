@@ -5,10 +5,10 @@ use std::path::Path;
 
 use api::Json;
 
-use crate::schema::check::MAX_FINDINGS;
-use crate::files::{self, MAX_CONFIG_BYTES};
 use crate::files::stamps::FileStamps;
+use crate::files::{self, MAX_CONFIG_BYTES};
 use crate::problem::Severity;
+use crate::schema::check::MAX_FINDINGS;
 
 /// The maximum total size of files inserted into one configuration file.
 const MAX_FILLED_BYTES: usize = 8 << 20;

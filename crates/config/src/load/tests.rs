@@ -106,7 +106,8 @@ fn later_sources_take_precedence() {
     let folder = fixture.at("folder").display().to_string();
     fixture.env("OPENCODE_CONFIG", &named).env("TREFOIL_CONFIG_DIR", &folder);
     for (index, name) in names.iter().enumerate() {
-        fixture.write(name, format!("{{\"username\": \"{index}\", \"tool_output\": {{\"max_lines\": {}}}}}", index + 1));
+        fixture
+            .write(name, format!("{{\"username\": \"{index}\", \"tool_output\": {{\"max_lines\": {}}}}}", index + 1));
         let loaded = fixture.load();
         assert_eq!(loaded.config.username.as_deref(), Some(index.to_string().as_str()), "{name}");
         assert_eq!(loaded.config.tool_output.max_lines, Some(index as u64 + 1));
@@ -207,7 +208,10 @@ fn anything_at_a_path_is_survived() {
     fixture.write("repo/.trefoil", "a file, not a folder");
     fixture.write("repo/AGENTS.md", vec![b'x'; MAX_INSTRUCTION_BYTES as usize + 1]);
     fixture.write("home/.config/opencode/opencode.json", "[".repeat(100_000));
-    fixture.env("OPENCODE_CONFIG", "missing.json").env("OPENCODE_CONFIG_CONTENT", "{\"a").env("OPENCODE_PERMISSION", "}");
+    fixture
+        .env("OPENCODE_CONFIG", "missing.json")
+        .env("OPENCODE_CONFIG_CONTENT", "{\"a")
+        .env("OPENCODE_PERMISSION", "}");
     let loaded = fixture.load();
     let problems = messages(&loaded).join("\n");
     for part in [
@@ -301,7 +305,8 @@ fn risky_configuration_of_a_repository_needs_trust() {
 fn rules_of_an_untrusted_repository_only_tighten() {
     let fixture = Fixture::new();
     fixture.write("home/.config/opencode/opencode.json", r#"{"permission": {"bash": "deny"}}"#);
-    fixture.write("repo/opencode.json", r#"{"permission": {"edit": "ask", "bash": {"rm *": "deny", "ls *": "allow"}}}"#);
+    fixture
+        .write("repo/opencode.json", r#"{"permission": {"edit": "ask", "bash": {"rm *": "deny", "ls *": "allow"}}}"#);
     fixture.write("repo/trefoil.json", r#"{"tools": {"write": false}, "permission": {"read": "dney"}}"#);
     fixture.write("repo/.opencode/agent/a.md", "---\npermission:\n  bash: ask\n  task: deny\n---\nA");
     let loaded = fixture.load();
@@ -693,7 +698,9 @@ fn a_change_goes_to_the_file_that_takes_precedence() {
     crate::edit_global(&fixture.inputs, change("a/1")).unwrap();
     assert!(read("home/.config/trefoil/trefoil.json").contains("a/1"));
     fs::remove_file(fixture.at("home/.config/trefoil/trefoil.json")).unwrap();
-    fixture.write("home/.config/opencode/opencode.jsonc", "{} // mine").write("home/.config/opencode/config.json", "{}");
+    fixture
+        .write("home/.config/opencode/opencode.jsonc", "{} // mine")
+        .write("home/.config/opencode/config.json", "{}");
     crate::edit_global(&fixture.inputs, change("a/2")).unwrap();
     assert!(read("home/.config/opencode/opencode.jsonc").contains("a/2"));
     assert_eq!(global(&fixture.inputs), json!({"model": "a/2"}));

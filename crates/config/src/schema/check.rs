@@ -6,8 +6,8 @@ use api::{Json, JsonMap};
 
 use crate::problem::{AffectedAgents, Problem, Severity};
 use crate::rules::AGENT_SECTIONS;
-use crate::schema::{ACTIONS, CONFIG, Field, OWN_AGENT_KEYS, OWN_KEYS, PERMISSIONS, Shape};
 use crate::schema::suggest::nearest;
+use crate::schema::{ACTIONS, CONFIG, Field, OWN_AGENT_KEYS, OWN_KEYS, PERMISSIONS, Shape};
 
 /// Further findings in a file are only counted.
 pub(crate) const MAX_FINDINGS: usize = 50;
@@ -172,7 +172,9 @@ impl Checker {
 
     /// Reports that the rules below this name have no effect.
     fn mistyped(&mut self, what: &str, name: &str, known: &str) {
-        self.report_lost_rules(format!("unknown {what} \"{name}\", perhaps meant as \"{known}\": its rules do not count"));
+        self.report_lost_rules(format!(
+            "unknown {what} \"{name}\", perhaps meant as \"{known}\": its rules do not count"
+        ));
     }
 
     fn tools(&mut self, value: &mut Json) {
@@ -240,7 +242,9 @@ impl Checker {
 
     fn report_lost_rules(&mut self, message: String) {
         let affects = match self.path.as_slice() {
-            [section, name, ..] if AGENT_SECTIONS.contains(&section.as_str()) => AffectedAgents::Named(vec![name.clone()]),
+            [section, name, ..] if AGENT_SECTIONS.contains(&section.as_str()) => {
+                AffectedAgents::Named(vec![name.clone()])
+            }
             _ => AffectedAgents::All,
         };
         self.add(Finding { path: self.path.clone(), message, severity: Severity::Error, affects });
@@ -474,7 +478,8 @@ mod tests {
         });
         assert_eq!((value.clone(), findings.len()), (left, 8), "{findings:?}");
         assert!(findings[1].contains("subagents.budget.cost must be a number above 0"), "{findings:?}");
-        let keys: Vec<_> = trefoil_only_keys(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
+        let keys: Vec<_> =
+            trefoil_only_keys(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
         assert_eq!(keys, ["ask", "session", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp"]);
     }
 

@@ -83,7 +83,9 @@ pub(crate) fn split(text: &str) -> Result<FrontMatter<'_>, FrontMatterError> {
         return Ok(whole(FrontMatterState::Ignored(first)));
     }
     match read(&repaired, |line| lines.get(line - 1).copied().unwrap_or(line)) {
-        Ok((Some(map), positions)) => Ok(FrontMatter { map, body, positions, state: FrontMatterState::Repaired(first) }),
+        Ok((Some(map), positions)) => {
+            Ok(FrontMatter { map, body, positions, state: FrontMatterState::Repaired(first) })
+        }
         Ok((None, _)) | Err(_) => Err(first),
     }
 }
@@ -91,7 +93,11 @@ pub(crate) fn split(text: &str) -> Result<FrontMatter<'_>, FrontMatterError> {
 /// The position of a key by its path; of the nearest parent if it has none of its own.
 pub(crate) fn locate(positions: &KeyPositions, path: &[String]) -> Option<(usize, usize)> {
     let depth = |known: &[String]| if path.starts_with(known) { known.len() } else { 0 };
-    positions.iter().filter(|(known, _)| depth(known) > 0).max_by_key(|(known, _)| depth(known)).map(|(_, place)| *place)
+    positions
+        .iter()
+        .filter(|(known, _)| depth(known) > 0)
+        .max_by_key(|(known, _)| depth(known))
+        .map(|(_, place)| *place)
 }
 
 /// Every name that unreadable front matter may give its file; `None` if there are too many.
@@ -120,7 +126,8 @@ pub(crate) fn possible_names(text: &str) -> Option<Vec<String>> {
 fn read(source: &str, line: impl Fn(usize) -> usize) -> Result<(Option<JsonMap>, KeyPositions), FrontMatterError> {
     // Unclosed constructs are reported after the last line.
     let place = |at: usize| line(at.clamp(1, source.lines().count().max(1)));
-    let (value, mut positions) = yaml::parse(source).map_err(|broken| FrontMatterError { line: place(broken.line), ..broken })?;
+    let (value, mut positions) =
+        yaml::parse(source).map_err(|broken| FrontMatterError { line: place(broken.line), ..broken })?;
     positions.iter_mut().for_each(|(_, place)| place.0 = line(place.0));
     let map = match value {
         // A key without a value has no meaning.

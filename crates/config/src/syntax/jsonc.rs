@@ -168,7 +168,8 @@ mod tests {
         let shown = |most| -> Vec<_> {
             duplicates(text, most).into_iter().map(|d| (d.path.join("."), d.position.unwrap())).collect()
         };
-        let all = [("l.0.x", (3, 2)), ("a", (4, 3)), ("a", (4, 18))].map(|(path, position)| (path.to_owned(), position));
+        let all =
+            [("l.0.x", (3, 2)), ("a", (4, 3)), ("a", (4, 18))].map(|(path, position)| (path.to_owned(), position));
         assert_eq!(shown(9), all);
         assert_eq!(shown(1), all[..1]);
         assert!(duplicates("{\"a\": 1, \"a\"", 9).is_empty());

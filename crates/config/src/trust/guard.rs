@@ -6,9 +6,9 @@
 
 use api::{Action, Json, JsonMap};
 
-use crate::schema::check::MAX_FINDINGS;
-use crate::rules::ruleset;
 use crate::load::substitute::has_placeholder;
+use crate::rules::ruleset;
+use crate::schema::check::MAX_FINDINGS;
 
 #[cfg(test)]
 mod tests;

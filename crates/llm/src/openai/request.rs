@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::{AssistantContent, Content, Prompt, PromptMessage, CachedMessage, ToolResult, ToolSpec};
+use crate::{AssistantContent, CachedMessage, Content, Prompt, PromptMessage, ToolResult, ToolSpec};
 
 /// OpenAI's limit for a tool's name.
 const MAX_NAME: usize = 64;

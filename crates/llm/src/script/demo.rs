@@ -7,7 +7,7 @@ use serde_json::json;
 use super::step::Call;
 use super::{Step, Turn};
 use crate::error::bounded;
-use crate::{AssistantContent, Prompt, PromptMessage, CachedMessage, ToolResult};
+use crate::{AssistantContent, CachedMessage, Prompt, PromptMessage, ToolResult};
 
 /// The sample project: a script with a spelling mistake, and a test that fails because of it.
 const SAMPLE: &str = "greeter.sh";

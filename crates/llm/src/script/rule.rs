@@ -43,8 +43,10 @@ struct Condition {
 impl Rules {
     /// The step of the first matching rule; for a side request, only rules about the system prompt count.
     pub fn pick(&self, prompt: &Prompt, turn: &Turn<'_>, side_request: bool) -> Option<Step> {
-        let rule =
-            self.rules.iter().find(|rule| (!side_request || rule.when.system.is_some()) && rule.when.holds(prompt, turn))?;
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| (!side_request || rule.when.system.is_some()) && rule.when.holds(prompt, turn))?;
         // A rule for one step has its own list, which is counted from there.
         Some(Step::nth(&rule.steps, turn.step - rule.when.step.unwrap_or(0)))
     }

@@ -8,10 +8,10 @@ use exec::End;
 use serde_json::json;
 
 use super::{note, result};
-use crate::tool::context::{Context, ProgressUpdate};
-use crate::tool::{Output, ToolError};
-use crate::tool::truncate::truncate;
 use crate::files::write::object;
+use crate::tool::context::{Context, ProgressUpdate};
+use crate::tool::truncate::truncate;
+use crate::tool::{Output, ToolError};
 
 /// How long a terminal may take to return the output of an ended command.
 const OUTPUT_WAIT: Duration = Duration::from_secs(10);

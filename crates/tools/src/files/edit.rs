@@ -4,13 +4,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::tool::context::{Context, ProgressUpdate};
 use crate::files::diff;
 use crate::files::lock::FileLocks;
 use crate::files::newlines::{self, Normalised};
 use crate::files::path::{self, Target};
-use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 use crate::files::write::{edit_needs, object, read_bytes, text, unless_outside};
+use crate::tool::context::{Context, ProgressUpdate};
+use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 
 mod matching;
 

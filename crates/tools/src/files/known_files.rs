@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::{Content, FileVersion};
 use sha2::{Digest, Sha256};
 
-use crate::tool::context::Context;
 use crate::files::diff;
 use crate::files::path::Target;
+use crate::tool::context::Context;
 use crate::tool::{Change, ToolError};
 
 /// The maximum size of content that is stored to show later changes; longer files have only a hash.

@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::tool::context::Context;
 use crate::files::known_files::KnownFiles;
 use crate::files::lock::FileLocks;
 use crate::files::newlines::{self, Normalised};
 use crate::files::path::{self, Target};
-use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 use crate::files::write::{edit_needs, object, read_bytes, text};
 use crate::files::{diff, disk};
+use crate::tool::context::Context;
+use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 
 mod apply;
 mod parse;
@@ -159,7 +159,8 @@ impl Plan {
             }
             Section::Delete { path } => {
                 let target = path::locate_entry(ctx, &path)?;
-                let before = self.load_entry(&target, ctx).await?.ok_or_else(|| crate::files::read::not_found(&target))?;
+                let before =
+                    self.load_entry(&target, ctx).await?.ok_or_else(|| crate::files::read::not_found(&target))?;
                 self.record('D', "delete", &target, None, &String::from_utf8_lossy(&before), "");
                 self.set(&target, None);
             }
@@ -279,7 +280,8 @@ impl Plan {
     async fn write(&self, ctx: &Context) -> Result<(), ToolError> {
         let changed: Vec<&FileState> = self.files.values().filter(|state| state.before != state.after).collect();
         // New content first, so that a failing disk never loses a moved file.
-        let (writes, deletes): (Vec<&FileState>, Vec<&FileState>) = changed.into_iter().partition(|s| s.after.is_some());
+        let (writes, deletes): (Vec<&FileState>, Vec<&FileState>) =
+            changed.into_iter().partition(|s| s.after.is_some());
         let mut done: Vec<&FileState> = Vec::new();
         for state in writes.into_iter().chain(deletes) {
             if let Err(error) = state.write(ctx).await {

@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use api::EnvironmentError;
 
-use crate::tool::context::Context;
 use crate::files::disk;
+use crate::tool::context::Context;
 use crate::tool::{Need, ToolError};
 
 /// A file or folder that a call names.

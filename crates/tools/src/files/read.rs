@@ -9,14 +9,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::TopN;
-use crate::tool::context::Context;
-use crate::files::disk;
 use crate::files::attachment;
+use crate::files::disk;
 use crate::files::path::{self, Target};
-use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, StopCondition};
 use crate::files::write::object;
+use crate::search::top_n::TopN;
+use crate::search::walk::{self, StopCondition};
+use crate::tool::context::Context;
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 mod instructions;
 mod text;

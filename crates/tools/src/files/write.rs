@@ -7,13 +7,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::tool::context::Context;
 use crate::files::known_files;
 use crate::files::lock::FileLocks;
 use crate::files::newlines::BOM;
 use crate::files::path::{self, Target};
-use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 use crate::files::{diff, disk};
+use crate::tool::context::Context;
+use crate::tool::{Change, Effect, FileChange, Need, Output, ToolError, TypedTool};
 
 /// Writes a whole file, with the folders above it. What the file held before is replaced.
 ///

@@ -14,12 +14,12 @@ use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Utf32Str};
 use tokio_util::sync::CancellationToken;
 
-use crate::search::top_n::TopN;
 use crate::files::disk;
 use crate::search::folder::Folder;
 use crate::search::grep;
-use crate::tool::ToolError;
+use crate::search::top_n::TopN;
 use crate::search::walk::{self, StopCondition};
+use crate::tool::ToolError;
 
 /// The maximum length of a line in the results, in bytes.
 const MAX_LINE: usize = 16 << 10;

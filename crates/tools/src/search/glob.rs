@@ -9,13 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::TopN;
-use crate::tool::context::Context;
-use crate::search::folder::Folder;
 use crate::files::path::{self, Target};
-use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, MAX_RESULTS, StopCondition};
 use crate::files::write::object;
+use crate::search::folder::Folder;
+use crate::search::top_n::TopN;
+use crate::search::walk::{self, MAX_RESULTS, StopCondition};
+use crate::tool::context::Context;
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 /// Finds files whose path fits a glob such as `**/*.rs` or `src/**/*.{ts,tsx}`.
 ///
@@ -72,7 +72,7 @@ fn needs(target: &Target, input: &Input) -> Vec<Need> {
 struct GlobResults {
     paths: Vec<PathBuf>,
     more: bool,
-    timed_out:  bool,
+    timed_out: bool,
 }
 
 fn search(target: &Target, pattern: &str, stop: &StopCondition) -> Result<GlobResults, ToolError> {
@@ -95,7 +95,7 @@ fn search(target: &Target, pattern: &str, stop: &StopCondition) -> Result<GlobRe
     let more = found.seen() > MAX_RESULTS;
     // The walk works with names: drop what it found behind a link that appeared.
     let paths = found.into_sorted().into_iter().map(|(_, path)| path).filter(|path| folder.has(path));
-    Ok(GlobResults { paths: paths.map(|path| target.shown.join(path)).collect(), more, timed_out:  stop.timed_out() })
+    Ok(GlobResults { paths: paths.map(|path| target.shown.join(path)).collect(), more, timed_out: stop.timed_out() })
 }
 
 fn render(found: GlobResults) -> Output {

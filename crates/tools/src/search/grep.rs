@@ -13,14 +13,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::TopN;
-use crate::tool::context::Context;
 use crate::files::disk;
-use crate::search::folder::{self, Folder};
 use crate::files::path::{self, Target};
-use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, MAX_RESULTS, StopCondition};
 use crate::files::write::object;
+use crate::search::folder::{self, Folder};
+use crate::search::top_n::TopN;
+use crate::search::walk::{self, MAX_RESULTS, StopCondition};
+use crate::tool::context::Context;
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 /// Longer lines are cut in the results.
 const MAX_LINE_BYTES: usize = 2000;
@@ -107,7 +107,7 @@ struct GrepResults {
     total: usize,
     /// Files that must not be read without asking; their contents were not searched.
     withheld: TopN<PathBuf>,
-    timed_out:  bool,
+    timed_out: bool,
 }
 
 fn search(ctx: &Context, target: &Target, input: &Input, stop: &StopCondition) -> Result<GrepResults, ToolError> {
@@ -155,7 +155,7 @@ fn search(ctx: &Context, target: &Target, input: &Input, stop: &StopCondition) -
     if let Some(folder) = &folder {
         withheld.retain(|path| folder.has(path.strip_prefix(&target.shown).unwrap_or(path)));
     }
-    Ok(GrepResults { files, total: total.into_inner(), withheld, timed_out:  stop.timed_out() })
+    Ok(GrepResults { files, total: total.into_inner(), withheld, timed_out: stop.timed_out() })
 }
 
 pub(crate) fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {

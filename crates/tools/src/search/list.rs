@@ -9,13 +9,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::search::top_n::TopN;
-use crate::tool::context::Context;
-use crate::search::folder::Folder;
 use crate::files::path::{self, Target};
-use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, MAX_RESULTS, StopCondition};
 use crate::files::write::object;
+use crate::search::folder::Folder;
+use crate::search::top_n::TopN;
+use crate::search::walk::{self, MAX_RESULTS, StopCondition};
+use crate::tool::context::Context;
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 /// Shows the files below a folder as a tree, up to 100 of them. Ignored and hidden files are left out.
 ///

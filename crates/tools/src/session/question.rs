@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::files::write::object;
 use crate::tool::context::{Answers, Context};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::files::write::object;
 
 /// Asks the human questions and waits for the answers.
 ///
@@ -91,8 +91,8 @@ impl TypedTool for AskQuestions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::registry::testing::Workspace;
     use crate::tool::erase;
+    use crate::tool::registry::testing::Workspace;
 
     #[tokio::test]
     async fn output_matches_the_recording() {

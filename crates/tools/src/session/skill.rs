@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::tool::context::Context;
 use crate::files::disk;
-use crate::search::folder::Folder;
-use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::search::walk::{self, StopCondition};
 use crate::files::write::object;
+use crate::search::folder::Folder;
+use crate::search::walk::{self, StopCondition};
+use crate::tool::context::Context;
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 /// The maximum number of files in the skill's folder to list.
 const MAX_FILES: usize = 10;

@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::files::write::object;
 use crate::tool::context::Context;
 use crate::tool::{Change, Effect, Need, Output, ToolError, TypedTool};
-use crate::files::write::object;
 
 /// The maximum number of entries.
 const MAX_TODOS: usize = 200;

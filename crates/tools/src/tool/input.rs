@@ -59,7 +59,8 @@ pub fn invalid_arguments(tool: &str, message: &str) -> String {
 pub(crate) fn parse<T: DeserializeOwned>(tool: &str, schema: &Json, mut input: Json) -> Result<T, ToolError> {
     drop_nulls(&mut input, MAX_DEPTH);
     let checked = check(schema, &input, &mut Vec::new());
-    checked.and_then(|()| serde_json::from_value(input).map_err(|error| error.to_string()))
+    checked
+        .and_then(|()| serde_json::from_value(input).map_err(|error| error.to_string()))
         .map_err(|message| ToolError::Invalid { message: invalid_arguments(tool, &message) })
 }
 

@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::files::write::object;
 use crate::tool::context::Context;
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::files::write::object;
 
 /// Do not use.
 #[derive(Debug, Deserialize, JsonSchema)]

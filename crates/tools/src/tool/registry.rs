@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use crate::bash::Bash;
 use crate::files::edit::Edit;
-use crate::search::glob::Glob;
-use crate::search::grep::Grep;
-use crate::tool::invalid::Invalid;
-use crate::search::list::List;
 use crate::files::lock::FileLocks;
 use crate::files::patch::ApplyPatch;
-use crate::session::question::AskQuestions;
 use crate::files::read::Read;
+use crate::files::write::Write;
+use crate::search::glob::Glob;
+use crate::search::grep::Grep;
+use crate::search::list::List;
+use crate::session::question::AskQuestions;
 use crate::session::skill::LoadSkill;
 use crate::session::todo::TodoWrite;
+use crate::tool::invalid::Invalid;
 use crate::tool::{Tool, erase};
 use crate::web::webfetch::WebFetch;
-use crate::files::write::Write;
 
 /// Which optional built-in tools to include.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

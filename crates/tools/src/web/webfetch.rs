@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::tool::context::Context;
 use crate::files::attachment;
-use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::tool::truncate::truncate;
 use crate::files::write::object;
+use crate::tool::context::Context;
+use crate::tool::truncate::truncate;
+use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 mod address;
 mod fetch;

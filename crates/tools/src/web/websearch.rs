@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::tool::context::Context;
-use crate::tool::{Effect, Need, Output, Tool, ToolError, TypedTool, erase};
-use crate::tool::truncate::truncate;
 use crate::files::write::object;
+use crate::tool::context::Context;
+use crate::tool::truncate::truncate;
+use crate::tool::{Effect, Need, Output, Tool, ToolError, TypedTool, erase};
 
 mod endpoint;
 mod results;
@@ -87,7 +87,8 @@ impl TypedTool for WebSearch {
             return Err(ToolError::failed(format!("The query has more than {MAX_QUERY} characters. Shorten it.")));
         }
         let need = Need::new(WEBSEARCH, input.query.clone()).with("query", input.query.clone());
-        let backing_tool = self.engine.tool().map(|tool| Need::new(tool, "*").with("input", json!({"query": input.query})));
+        let backing_tool =
+            self.engine.tool().map(|tool| Need::new(tool, "*").with("input", json!({"query": input.query})));
         Ok([need.with("numResults", input.results())].into_iter().chain(backing_tool).collect())
     }
 

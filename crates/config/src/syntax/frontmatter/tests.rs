@@ -106,7 +106,11 @@ fn a_value_with_a_colon_is_treated_as_text() {
         let text = format!("---\n{front}\n---\nbody");
         let read = parsed(&text);
         assert_eq!((Json::Object(read.map), read.body), (want, "body"), "{front}");
-        assert!(matches!(&read.state, FrontMatterState::Repaired(broken) if broken.line == line), "{front}: {:?}", read.state);
+        assert!(
+            matches!(&read.state, FrontMatterState::Repaired(broken) if broken.line == line),
+            "{front}: {:?}",
+            read.state
+        );
     }
     // Positions are those in the file, not in the repaired text.
     let text = "---\na: b: c\npermission:\n  bash: deny\n---\n";
@@ -130,7 +134,11 @@ fn unreadable_front_matter_is_the_body_or_ignored() {
         let text = format!("---\n{front}\n---\nbody");
         let read = parsed(&text);
         assert_eq!((read.map.len(), read.body), (0, text.as_str()), "{front}");
-        assert!(matches!(&read.state, FrontMatterState::Ignored(broken) if broken.line == line), "{front}: {:?}", read.state);
+        assert!(
+            matches!(&read.state, FrontMatterState::Ignored(broken) if broken.line == line),
+            "{front}: {:?}",
+            read.state
+        );
     }
     for (front, line) in [("a: b: c\nd: [", 2), ("- x\na: b: c", 3)] {
         assert_eq!(split(&format!("---\n{front}\n---\nbody")).unwrap_err().line, line, "{front}");
@@ -168,7 +176,8 @@ fn too_many_names_are_not_returned() {
 #[test]
 fn nesting_and_aliases_are_bounded() {
     let message = |front: &str| match split(&format!("---\n{front}\n---\nbody")) {
-        Ok(FrontMatter { state: FrontMatterState::Ignored(broken) | FrontMatterState::Repaired(broken), .. }) | Err(broken) => broken.message,
+        Ok(FrontMatter { state: FrontMatterState::Ignored(broken) | FrontMatterState::Repaired(broken), .. })
+        | Err(broken) => broken.message,
         Ok(read) => panic!("{read:?}"),
     };
     let deep: String = (0..100).map(|n| format!("{}a:\n", " ".repeat(n))).collect();

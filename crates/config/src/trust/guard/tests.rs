@@ -56,7 +56,11 @@ fn risky_values_are_removed() {
             json!({"agent": {"a": {"permission": {"edit": {"*": "deny"}}}}}),
             "agent.a.acp starts a program",
         ),
-        (json!({"agent": {"a": {"budget": {"cost": 9}}}}), json!({"agent": {"a": {}}}), "agent.a.budget raises a limit"),
+        (
+            json!({"agent": {"a": {"budget": {"cost": 9}}}}),
+            json!({"agent": {"a": {}}}),
+            "agent.a.budget raises a limit",
+        ),
         (
             json!({"provider": {"p": {"options": {"baseURL": "http://x", "headers": {"a": "b"}}, "api": "http://x", "env": ["AWS"], "npm": "y"}}}),
             json!({"provider": {"p": {"options": {}}}}),

@@ -87,7 +87,9 @@ async fn a_large_file_is_not_read_into_memory() {
     let big = dir.join("big");
     File::create(&big).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
     assert!(LocalEnvironment.read(&big).await.unwrap_err().to_string().contains("larger than 64 MB"));
-    let Content::Large { size, mut reader } = LocalEnvironment.open(&big).await.unwrap() else { panic!("it is in memory") };
+    let Content::Large { size, mut reader } = LocalEnvironment.open(&big).await.unwrap() else {
+        panic!("it is in memory")
+    };
     assert_eq!(size, MAX_FILE_BYTES + 1);
     assert_eq!(reader.read(&mut [0; 100]).unwrap(), 100);
 }

@@ -84,7 +84,8 @@ impl<'a> Search<'a> {
                 Line { start: start - line.len(), text, end: start }
             })
             .collect();
-        let old_lines: Vec<&str> = old.split_inclusive('\n').map(|line| line.strip_suffix('\n').unwrap_or(line)).collect();
+        let old_lines: Vec<&str> =
+            old.split_inclusive('\n').map(|line| line.strip_suffix('\n').unwrap_or(line)).collect();
         let mut search = Self { content, old, new, all, lines, old_lines, windows: Vec::new() };
         search.windows = search.windows(|a, b| a.trim() == b.trim());
         search

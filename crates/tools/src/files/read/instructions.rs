@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tool::context::Context;
 use crate::files::path::{self, Target};
+use crate::tool::context::Context;
 
 /// The maximum number of folders to check above a file.
 const MAX_FOLDERS: usize = 32;

@@ -199,7 +199,8 @@ mod tests {
         assert!(read.get() < 20_003 * 11 + 20_000, "{}", read.get());
         // Reading ends in time, whether the line is far away or never ends.
         for line in [&b"0123456789\n"[..], b"no end "] {
-            let (source, asked) = (io::BufReader::new(InfiniteReader(std::rc::Rc::default(), line)), std::cell::Cell::new(0));
+            let (source, asked) =
+                (io::BufReader::new(InfiniteReader(std::rc::Rc::default(), line)), std::cell::Cell::new(0));
             let stop = || asked.replace(asked.get() + 1) > 3;
             let refused = super::page(source, window(usize::MAX, 2), false, &stop).unwrap_err();
             assert!(refused.contains("too long") || refused.contains("timed out"), "{refused}");

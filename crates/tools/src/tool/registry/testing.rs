@@ -9,8 +9,8 @@ use exec::Exec;
 use tokio_util::sync::CancellationToken;
 
 use super::{Registry, RegistryOptions};
-use crate::tool::context::{Context, Options, Progress, Readable};
 use crate::files::disk::LocalEnvironment;
+use crate::tool::context::{Context, Options, Progress, Readable};
 use crate::tool::{Need, Output, ToolError};
 
 pub(crate) struct Workspace {

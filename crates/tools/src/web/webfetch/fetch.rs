@@ -54,7 +54,12 @@ pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
 }
 
 /// Fetches a page.
-pub(super) async fn get(mut url: Url, accept: &str, user_agent: &str, allowed: AddressFilter) -> Result<Page, FetchError> {
+pub(super) async fn get(
+    mut url: Url,
+    accept: &str,
+    user_agent: &str,
+    allowed: AddressFilter,
+) -> Result<Page, FetchError> {
     let asked = url.to_string();
     let client = client(user_agent, allowed).map_err(|error| FetchError::Failed(asked.clone(), explain(&error)))?;
     for _ in 0..=MAX_REDIRECTS {

@@ -9,8 +9,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
 use super::{SearchEngine, results};
-use crate::tool::context::Context;
 use crate::tool::ToolError;
+use crate::tool::context::Context;
 
 /// Placeholders for the query and the number of results, in the URL and in the body.
 const QUERY: &str = "{query}";
