@@ -27,11 +27,11 @@ const LIVE_BYTES: usize = 32 * 1024;
 const DEVICES: [&str; 8] =
     ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"];
 
-/// Runs a command line in a shell and gives its output, stdout and stderr together.
+/// Runs a command line in a shell and returns its output, stdout and stderr together.
 ///
-/// There is no terminal and no input, so use options that need none (`--yes`, `--no-pager`). Everything that the command
-/// started is ended with it: nothing keeps running in the background. Long output is shortened in its middle, and the whole
-/// of it is kept in a file that you are told of. To read, find or change files, the other tools are better.
+/// There is no terminal and no input, so use options that need none (`--yes`, `--no-pager`). Everything that the
+/// command started ends with it: nothing keeps running in the background. Long output is shortened in the middle, and the
+/// full output is saved to a file whose path you get. To read, find or change files, prefer the other tools.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The command line.

@@ -153,7 +153,7 @@ pub(crate) fn explain(action: &str, error: EnvironmentError) -> ToolError {
     ToolError::failed(format!("Could not {action} {error}"))
 }
 
-/// Removes `.` and `..` by their names, as editors and shells do when they show a path.
+/// Removes `.` and `..` lexically, as editors and shells do when they show a path.
 pub(crate) fn normalise(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {
@@ -168,7 +168,7 @@ pub(crate) fn normalise(path: &Path) -> PathBuf {
     out
 }
 
-/// The way from `base` to `path`, both absolute and normal.
+/// The relative path from `base` to `path`, both absolute and normal.
 fn relative(path: &Path, base: &Path) -> String {
     let shared = path.components().zip(base.components()).take_while(|(a, b)| a == b).count();
     let up = base.components().skip(shared).map(|_| OsString::from(".."));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_a_repository_is_told_by_its_name_and_by_its_content() {
+    fn git_directories_are_recognised_by_name_and_content() {
         let ws = Workspace::new();
         for name in ["bare/HEAD", "bare/objects/x", "bare/refs/x", "linked/HEAD", "linked/commondir", "half/HEAD"] {
             ws.file(name, "");

@@ -19,8 +19,8 @@ use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 /// Finds files whose path fits a glob such as `**/*.rs` or `src/**/*.{ts,tsx}`.
 ///
-/// A pattern without a slash fits at any depth. Hidden files count, the data of git (`.git`) does not. Ignored files
-/// (`.gitignore`) are left out unless the pattern begins with their folder. Gives up to 100 absolute paths, the most recently
+/// A pattern without a slash fits at any depth. Hidden files are included, git's data (`.git`) is not. Ignored files
+/// (`.gitignore`) are left out unless the pattern begins with their folder. Returns up to 100 absolute paths, the most recently
 /// changed first.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {

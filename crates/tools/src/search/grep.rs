@@ -32,8 +32,8 @@ const MAX_WITHHELD: usize = 5;
 
 /// Searches the contents of files with a regular expression (Rust syntax, as in ripgrep).
 ///
-/// Hidden files are searched. Ignored files (`.gitignore`), the data of git (`.git`) and binary files are left out. Gives up
-/// to 100 lines with their numbers, files that changed last first. Escape `(`, `{` and the like to find them as they are.
+/// Hidden files are searched. Ignored files (`.gitignore`), git's data (`.git`) and binary files are left out. Returns
+/// up to 100 lines with their numbers, files that changed last first. Escape `(`, `{` and the like to find them as they are.
 /// Files that need a permission to be read are left out, and counted: use `read` for those.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {

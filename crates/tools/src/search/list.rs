@@ -19,7 +19,7 @@ use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 /// Shows the files below a folder as a tree, up to 100 of them. Ignored and hidden files are left out.
 ///
-/// If you know what you look for, `glob` and `grep` are better.
+/// If you know what you are looking for, `glob` and `grep` are better.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The folder; the working directory if left out.

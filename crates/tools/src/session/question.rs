@@ -11,8 +11,8 @@ use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
 /// Asks the human questions and waits for the answers.
 ///
-/// Use it when a decision is theirs and the code cannot tell. Offer distinct choices, the recommended one first; an own
-/// answer is always possible, so add no choice for it.
+/// Use it when a decision is theirs and the code cannot tell. Offer distinct choices, the recommended one first; the
+/// human can always type another answer, so add no choice for it.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The questions.

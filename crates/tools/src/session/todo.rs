@@ -12,7 +12,7 @@ use crate::tool::{Change, Effect, Need, Output, ToolError, TypedTool};
 /// The maximum number of entries.
 const MAX_TODOS: usize = 200;
 
-/// Writes your list of tasks, whole: what you leave out is gone. The human sees it.
+/// Replaces your whole task list: tasks that you leave out are removed. The human sees it.
 ///
 /// Use it for work of three or more steps. Keep one task `in_progress`, and mark a task `completed` as soon as it is done.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub(crate) struct Input {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct TodoInput {
-    /// What is to be done, in a few words.
+    /// The task, in a few words.
     content: String,
     /// `pending`, `in_progress`, `completed` or `cancelled`.
     status: String,

@@ -22,10 +22,10 @@ use fetch::Page;
 const DEFAULT_TIME: Duration = Duration::from_secs(30);
 const MAX_TIME: Duration = Duration::from_secs(120);
 
-/// Gets a page from the web and gives its text.
+/// Fetches a page from the web and returns its text.
 ///
-/// Only for reading: `http` and `https`, up to 5 MB, public addresses. Long pages are shortened in their middle, and the whole
-/// of it is kept in a file that you are told of.
+/// Only for reading: `http` and `https`, up to 5 MB, public addresses. Long pages are shortened in the middle, and the
+/// full text is saved to a file whose path you get.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The full address.

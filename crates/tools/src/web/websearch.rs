@@ -47,10 +47,10 @@ pub fn websearch(engine: impl SearchEngine) -> Arc<dyn Tool> {
     erase(WebSearch { engine: Box::new(engine) })
 }
 
-/// Searches the web and gives titles, addresses and excerpts of what was found.
+/// Searches the web and returns titles, addresses and excerpts of the results.
 ///
 /// For what the repository does not say: versions, documentation, error messages, news. Read a promising page with `webfetch`:
-/// an excerpt is no source. Put nothing private into a query.
+/// an excerpt is not a source. Put nothing private into a query.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Input {

@@ -16,8 +16,8 @@ use crate::tool::context::Context;
 const QUERY: &str = "{query}";
 const COUNT: &str = "{count}";
 /// The timeout for an answer, and for connecting.
-const TIME: Duration = Duration::from_secs(30);
-const CONNECT_TIME: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of an answer.
 const MAX_BYTES: usize = 2 << 20;
 
@@ -41,7 +41,7 @@ impl SearchEndpoint {
     pub fn read(config: &Json) -> Result<Self, String> {
         let url = config["url"].as_str().ok_or("websearch.url is missing: the address of a search service")?;
         let endpoint = Self { url: url.to_owned(), headers: HeaderMap::new(), body: None };
-        let address = endpoint.address("test", 1).map_err(|error| format!("websearch.url is no address: {error}"))?;
+        let address = endpoint.address("test", 1).map_err(|error| format!("websearch.url is not a URL: {error}"))?;
         if !matches!(address.scheme(), "http" | "https") {
             return Err(format!("websearch.url must begin with http:// or https://, not {}:", address.scheme()));
         }
@@ -68,8 +68,8 @@ impl SearchEndpoint {
 
     async fn ask(&self, query: &str, results: u64, user_agent: &str) -> Result<String, String> {
         let url = self.address(query, results).map_err(|error| error.to_string())?;
-        let client = ::web::ClientKind::of(&url).client(CONNECT_TIME).map_err(|error| error.to_string())?;
-        let client = client.user_agent(user_agent).timeout(TIME).build().map_err(|error| cause(&error))?;
+        let client = ::web::ClientKind::of(&url).client(CONNECT_TIMEOUT).map_err(|error| error.to_string())?;
+        let client = client.user_agent(user_agent).timeout(TIMEOUT).build().map_err(|error| cause(&error))?;
         let request = match &self.body {
             None => client.get(url),
             Some(body) => {
@@ -114,7 +114,7 @@ impl SearchEngine for SearchEndpoint {
     }
 }
 
-/// The body with the query in its place: inside of texts; the number of results as a number where it stands alone.
+/// Fills the placeholders in a body: the query inside texts, the number of results as a number if it is the whole text.
 fn fill(body: &Json, query: &str, results: u64) -> Json {
     match body {
         Json::String(text) if text == COUNT => results.into(),
@@ -125,10 +125,10 @@ fn fill(body: &Json, query: &str, results: u64) -> Json {
     }
 }
 
-/// The innermost cause, without the address: it may hold a key.
+/// The innermost cause, without the URL, which may contain a key.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        return format!("it did not answer within {} s", TIME.as_secs());
+        return format!("it did not answer within {} s", TIMEOUT.as_secs());
     }
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

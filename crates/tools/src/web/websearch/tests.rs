@@ -111,7 +111,7 @@ fn invalid_configurations_are_explained() {
     for (config, wanted) in [
         (json!({}), "websearch.url is missing"),
         (json!({"url": 5}), "websearch.url is missing"),
-        (json!({"url": "no address"}), "websearch.url is no address"),
+        (json!({"url": "no address"}), "websearch.url is not a URL"),
         (json!({"url": "file:///etc/passwd?{query}"}), "must begin with http"),
         (json!({"url": "http://x", "headers": {"a b": "c"}}), "websearch.headers.a b"),
         (json!({"url": "http://x", "headers": {"a": "c\nd"}}), "websearch.headers.a"),
