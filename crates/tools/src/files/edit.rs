@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::files::diff;
 use crate::files::lock::FileLocks;
-use crate::files::newlines::{self, Normalised};
+use crate::files::newlines::{self, NormalisedText};
 use crate::files::path::{self, Target};
 use crate::files::write::{edit_needs, object, read_bytes, text, unless_outside};
 use crate::tool::context::{Context, ProgressUpdate};
@@ -121,7 +121,7 @@ async fn plan(input: &Input, ctx: &Context) -> Result<Plan, ToolError> {
 /// The content of a file after an edit. Line endings and byte order mark stay those of the file, whatever the arguments
 /// contain.
 fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<String, MatchError> {
-    let file = Normalised::new(content);
+    let file = NormalisedText::new(content);
     let given = |text: &str| newlines::normalise(text.strip_prefix(newlines::BOM).unwrap_or(text)).into_owned();
     let (mut old, new) = (given(old), given(new));
     // Half a line ending at the end: the other half follows in the file.
@@ -168,7 +168,7 @@ pub fn fuzz_edit(data: &[u8]) {
 }
 
 fn check_edit(content: &str, old: &str, new: &str, all: bool) {
-    let file = Normalised::new(content);
+    let file = NormalisedText::new(content);
     let old = newlines::normalise(old);
     let new = newlines::normalise(new);
     let Ok(splices) = matching::find(file.text(), &old, &new, all) else { return };

@@ -57,7 +57,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// A file's content and its normalised text.
-pub(crate) struct Normalised<'a> {
+pub(crate) struct NormalisedText<'a> {
     /// Without the byte order mark.
     source: &'a str,
     text: Cow<'a, str>,
@@ -68,7 +68,7 @@ pub(crate) struct Normalised<'a> {
     first: LineEnding,
 }
 
-impl<'a> Normalised<'a> {
+impl<'a> NormalisedText<'a> {
     pub fn new(content: &'a str) -> Self {
         let source = content.strip_prefix(BOM).unwrap_or(content);
         let mut endings = lines(source).filter_map(|(_, line)| LineEnding::of(line));
@@ -185,7 +185,7 @@ impl<'a> SourceCursor<'a> {
 
 /// For the fuzzer: checks that splices change nothing outside their ranges, and add no half of a line ending.
 pub(crate) fn check_splice(content: &str, splices: &Splices) {
-    let file = Normalised::new(content);
+    let file = NormalisedText::new(content);
     let result = file.splice(splices);
     let (Some(first), Some(last)) = (splices.first(), splices.last()) else {
         return assert_eq!(result, content, "nothing is replaced");

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::files::known_files::KnownFiles;
 use crate::files::lock::FileLocks;
-use crate::files::newlines::{self, Normalised};
+use crate::files::newlines::{self, NormalisedText};
 use crate::files::path::{self, Target};
 use crate::files::write::{edit_needs, object, read_bytes, text};
 use crate::files::{diff, disk};
@@ -344,7 +344,7 @@ pub fn fuzz_patch(data: &[u8]) {
 
 fn check_hunks(content: &str, hunks: &[Hunk]) {
     let closed = apply::end_last_line(content);
-    let Ok(splices) = apply::splices(Normalised::new(&closed).text(), hunks) else { return };
+    let Ok(splices) = apply::splices(NormalisedText::new(&closed).text(), hunks) else { return };
     let mut end = 0;
     for (range, _) in &splices {
         assert!(end <= range.start && range.start <= range.end, "splices are in order and apart");

@@ -115,9 +115,9 @@ pub fn find_text(
 }
 
 /// The `.gitignore` rules for the entries of a folder.
-pub struct Ignored(Vec<Gitignore>);
+pub struct IgnoreRules(Vec<Gitignore>);
 
-impl Ignored {
+impl IgnoreRules {
     /// Reads the rules that apply in `folder`, from the root of its repository down.
     pub fn new(root: &Path, folder: &Path) -> Self {
         let mut chain: Vec<PathBuf> =
@@ -218,7 +218,7 @@ mod tests {
         let dir = tree();
         std::fs::write(dir.path().join(".gitignore"), "*.log\n").unwrap();
         std::fs::write(dir.path().join("src/.gitignore"), "!keep.log\n").unwrap();
-        let ignored = Ignored::new(dir.path(), &dir.path().join("src"));
+        let ignored = IgnoreRules::new(dir.path(), &dir.path().join("src"));
         assert!(ignored.matches(&dir.path().join("src/a.log"), false));
         assert!(!ignored.matches(&dir.path().join("src/keep.log"), false));
         assert!(!ignored.matches(&dir.path().join("src/main.rs"), false));

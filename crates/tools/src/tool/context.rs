@@ -44,7 +44,7 @@ pub struct Context {
     /// is refused.
     pub granted: Arc<[Need]>,
     /// Which files may be read without asking, for tools that open files which the call does not name.
-    pub readable: Readable,
+    pub readable: ReadPolicy,
 }
 
 impl Context {
@@ -58,9 +58,9 @@ impl Context {
 
 /// Which files may be read without asking: the rules for `read`, as far as tools need them. Cheap to clone.
 #[derive(Clone)]
-pub struct Readable(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+pub struct ReadPolicy(Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
-impl Readable {
+impl ReadPolicy {
     /// Decides with `judge`, which gets the pattern that rules match a file by.
     pub fn new(judge: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(judge))

@@ -8,7 +8,7 @@ use crate::tool::context::Options;
 
 /// An output within its limits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Truncated {
+pub struct TruncatedText {
     /// What the model reads.
     pub text: String,
     /// The file with the full text, if it was truncated.
@@ -16,9 +16,9 @@ pub struct Truncated {
 }
 
 /// Truncates a text to the limits of the options; the full text is saved.
-pub async fn truncate(text: String, options: &Options) -> Truncated {
+pub async fn truncate(text: String, options: &Options) -> TruncatedText {
     if fits(&text, options) {
-        return Truncated { text, path: None };
+        return TruncatedText { text, path: None };
     }
     let path = output_path(options);
     let (whole, saved) = (text.clone(), path.clone());
@@ -26,7 +26,7 @@ pub async fn truncate(text: String, options: &Options) -> Truncated {
     let saved = matches!(saved, Ok(Ok(()))).then_some(path);
     let total = Total { lines: text.lines().count() as u64, bytes: text.len() as u64 };
     let text = join(&text, &text, total, saved.as_deref(), options);
-    Truncated { text, path: saved }
+    TruncatedText { text, path: saved }
 }
 
 /// A new file name for a full output.
@@ -135,7 +135,7 @@ mod tests {
     async fn a_short_text_is_unchanged_and_a_failed_save_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let short = truncate("a\nb\n".into(), &options(dir.path())).await;
-        assert_eq!(short, Truncated { text: "a\nb\n".into(), path: None });
+        assert_eq!(short, TruncatedText { text: "a\nb\n".into(), path: None });
         std::fs::write(dir.path().join("out"), "a file where the folder should be").unwrap();
         let nowhere = Options { output_dir: PathBuf::new(), ..options(dir.path()) };
         for options in [options(dir.path()), nowhere] {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 fn splice(content: &str, range: Range<usize>, new: &str) -> String {
     let splices = vec![(range, new.to_owned())];
     check_splice(content, &splices);
-    Normalised::new(content).splice(&splices)
+    NormalisedText::new(content).splice(&splices)
 }
 
 #[test]
@@ -58,13 +58,13 @@ proptest! {
 
     #[test]
     fn a_splice_keeps_everything_around_it(content in text(), from in 0usize..30, length in 0usize..10, new in "[abc\n]{0,8}") {
-        let end = Normalised::new(&content).text().len();
+        let end = NormalisedText::new(&content).text().len();
         let start = from.min(end);
         splice(&content, start..(start + length).min(end), &new);
     }
 
     #[test]
     fn no_splice_changes_nothing(content in text()) {
-        prop_assert_eq!(Normalised::new(&content).splice(&Vec::new()), content);
+        prop_assert_eq!(NormalisedText::new(&content).splice(&Vec::new()), content);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::parse::{Hunk, Kind};
 use crate::files::indent::Indents;
-use crate::files::newlines::{Normalised, Splices};
+use crate::files::newlines::{NormalisedText, Splices};
 
 /// Line comparisons per file; more means that its lines are too similar.
 const MAX_COMPARISONS: usize = 4_000_000;
@@ -19,13 +19,13 @@ pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, String> {
         return Ok(content.to_owned());
     }
     let closed = end_last_line(content);
-    let file = Normalised::new(&closed);
+    let file = NormalisedText::new(&closed);
     Ok(file.splice(&splices(file.text(), hunks)?))
 }
 
 /// Adds a line ending to the last line if it has none.
 pub(super) fn end_last_line(content: &str) -> String {
-    let file = Normalised::new(content);
+    let file = NormalisedText::new(content);
     let end = file.text().len();
     let open = !file.text().is_empty() && !file.text().ends_with('\n');
     file.splice(&open.then(|| (end..end, "\n".to_owned())).into_iter().collect())

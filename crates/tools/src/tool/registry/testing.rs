@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Registry, RegistryOptions};
 use crate::files::disk::LocalEnvironment;
-use crate::tool::context::{Context, Options, Progress, Readable};
+use crate::tool::context::{Context, Options, Progress, ReadPolicy};
 use crate::tool::{Need, Output, ToolError};
 
 pub(crate) struct Workspace {
@@ -73,7 +73,7 @@ impl Workspace {
             options: Arc::new(self.options.clone()),
             answers: None,
             granted: Vec::new().into(),
-            readable: Readable::new(|pattern| !pattern.ends_with(".env")),
+            readable: ReadPolicy::new(|pattern| !pattern.ends_with(".env")),
         }
     }
 
