@@ -202,7 +202,7 @@ fn read(path: PathBuf, folder: &Path, kind: DocumentKind, problems: &mut Vec<Pro
         }
     };
     match &front.state {
-        FrontMatterState::Good => {}
+        FrontMatterState::Valid => {}
         FrontMatterState::Repaired(broken) => {
             let message = format!("{}; values with a colon are taken for text, quote them", broken.message);
             problems.push(Problem::warning(message).in_file(&path).at(Some((broken.line, 1))));

@@ -407,15 +407,15 @@ fn an_unreadable_agent_file_makes_that_agent_ask() {
         let fixture = Fixture::new();
         let loaded = fixture.write(&format!("home/.config/opencode/{name}"), text).load();
         let said = messages(&loaded);
-        let closing: Vec<_> = loaded.problems.iter().filter(|problem| problem.closes != AffectedAgents::None).collect();
-        assert_eq!(closing.len(), 1, "{text}: {said:?}");
+        let lossy: Vec<_> = loaded.problems.iter().filter(|problem| problem.affects != AffectedAgents::None).collect();
+        assert_eq!(lossy.len(), 1, "{text}: {said:?}");
         assert_eq!(
-            closing[0].closes,
+            lossy[0].closes,
             AffectedAgents::Named(agents.iter().map(|name| (*name).to_owned()).collect()),
             "{said:?}"
         );
-        assert_eq!(closing[0].line, Some(line), "{said:?}");
-        assert!(closing[0].to_string().contains("of the agent \""), "{said:?}");
+        assert_eq!(lossy[0].line, Some(line), "{said:?}");
+        assert!(lossy[0].to_string().contains("of the agent \""), "{said:?}");
         assert_eq!(loaded.config.tighten, [], "{said:?}");
         for agent in ["a", "build", "plan"] {
             let want = if agents.contains(&agent) { &asks[..] } else { &[] };

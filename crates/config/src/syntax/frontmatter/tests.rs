@@ -9,7 +9,7 @@ fn parsed(text: &str) -> FrontMatter<'_> {
 fn read(front: &str) -> Json {
     let text = format!("---\n{front}\n---\nbody");
     let read = parsed(&text);
-    assert_eq!((read.body, &read.state), ("body", &FrontMatterState::Good), "{front}");
+    assert_eq!((read.body, &read.state), ("body", &FrontMatterState::Valid), "{front}");
     Json::Object(read.map)
 }
 
@@ -73,7 +73,7 @@ fn yaml_is_yaml() {
 fn fences_are_recognised_as_in_opencode() {
     for text in ["", "hello", "# title\n---\nrule", "----\nx", " ---\nx\n---"] {
         let read = parsed(text);
-        assert_eq!((read.map.len(), read.body, read.state), (0, text, FrontMatterState::Good));
+        assert_eq!((read.map.len(), read.body, read.state), (0, text, FrontMatterState::Valid));
     }
     for (text, front, body) in [
         ("---\n---\nx", json!({}), "x"),
@@ -87,7 +87,7 @@ fn fences_are_recognised_as_in_opencode() {
         ("---\na: b\n---\n\n---\nx", json!({"a": "b"}), "\n---\nx"),
     ] {
         let read = parsed(text);
-        assert_eq!((Json::Object(read.map), read.body, read.state), (front, body, FrontMatterState::Good), "{text:?}");
+        assert_eq!((Json::Object(read.map), read.body, read.state), (front, body, FrontMatterState::Valid), "{text:?}");
     }
 }
 
