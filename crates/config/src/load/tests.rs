@@ -410,7 +410,7 @@ fn an_unreadable_agent_file_makes_that_agent_ask() {
         let lossy: Vec<_> = loaded.problems.iter().filter(|problem| problem.affects != AffectedAgents::None).collect();
         assert_eq!(lossy.len(), 1, "{text}: {said:?}");
         assert_eq!(
-            lossy[0].closes,
+            lossy[0].affects,
             AffectedAgents::Named(agents.iter().map(|name| (*name).to_owned()).collect()),
             "{said:?}"
         );

@@ -160,7 +160,7 @@ pub(super) fn copy_metadata(from: &Path, to: &Path) -> io::Result<()> {
 
 fn sync(file: &File) -> io::Result<()> {
     #[cfg(test)]
-    tests::note_sync(file);
+    tests::record_sync(file);
     file.sync_all()
 }
 

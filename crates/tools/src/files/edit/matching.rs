@@ -32,7 +32,7 @@ pub(super) enum MatchError {
 }
 
 /// One way to find `old`; returns nothing if it does not match.
-type Strategy = fn(&Search) -> Result<Splices, MatchError>;
+type MatchStrategy = fn(&Search) -> Result<Splices, MatchError>;
 
 /// Finds `old` and what replaces it. `old` is not empty.
 pub(super) fn find(content: &str, old: &str, new: &str, all: bool) -> Result<Splices, MatchError> {
@@ -41,7 +41,7 @@ pub(super) fn find(content: &str, old: &str, new: &str, all: bool) -> Result<Spl
     if !exact.is_empty() {
         return search.one_or_all(exact);
     }
-    let strategies: [Strategy; 5] = [match_padded, match_shifted, match_trimmed, match_collapsed, match_unescaped];
+    let strategies: [MatchStrategy; 5] = [match_padded, match_shifted, match_trimmed, match_collapsed, match_unescaped];
     for strategy in strategies {
         let found = strategy(&search)?;
         if !found.is_empty() {
