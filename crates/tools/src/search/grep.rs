@@ -226,7 +226,7 @@ fn render(title: String, found: GrepResults) -> Output {
     }
     let cut = total > MAX_RESULTS;
     let shown = if cut { format!(" (showing first {MAX_RESULTS})") } else { String::new() };
-    let mut output = format!("GrepResults {total} matches{shown}\n{body}");
+    let mut output = format!("Found {total} matches{shown}\n{body}");
     if cut {
         output.push_str(&format!(
             "\n({} matches are not shown. Use a narrower pattern, path or include.)",

@@ -84,12 +84,12 @@ impl TypedTool for WebFetch {
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
-        let allowed: fetch::Allowed = if ctx.options.allow_private_fetch { |_| true } else { address::is_public };
+        let allowed: fetch::AddressFilter = if ctx.options.allow_private_fetch { |_| true } else { address::is_public };
         fetch_with(input, ctx, allowed).await
     }
 }
 
-async fn fetch_with(input: Input, ctx: Context, allowed: fetch::Allowed) -> Result<Output, ToolError> {
+async fn fetch_with(input: Input, ctx: Context, allowed: fetch::AddressFilter) -> Result<Output, ToolError> {
     let url = fetch::parse(&input.url).map_err(|error| ToolError::failed(error.to_string()))?;
     let seconds = input.timeout.map_or(DEFAULT_TIME.as_secs_f64(), |t| t.clamp(1.0, MAX_TIME.as_secs_f64()));
     let time = Duration::try_from_secs_f64(seconds).unwrap_or(DEFAULT_TIME);
