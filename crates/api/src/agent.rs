@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use crate::schema::PermissionRuleset;
 use crate::{JsonMap, ModelRef, Ruleset};
 
-/// Who can be asked to do the work.
+/// Who may use an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum AgentMode {
-    /// Only other agents use it.
+    /// Other agents only, through `task`.
     Subagent,
-    /// Only the human uses it.
+    /// The human only.
     Primary,
     /// Both.
     All,
 }
 
-/// A role that the model plays: a prompt, rules, a model.
+/// A role for the model: a system prompt, permission rules and a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
@@ -33,16 +33,16 @@ pub struct Agent {
     /// Whether it is built in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native: Option<bool>,
-    /// Whether it is kept out of lists.
+    /// Whether lists leave it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
-    /// Sampling.
+    /// Nucleus sampling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f64>,
-    /// Sampling.
+    /// Sampling temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// How a client paints it.
+    /// The colour that clients show it in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<String>,
     /// Its rules, defaults first; the last match wins.
@@ -51,7 +51,7 @@ pub struct Agent {
     /// Its own model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Its own system prompt.
@@ -59,7 +59,7 @@ pub struct Agent {
     pub prompt: Option<String>,
     /// Provider options.
     pub options: JsonMap,
-    /// The most model steps of one turn.
+    /// The maximum number of model steps in one turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<f64>")]
     pub steps: Option<u32>,
@@ -78,7 +78,7 @@ pub enum CommandSource {
     Skill,
 }
 
-/// A prompt with a name.
+/// A named prompt (slash command).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Command {
     /// Its name, without the slash.
@@ -100,7 +100,7 @@ pub struct Command {
     /// Whether a subagent runs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subtask: Option<bool>,
-    /// The placeholders it has.
+    /// The placeholders in the template.
     pub hints: Vec<String>,
 }
 
@@ -110,10 +110,10 @@ pub struct Command {
 pub struct Skill {
     /// Its name.
     pub name: String,
-    /// When to use it; without one models are not told of it.
+    /// When to use it; a skill without a description is not offered to models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The `SKILL.md`, absolute.
+    /// The absolute path of its `SKILL.md`.
     pub location: String,
     /// Its text.
     pub content: String,

@@ -17,7 +17,7 @@ pub struct ToolRef {
     pub call_id: String,
 }
 
-/// May the agent do this?
+/// A request for permission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PermissionRequest {
     /// Its id.
@@ -27,11 +27,11 @@ pub struct PermissionRequest {
     pub session_id: SessionId,
     /// The permission, for example `edit`.
     pub permission: String,
-    /// What for: commands, paths.
+    /// What it is wanted for: commands, paths.
     pub patterns: Vec<String>,
-    /// What a client shows: a diff, a command.
+    /// What clients show: a diff, a command.
     pub metadata: JsonMap,
-    /// The patterns that an answer `always` allows.
+    /// The patterns that a reply of `always` would allow.
     pub always: Vec<String>,
     /// The tool call that asks.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,23 +41,24 @@ pub struct PermissionRequest {
     pub extra: Extra,
 }
 
-/// Where a request says in which directory an answer `always` would count.
+/// The extra field that names the directory in which a reply of `always` would apply.
 const DIRECTORY: &str = "directory";
 
 impl PermissionRequest {
-    /// Where an answer `always` would count: a directory and everything in it. Unknown of a request from elsewhere.
+    /// The directory (and everything below it) in which a reply of `always` would apply. `None` for a request from
+    /// another server.
     pub fn directory(&self) -> Option<&str> {
         self.extra.get(DIRECTORY).and_then(crate::Json::as_str)
     }
 
-    /// Says where an answer `always` would count.
+    /// Sets the directory in which a reply of `always` would apply.
     #[must_use]
-    pub fn counts_in(mut self, directory: &str) -> Self {
+    pub fn with_directory(mut self, directory: &str) -> Self {
         self.extra.set(DIRECTORY, directory.into());
         self
     }
 
-    /// What an answer `always` would allow, and where, in words; nothing if it would allow no more than `once`.
+    /// Describes what a reply of `always` would allow, and where. `None` if it would allow no more than `once`.
     pub fn always_text(&self) -> Option<String> {
         let what = match self.always.as_slice() {
             [] => return None,
@@ -66,7 +67,7 @@ impl PermissionRequest {
                 let plain = |pattern: &String| strip_control(pattern).split_whitespace().collect::<Vec<_>>().join(" ");
                 let patterns: Vec<String> = patterns.iter().map(|pattern| format!("`{}`", plain(pattern))).collect();
                 match self.permission.as_str() {
-                    // A command says by itself what it is.
+                    // A command needs no further explanation.
                     "bash" => patterns.join(", "),
                     permission => format!("`{permission}` for {}", patterns.join(", ")),
                 }
@@ -76,43 +77,43 @@ impl PermissionRequest {
     }
 }
 
-/// An answer `always` that still counts: what it allows, and where.
+/// A standing approval, from a reply of `always`: what it allows, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
     /// Its id.
     pub id: ApprovalId,
-    /// The project of the directory when it was given.
+    /// The project of the directory at the time of the reply.
     #[serde(rename = "projectID")]
     pub project_id: String,
-    /// Where it counts: a directory without symbolic links, or the root of a git worktree.
+    /// Where it applies: a directory with symbolic links resolved, or the root of a git worktree.
     pub directory: String,
     /// The permission, for example `edit`.
     pub permission: String,
-    /// What for, with wildcards.
+    /// The pattern that it allows, with wildcards.
     pub pattern: String,
-    /// When it was given; 0 if nobody knows.
+    /// When it was given; 0 if unknown.
     pub created: Timestamp,
 }
 
-/// How a permission was answered.
+/// The kinds of reply to a permission request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum PermissionReplyKind {
-    /// This time.
+    /// Allow this call.
     Once,
-    /// From now on, in the directory that the request names.
+    /// Allow from now on, in the directory that the request names.
     Always,
-    /// No.
+    /// Refuse.
     Reject,
 }
 
-/// An answer to a permission request.
+/// A reply to a permission request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PermissionReply {
     /// The answer.
     pub reply: PermissionReplyKind,
-    /// With `reject`: what the agent should do instead; the turn then goes on.
+    /// With `reject`: what the agent should do instead. The turn then continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -141,14 +142,14 @@ pub struct QuestionRequest {
 pub struct Question {
     /// The question.
     pub question: String,
-    /// In a word or two.
+    /// A heading of a word or two.
     pub header: String,
-    /// What can be chosen.
+    /// The options to choose from.
     pub options: Vec<QuestionOption>,
-    /// Whether several can be chosen.
+    /// Whether several options can be chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiple: Option<bool>,
-    /// Whether a free answer is taken.
+    /// Whether a free-text answer is accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub custom: Option<bool>,
 }
@@ -168,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_always_would_allow_is_said() {
+    fn always_text_names_the_patterns_and_the_directory() {
         for (permission, always, directory, want) in [
             ("bash", json!(["git status *"]), Some("/p"), Some("`git status *` in /p")),
             ("bash", json!(["rm *", "ls *"]), None, Some("`rm *`, `ls *`")),
@@ -183,7 +184,7 @@ mod tests {
                 "always": always,
             }))
             .unwrap();
-            let request = directory.map_or(request.clone(), |directory| request.clone().counts_in(directory));
+            let request = directory.map_or(request.clone(), |directory| request.clone().with_directory(directory));
             assert_eq!(request.directory(), directory);
             assert_eq!(request.always_text().as_deref(), want, "{permission} {always}");
         }

@@ -27,19 +27,19 @@ pub struct Project {
     /// Commands that clients run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commands: Option<ProjectCommands>,
-    /// When.
+    /// When it was first and last used.
     pub time: ProjectTime,
-    /// Further worktrees of it.
+    /// Its other worktrees.
     pub sandboxes: Vec<String>,
 }
 
 /// A display icon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectIcon {
-    /// Its address.
+    /// The URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Another address that wins.
+    /// A URL that takes precedence.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub replacement: Option<String>,
     /// A colour.
@@ -50,12 +50,12 @@ pub struct ProjectIcon {
 /// Commands that clients run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectCommands {
-    /// When a workspace starts.
+    /// Runs when a workspace starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<String>,
 }
 
-/// When a project was seen.
+/// When a project was used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectTime {
     /// First.
@@ -64,13 +64,13 @@ pub struct ProjectTime {
     /// Last.
     #[schemars(range(min = 0))]
     pub updated: Timestamp,
-    /// `git init` by us.
+    /// When we ran `git init` in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub initialized: Option<Timestamp>,
 }
 
-/// How a provider became known.
+/// How we learned of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -88,60 +88,60 @@ pub enum ProviderSource {
 /// A model vendor or server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Provider {
-    /// Its id, the first half of `provider/model`.
+    /// Its id: the part of `provider/model` before the slash.
     pub id: String,
     /// Its display name.
     pub name: String,
-    /// How it became known.
+    /// How we learned of it.
     pub source: ProviderSource,
-    /// The variables that carry its key.
+    /// The environment variables that may hold its key.
     pub env: Vec<String>,
     /// The key. Faces must not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// `baseURL` and further options.
+    /// `baseURL` and other options.
     pub options: JsonMap,
     /// Its models by id.
     pub models: IndexMap<String, Model>,
 }
 
-/// A model's stage of life.
+/// A model's release stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum ModelStatus {
-    /// Very new.
+    /// Alpha.
     Alpha,
-    /// New.
+    /// Beta.
     Beta,
-    /// On its way out.
+    /// To be removed.
     Deprecated,
-    /// In use.
+    /// Generally available.
     #[default]
     Active,
 }
 
-/// How a model is reached.
+/// Where and how to call a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ModelApi {
-    /// The vendor's name of it.
+    /// The vendor's name for it.
     pub id: String,
-    /// The base address.
+    /// The base URL.
     pub url: String,
-    /// The AI SDK package that OpenCode would use; it names the wire.
+    /// The AI SDK package that OpenCode would use; it identifies the wire format.
     pub npm: String,
 }
 
 /// A model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Model {
-    /// Its id, the second half of `provider/model`.
+    /// Its id: the part of `provider/model` after the slash.
     pub id: String,
     /// Its provider.
     #[serde(rename = "providerID")]
     pub provider_id: String,
-    /// How it is reached.
+    /// Where and how to call it.
     pub api: ModelApi,
     /// Its display name.
     pub name: String,
@@ -150,19 +150,19 @@ pub struct Model {
     pub family: Option<String>,
     /// What it can do.
     pub capabilities: Capabilities,
-    /// What it costs, per million tokens.
+    /// Its prices per million tokens.
     pub cost: Cost,
-    /// How much it takes and gives.
+    /// Its token limits.
     pub limit: Limit,
-    /// Its stage of life.
+    /// Its release stage.
     pub status: ModelStatus,
-    /// Options that go into the request.
+    /// Options to put into the request.
     pub options: JsonMap,
-    /// Headers that go with the request.
+    /// Headers to send with the request.
     pub headers: IndexMap<String, String>,
-    /// When it appeared.
+    /// Its release date.
     pub release_date: String,
-    /// Named sets of options (reasoning effort).
+    /// Named sets of options, for example reasoning efforts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variants: Option<IndexMap<String, JsonMap>>,
 }
@@ -171,34 +171,34 @@ pub struct Model {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct Capabilities {
-    /// It takes a temperature.
+    /// It accepts a temperature.
     pub temperature: bool,
     /// It reasons.
     pub reasoning: bool,
-    /// It takes files.
+    /// It accepts files.
     pub attachment: bool,
     /// It calls tools.
     pub toolcall: bool,
-    /// What it takes.
+    /// The content it accepts.
     pub input: Modalities,
-    /// What it gives.
+    /// The content it produces.
     pub output: Modalities,
-    /// Whether reasoning and text alternate, or in which field reasoning comes.
+    /// Whether reasoning is interleaved with text, or the field of the answer that carries it.
     #[schemars(with = "shape::Interleaved")]
     pub interleaved: Json,
 }
 
-/// Kinds of content.
+/// Kinds of content that a model accepts or produces.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct Modalities {
     /// Text.
     pub text: bool,
-    /// Sound.
+    /// Audio.
     pub audio: bool,
-    /// Pictures.
+    /// Images.
     pub image: bool,
-    /// Films.
+    /// Video.
     pub video: bool,
     /// PDF.
     pub pdf: bool,
@@ -208,7 +208,7 @@ pub struct Modalities {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct Cost {
-    /// Fresh input.
+    /// Uncached input.
     pub input: Usd,
     /// Output.
     pub output: Usd,
@@ -216,17 +216,17 @@ pub struct Cost {
     pub cache: CostTier,
 }
 
-/// Prices of cached input.
+/// Prices of cached tokens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct CostTier {
-    /// Served.
+    /// Read from the cache.
     pub read: Usd,
-    /// Stored.
+    /// Written to the cache.
     pub write: Usd,
 }
 
-/// How many tokens a model takes and gives.
+/// Token limits of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline, transform = numbers)]
 pub struct Limit {

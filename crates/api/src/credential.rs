@@ -1,4 +1,4 @@
-//! What a user is known to a model vendor by.
+//! Credentials for model vendors.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::tagged;
 
-/// A credential. It shows nothing of itself in logs.
+/// A credential. Its `Debug` output reveals nothing.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schemars(!tag, untagged, rename = "Auth")]
 pub enum Credential {
-    /// What a vendor's login gave.
+    /// Tokens from a vendor's OAuth login.
     Oauth(OAuthCredential),
-    /// A key.
+    /// An API key.
     Api(ApiCredential),
     /// A token of an organisation's own server.
     WellKnown(WellKnownCredential),
@@ -31,32 +31,32 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What a vendor's login gave.
+/// Tokens from a vendor's OAuth login.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "OAuth", transform = tagged("type", "oauth"))]
 pub struct OAuthCredential {
-    /// Gets a new access token.
+    /// The refresh token.
     pub refresh: String,
-    /// Goes with each request.
+    /// The access token.
     pub access: String,
-    /// When the access token ends.
+    /// When the access token expires.
     pub expires: u64,
-    /// Whose it is.
+    /// The account it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account_id: Option<String>,
-    /// Where the vendor is, if not at its usual address.
+    /// The vendor's address, if not the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enterprise_url: Option<String>,
 }
 
-/// A key.
+/// An API key.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ApiAuth", transform = tagged("type", "api"))]
 pub struct ApiCredential {
     /// The key.
     pub key: String,
-    /// What else the vendor needs.
+    /// Further values that the vendor needs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<IndexMap<String, String>>,
 }
@@ -65,7 +65,7 @@ pub struct ApiCredential {
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "WellKnownAuth", transform = tagged("type", "wellknown"))]
 pub struct WellKnownCredential {
-    /// The variable that carries it.
+    /// The environment variable that holds it.
     pub key: String,
     /// The token.
     pub token: String,

@@ -1,4 +1,4 @@
-//! The seam through which tools touch files and run commands: the disk and our own processes, or an editor's unsaved
+//! The seam through which tools use files and commands: the local disk and our own processes, or an editor's unsaved
 //! buffers and terminals.
 
 use std::path::{Path, PathBuf};
@@ -6,32 +6,32 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-/// Why a file could not be read or written, or a command not be run.
+/// Why a file could not be read or written, or a command could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    /// The operating system said no.
+    /// The operating system refused.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// Its error.
         source: std::io::Error,
     },
-    /// The other side said no.
+    /// The other side refused.
     #[error("{path}: {message}")]
     Refused {
-        /// The file, or the directory of the command.
+        /// The file, or the command's directory.
         path: PathBuf,
-        /// What it said.
+        /// Its reason.
         message: String,
     },
 }
 
-/// What a file holds.
+/// The content of a file.
 pub enum Content {
     /// All of it.
     Whole(Vec<u8>),
-    /// A file that is too large to be held in memory, to be read as far as it is wanted. Reading blocks.
+    /// A file too large to hold in memory; read as much as you need. Reading blocks.
     Large {
         /// Its size in bytes.
         size: u64,
@@ -40,31 +40,31 @@ pub enum Content {
     },
 }
 
-/// The content of a file that an agent has seen.
+/// A version of a file's content that an agent has seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileVersion {
-    /// Names the content; empty if there was no file.
+    /// Identifies the content; empty if the file did not exist.
     pub hash: String,
-    /// The content, if it is a short text.
+    /// The content, if it is short text.
     pub content: Option<String>,
 }
 
-/// Files as the session sees them, and terminals that its human sees. A face binds one to a session (an editor's); without
-/// one it is the disk, and commands run in our own processes.
+/// The files a session works on and the terminals its human sees. A face may bind one to a session (an editor does);
+/// without one, files are on disk and commands run in our own processes.
 pub trait Environment: Send + Sync {
-    /// The whole content of a file; one that is too large to be held in memory is an error.
+    /// Reads a whole file; fails if it is too large to hold in memory.
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>>;
-    /// The content of a file of any size.
+    /// Opens a file of any size.
     fn open<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Content, EnvironmentError>> {
         Box::pin(async move { self.read(path).await.map(Content::Whole) })
     }
-    /// Replaces the whole content of a file, making its directories.
+    /// Replaces the content of a file, creating missing directories.
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvironmentError>>;
-    /// What one call of a tool sees, if calls share what they have read: the same file need not be fetched twice.
+    /// A view for one tool call, if calls cache what they read: a call then fetches a file only once.
     fn for_call(self: Arc<Self>) -> Option<Arc<dyn Environment>> {
         None
     }
-    /// Starts a command in a terminal of its own; nothing if there are no terminals here.
+    /// Starts a command in a terminal of its own; `None` if this environment has no terminals.
     fn terminal(
         &self,
         _command: TerminalCommand,
@@ -82,18 +82,18 @@ pub struct TerminalCommand {
     pub args: Vec<String>,
     /// Where it runs, absolute.
     pub directory: PathBuf,
-    /// Further variables.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// How much of its output is kept: the end.
+    /// How many bytes of output are kept, counted from the end.
     pub max_bytes: usize,
 }
 
 /// How a command in a terminal ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TerminalExit {
-    /// Its exit code, if it ended by itself.
+    /// Its exit code, if it exited normally.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that killed it.
     pub signal: Option<String>,
 }
 
@@ -102,20 +102,20 @@ pub struct TerminalExit {
 pub struct TerminalOutput {
     /// The text.
     pub text: String,
-    /// Whether its beginning is missing.
+    /// Whether the beginning was dropped.
     pub truncated: bool,
 }
 
-/// A terminal somewhere else. It is given back with [`release`](Self::release), or when it is dropped.
+/// A terminal in another program. It is released by [`release`](Self::release) or on drop.
 pub trait Terminal: Send + Sync {
-    /// The name by which its face shows it.
+    /// The id under which its face shows it.
     fn id(&self) -> &str;
-    /// Waits for the end of its command.
+    /// Waits for its command to exit.
     fn wait(&self) -> BoxFuture<'_, Result<TerminalExit, EnvironmentError>>;
-    /// What it printed so far.
+    /// What it has printed so far.
     fn output(&self) -> BoxFuture<'_, Result<TerminalOutput, EnvironmentError>>;
-    /// Ends its command.
+    /// Kills its command.
     fn kill(&self) -> BoxFuture<'_, Result<(), EnvironmentError>>;
-    /// Gives it back.
+    /// Releases it.
     fn release(&self) -> BoxFuture<'_, ()>;
 }

@@ -1,4 +1,4 @@
-//! Why a step did not end well, as clients read it (`{"name": …, "data": …}`).
+//! Errors of a step, as clients read them (`{"name": …, "data": …}`).
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -12,26 +12,26 @@ use crate::{Bound, JsonMap};
 #[serde(tag = "name", content = "data")]
 #[schemars(inline)]
 pub enum MessageError {
-    /// The provider refused or failed.
+    /// The provider refused the request or failed.
     #[serde(rename = "APIError")]
     #[schemars(title = "APIError")]
     ApiError(ApiErrorData),
-    /// No valid key.
+    /// The API key is missing or invalid.
     #[schemars(title = "ProviderAuthError")]
     ProviderAuthError(ProviderAuthData),
     /// The conversation is too long for the model.
     #[schemars(title = "ContextOverflowError", with = "shape::Overflow")]
     ContextOverflowError(TextData),
-    /// The provider's filter cut the answer.
+    /// The provider's content filter cut off the answer.
     #[schemars(title = "ContentFilterError", with = "shape::Text")]
     ContentFilterError(TextData),
-    /// The answer hit the output limit.
+    /// The answer reached the output limit.
     #[schemars(title = "MessageOutputLengthError")]
     MessageOutputLengthError(NoData),
-    /// Somebody stopped it.
+    /// The turn was stopped.
     #[schemars(title = "MessageAbortedError", with = "shape::Text")]
     MessageAbortedError(TextData),
-    /// The answer does not fit the asked schema.
+    /// The answer does not match the requested schema.
     #[schemars(title = "StructuredOutputError")]
     StructuredOutputError(StructuredOutputData),
     /// Anything else.
@@ -45,12 +45,12 @@ impl MessageError {
         Self::UnknownError(TextData::new(message))
     }
 
-    /// An `UnknownError` of a turn that has used all that it may.
+    /// An `UnknownError` of a turn that reached one of its limits.
     pub fn limit(bound: Bound, message: impl Into<String>) -> Self {
         Self::UnknownError(TextData { limit: Some(bound), ..TextData::new(message) })
     }
 
-    /// A `MessageOutputLengthError` that says what was too long.
+    /// A `MessageOutputLengthError` that names what was too long.
     pub fn output_length(message: impl Into<String>) -> Self {
         let message = crate::Json::String(message.into());
         Self::MessageOutputLengthError(NoData { data: JsonMap::from_iter([("message".to_owned(), message)]) })
@@ -75,7 +75,7 @@ impl MessageError {
         }
     }
 
-    /// What happened, in words.
+    /// The message for people.
     pub fn message(&self) -> &str {
         match self {
             Self::ApiError(d) => &d.message,
@@ -104,69 +104,69 @@ pub struct ApiErrorData {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<u32>")]
     pub status_code: Option<u16>,
-    /// Whether another try may help.
+    /// Whether a retry may help.
     pub is_retryable: bool,
-    /// The answer's headers.
+    /// The response headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_headers: Option<IndexMap<String, String>>,
-    /// The answer's body.
+    /// The response body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_body: Option<String>,
-    /// More, for example the address.
+    /// Further data, for example the URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<IndexMap<String, String>>,
 }
 
-/// No valid key.
+/// The API key is missing or invalid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ProviderAuthData {
     /// The provider.
     #[serde(rename = "providerID")]
     pub provider_id: String,
-    /// What is wrong, and what to do.
+    /// What is wrong and how to fix it.
     pub message: String,
 }
 
-/// An error that is a text.
+/// An error that has only a message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TextData {
     /// What happened.
     pub message: String,
-    /// What the provider answered.
+    /// The provider's response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_body: Option<String>,
-    /// Where the log has more.
+    /// A reference into the log.
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// What the turn has used up. Trefoil's own.
+    /// The limit that the turn reached. A Trefoil extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bound>,
 }
 
 impl TextData {
-    /// Just a text.
+    /// An error with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), ..Self::default() }
     }
 }
 
-/// An error whose name says it all.
+/// An error that usually has no data beside its name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct NoData {
-    /// Whatever was there.
+    /// Any data that came with it.
     #[serde(flatten)]
     pub data: JsonMap,
 }
 
-/// The answer does not fit the asked schema.
+/// The answer does not match the requested schema.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct StructuredOutputData {
-    /// What does not fit.
+    /// How it fails to match.
     pub message: String,
-    /// How often it was tried.
+    /// How many attempts were made.
     pub retries: u32,
 }

@@ -17,7 +17,7 @@ use crate::{
 pub struct Event {
     /// Its id.
     pub id: EventId,
-    /// What happened.
+    /// The type and its properties.
     #[serde(flatten)]
     pub body: EventBody,
 }
@@ -28,24 +28,24 @@ impl Event {
         Self { id: EventId::new(), body }
     }
 
-    /// The JSON of an event about a part or a message, around the JSON of that part or message: their rows and their events are
-    /// written together, and need not be made twice.
-    pub fn json_around(&self, inner: &RawValue) -> serde_json::Result<String> {
+    /// Serialises an event about a part or a message around the given JSON of that part or message. Row and event are
+    /// written together, so the JSON is made only once.
+    pub fn json_with_payload(&self, payload: &RawValue) -> serde_json::Result<String> {
         #[derive(Serialize)]
-        struct Around<'a, P> {
+        struct EventEnvelope<'a, P> {
             id: &'a EventId,
             r#type: &'static str,
             properties: P,
         }
         #[derive(Serialize)]
-        struct OfPart<'a> {
+        struct PartUpdatedProperties<'a> {
             #[serde(rename = "sessionID")]
             session_id: &'a SessionId,
             part: &'a RawValue,
             time: &'a Timestamp,
         }
         #[derive(Serialize)]
-        struct OfMessage<'a> {
+        struct MessageUpdatedProperties<'a> {
             #[serde(rename = "sessionID")]
             session_id: &'a SessionId,
             info: &'a RawValue,
@@ -53,49 +53,49 @@ impl Event {
         let id = &self.id;
         match &self.body {
             EventBody::PartUpdated { session_id, time, .. } => {
-                let properties = OfPart { session_id, part: inner, time };
-                serde_json::to_string(&Around { id, r#type: "message.part.updated", properties })
+                let properties = PartUpdatedProperties { session_id, part: payload, time };
+                serde_json::to_string(&EventEnvelope { id, r#type: "message.part.updated", properties })
             }
             EventBody::MessageUpdated { session_id, .. } => {
-                let properties = OfMessage { session_id, info: inner };
-                serde_json::to_string(&Around { id, r#type: "message.updated", properties })
+                let properties = MessageUpdatedProperties { session_id, info: payload };
+                serde_json::to_string(&EventEnvelope { id, r#type: "message.updated", properties })
             }
             _ => serde_json::to_string(self),
         }
     }
 }
 
-/// What a session does.
+/// What a session is doing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum SessionStatus {
     /// Nothing.
     Idle,
-    /// A turn.
+    /// Running a turn.
     Busy,
-    /// It waits before it calls the model again.
+    /// Waiting before it calls the model again.
     Retry {
-        /// Which try failed, from 1.
+        /// The number of the failed attempt, from 1.
         attempt: u32,
-        /// Why.
+        /// Why it failed.
         message: String,
-        /// What the human could do.
+        /// What the human could do about it.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(with = "Option<shape::RetryAction>")]
         action: Option<Json>,
-        /// When it goes on.
+        /// When the next attempt starts.
         #[schemars(range(min = 0))]
         next: Timestamp,
     },
 }
 
-/// What happened.
+/// The type and properties of an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "properties")]
 #[expect(missing_docs, reason = "each field is what its name says, and the names are the wire's")]
 #[schemars(inline)]
 pub enum EventBody {
-    /// A session was made.
+    /// A session was created.
     #[serde(rename = "session.created", rename_all = "camelCase")]
     SessionCreated {
         #[serde(rename = "sessionID")]
@@ -109,27 +109,27 @@ pub enum EventBody {
         session_id: SessionId,
         info: Box<Session>,
     },
-    /// A session is gone.
+    /// A session was deleted.
     #[serde(rename = "session.deleted")]
     SessionDeleted {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
         info: Box<Session>,
     },
-    /// What a session does now.
+    /// A session's status changed.
     #[serde(rename = "session.status")]
     SessionStatus {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
         status: SessionStatus,
     },
-    /// A session stopped (older clients wait for it).
+    /// A session became idle. Older clients wait for this.
     #[serde(rename = "session.idle")]
     SessionIdle {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
     },
-    /// Something went wrong in a session.
+    /// Something failed in a session.
     #[serde(rename = "session.error")]
     SessionError {
         #[serde(rename = "sessionID", skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub enum EventBody {
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<MessageError>,
     },
-    /// A session was paused or let go on, or its turn waits for its budget or no longer does. Trefoil's own.
+    /// A session was paused or resumed, or its turn started or stopped waiting for its budget. A Trefoil extension.
     #[serde(rename = "session.tree")]
     SessionTree {
         #[serde(rename = "sessionID")]
@@ -146,15 +146,15 @@ pub enum EventBody {
         #[serde(skip_serializing_if = "Option::is_none")]
         blocked: Option<Blocked>,
     },
-    /// Something that whoever uses a session should know, and that fails no turn: an MCP server that it brought cannot be used.
-    /// Trefoil's own.
+    /// A notice for the users of a session that fails no turn, for example that one of its MCP servers cannot be used.
+    /// A Trefoil extension.
     #[serde(rename = "session.notice")]
     SessionNotice {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
         message: String,
     },
-    /// What a session changed in the files.
+    /// The file changes of a session.
     #[serde(rename = "session.diff")]
     SessionDiff {
         #[serde(rename = "sessionID")]
@@ -167,14 +167,14 @@ pub enum EventBody {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
     },
-    /// A message was made or changed.
+    /// A message was created or changed.
     #[serde(rename = "message.updated")]
     MessageUpdated {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
         info: Box<Message>,
     },
-    /// A message is gone.
+    /// A message was deleted.
     #[serde(rename = "message.removed")]
     MessageRemoved {
         #[serde(rename = "sessionID")]
@@ -182,7 +182,7 @@ pub enum EventBody {
         #[serde(rename = "messageID")]
         message_id: MessageId,
     },
-    /// A part was made or changed.
+    /// A part was created or changed.
     #[serde(rename = "message.part.updated")]
     PartUpdated {
         #[serde(rename = "sessionID")]
@@ -191,7 +191,7 @@ pub enum EventBody {
         #[schemars(with = "f64")]
         time: Timestamp,
     },
-    /// A part is gone.
+    /// A part was deleted.
     #[serde(rename = "message.part.removed")]
     PartRemoved {
         #[serde(rename = "sessionID")]
@@ -213,10 +213,10 @@ pub enum EventBody {
         field: String,
         delta: String,
     },
-    /// A permission is wanted.
+    /// A permission was requested.
     #[serde(rename = "permission.asked")]
     PermissionAsked(Box<PermissionRequest>),
-    /// A permission was given or refused.
+    /// A permission request was answered.
     #[serde(rename = "permission.replied")]
     PermissionReplied {
         #[serde(rename = "sessionID")]
@@ -225,7 +225,7 @@ pub enum EventBody {
         request_id: PermissionId,
         reply: PermissionReplyKind,
     },
-    /// The agent asks.
+    /// The agent asked a question.
     #[serde(rename = "question.asked")]
     QuestionAsked(Box<QuestionRequest>),
     /// The human answered: the chosen labels of each question.
@@ -238,7 +238,7 @@ pub enum EventBody {
         #[schemars(with = "Vec<QuestionAnswer>")]
         answers: Vec<Vec<String>>,
     },
-    /// The human did not want to answer.
+    /// The human declined to answer.
     #[serde(rename = "question.rejected")]
     QuestionRejected {
         #[serde(rename = "sessionID")]
@@ -276,7 +276,7 @@ pub enum EventBody {
     /// A project changed.
     #[serde(rename = "project.updated")]
     ProjectUpdated(Box<Project>),
-    /// A project has another directory, or one less.
+    /// A directory was added to or removed from a project.
     #[serde(rename = "project.directories.updated")]
     ProjectDirectoriesUpdated {
         #[serde(rename = "projectID")]
@@ -291,7 +291,7 @@ pub enum EventBody {
     /// An MCP server's tools changed.
     #[serde(rename = "mcp.tools.changed")]
     McpToolsChanged { server: String },
-    /// The browser in which the human shall sign in at an MCP server could not be opened.
+    /// The browser for signing in to an MCP server could not be opened.
     #[serde(rename = "mcp.browser.open.failed")]
     McpBrowserOpenFailed {
         #[serde(rename = "mcpName")]
@@ -301,22 +301,22 @@ pub enum EventBody {
     /// A language server changed.
     #[serde(rename = "lsp.updated")]
     LspUpdated {},
-    /// A subscriber is connected.
+    /// The subscriber is connected.
     #[serde(rename = "server.connected")]
     ServerConnected {},
-    /// The connection lives.
+    /// The connection is alive.
     #[serde(rename = "server.heartbeat")]
     ServerHeartbeat {},
-    /// What the subscriber knows is out of date: it reads the state anew, events go on from here. Trefoil's own.
+    /// The subscriber's state is out of date: it must read it again; events continue from here. A Trefoil extension.
     #[serde(rename = "server.resync")]
     ServerResync {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// A directory's state was dropped.
+    /// A directory's state was unloaded.
     #[serde(rename = "server.instance.disposed")]
     InstanceDisposed { directory: String },
-    /// Everything was dropped.
+    /// Everything was unloaded.
     #[serde(rename = "global.disposed")]
     GlobalDisposed {},
     /// A plugin was loaded.
@@ -337,7 +337,7 @@ pub enum EventBody {
     /// A terminal changed.
     #[serde(rename = "pty.updated")]
     PtyUpdated { info: Box<Pty> },
-    /// A terminal's program ended.
+    /// A terminal's program exited.
     #[serde(rename = "pty.exited")]
     PtyExited {
         id: PtyId,
@@ -345,7 +345,7 @@ pub enum EventBody {
         #[schemars(range(min = 0))]
         exit_code: i64,
     },
-    /// A terminal is gone.
+    /// A terminal was closed.
     #[serde(rename = "pty.deleted")]
     PtyDeleted { id: PtyId },
     /// Text for the terminal client's prompt.
@@ -369,23 +369,23 @@ pub enum EventBody {
         #[schemars(extend("exclusiveMinimum" = 0))]
         duration: Option<u64>,
     },
-    /// The terminal client shall show a session.
+    /// The terminal client should show this session.
     #[serde(rename = "tui.session.select")]
     TuiSessionSelect {
         #[serde(rename = "sessionID")]
         session_id: SessionId,
     },
-    /// A worktree is there.
+    /// A worktree is ready.
     #[serde(rename = "worktree.ready")]
     WorktreeReady {
         name: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         branch: Option<String>,
     },
-    /// A worktree could not be made.
+    /// A worktree could not be created.
     #[serde(rename = "worktree.failed")]
     WorktreeFailed { message: String },
-    /// An event that this version does not know; kept as it is.
+    /// An event that this version does not know; preserved as received.
     #[serde(untagged)]
     #[schemars(skip)]
     Other(OtherEvent),
@@ -433,13 +433,13 @@ impl EventBody {
         }
     }
 
-    /// A part was made or changed, now.
+    /// A part was created or changed, now.
     pub fn part(part: Part) -> Option<Self> {
         let session_id = part.head()?.session_id.clone();
         Some(Self::PartUpdated { session_id, part: Box::new(part), time: crate::now() })
     }
 
-    /// A message was made or changed.
+    /// A message was created or changed.
     pub fn message(info: Message) -> Self {
         Self::MessageUpdated { session_id: info.session_id().clone(), info: Box::new(info) }
     }

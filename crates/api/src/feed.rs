@@ -1,4 +1,4 @@
-//! What a watcher receives: events as bytes that were serialised once, with their place in the log.
+//! What a watcher receives: events, serialised once for all watchers, with their position in the log.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Event, EventBody, EventId, SessionId, json_size};
 
-/// A place in the log: the sequence number of an event and its id, so that a cursor of another database is noticed.
+/// A position in the log. The event id reveals a cursor that belongs to another database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The event's sequence number.
@@ -47,9 +47,9 @@ pub enum WatchScope {
 /// One event on its way to a watcher. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Frame {
-    /// Its place in the log; nothing for what is live only (text deltas).
+    /// Its position in the log; `None` for events that are not stored (text deltas).
     pub cursor: Option<Cursor>,
-    /// The directory it happened in; empty for what is everywhere.
+    /// The directory it happened in; empty for global events.
     pub directory: Arc<str>,
     /// The project it happened in.
     pub project: Arc<str>,
@@ -58,41 +58,41 @@ pub struct Frame {
     shared: Arc<Shared>,
 }
 
-/// What all clones of a frame make only once.
+/// State that all clones of a frame share and compute once.
 #[derive(Debug, Default)]
 struct Shared {
-    /// At least one of both is there from the beginning.
+    /// Either this or `json` is set from the start.
     event: OnceLock<Option<Arc<Event>>>,
     json: OnceLock<Bytes>,
     rendered: [OnceLock<Bytes>; RENDERINGS],
 }
 
-/// What a frame takes beside its event, about.
+/// The approximate size of a frame without its event.
 const FRAME_BYTES: usize = 512;
 
-/// A frame with more JSON than that is not written once more for each face: they send the JSON from where it is.
+/// Above this size faces do not render a copy of the JSON, but send it from where it is.
 pub const SHARED_BYTES: usize = 16 << 10;
 
-/// In how many ways faces write a frame.
+/// The number of forms in which faces render a frame.
 pub const RENDERINGS: usize = 2;
 
 impl Frame {
-    /// A frame of an event that is at hand.
+    /// A frame for an event that is already parsed and serialised.
     pub fn new(cursor: Option<Cursor>, directory: Arc<str>, project: Arc<str>, event: Arc<Event>, json: Bytes) -> Self {
         let frame = Self::live(directory, project, event);
-        // It is new, so nobody has written it yet.
+        // The frame is new, so nobody has set it yet.
         let _ = frame.shared.json.set(json);
         Self { cursor, ..frame }
     }
 
-    /// A frame that is in no log. It is written if somebody wants it written: there are thousands of them.
+    /// A frame that is not in the log. It is serialised only on demand, because there are thousands of them.
     pub fn live(directory: Arc<str>, project: Arc<str>, event: Arc<Event>) -> Self {
         let session = event.body.session_id().cloned();
         let shared = Shared { event: OnceLock::from(Some(event)), ..Shared::default() };
         Self { cursor: None, directory, project, session, shared: Arc::new(shared) }
     }
 
-    /// A frame of a stored event, not parsed yet.
+    /// A frame for a stored event that is not parsed yet.
     pub fn stored(
         cursor: Cursor,
         directory: Arc<str>,
@@ -104,21 +104,21 @@ impl Frame {
         Self { cursor: Some(cursor), directory, project, session, shared: Arc::new(shared) }
     }
 
-    /// The event as JSON; written at the first call, for all clones together.
+    /// The event as JSON; serialised on first use, once for all clones.
     pub fn json(&self) -> &Bytes {
         self.shared.json.get_or_init(|| {
             let event = self.shared.event.get().and_then(Option::as_deref);
-            // Events can always be written: their keys are strings.
+            // Events always serialise: their keys are strings.
             event.and_then(|event| serde_json::to_vec(event).ok()).unwrap_or_default().into()
         })
     }
 
-    /// The event as a typed value; parsed at the first call, for all clones together.
+    /// The event as a typed value; parsed on first use, once for all clones.
     pub fn event(&self) -> Option<Arc<Event>> {
         self.shared.event.get_or_init(|| serde_json::from_slice(self.json()).ok().map(Arc::new)).clone()
     }
 
-    /// The frame as a face writes it in one of its [`RENDERINGS`] ways; written at the first call, for all clones together.
+    /// The frame in one of the [`RENDERINGS`] forms of the faces; rendered on first use, once for all clones.
     pub fn rendered(&self, way: usize, write: impl FnOnce(&Self) -> Bytes) -> Bytes {
         match self.shared.rendered.get(way) {
             Some(slot) => slot.get_or_init(|| write(self)).clone(),
@@ -126,11 +126,11 @@ impl Frame {
         }
     }
 
-    /// The memory that it takes, about, once everybody has looked at it: the event, its JSON, and that as faces write it.
+    /// Its approximate memory once every reader has used it: the event, its JSON, and the rendered forms.
     pub fn weight(&self) -> usize {
         let json = self.shared.json.get().map(Bytes::len).or_else(|| {
             let event = self.shared.event.get()?.as_deref()?;
-            // Text that grows is by far the most frequent event, and is not written for this.
+            // Text deltas are by far the most frequent events; they are not serialised just for this.
             Some(match &event.body {
                 EventBody::PartDelta { delta, .. } => delta.len(),
                 _ => json_size(event),
@@ -140,7 +140,7 @@ impl Frame {
         FRAME_BYTES + if json > SHARED_BYTES { 2 * json } else { 5 * json }
     }
 
-    /// Whether a watcher of that scope wants it.
+    /// Whether it falls within a scope.
     pub fn within(&self, scope: &WatchScope) -> bool {
         match scope {
             WatchScope::All => true,
@@ -155,8 +155,8 @@ impl Frame {
 pub enum WatchItem {
     /// An event.
     Frame(Frame),
-    /// The cursor points to a place that is no longer (or not) in this log: read the state anew, events go on from here.
+    /// The cursor is not, or no longer, in this log: read the state again; events continue from here.
     Resync(String),
-    /// The watcher was too slow; this is the last item. Read the state anew, or watch again from the last cursor.
+    /// The watcher was too slow; this is the last item. Read the state again, or watch from the last cursor.
     Lagged,
 }

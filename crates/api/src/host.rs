@@ -1,5 +1,5 @@
-//! The one contract about sessions, turns and asks. The engine implements it in this process, the client over HTTP;
-//! the faces know nothing else.
+//! The contract about sessions, turns and asks. The engine implements it in this process, the client over HTTP; faces
+//! know nothing else.
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -9,44 +9,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::shape;
 use crate::{
-    Agent, Budget, BudgetState, Cancelled, Command, Cursor, FileDiff, FileSource, Json, JsonMap, McpAuthorization,
-    McpConfig, McpResource, McpStatus, MessageId, MessageWithParts, ModelRef, OutputFormat, Part, PartId, PermissionId,
-    PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset, Session, SessionId,
-    SessionModel, SessionStatus, Skill, Stamp, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope, Worktree,
-    WorktreeDiff,
+    Agent, Budget, BudgetState, CancelResult, Command, Cursor, FileDiff, FileSource, IdStamp, Json, JsonMap,
+    McpAuthorization, McpConfig, McpResource, McpStatus, MessageId, MessageWithParts, ModelRef, OutputFormat, Part,
+    PartId, PermissionId, PermissionReply, PermissionRequest, Project, Provider, QuestionId, QuestionRequest, Ruleset,
+    Session, SessionId, SessionModel, SessionStatus, Skill, SteerInput, Timestamp, Todo, Tree, WatchItem, WatchScope,
+    Worktree, WorktreeDiff,
     part::{AgentSource, PartTime},
 };
 
-/// What a [`Host`] method gives back.
+/// The return type of [`Host`] methods.
 pub type HostFuture<'a, T> = BoxFuture<'a, Result<T, HostError>>;
 
-/// Where a call happens.
+/// The directory and workspace that a call is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Scope {
     /// The directory, absolute.
     pub directory: String,
-    /// The workspace, where workspaces are used.
+    /// The workspace, if workspaces are in use.
     pub workspace: Option<String>,
 }
 
 impl Scope {
-    /// A directory.
+    /// A scope for a directory.
     pub fn new(directory: impl Into<String>) -> Self {
         Self { directory: directory.into(), workspace: None }
     }
 }
 
-/// Why a call was refused or failed. Faces map it to their own codes; the text is for humans.
+/// Why a call was refused or failed. Faces map it to their own codes; the text is for people.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum HostError {
-    /// There is no such thing.
+    /// It does not exist.
     #[error("{}{} not found: {id}{}", what.get(..1).unwrap_or_default().to_uppercase(), what.get(1..).unwrap_or_default(), hint(.known))]
     NotFound {
         /// What kind of thing, for example `session`.
         what: &'static str,
-        /// What was asked for.
+        /// The id that was given.
         id: String,
-        /// What exists instead, as far as that helps.
+        /// What exists instead, where that helps.
         known: Vec<String>,
     },
     /// No model can be used, or not the one that was named.
@@ -57,23 +57,23 @@ pub enum HostError {
         /// What to do about it.
         advice: Option<String>,
     },
-    /// The input makes no sense.
+    /// The input is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// A turn runs.
+    /// A turn is running.
     #[error("Session is busy: {0}")]
     Busy(SessionId),
-    /// It was answered already, or contradicts what is there.
+    /// It was already answered, or contradicts the current state.
     #[error("{0}")]
     Conflict(String),
-    /// This host cannot do that.
+    /// This host does not support it.
     #[error("{0} is not supported here")]
     Unsupported(&'static str),
-    /// It cannot be done at the moment: the database is locked by another program, or the server is stopping. The same call
+    /// It cannot be done right now: another program has locked the database, or the server is stopping. The same call
     /// may succeed later.
     #[error("{0}")]
     Unavailable(String),
-    /// No space is left to store it.
+    /// The disk or the database is full.
     #[error("{0}")]
     Full(String),
     /// The database, the disk or the network failed.
@@ -82,16 +82,16 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// How servers mark [`NoModel`](Self::NoModel) on the wire, as the reason of a bad request.
+    /// The reason that servers put into a bad request for [`NoModel`](Self::NoModel).
     pub const NO_MODEL: &'static str = "NoModel";
 
-    /// There is no such thing.
+    /// A [`NotFound`](Self::NotFound) that suggests nothing.
     pub fn not_found(what: &'static str, id: impl Into<String>) -> Self {
         Self::NotFound { what, id: id.into(), known: Vec::new() }
     }
 }
 
-/// The answer of a host that cannot do something.
+/// The default of methods that a host need not support.
 fn unsupported<T>(what: &'static str) -> HostFuture<'static, T> {
     Box::pin(async move { Err(HostError::Unsupported(what)) })
 }
@@ -103,7 +103,7 @@ fn hint(known: &[String]) -> String {
 /// What a host can do beyond OpenCode's API.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
-    /// `watch` resumes from a cursor.
+    /// `watch` can resume from a cursor.
     pub cursor: bool,
     /// Messages reach a running turn at its next step.
     pub steer: bool,
@@ -113,63 +113,63 @@ pub struct Features {
     pub budget: bool,
 }
 
-/// A new session.
+/// The properties of a new session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CreateSession {
     /// The session that spawns it.
     #[serde(rename = "parentID")]
     pub parent_id: Option<SessionId>,
-    /// Its title; without one it is made up, then generated.
+    /// Its title; without one it gets a placeholder until a model generates one.
     pub title: Option<String>,
     /// Its agent.
     pub agent: Option<String>,
     /// Its model.
     pub model: Option<SessionModel>,
-    /// Whatever the client wants to remember.
+    /// Data that the client wants to store with it.
     pub metadata: Option<JsonMap>,
-    /// Its own rules.
+    /// Its own permission rules.
     pub permission: Option<Ruleset>,
     /// Its workspace.
     #[serde(rename = "workspaceID")]
     pub workspace_id: Option<String>,
 }
 
-/// Which sessions to list: newest change first.
+/// Which sessions to list, most recently changed first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ListSessions {
-    /// Only those of the scope's very directory, not of its whole project.
+    /// Only those of exactly this directory, not of its whole project.
     pub directory_only: bool,
     /// Those of every project.
     pub everywhere: bool,
     /// Only those without a parent.
     pub roots: bool,
-    /// Only those whose title contains it, whatever the case.
+    /// Only those whose title contains this, ignoring case.
     pub search: Option<String>,
-    /// Only those that changed at or after.
+    /// Only those that changed at or after this time.
     pub start: Option<Timestamp>,
-    /// Only those that changed before: a page's cursor.
+    /// Only those that changed before this time; the cursor of a page.
     pub before: Option<Timestamp>,
-    /// Only those at or below this path of their project.
+    /// Only those at or below this path in their project.
     pub path: Option<String>,
     /// Only those that are not archived.
     pub unarchived: bool,
-    /// The most; 100 without it.
+    /// The maximum number of sessions; 100 by default.
     pub limit: Option<usize>,
 }
 
-/// A change of a session; what is absent stays.
+/// A change to a session; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UpdateSession {
     /// A new title.
     pub title: Option<String>,
     /// New metadata.
     pub metadata: Option<JsonMap>,
-    /// Further rules of its own, after those that it has.
+    /// Rules to append to its own.
     pub permission: Option<Ruleset>,
-    /// Archived at, or no longer.
+    /// When it was archived, or `None` to unarchive it.
     pub archived: Option<Option<Timestamp>>,
-    /// The agent of the next prompt that names none. Trefoil's own, as the model is.
+    /// The agent for the next prompt that names none. Like the model, a Trefoil extension.
     pub agent: Option<String>,
     /// Its model.
     pub model: Option<SessionModel>,
@@ -178,18 +178,18 @@ pub struct UpdateSession {
 /// Which messages to list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ListMessages {
-    /// The most; all without it.
+    /// The maximum number of messages; all by default.
     pub limit: Option<usize>,
-    /// Only those before this one: a page's cursor.
+    /// Only those before this message; the cursor of a page.
     pub before: Option<MessageId>,
 }
 
-/// Some messages, oldest first.
+/// A page of messages, oldest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MessagePage {
     /// The messages.
     pub messages: Vec<MessageWithParts>,
-    /// The cursor of the next, older page.
+    /// The cursor for the next, older page.
     pub older: Option<MessageId>,
 }
 
@@ -206,20 +206,20 @@ pub enum PromptPart {
         id: Option<PartId>,
         /// The text.
         text: String,
-        /// For the model, not from the human.
+        /// Added for the model, not written by the human.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         synthetic: Option<bool>,
-        /// For the human, not for the model.
+        /// Shown to the human, not sent to the model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ignored: Option<bool>,
-        /// When.
+        /// When it was written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         time: Option<PartTime>,
-        /// What the client wants back.
+        /// Data that the client wants back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<JsonMap>,
     },
-    /// A file, a directory, an image.
+    /// A file, a directory or an image.
     #[schemars(title = "FilePartInput")]
     File {
         /// Its id, if the client chose one.
@@ -237,7 +237,7 @@ pub enum PromptPart {
         #[schemars(with = "Option<shape::FilePartSource>")]
         source: Option<FileSource>,
     },
-    /// A mentioned agent.
+    /// An agent mentioned in the prompt.
     #[schemars(title = "AgentPartInput")]
     Agent {
         /// Its id, if the client chose one.
@@ -249,19 +249,19 @@ pub enum PromptPart {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<AgentSource>,
     },
-    /// Work for a subagent.
+    /// A task for a subagent.
     #[schemars(title = "SubtaskPartInput")]
     Subtask {
         /// Its id, if the client chose one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<PartId>,
-        /// What it shall do.
+        /// What it should do.
         prompt: String,
-        /// In a few words.
+        /// A short description of the task.
         description: String,
-        /// Who.
+        /// The agent that should do it.
         agent: String,
-        /// With which model.
+        /// The model to use.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelRef>,
         /// The command it comes from.
@@ -281,7 +281,7 @@ impl PromptPart {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PromptInput {
-    /// What the human said.
+    /// Its content.
     pub parts: Vec<PromptPart>,
     /// The message's id, if the client chose one; the same id sent twice is accepted once.
     #[serde(rename = "messageID")]
@@ -290,30 +290,30 @@ pub struct PromptInput {
     pub model: Option<ModelRef>,
     /// The agent, if not the session's.
     pub agent: Option<String>,
-    /// Only store it.
+    /// Store the prompt without running a turn.
     #[serde(rename = "noReply")]
     pub no_reply: bool,
     /// Tools switched on or off for this turn.
     pub tools: Option<IndexMap<String, bool>>,
     /// An addition to the system prompt.
     pub system: Option<String>,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     pub variant: Option<String>,
-    /// The shape the answer must have.
+    /// The required format of the answer.
     pub format: Option<OutputFormat>,
-    /// The W3C trace context of the caller, which goes on in the model calls.
+    /// The caller's W3C trace context, propagated to the model calls.
     #[serde(skip)]
     pub traceparent: Option<String>,
 }
 
-/// Agent and model of a call that is not a prompt.
+/// The agent and model for a call that is not a prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PromptTarget {
     /// The agent.
     pub agent: Option<String>,
     /// The model.
     pub model: Option<ModelRef>,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     pub variant: Option<String>,
     /// The message's id, if the client chose one.
     pub message_id: Option<MessageId>,
@@ -324,11 +324,11 @@ pub struct PromptTarget {
 pub struct CommandInput {
     /// Its name, without the slash.
     pub command: String,
-    /// What follows the name.
+    /// The text after the name.
     pub arguments: String,
-    /// Agent and model, if not the command's.
+    /// Agent and model, if not the command's own.
     pub target: PromptTarget,
-    /// Files beside it.
+    /// Files sent along.
     pub parts: Vec<PromptPart>,
 }
 
@@ -337,25 +337,25 @@ pub struct CommandInput {
 pub struct ShellInput {
     /// The command line.
     pub command: String,
-    /// Agent and model of the message it becomes.
+    /// Agent and model of the resulting message.
     pub target: PromptTarget,
 }
 
-/// A point to go back to.
+/// The point to revert to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevertInput {
-    /// The first message to take back.
+    /// The first message to undo.
     pub message_id: MessageId,
-    /// The first part to take back.
+    /// The first part to undo.
     pub part_id: Option<PartId>,
 }
 
-/// Who summarises.
+/// The input of `summarize`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SummarizeInput {
     /// The model.
     pub model: ModelRef,
-    /// Whether the turn goes on afterwards.
+    /// Whether the turn continues afterwards.
     pub auto: bool,
 }
 
@@ -395,10 +395,10 @@ pub struct FileContent {
     pub kind: ContentKind,
     /// Text, or base64.
     pub content: String,
-    /// What changed since the last commit.
+    /// The diff against the last commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// `base64`, if it is.
+    /// `base64`, if the content is encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<shape::Encoding>")]
     pub encoding: Option<String>,
@@ -408,7 +408,7 @@ pub struct FileContent {
 }
 
 impl FileContent {
-    /// A file of text.
+    /// A text file.
     pub fn text(content: String) -> Self {
         Self { kind: ContentKind::Text, content, diff: None, encoding: None, mime_type: None }
     }
@@ -428,7 +428,7 @@ pub struct FileStatus {
     pub status: crate::FileDiffStatus,
 }
 
-/// A line that matches.
+/// A matching line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FindTextMatch {
     /// Relative path.
@@ -439,24 +439,24 @@ pub struct FindTextMatch {
     pub line_number: u64,
     /// Its offset in the file.
     pub offset: u64,
-    /// What matched: byte ranges in the line.
+    /// The byte ranges in the line that matched.
     pub matches: Vec<(u64, u64)>,
 }
 
-/// One agent runtime: this process, or a server far away.
+/// An agent runtime: this process, or a remote server.
 ///
-/// Boxed futures, because faces hold an `Arc<dyn Host>`; this is the one place for them.
+/// Futures are boxed because faces hold an `Arc<dyn Host>`; no other trait should do this.
 pub trait Host: Send + Sync {
     /// What it can do beyond OpenCode's API.
     fn features(&self) -> Features;
 
     // Sessions.
 
-    /// Makes a session.
+    /// Creates a session.
     fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session>;
-    /// A session.
+    /// Returns a session.
     fn session<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Session>;
-    /// Sessions, newest change first.
+    /// Lists sessions, most recently changed first.
     fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>>;
     /// Changes a session.
     fn update_session<'a>(
@@ -465,25 +465,25 @@ pub trait Host: Send + Sync {
         id: &'a SessionId,
         change: UpdateSession,
     ) -> HostFuture<'a, Session>;
-    /// Deletes a session and its children, after stopping them.
+    /// Stops and deletes a session and its children.
     fn delete_session<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, ()>;
-    /// The sessions that a session spawned.
+    /// Returns the sessions that a session spawned.
     fn children<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Session>>;
-    /// Copies a session, up to a message (which is left out) or whole.
+    /// Copies a session, whole or up to (not including) a message.
     fn fork_session<'a>(
         &'a self,
         scope: &'a Scope,
         id: &'a SessionId,
         before: Option<MessageId>,
     ) -> HostFuture<'a, Session>;
-    /// What every session that is not idle does.
+    /// Returns the status of every session that is not idle.
     fn statuses<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<SessionId, SessionStatus>>;
 
     // Messages.
 
-    /// Messages with their parts.
+    /// Lists messages with their parts.
     fn messages<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, query: ListMessages) -> HostFuture<'a, MessagePage>;
-    /// A message with its parts.
+    /// Returns a message with its parts.
     fn message<'a>(
         &'a self,
         scope: &'a Scope,
@@ -505,103 +505,103 @@ pub trait Host: Send + Sync {
 
     // Turns.
 
-    /// Sends a prompt and waits for the turn's end: the last answer, or the stored message with `no_reply`.
+    /// Sends a prompt and waits for the turn to end. Returns the last answer, or with `no_reply` the stored message.
     fn prompt<'a>(
         &'a self,
         scope: &'a Scope,
         id: &'a SessionId,
         input: PromptInput,
     ) -> HostFuture<'a, MessageWithParts>;
-    /// A new id for a message of a session, for callers that must know it before they send the message. It sorts after the
-    /// newest message, also when this machine's clock is behind the ids that are there.
+    /// Returns a new message id for callers that must know it before they send the message. It sorts after the newest
+    /// message, even if this machine's clock is behind.
     fn message_id<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, MessageId> {
         Box::pin(async move {
             let newest = self.messages(scope, id, ListMessages { limit: Some(1), before: None }).await?;
-            let newest = newest.messages.last().and_then(|message| Stamp::of(message.info.id().as_str()));
+            let newest = newest.messages.last().and_then(|message| IdStamp::of(message.info.id().as_str()));
             Ok(MessageId::after(newest.unwrap_or_default()))
         })
     }
     /// Sends a prompt; returns once it is durable.
     fn prompt_async<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: PromptInput)
     -> HostFuture<'a, MessageId>;
-    /// Runs a command and waits for the turn's end.
+    /// Runs a command and waits for the turn to end.
     fn command<'a>(
         &'a self,
         scope: &'a Scope,
         id: &'a SessionId,
         input: CommandInput,
     ) -> HostFuture<'a, MessageWithParts>;
-    /// Runs a shell command as the human; no model is called.
+    /// Runs a shell command for the human; calls no model.
     fn shell<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: ShellInput) -> HostFuture<'a, MessageWithParts>;
-    /// Stops the turn; returns when it has stopped. False if none ran.
+    /// Stops the turn and returns once it has stopped. Returns false if none was running.
     fn abort<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, bool>;
     /// Compacts the conversation.
     fn summarize<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: SummarizeInput) -> HostFuture<'a, ()>;
-    /// Takes back what came from a point on.
+    /// Reverts a session to an earlier point.
     fn revert<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: RevertInput) -> HostFuture<'a, Session>;
-    /// Takes the taking back back.
+    /// Undoes a revert.
     fn unrevert<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Session>;
-    /// The todo list.
+    /// Returns the todo list.
     fn todo<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Todo>>;
-    /// What a session, or a turn of it, changed.
+    /// Returns what a session, or one of its turns, changed.
     fn diff<'a>(
         &'a self,
         scope: &'a Scope,
         id: &'a SessionId,
         message: Option<MessageId>,
     ) -> HostFuture<'a, Vec<FileDiff>>;
-    /// Prompts of a session that were accepted and have no final answer yet, in their order. Sending one again by its id
-    /// waits for that answer, and runs its turn if nobody does.
+    /// Returns the prompts that were accepted and have no final answer yet, in order. Sending one again by its id waits
+    /// for that answer, and runs its turn if nobody else does.
     fn waiting<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<MessageId>>;
-    /// Brings turns that a crash cut off to a truthful end or on their way again: of one session, or of all.
+    /// Repairs turns that a crash interrupted, of one session or of all, and resumes or fails them.
     fn recover<'a>(&'a self, session: Option<&'a SessionId>) -> HostFuture<'a, usize>;
 
     // Subagents.
 
-    /// A session and all below it. Limited to what [`Features`] names, as is all of this section.
+    /// Returns a session and all its descendants. Like everything in this section, only if [`Features`] says so.
     fn tree<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Tree> {
         let _ = (scope, id);
         unsupported("The tree of subagents")
     }
-    /// Sends a message to a turn that runs; it is taken in at its next step. Returns once it is durable.
+    /// Sends a message to a running turn, which sees it at its next step. Returns once it is durable.
     fn steer<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: SteerInput) -> HostFuture<'a, MessageId> {
         let _ = (scope, id, input);
         unsupported("Steering")
     }
-    /// Holds a session and all below it before their next step, or lets them go on. False if that was so already.
+    /// Pauses a session and its descendants before their next step, or resumes them. Returns false if nothing changed.
     fn pause<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, paused: bool) -> HostFuture<'a, bool> {
         let _ = (scope, id, paused);
         unsupported("Pausing")
     }
-    /// Stops a session and all below it, and nobody else; returns when they have stopped.
-    fn cancel<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Cancelled> {
+    /// Stops a session and its descendants, and no other; returns once they have stopped.
+    fn cancel<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, CancelResult> {
         let _ = (scope, id);
         unsupported("Cancelling a subtree")
     }
-    /// Sets what a session and all below it may use; an empty budget lifts it.
+    /// Sets what a session and its descendants may use together; an empty budget removes the limit.
     fn budget<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, budget: Budget) -> HostFuture<'a, BudgetState> {
         let _ = (scope, id, budget);
         unsupported("Budgets")
     }
-    /// Lets a session go on without waiting for the subagents that it waits for now, or has it wait for those that it
-    /// does not wait for. False if there were none.
+    /// Moves the subagents that a session is waiting for to the background, or has it wait for those in the background.
+    /// Returns false if there are none.
     fn background<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
         let _ = (scope, id, background);
         unsupported("Background tasks")
     }
 
-    /// What was changed in the worktree of a session and is not merged.
+    /// Returns the unmerged changes in a session's worktree.
     fn worktree_diff<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
         let _ = (scope, id);
         unsupported("The worktree of a subagent")
     }
-    /// Brings the changes of a session's worktree into the working tree that it was made from, all or none of them; gives
+    /// Merges the changes of a session's worktree into the working tree it was created from, all or nothing. Returns
     /// what was merged.
     fn worktree_merge<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
         let _ = (scope, id);
         unsupported("The worktree of a subagent")
     }
-    /// Removes the worktree of a session with its branch; gives what was thrown away.
+    /// Removes a session's worktree and its branch. Returns what was discarded.
     fn worktree_discard<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
         let _ = (scope, id);
         unsupported("The worktree of a subagent")
@@ -609,18 +609,18 @@ pub trait Host: Send + Sync {
 
     // Asks.
 
-    /// Permission requests that wait.
+    /// Returns the pending permission requests.
     fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>>;
-    /// Answers one.
+    /// Answers a permission request.
     fn reply_permission<'a>(
         &'a self,
         scope: &'a Scope,
         id: &'a PermissionId,
         reply: PermissionReply,
     ) -> HostFuture<'a, ()>;
-    /// Questions that wait.
+    /// Returns the pending questions.
     fn questions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<QuestionRequest>>;
-    /// Answers one; nothing means that the human does not want to.
+    /// Answers a question; `None` means that the human declines.
     fn reply_question<'a>(
         &'a self,
         scope: &'a Scope,
@@ -628,71 +628,71 @@ pub trait Host: Send + Sync {
         answers: Option<Vec<Vec<String>>>,
     ) -> HostFuture<'a, ()>;
 
-    // What there is.
+    // Catalogue.
 
-    /// The agents.
+    /// Returns the agents.
     fn agents<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Agent>>;
-    /// The commands.
+    /// Returns the commands.
     fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>>;
-    /// Those and what the MCP servers of one session add, where the host tells them apart.
+    /// Returns the commands, and those from the MCP servers of one session where the host tells them apart.
     fn session_commands<'a>(&'a self, scope: &'a Scope, _: &'a SessionId) -> HostFuture<'a, Vec<Command>> {
         self.commands(scope)
     }
-    /// The skills.
+    /// Returns the skills.
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>>;
-    /// The providers that can be used, each with its models.
+    /// Returns the usable providers, each with its models.
     fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>>;
-    /// The model that a prompt without one gets.
+    /// Returns the model for prompts that name none.
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef>;
-    /// The configuration in effect, as JSON.
+    /// Returns the configuration in effect, as JSON.
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json>;
-    /// The projects that were worked on.
+    /// Returns the known projects.
     fn projects<'a>(&'a self) -> HostFuture<'a, Vec<Project>>;
-    /// The project of the scope.
+    /// Returns the project of the scope.
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project>;
-    /// The entries of a directory.
+    /// Lists a directory.
     fn files<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, Vec<FileNode>>;
-    /// A file.
+    /// Reads a file.
     fn file<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, FileContent>;
-    /// Files whose name fits, best first.
+    /// Finds files by name, best match first.
     fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>>;
-    /// Lines that match a regular expression.
+    /// Finds lines that match a regular expression.
     fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>>;
 
     // MCP servers.
 
-    /// How it is with each; they are started if that was not done yet.
+    /// Returns the status of each server, starting them first if necessary.
     fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>>;
-    /// Adds one for as long as the host lives, or replaces the one of that name, and connects to it.
+    /// Adds or replaces a server for the lifetime of the host, and connects to it.
     fn mcp_add<'a>(
         &'a self,
         scope: &'a Scope,
         name: &'a str,
         config: McpConfig,
     ) -> HostFuture<'a, IndexMap<String, McpStatus>>;
-    /// Connects to one.
+    /// Connects to a server.
     fn mcp_connect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()>;
-    /// Disconnects from one.
+    /// Disconnects from a server.
     fn mcp_disconnect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()>;
-    /// What all have to read.
+    /// Returns the resources of all servers.
     fn mcp_resources<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpResource>>;
-    /// Begins to sign in at one: whoever opens the address in a browser gets a code.
+    /// Starts signing in to a server: the URL leads the user to a code.
     fn mcp_auth_start<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpAuthorization>;
-    /// Finishes with that code.
+    /// Completes the sign-in with that code.
     fn mcp_auth_callback<'a>(&'a self, scope: &'a Scope, name: &'a str, code: &'a str) -> HostFuture<'a, McpStatus>;
-    /// Signs in with a browser on the host's machine; returns when the human has.
+    /// Signs in with a browser on the host's machine; returns once the user has done so.
     fn mcp_authenticate<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpStatus>;
-    /// Forgets how to sign in at one.
+    /// Deletes the stored sign-in for a server.
     fn mcp_auth_remove<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()>;
-    /// The servers that a session brings, beside those of its directory; its subagents use them too. They end when it is
-    /// told none any more, or deleted.
+    /// Sets the servers that a session brings in addition to those of its directory; its subagents use them too. They
+    /// stop when the session sets none, or is deleted.
     fn session_servers<'a>(
         &'a self,
         scope: &'a Scope,
         session: &'a SessionId,
         servers: IndexMap<String, McpConfig>,
     ) -> HostFuture<'a, ()>;
-    /// The same once more for a host that may have been started anew meanwhile: servers that it has for the session stay.
+    /// Like `session_servers`, for a host that may have restarted: servers that it already has for the session stay.
     fn restore_servers<'a>(
         &'a self,
         scope: &'a Scope,
@@ -702,6 +702,6 @@ pub trait Host: Send + Sync {
 
     // Events.
 
-    /// Events: after a cursor, or from now on. A connection that broke and goes on without a gap says `server.connected`.
+    /// Streams events after a cursor, or from now on. After a reconnect without a gap it yields `server.connected`.
     fn watch<'a>(&'a self, scope: WatchScope, after: Option<Cursor>) -> HostFuture<'a, BoxStream<'static, WatchItem>>;
 }

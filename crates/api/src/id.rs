@@ -1,10 +1,10 @@
 //! Identifiers in OpenCode's format: `<prefix>_<12 hex digits><14 base62 characters>`.
 //!
-//! The hex digits are the low 48 bits of `unix_ms * 4096 + counter` ([`Stamp`]), so ids that a process makes later sort
-//! later, even when the clock steps back. Session ids hold the complement, so the newest session sorts first.
+//! The hex digits are the low 48 bits of `unix_ms * 4096 + counter` ([`IdStamp`]), so ids that a process makes later
+//! sort later, even when the clock steps back. Session ids hold the complement, so the newest session sorts first.
 //!
-//! Nothing of ours takes its order from ids or times, but official clients sort messages and parts by id. So an id for a
-//! session that has some already is made with [`MessageId::after`], whatever the clock says.
+//! We order nothing by ids or times, but official clients sort messages and parts by id. So ids for a session that
+//! already has messages are made with [`MessageId::after`], whatever the clock says.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since the Unix epoch: the only time format on the wire.
+/// Milliseconds since the Unix epoch; the only time format on the wire.
 pub type Timestamp = i64;
 
-/// How far the clock of this process is off, in milliseconds.
+/// The offset of this process's clock, in milliseconds.
 static SHIFT: AtomicI64 = AtomicI64::new(0);
 
-/// The current time. It is for people: it may step back, so nothing is ordered by it.
+/// The current time, for display only: it may step back, so nothing is ordered by it.
 pub fn now() -> Timestamp {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX).saturating_add(SHIFT.load(Ordering::Relaxed))
 }
 
-/// Moves the clock of this process, by so many milliseconds from the real one, and forgets which ids it made, as a process
-/// that starts anew does. A hook for tests.
+/// Sets the offset of this process's clock in milliseconds, and forgets which ids it made, as a new process would. A
+/// hook for tests.
 pub fn shift_clock(by: i64) {
     SHIFT.store(by, Ordering::Relaxed);
     LAST.store(0, Ordering::Relaxed);
 }
 
-/// In milliseconds.
+/// A day in milliseconds.
 const DAY: i64 = 24 * 60 * 60 * 1000;
 const BASE16: &[u8; 16] = b"0123456789abcdef";
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The last stamp given out. It is process-wide because order must hold between every two ids of a process.
+/// The last stamp used. Process-wide, because any two ids of a process must be ordered.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A stamp greater than every earlier one of this process, even when the clock steps back.
+/// Returns a stamp greater than every earlier one of this process, even when the clock steps back.
 fn stamp() -> u64 {
     let fresh = (now().max(0) as u64).wrapping_mul(4096) + 1;
     let step = |last: u64| Some(fresh.max(last + 1));
@@ -51,7 +51,7 @@ fn stamp() -> u64 {
 }
 
 fn render(prefix: &str, bits: u64) -> String {
-    // Made by hand: a turn makes dozens of them.
+    // Written by hand because a turn makes dozens of ids.
     let digit = |place: u32| char::from(BASE16[(bits >> (4 * place)) as usize % 16]);
     let mut text = String::with_capacity(prefix.len() + 27);
     text.push_str(prefix);
@@ -65,57 +65,57 @@ fn ascending(prefix: &str) -> String {
     render(prefix, stamp())
 }
 
-/// The time and counter in an id: what ids of our format are sorted by.
+/// The time and counter in an id, by which ids sort.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp(u64);
+pub struct IdStamp(u64);
 
-impl Stamp {
+impl IdStamp {
     const MAX: u64 = (1 << 48) - 1;
 
-    /// That of an id that does not count down. An id that a client chose in a format of its own has none.
+    /// The stamp of an ascending id. `None` for an id that a client chose in a format of its own.
     pub fn of(id: &str) -> Option<Self> {
         Self::parse(id.split_once('_')?.1.get(..12)?)
     }
 
-    /// Twelve hexadecimal digits.
+    /// Parses twelve hexadecimal digits.
     pub fn parse(digits: &str) -> Option<Self> {
         let known = digits.len() == 12 && digits.bytes().all(|byte| BASE16.contains(&byte));
         known.then(|| u64::from_str_radix(digits, 16).ok().map(Self))?
     }
 }
 
-impl fmt::Display for Stamp {
+impl fmt::Display for IdStamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:012x}", self.0)
     }
 }
 
-/// The stamp of a new id that sorts after all with that stamp. There is none after the greatest.
-fn after(newest: Stamp) -> u64 {
-    let fresh = stamp() & Stamp::MAX;
-    if fresh > newest.0 || newest.0 >= Stamp::MAX { fresh } else { newest.0 + 1 }
+/// The stamp for a new id that sorts after all ids with the given stamp. Nothing sorts after the maximum.
+fn after(newest: IdStamp) -> u64 {
+    let fresh = stamp() & IdStamp::MAX;
+    if fresh > newest.0 || newest.0 >= IdStamp::MAX { fresh } else { newest.0 + 1 }
 }
 
 fn descending(prefix: &str) -> String {
     render(prefix, !stamp())
 }
 
-/// When an id was made, unless it was made elsewhere or more than two years ago. Not for session ids, which count down.
+/// When an id was made, if it is at most two years old and in our format. Not for session ids, which descend.
 pub fn made_at(id: &str) -> Option<Timestamp> {
     let (_, rest) = id.split_once('_')?;
     let bits = i64::from_str_radix(rest.get(..12)?, 16).ok()? / 4096;
-    // The id has the low bits of the time, and is not from the future but for clocks that differ a little.
+    // The id has only the low bits of the time, and is not from the future beyond small clock differences.
     let (now, span) = (now(), 1 << 36);
     let made = now - (now - bits).rem_euclid(span);
     Some(if now - made > span - DAY { made + span } else { made })
 }
 
-/// An id for a tool call that no model named.
+/// An id for a tool call that the model did not name.
 pub fn tool_call_id() -> String {
     ascending("call")
 }
 
-/// A readable name for a session, `adjective-noun`.
+/// A readable name for a session: `adjective-noun`.
 pub fn slug() -> String {
     const ADJECTIVES: [&str; 24] = [
         "amber", "brave", "calm", "clear", "cosy", "deft", "early", "fair", "gentle", "glad", "keen", "light", "lucid",
@@ -137,7 +137,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// What every id of this kind begins with, without the underscore.
+            /// The prefix of every id of this kind, without the underscore.
             pub const PREFIX: &'static str = $prefix;
 
             /// A new id.
@@ -146,7 +146,7 @@ macro_rules! id {
                 Self($make($prefix).into())
             }
 
-            /// Takes an id from outside; like OpenCode it checks the prefix only, plus a length bound.
+            /// Accepts an id from outside. Like OpenCode it checks only the prefix, and the length in addition.
             pub fn parse(text: &str) -> Result<Self, String> {
                 if !text.starts_with($prefix) {
                     return Err(format!("Expected a string starting with {:?}, got {:?}", $prefix, clip(text)));
@@ -206,15 +206,15 @@ macro_rules! id {
 }
 
 impl MessageId {
-    /// A new id that sorts after those with that stamp, also when the clock is behind them.
-    pub fn after(newest: Stamp) -> Self {
+    /// A new id that sorts after all ids with that stamp, even if the clock is behind them.
+    pub fn after(newest: IdStamp) -> Self {
         Self(render(Self::PREFIX, after(newest)).into())
     }
 }
 
 impl PartId {
-    /// A new id that sorts after those with that stamp, also when the clock is behind them.
-    pub fn after(newest: Stamp) -> Self {
+    /// A new id that sorts after all ids with that stamp, even if the clock is behind them.
+    pub fn after(newest: IdStamp) -> Self {
         Self(render(Self::PREFIX, after(newest)).into())
     }
 }
@@ -240,7 +240,7 @@ id!(
     PermissionId, "per", "^per", ascending
 );
 id!(
-    /// An answer `always` to a permission request.
+    /// A standing approval, from a reply of `always`.
     ApprovalId, "psv", "^psv", ascending
 );
 id!(
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_tells_when_it_was_made() {
+    fn made_at_reads_the_time_from_an_id() {
         let now = now();
         assert!(now.abs_diff(made_at(PermissionId::new().as_str()).unwrap()) < 10_000);
         for age in [0, 60_000, 400 * DAY, -60_000] {
@@ -298,32 +298,32 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_what_orders_an_id() {
+    fn stamps_order_as_ids_do() {
         let (one, two) = (MessageId::new(), MessageId::new());
-        let (first, second) = (Stamp::of(one.as_str()).unwrap(), Stamp::of(two.as_str()).unwrap());
+        let (first, second) = (IdStamp::of(one.as_str()).unwrap(), IdStamp::of(two.as_str()).unwrap());
         assert!(first < second);
-        assert_eq!(Stamp::parse(&first.to_string()), Some(first));
+        assert_eq!(IdStamp::parse(&first.to_string()), Some(first));
         assert_eq!(first.to_string(), one.as_str()[4..16]);
         for odd in ["msg_", "msg_0123456789a", "msg_0123456789aX", "msg_0123456789AB", "msg-0123456789ab", "msg_äöüäöü"]
         {
-            assert_eq!(Stamp::of(odd), None, "{odd}");
+            assert_eq!(IdStamp::of(odd), None, "{odd}");
         }
     }
 
     #[test]
-    fn an_id_sorts_after_those_of_a_clock_that_is_ahead() {
+    fn an_id_sorts_after_ids_from_a_clock_that_is_ahead() {
         let ahead = render("msg", (now() as u64 + 300_000) * 4096);
-        let mut newest = Stamp::of(&ahead).unwrap();
+        let mut newest = IdStamp::of(&ahead).unwrap();
         let mut last = ahead;
         for _ in 0..1000 {
             let next = MessageId::after(newest);
             assert!(next.as_str() > last.as_str(), "{next} {last}");
-            newest = Stamp::of(next.as_str()).unwrap();
+            newest = IdStamp::of(next.as_str()).unwrap();
             last = next.to_string();
         }
-        let usual = MessageId::after(Stamp::default());
+        let usual = MessageId::after(IdStamp::default());
         assert!(made_at(usual.as_str()).unwrap().abs_diff(now()) < 10_000, "the clock counts if it is ahead itself");
-        let end = Stamp::parse("ffffffffffff").unwrap();
+        let end = IdStamp::parse("ffffffffffff").unwrap();
         assert!(made_at(PartId::after(end).as_str()).unwrap().abs_diff(now()) < 10_000, "nothing sorts after the last");
     }
 

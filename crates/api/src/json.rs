@@ -1,4 +1,4 @@
-//! Small JSON helpers: kept unknown fields, and numbers that look as JavaScript prints them.
+//! JSON helpers: preserved unknown fields, cached serialisation, and numbers formatted as JavaScript prints them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ pub type Json = serde_json::Value;
 /// A JSON object.
 pub type JsonMap = serde_json::Map<String, Json>;
 
-/// A value that is sent again and again: its text is made once.
+/// A JSON value that is sent repeatedly; it is serialised only once.
 #[derive(Debug, Clone)]
-pub struct Written(Arc<(Json, Box<RawValue>)>);
+pub struct SerializedJson(Arc<(Json, Box<RawValue>)>);
 
-impl Written {
-    /// Its text.
+impl SerializedJson {
+    /// Its serialised form.
     pub fn text(&self) -> &str {
         self.0.1.get()
     }
 }
 
-impl From<Json> for Written {
+impl From<Json> for SerializedJson {
     fn from(value: Json) -> Self {
-        // A value always has a text: its keys are strings.
+        // A `Value` always serialises: its keys are strings.
         let text = to_raw_value(&value).unwrap_or_else(|_| RawValue::NULL.to_owned());
         Self(Arc::new((value, text)))
     }
 }
 
-impl Deref for Written {
+impl Deref for SerializedJson {
     type Target = Json;
 
     fn deref(&self) -> &Json {
@@ -39,19 +39,19 @@ impl Deref for Written {
     }
 }
 
-impl PartialEq for Written {
+impl PartialEq for SerializedJson {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl Serialize for Written {
+impl Serialize for SerializedJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.1.serialize(serializer)
     }
 }
 
-/// The bytes of a value as JSON, which is not written for it.
+/// The length of a value as JSON, computed without allocating the text.
 pub fn json_size(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -65,17 +65,17 @@ pub fn json_size(value: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    // What cannot be written as JSON could not be stored either.
+    // A value that cannot be serialised could not be stored either.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 
-/// Fields that we do not know, kept so that nothing is lost on the way through. Costs one pointer while empty.
+/// Unknown fields, preserved so that nothing is lost on a round trip. Costs one pointer while empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extra(Option<Box<JsonMap>>);
 
 impl Extra {
-    /// The unknown field of that name.
+    /// Returns an unknown field.
     pub fn get(&self, key: &str) -> Option<&Json> {
         self.0.as_ref()?.get(key)
     }
@@ -85,7 +85,7 @@ impl Extra {
         self.0.get_or_insert_default().insert(key.into(), value);
     }
 
-    /// Takes a field out.
+    /// Removes a field.
     pub(crate) fn remove(&mut self, key: &str) {
         if let Some(map) = &mut self.0 {
             map.shift_remove(key);
@@ -95,7 +95,7 @@ impl Extra {
         }
     }
 
-    /// Whether every field was known.
+    /// Whether there are no unknown fields.
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|map| map.is_empty())
     }
@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for Extra {
     }
 }
 
-/// Unknown fields are nothing to document.
+/// Unknown fields have no schema.
 impl JsonSchema for Extra {
     fn inline_schema() -> bool {
         true

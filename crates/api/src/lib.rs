@@ -1,7 +1,7 @@
-//! The words that every part of Trefoil shares: OpenCode v1's data model as plain serde types, its id format and event
+//! The vocabulary that all crates share: OpenCode v1's data model as plain serde types, its id format and event
 //! names, and the traits at the seams ([`Host`], [`Environment`], [`Runner`]).
 //!
-//! Invariants: no I/O and no async runtime in here; a stored row never fails to parse (unknown fields are kept in
+//! Invariants: no I/O and no async runtime in here; a stored row never fails to parse (unknown fields are preserved in
 //! [`Extra`], an unknown part type becomes [`Part::Other`], an unknown event [`EventBody::Other`]).
 
 mod agent;
@@ -50,10 +50,10 @@ pub use host::{
     Scope, ShellInput, SummarizeInput, UpdateSession,
 };
 pub use id::{
-    ApprovalId, EventId, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Stamp, Timestamp, made_at, now,
-    shift_clock, slug, tool_call_id,
+    ApprovalId, EventId, IdStamp, MessageId, PartId, PermissionId, PtyId, QuestionId, SessionId, Timestamp, made_at,
+    now, shift_clock, slug, tool_call_id,
 };
-pub use json::{Extra, Json, JsonMap, Usd, Written, json_size};
+pub use json::{Extra, Json, JsonMap, SerializedJson, Usd, json_size};
 pub use message::{
     AssistantMessage, AssistantPath, AssistantTime, FileDiff, FileDiffStatus, Message, MessageWithParts, ModelRef,
     OutputFormat, Tokens, TokensCache, UserMessage, UserSummary, UserTime,
@@ -67,8 +67,8 @@ pub use part::{
 pub use pty::{Pty, PtyStatus};
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
 pub use runner::{
-    Desk, Runner, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerEnd, RunnerError,
-    RunnerJob, RunnerNews, RunnerSeat, RunnerSteer,
+    Runner, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerChildHandle, RunnerContext, RunnerDecision,
+    RunnerEnd, RunnerError, RunnerJob, RunnerMessage, RunnerUpdate,
 };
 pub use schema::GlobalEvent;
 pub use session::{
@@ -80,6 +80,6 @@ pub use status::{
 pub use subtree::Subtree;
 pub use text::strip_control;
 pub use tree::{
-    Blocked, Bound, Budget, BudgetState, Cancelled, CurrentTool, SteerInput, Titling, Tree, TreeAsk, TreeNode,
+    Blocked, Bound, Budget, BudgetState, CancelResult, CurrentTool, SteerInput, TitleUsage, Tree, TreeAsk, TreeNode,
     TreeState, Usage, Worktree, WorktreeDiff,
 };

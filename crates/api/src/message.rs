@@ -1,4 +1,4 @@
-//! Messages: what the human said, and one answer per model step.
+//! Messages: a user's prompts, and one assistant message per model step.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::schema::{numbers, shape::AnySchema, tagged};
 use crate::{Extra, Json, MessageError, MessageId, Part, SessionId, Timestamp, Usd};
 
-/// A message of either side.
+/// A message from the user or the assistant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "role", rename_all = "lowercase")]
 #[schemars(!tag, untagged)]
 #[expect(clippy::large_enum_variant, reason = "messages are held one at a time or boxed in events")]
 pub enum Message {
-    /// From the human, or made up on their behalf.
+    /// From the human, or generated on their behalf.
     User(UserMessage),
-    /// From the model: one step.
+    /// From the model; one step.
     Assistant(AssistantMessage),
 }
 
@@ -36,7 +36,7 @@ impl Message {
         }
     }
 
-    /// When it was made.
+    /// When it was created.
     pub fn created(&self) -> Timestamp {
         match self {
             Self::User(m) => m.time.created,
@@ -44,7 +44,7 @@ impl Message {
         }
     }
 
-    /// The assistant's message, if it is one.
+    /// The assistant message, if it is one.
     pub fn as_assistant(&self) -> Option<&AssistantMessage> {
         match self {
             Self::Assistant(m) => Some(m),
@@ -52,7 +52,7 @@ impl Message {
         }
     }
 
-    /// The user's message, if it is one.
+    /// The user message, if it is one.
     pub fn as_user(&self) -> Option<&UserMessage> {
         match self {
             Self::User(m) => Some(m),
@@ -71,7 +71,7 @@ pub struct MessageWithParts {
     pub parts: Vec<Part>,
 }
 
-/// What the human said.
+/// A prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("role", "user"))]
 pub struct UserMessage {
@@ -80,12 +80,12 @@ pub struct UserMessage {
     /// Its session.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
-    /// When.
+    /// When it was sent.
     pub time: UserTime,
-    /// The shape the answer must have.
+    /// The required format of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<OutputFormat>,
-    /// What the turn changed.
+    /// What the turn changed in the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<UserSummary>,
     /// The agent that answers.
@@ -103,26 +103,26 @@ pub struct UserMessage {
     pub extra: Extra,
 }
 
-/// When a user message was made.
+/// The time of a user message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct UserTime {
-    /// It was made.
+    /// When it was created.
     #[schemars(with = "f64", range(min = 0))]
     pub created: Timestamp,
 }
 
-/// What a turn changed.
+/// What a turn changed in the files.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct UserSummary {
     /// A headline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Some sentences.
+    /// A short description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Per file.
+    /// The changes, per file.
     pub diffs: Vec<FileDiff>,
 }
 
@@ -150,15 +150,15 @@ pub struct FileDiff {
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum FileDiffStatus {
-    /// It is new.
+    /// It was added.
     Added,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// It changed.
+    /// It was modified.
     Modified,
 }
 
-/// A model, as messages name it.
+/// Names a model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct ModelRef {
@@ -168,18 +168,18 @@ pub struct ModelRef {
     /// The model.
     #[serde(rename = "modelID")]
     pub model_id: String,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
 }
 
 impl ModelRef {
-    /// A model without variant.
+    /// A model without a variant.
     pub fn new(provider_id: impl Into<String>, model_id: impl Into<String>) -> Self {
         Self { provider_id: provider_id.into(), model_id: model_id.into(), variant: None }
     }
 
-    /// Reads `provider/model`; the model may contain further slashes.
+    /// Parses `provider/model`; the model's name may contain slashes.
     pub fn parse(text: &str) -> Option<Self> {
         let (provider, model) = text.split_once('/')?;
         (!provider.is_empty() && !model.is_empty()).then(|| Self::new(provider, model))
@@ -192,7 +192,7 @@ impl std::fmt::Display for ModelRef {
     }
 }
 
-/// The shape an answer must have.
+/// The required format of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum OutputFormat {
@@ -205,13 +205,13 @@ pub enum OutputFormat {
         /// The schema.
         #[schemars(with = "AnySchema")]
         schema: Json,
-        /// How often the model may try again.
+        /// How many times the model may retry.
         #[serde(rename = "retryCount", skip_serializing_if = "Option::is_none")]
         retry_count: Option<u32>,
     },
 }
 
-/// One step of the model.
+/// One model step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("role", "assistant"))]
 pub struct AssistantMessage {
@@ -223,7 +223,7 @@ pub struct AssistantMessage {
     /// The user message it answers.
     #[serde(rename = "parentID")]
     pub parent_id: MessageId,
-    /// The agent's name again (clients of older versions read it).
+    /// The agent's name again, for older clients.
     pub mode: String,
     /// The agent.
     pub agent: String,
@@ -239,9 +239,9 @@ pub struct AssistantMessage {
     /// Its provider.
     #[serde(rename = "providerID")]
     pub provider_id: String,
-    /// When.
+    /// When it started and ended.
     pub time: AssistantTime,
-    /// Why the step did not end well.
+    /// Why the step failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<MessageError>,
     /// Whether it is a compaction's summary.
@@ -250,7 +250,7 @@ pub struct AssistantMessage {
     /// The answer to a `json_schema` prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured: Option<Json>,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Why the model stopped: `stop`, `tool-calls`, `length`, `content-filter`, `unknown`, `error`.
@@ -261,7 +261,7 @@ pub struct AssistantMessage {
     pub extra: Extra,
 }
 
-/// Where a step works.
+/// The directories of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct AssistantPath {
@@ -271,42 +271,42 @@ pub struct AssistantPath {
     pub root: String,
 }
 
-/// When a step happened.
+/// When a step started and ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct AssistantTime {
-    /// It began.
+    /// When it started.
     #[schemars(range(min = 0))]
     pub created: Timestamp,
-    /// It ended, well or not.
+    /// When it ended, successfully or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub completed: Option<Timestamp>,
 }
 
-/// Tokens of one step. `input` excludes what was cached, `output` excludes reasoning.
+/// Token counts of one step. `input` excludes cached tokens, `output` excludes reasoning.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline, transform = numbers)]
 pub struct Tokens {
-    /// All of it, as the provider counted.
+    /// The total that the provider reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Fresh input.
+    /// Uncached input.
     pub input: u64,
     /// Visible output.
     pub output: u64,
     /// Hidden reasoning.
     pub reasoning: u64,
-    /// Cached input.
+    /// Cached input, read and written.
     pub cache: TokensCache,
 }
 
-/// Tokens that the provider's cache served or stored.
+/// Tokens read from and written to the provider's cache.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline, transform = numbers)]
 pub struct TokensCache {
-    /// Served.
+    /// Read.
     pub read: u64,
-    /// Stored.
+    /// Written.
     pub write: u64,
 }

@@ -1,21 +1,21 @@
-//! The order of a session's messages, for whoever hears of them one by one.
+//! The order of a session's messages, for clients that learn of them one by one.
 
 use indexmap::IndexSet;
 
 use crate::MessageId;
 
-/// The newest messages of a session that were heard of, in their order: as they came, or as they were listed. Neither times nor
-/// ids tell it: clocks go back, and clients choose ids as they like.
+/// The newest known messages of a session, in the order in which they arrived or were listed. Neither times nor ids
+/// give that order: clocks step back, and clients choose ids freely.
 #[derive(Debug, Clone)]
 pub struct MessageOrder {
     ids: IndexSet<MessageId>,
     most: usize,
-    /// Whether there are older ones that are not among them.
+    /// Whether there are older messages that are not included.
     older: bool,
 }
 
 impl MessageOrder {
-    /// An order that keeps so many at least, and less than twice as many.
+    /// An order that keeps at least `most` messages, and fewer than twice as many.
     pub fn new(most: usize) -> Self {
         Self { ids: IndexSet::new(), most, older: false }
     }
@@ -25,19 +25,19 @@ impl MessageOrder {
         self.ids.last()
     }
 
-    /// Where a message stands among them.
+    /// The position of a message.
     pub fn place(&self, id: &MessageId) -> Option<usize> {
-        // It is usually about the newest.
+        // It is usually the newest one.
         if self.last() == Some(id) { Some(self.ids.len() - 1) } else { self.ids.get_index_of(id) }
     }
 
-    /// Whether it is one of those that are too old to be known. That only its id can tell: it sorts before all of them.
+    /// Whether a message is older than all known ones. Only its id can tell: it sorts before all of them.
     pub fn is_forgotten(&self, id: &MessageId) -> bool {
         self.older && self.place(id).is_none() && self.ids.iter().all(|known| id < known)
     }
 
-    /// A message was heard of. True if it is new, and the newest.
-    pub fn hear(&mut self, id: &MessageId) -> bool {
+    /// Records a message. Returns true if it is new, and thus the newest.
+    pub fn record(&mut self, id: &MessageId) -> bool {
         if self.place(id).is_some() || self.is_forgotten(id) {
             return false;
         }
@@ -46,13 +46,13 @@ impl MessageOrder {
         true
     }
 
-    /// Messages were listed, oldest first; `whole` if there are none before them.
-    pub fn list<'a>(&mut self, ids: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
+    /// Merges a list of messages, oldest first; `whole` if no messages precede them.
+    pub fn merge_list<'a>(&mut self, ids: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
         let mut place = self.ids.len();
         for id in ids.rev() {
             match self.place(id) {
                 Some(known) => place = known,
-                // Before the one that follows it in the list.
+                // Insert it before the one that follows it in the list.
                 None => {
                     self.ids.shift_insert(place, id.clone());
                 }
@@ -63,7 +63,7 @@ impl MessageOrder {
     }
 
     fn forget(&mut self) {
-        // Not one by one: all that stay get another place.
+        // In bulk, because every removal shifts the rest.
         if self.ids.len() >= 2 * self.most {
             self.older = true;
             self.ids.drain(..self.ids.len() - self.most);
@@ -84,28 +84,28 @@ mod tests {
     }
 
     #[test]
-    fn messages_stand_as_they_came() {
+    fn messages_are_ordered_by_arrival() {
         let mut order = MessageOrder::new(2);
-        assert!(order.hear(&id("5")) && order.hear(&id("z")) && !order.hear(&id("5")));
-        assert!(order.hear(&id("1")), "of a clock that went back");
+        assert!(order.record(&id("5")) && order.record(&id("z")) && !order.record(&id("5")));
+        assert!(order.record(&id("1")), "from a clock that stepped back");
         assert_eq!((shown(&order), order.last()), (vec!["5", "z", "1"], Some(&id("1"))));
-        assert!(order.hear(&id("2")));
+        assert!(order.record(&id("2")));
         assert_eq!(shown(&order), ["1", "2"]);
-        assert!(!order.hear(&id("0")), "one of those that are forgotten");
+        assert!(!order.record(&id("0")), "it was dropped");
         assert!(order.is_forgotten(&id("0")) && !order.is_forgotten(&id("1")) && !order.is_forgotten(&id("3")));
     }
 
     #[test]
-    fn a_list_tells_where_messages_were_missed() {
+    fn a_list_fills_in_missed_messages() {
         let mut order = MessageOrder::new(10);
         for text in ["b", "e"] {
-            order.hear(&id(text));
+            order.record(&id(text));
         }
         let list: Vec<MessageId> = ["a", "b", "x", "d", "e", "c"].map(id).to_vec();
-        order.list(list.iter(), true);
+        order.merge_list(list.iter(), true);
         assert_eq!(shown(&order), ["a", "b", "x", "d", "e", "c"]);
         assert!(!order.is_forgotten(&id("0")), "there is nothing before them");
-        order.list([].iter(), false);
+        order.merge_list([].iter(), false);
         assert!(order.is_forgotten(&id("0")));
     }
 }

@@ -1,11 +1,11 @@
-//! Parts: what a message is made of.
+//! The parts of a message.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema::{api_error, shape, tagged};
 use crate::{
-    ApiErrorData, Extra, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Stamp, Timestamp, Tokens, Usd,
+    ApiErrorData, Extra, IdStamp, Json, JsonMap, MessageId, ModelRef, PartId, SessionId, Timestamp, Tokens, Usd,
 };
 
 /// One part of a message.
@@ -15,29 +15,29 @@ use crate::{
 pub enum Part {
     /// Text.
     Text(TextPart),
-    /// What the model thought.
+    /// The model's reasoning.
     Reasoning(ReasoningPart),
     /// A file or an image.
     File(FilePart),
-    /// A tool call and what became of it.
+    /// A tool call and its result.
     Tool(ToolPart),
-    /// A model step begins.
+    /// The start of a model step.
     StepStart(StepStartPart),
-    /// A model step ended.
+    /// The end of a model step.
     StepFinish(StepFinishPart),
     /// Files that a step changed.
     Patch(PatchPart),
-    /// A state of the files.
+    /// A snapshot of the files.
     Snapshot(SnapshotPart),
-    /// A mentioned agent.
+    /// An agent mentioned in the prompt.
     Agent(AgentPart),
-    /// Work for a subagent.
+    /// A task for a subagent.
     Subtask(SubtaskPart),
-    /// A model call that is tried again.
+    /// A retried model call.
     Retry(RetryPart),
     /// A compaction of the conversation.
     Compaction(CompactionPart),
-    /// A kind that this version does not know; kept as it is.
+    /// A kind that this version does not know; preserved as received.
     #[serde(untagged)]
     #[schemars(skip)]
     Other(JsonMap),
@@ -63,16 +63,16 @@ impl PartHead {
         Self { id: PartId::new(), session_id: session_id.clone(), message_id: message_id.clone() }
     }
 
-    /// The head of a new part whose id sorts after those of the parts that the message has.
+    /// The head of a new part whose id sorts after those of the message's existing parts.
     pub fn after(session_id: &SessionId, message_id: &MessageId, parts: &[Part]) -> Self {
-        let ids = parts.iter().filter_map(|part| Stamp::of(part.head()?.id.as_str()));
+        let ids = parts.iter().filter_map(|part| IdStamp::of(part.head()?.id.as_str()));
         let id = PartId::after(ids.max().unwrap_or_default());
         Self { id, session_id: session_id.clone(), message_id: message_id.clone() }
     }
 }
 
 impl Part {
-    /// What every part has; a part of unknown kind may lack it.
+    /// The fields that every part has; a part of an unknown kind may lack them.
     pub fn head(&self) -> Option<&PartHead> {
         Some(match self {
             Self::Text(p) => &p.head,
@@ -91,7 +91,7 @@ impl Part {
         })
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     pub fn head_mut(&mut self) -> Option<&mut PartHead> {
         Some(match self {
             Self::Text(p) => &mut p.head,
@@ -110,8 +110,8 @@ impl Part {
         })
     }
 
-    /// Reads a part from its JSON text: the same value as `serde_json::from_str` gives, for half the work. A tagged enum is
-    /// first read into a tree of its own, and then once more; here the kind is looked up, and the part is read as it is.
+    /// Parses a part: the same value as `serde_json::from_str`, for half the work. Serde buffers an internally tagged
+    /// enum before it parses the variant; this looks up the kind first and parses the part directly.
     pub fn from_json(text: &str) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Kind<'a> {
@@ -120,7 +120,7 @@ impl Part {
         }
         fn read<T: serde::de::DeserializeOwned>(text: &str, wrap: fn(T) -> Part) -> Option<Part> {
             let mut part = wrap(serde_json::from_str(text).ok()?);
-            // The kind is no field of the part itself.
+            // The kind is not a field of the part itself.
             part.extra_mut()?.remove("type");
             Some(part)
         }
@@ -157,7 +157,7 @@ impl Part {
         }
     }
 
-    /// The task, if it is one for a subagent.
+    /// The task for a subagent, if it is one.
     pub fn as_subtask(&self) -> Option<&SubtaskPart> {
         match self {
             Self::Subtask(p) => Some(p),
@@ -165,7 +165,7 @@ impl Part {
         }
     }
 
-    /// The text, if it is a text part.
+    /// The text part, if it is one.
     pub fn as_text(&self) -> Option<&TextPart> {
         match self {
             Self::Text(p) => Some(p),
@@ -178,10 +178,10 @@ impl Part {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct PartTime {
-    /// It began.
+    /// When it started.
     #[schemars(range(min = 0))]
     pub start: Timestamp,
-    /// It ended.
+    /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub end: Option<Timestamp>,
@@ -196,16 +196,16 @@ pub struct TextPart {
     pub head: PartHead,
     /// The text.
     pub text: String,
-    /// Made by us for the model, not by the human.
+    /// Added for the model, not written by the human.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synthetic: Option<bool>,
     /// Shown to the human, not sent to the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignored: Option<bool>,
-    /// When.
+    /// When it was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<PartTime>,
-    /// What a provider or client wants back.
+    /// Data that a provider or client wants back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
     /// Unknown fields.
@@ -213,7 +213,7 @@ pub struct TextPart {
     pub extra: Extra,
 }
 
-/// What the model thought.
+/// The model's reasoning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("type", "reasoning"))]
 pub struct ReasoningPart {
@@ -222,10 +222,10 @@ pub struct ReasoningPart {
     pub head: PartHead,
     /// The text.
     pub text: String,
-    /// What the provider wants back, for example a signature.
+    /// Data that the provider wants back, for example a signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
-    /// When.
+    /// When it was written.
     pub time: PartTime,
     /// Unknown fields.
     #[serde(flatten)]
@@ -255,7 +255,8 @@ pub struct FilePart {
     pub extra: Extra,
 }
 
-/// Where a file part comes from; kept as the client gave it (`file`, `symbol` or `resource`, with the mention's place).
+/// Where a file part comes from, as the client sent it (`file`, `symbol` or `resource`, with the position of the
+/// mention).
 pub type FileSource = Json;
 
 /// A tool call.
@@ -265,14 +266,14 @@ pub struct ToolPart {
     /// What every part has.
     #[serde(flatten)]
     pub head: PartHead,
-    /// The model's id of the call.
+    /// The model's id for the call.
     #[serde(rename = "callID")]
     pub call_id: String,
     /// The tool.
     pub tool: String,
-    /// How far it is.
+    /// Its state.
     pub state: ToolState,
-    /// What the provider wants back.
+    /// Data that the provider wants back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
     /// Unknown fields.
@@ -280,26 +281,26 @@ pub struct ToolPart {
     pub extra: Extra,
 }
 
-/// How far a tool call is.
+/// The state of a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "status", rename_all = "lowercase")]
 #[schemars(!tag, untagged)]
 pub enum ToolState {
     /// The model is still writing it.
     Pending(ToolPending),
-    /// It runs, or waits for a permission.
+    /// It is running, or waiting for permission.
     Running(ToolRunning),
-    /// It ended with a result.
+    /// It succeeded.
     Completed(ToolCompleted),
-    /// It ended without one.
+    /// It failed.
     Error(ToolError),
 }
 
-/// The inputs of calls that say most of what they are about.
+/// Arguments that best describe a call, in order of preference.
 const SUBJECTS: [&str; 8] = ["command", "filePath", "pattern", "path", "url", "name", "description", "prompt"];
 
 impl ToolPart {
-    /// What the call is about: its title, else what its input says; nothing if neither says anything.
+    /// A short description of the call: its title, or else one of its arguments. Empty if there is neither.
     pub fn subject(&self) -> &str {
         let title = match &self.state {
             ToolState::Completed(done) => done.title.as_str(),
@@ -325,7 +326,7 @@ impl ToolState {
         }
     }
 
-    /// Whether the call has its outcome.
+    /// Whether the call has ended.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Error(_))
     }
@@ -348,11 +349,11 @@ pub struct ToolPending {
     /// Empty until the arguments are complete.
     #[schemars(with = "JsonMap")]
     pub input: Json,
-    /// The arguments' text so far.
+    /// The text of the arguments so far.
     pub raw: String,
 }
 
-/// The call runs.
+/// The call is running.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ToolStateRunning", transform = tagged("status", "running"))]
 pub struct ToolRunning {
@@ -362,15 +363,15 @@ pub struct ToolRunning {
     /// A headline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What the tool tells so far.
+    /// What the tool reported so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
-    /// When.
+    /// When it started.
     #[schemars(with = "shape::Started")]
     pub time: ToolTime,
 }
 
-/// The call ended with a result.
+/// The call succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ToolStateCompleted", transform = tagged("status", "completed"))]
 pub struct ToolCompleted {
@@ -383,16 +384,16 @@ pub struct ToolCompleted {
     pub title: String,
     /// What clients show.
     pub metadata: JsonMap,
-    /// When.
+    /// When it ran.
     #[schemars(with = "shape::Completed")]
     pub time: ToolTime,
-    /// Images and files beside the text.
+    /// Images and files that come with the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<FilePart>>")]
     pub attachments: Option<Vec<Part>>,
 }
 
-/// The call ended without a result.
+/// The call failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ToolStateError", transform = tagged("status", "error"))]
 pub struct ToolError {
@@ -404,7 +405,7 @@ pub struct ToolError {
     /// What clients show.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
-    /// When.
+    /// When it ran.
     #[schemars(with = "shape::Ended")]
     pub time: ToolTime,
 }
@@ -412,24 +413,24 @@ pub struct ToolError {
 /// When a call ran.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolTime {
-    /// It began.
+    /// When it started.
     pub start: Timestamp,
-    /// It ended.
+    /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<Timestamp>,
-    /// Its output was dropped from the context.
+    /// When its output was dropped from the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compacted: Option<Timestamp>,
 }
 
-/// A model step begins.
+/// The start of a model step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("type", "step-start"))]
 pub struct StepStartPart {
     /// What every part has.
     #[serde(flatten)]
     pub head: PartHead,
-    /// The state of the files.
+    /// The snapshot of the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// Unknown fields.
@@ -437,7 +438,7 @@ pub struct StepStartPart {
     pub extra: Extra,
 }
 
-/// A model step ended.
+/// The end of a model step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("type", "step-finish"))]
 pub struct StepFinishPart {
@@ -446,7 +447,7 @@ pub struct StepFinishPart {
     pub head: PartHead,
     /// Why the model stopped.
     pub reason: String,
-    /// The state of the files.
+    /// The snapshot of the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// What the step cost.
@@ -465,7 +466,7 @@ pub struct PatchPart {
     /// What every part has.
     #[serde(flatten)]
     pub head: PartHead,
-    /// The state before.
+    /// The snapshot before the step.
     pub hash: String,
     /// Absolute paths.
     pub files: Vec<String>,
@@ -474,21 +475,21 @@ pub struct PatchPart {
     pub extra: Extra,
 }
 
-/// A state of the files.
+/// A snapshot of the files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("type", "snapshot"))]
 pub struct SnapshotPart {
     /// What every part has.
     #[serde(flatten)]
     pub head: PartHead,
-    /// The state.
+    /// The snapshot's id.
     pub snapshot: String,
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// A mentioned agent.
+/// An agent mentioned in the prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("type", "agent"))]
 pub struct AgentPart {
@@ -509,28 +510,28 @@ pub struct AgentPart {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct AgentSource {
-    /// The mention.
+    /// The text of the mention.
     pub value: String,
-    /// Its first character.
+    /// The offset of its first character.
     pub start: u64,
-    /// Behind its last.
+    /// The offset after its last character.
     pub end: u64,
 }
 
-/// Work for a subagent.
+/// A task for a subagent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("type", "subtask"))]
 pub struct SubtaskPart {
     /// What every part has.
     #[serde(flatten)]
     pub head: PartHead,
-    /// What it shall do.
+    /// What it should do.
     pub prompt: String,
-    /// In a few words.
+    /// A short description of the task.
     pub description: String,
-    /// Who shall do it.
+    /// The agent that should do it.
     pub agent: String,
-    /// With which model.
+    /// The model to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
     /// The command it comes from.
@@ -541,19 +542,19 @@ pub struct SubtaskPart {
     pub extra: Extra,
 }
 
-/// A model call that is tried again.
+/// A retried model call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = tagged("type", "retry"))]
 pub struct RetryPart {
     /// What every part has.
     #[serde(flatten)]
     pub head: PartHead,
-    /// Which try failed, from 1.
+    /// The number of the failed attempt, from 1.
     pub attempt: u32,
-    /// Why.
+    /// Why it failed.
     #[schemars(schema_with = "api_error")]
     pub error: crate::MessageError,
-    /// When.
+    /// When it failed.
     pub time: RetryTime,
     /// Unknown fields.
     #[serde(flatten)]
@@ -561,7 +562,7 @@ pub struct RetryPart {
 }
 
 impl RetryPart {
-    /// The failure, if it is one of a model's API.
+    /// The error, if it came from a model's API.
     pub fn api_error(&self) -> Option<&ApiErrorData> {
         match &self.error {
             crate::MessageError::ApiError(data) => Some(data),
@@ -570,11 +571,11 @@ impl RetryPart {
     }
 }
 
-/// When a try failed.
+/// The time of a failed attempt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct RetryTime {
-    /// It failed.
+    /// When it failed.
     #[schemars(range(min = 0))]
     pub created: Timestamp,
 }
@@ -586,12 +587,12 @@ pub struct CompactionPart {
     /// What every part has.
     #[serde(flatten)]
     pub head: PartHead,
-    /// Whether we began it, not the human.
+    /// Whether it was automatic, not requested by the human.
     pub auto: bool,
     /// Whether the context had overflowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overflow: Option<bool>,
-    /// The first message that is kept as it is.
+    /// The first message that is kept unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail_start_id: Option<MessageId>,
     /// Unknown fields.

@@ -11,7 +11,7 @@ use crate::PtyId;
 pub struct Pty {
     /// Its id.
     pub id: PtyId,
-    /// What a client shows.
+    /// The title that clients show.
     pub title: String,
     /// The program.
     pub command: String,
@@ -19,23 +19,23 @@ pub struct Pty {
     pub args: Vec<String>,
     /// Where it runs, absolute.
     pub cwd: String,
-    /// Whether it runs.
+    /// Whether its program is running.
     pub status: PtyStatus,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// How it ended.
+    /// Its exit code.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub exit_code: Option<i64>,
 }
 
-/// Whether a terminal's program runs.
+/// Whether a terminal's program is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum PtyStatus {
-    /// It runs.
+    /// It is running.
     Running,
-    /// It ended.
+    /// It exited.
     Exited,
 }

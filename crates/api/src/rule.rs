@@ -1,18 +1,18 @@
-//! Permission rules: an ordered list of strings to match; the last rule that matches decides.
+//! Permission rules: an ordered list of patterns; the last matching rule decides.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a rule says. Ordered: the most restrictive of several is their maximum.
+/// What a rule decides. Ordered by restriction, so the strictest of several is their maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "PermissionAction")]
 pub enum Action {
-    /// Go on.
+    /// Allow it.
     Allow,
     /// Ask the human.
     Ask,
-    /// Refuse.
+    /// Deny it.
     Deny,
 }
 
@@ -22,9 +22,9 @@ pub enum Action {
 pub struct Rule {
     /// The permission, with wildcards.
     pub permission: String,
-    /// What it is wanted for, with wildcards.
+    /// The pattern it is wanted for, with wildcards.
     pub pattern: String,
-    /// What the rule says.
+    /// What the rule decides.
     pub action: Action,
 }
 
@@ -35,10 +35,10 @@ impl Rule {
     }
 }
 
-/// Rules in their order.
+/// An ordered list of rules.
 pub type Ruleset = Vec<Rule>;
 
-/// The last rule that matches decides; without one the human is asked.
+/// Returns the action of the last matching rule, or `Ask` if none matches.
 pub fn evaluate<'a>(rules: impl IntoIterator<Item = &'a Rule>, permission: &str, pattern: &str) -> Action {
     rules
         .into_iter()
@@ -49,7 +49,7 @@ pub fn evaluate<'a>(rules: impl IntoIterator<Item = &'a Rule>, permission: &str,
 
 /// Whether `text` matches `pattern`, where `*` stands for any run of characters and `?` for one.
 ///
-/// A pattern that ends in ` *` also matches the text without arguments (`git *` matches `git`), as OpenCode has it.
+/// A pattern that ends in ` *` also matches the text without arguments (`git *` matches `git`), as in OpenCode.
 /// Linear in time: it backtracks to the last star only.
 pub fn wildcard(pattern: &str, text: &str) -> bool {
     if let Some(head) = pattern.strip_suffix(" *")
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn last_match_wins_and_silence_asks() {
+    fn the_last_match_wins_and_no_match_asks() {
         let rules = [
             Rule::new("*", "*", Action::Allow),
             Rule::new("bash", "*", Action::Deny),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_do_not_explode() {
+    fn many_stars_stay_linear() {
         assert!(!wildcard(&"*a".repeat(200), &"a".repeat(100_000)[..199]));
         assert!(wildcard(&"*a".repeat(200), &"a".repeat(100_000)));
     }

@@ -1,7 +1,7 @@
-//! The seam for subagents whose work is done elsewhere: by another program, or by a peer.
+//! The seam for subagents whose work is done elsewhere: by another program, or by a remote peer.
 //!
-//! A [`Runner`] knows how to reach whoever does the work; the [`Desk`] is where that one reports and asks. The session, its
-//! log, the rules and the human stay with us.
+//! A [`Runner`] knows how to reach the worker; through the [`RunnerContext`] the worker reports progress and asks for
+//! permission. The session, its log, the rules and the human stay with us.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use futures::future::BoxFuture;
 
 use crate::{Json, JsonMap, MessageId, PromptPart, Todo, Usage};
 
-/// Somebody who can do an agent's work elsewhere.
+/// Runs an agent's jobs elsewhere.
 pub trait Runner: Send + Sync {
-    /// Does one piece of work to its end. Once [`Desk::stopped`] says so, it ends soon; when the future has ended, nothing
-    /// of the work runs any more. If the future is dropped, everything is ended too, as soon as that can be.
-    fn run(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>>;
+    /// Runs one job to its end. It ends soon after [`RunnerContext::stopped`] resolves, and when the future resolves,
+    /// nothing of the job is running any more. Dropping the future stops everything as well, as soon as possible.
+    fn run(&self, job: RunnerJob, context: Arc<dyn RunnerContext>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>>;
 }
 
-/// A piece of work.
+/// A job for a runner.
 #[derive(Debug, Clone)]
 pub struct RunnerJob {
-    /// What the agent's configuration says for this kind of runner.
+    /// The agent's configuration for this kind of runner.
     pub settings: JsonMap,
-    /// The session's directory: the work is done there, and nowhere else.
+    /// The session's directory: the worker must not leave it.
     pub directory: PathBuf,
-    /// Variables of our environment that a program which does the work does not get; a star stands for anything.
+    /// Environment variables that the worker's program must not inherit; `*` matches anything.
     pub hidden: Vec<String>,
-    /// What shall be done. Nothing if it was handed over before and a restart cut it off: then the work goes on.
+    /// What to do. Empty if the prompt was handed over before a restart interrupted the job: then the job continues.
     pub prompt: Vec<PromptPart>,
-    /// What was kept of earlier work of the same session ([`RunnerNews::Begun`] and later).
+    /// What earlier jobs of the same session saved ([`RunnerUpdate::Started`] and later).
     pub kept: Option<Json>,
 }
 
-/// How work ended.
+/// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunnerEnd {
     /// With an answer.
     Done,
-    /// The answer is cut off: it became too long.
+    /// The answer was cut off because it became too long.
     Length,
     /// It was refused.
     Refused,
@@ -45,151 +45,151 @@ pub enum RunnerEnd {
     Stopped,
 }
 
-/// Why work failed; the text is for models and humans.
+/// Why a job failed; the text is for models and people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RunnerError(pub String);
 
-/// What whoever works tells.
+/// Progress reported by a runner.
 #[derive(Debug, Clone, PartialEq)]
-pub enum RunnerNews {
-    /// The prompt is about to be handed over; from now on the work may have happened. This is kept, and comes back with the
-    /// session's next job.
-    Begun(Json),
-    /// A message for the running work was taken in.
+pub enum RunnerUpdate {
+    /// The prompt is about to be handed over; from now on the work may have happened. The value is saved, and returned
+    /// with the session's next job.
+    Started(Json),
+    /// A message for the running job was delivered.
     Steered(MessageId),
-    /// Its answer grows.
+    /// More text of the answer.
     Text(String),
-    /// Its thoughts grow.
+    /// More reasoning.
     Reasoning(String),
-    /// A call appeared or changed; everything that is known of it.
+    /// A tool call started or changed; contains everything known about it.
     Call(RunnerCall),
-    /// It does not want to know any more whether that call may be done.
-    Withdrawn(String),
-    /// Its plan, whole.
+    /// The worker no longer needs a decision about that call.
+    CallWithdrawn(String),
+    /// The complete todo list.
     Todos(Vec<Todo>),
-    /// What was used so far for this job, and what shall be kept from now on.
-    Used {
-        /// Money as it was reported, and tokens; what is estimated says so.
+    /// The total usage of this job so far, and what to save from now on.
+    Usage {
+        /// Cost and tokens; estimates are marked as such.
         used: Usage,
-        /// Kept as that of [`RunnerNews::Begun`].
+        /// Saved like the value of [`RunnerUpdate::Started`].
         kept: Json,
     },
-    /// It rests. Only for the desk of a [subagent](Desk::child), which is closed then: the work itself ends with
-    /// [`Runner::run`].
-    Rests(Result<RunnerEnd, RunnerError>),
+    /// A subagent has finished. Only for the context of a [child](RunnerContext::child), which it closes; the job
+    /// itself ends with [`Runner::run`].
+    Finished(Result<RunnerEnd, RunnerError>),
 }
 
-/// A subagent of whoever works.
+/// A subagent of the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunnerChild {
-    /// Its id there.
+    /// The worker's id for it.
     pub id: String,
-    /// What it does, in short.
+    /// A short description of what it does.
     pub title: String,
-    /// What it was told to do, if that is known.
+    /// Its prompt, if known.
     pub prompt: Option<String>,
-    /// The id of the call that waits for it, if there is one.
+    /// The id of the tool call that waits for it, if there is one.
     pub call: Option<String>,
-    /// Whether it can be stopped alone.
+    /// Whether it can be stopped separately.
     pub stops: bool,
 }
 
-/// Where a subagent of whoever works reports and asks.
+/// The handle of a worker's subagent.
 #[derive(Clone)]
-pub struct RunnerSeat {
-    /// Its own desk.
-    pub desk: Arc<dyn Desk>,
-    /// What was kept of its earlier work ([`RunnerNews::Used`]).
+pub struct RunnerChildHandle {
+    /// Its own context.
+    pub context: Arc<dyn RunnerContext>,
+    /// What it saved before ([`RunnerUpdate::Usage`]).
     pub kept: Option<Json>,
 }
 
-/// How far a call is.
+/// The state of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RunnerCallState {
-    /// It has not begun.
+    /// It has not started.
     #[default]
     Pending,
-    /// It runs.
+    /// It is running.
     Running,
-    /// It ended with a result.
+    /// It succeeded.
     Completed,
-    /// It ended without one.
+    /// It failed.
     Failed,
 }
 
 /// A file that a call changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunnerChange {
-    /// Which, absolute.
+    /// The absolute path.
     pub path: PathBuf,
-    /// What was there, as far as it is shown; nothing for a new file.
+    /// The previous text, as far as it is shown; `None` for a new file.
     pub old: Option<String>,
-    /// What is there then.
+    /// The new text.
     pub new: String,
 }
 
-/// A call of a tool, in the words of our own tools where there is one of its kind.
+/// A tool call, in terms of our own tools where one is equivalent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunnerCall {
-    /// Its id there.
+    /// The worker's id for it.
     pub id: String,
-    /// The tool: one of ours if it does the same, else its name there.
+    /// The tool: one of ours if it is equivalent, otherwise the worker's name for it.
     pub tool: String,
-    /// A headline.
+    /// A title.
     pub title: String,
-    /// The arguments, as our tool would have them if it is one of ours.
+    /// The arguments, in our tool's form if it is one of ours.
     pub input: JsonMap,
-    /// How far it is.
+    /// Its state.
     pub state: RunnerCallState,
-    /// What came out so far.
+    /// Its output so far.
     pub output: String,
-    /// What it changes.
+    /// The files it changes.
     pub changes: Vec<RunnerChange>,
-    /// Further facts for clients.
+    /// Additional data for clients.
     pub metadata: JsonMap,
 }
 
-/// What was decided.
+/// The decision about a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunnerAnswer {
-    /// It may be done.
+pub enum RunnerDecision {
+    /// It may run.
     Allowed,
     /// It may not, and why.
     Rejected(String),
-    /// The work was stopped meanwhile.
+    /// The job was stopped in the meantime.
     Stopped,
 }
 
-/// A message for work that runs.
+/// A message for a running job.
 #[derive(Debug, Clone)]
-pub struct RunnerSteer {
+pub struct RunnerMessage {
     /// Its id.
     pub id: MessageId,
-    /// What it says.
+    /// Its content.
     pub parts: Vec<PromptPart>,
 }
 
-/// Where whoever works elsewhere reports and asks. Nothing happens behind its back: what is told is durable when the future
-/// ends, what is asked is decided by the session's rules first, then by a human.
-pub trait Desk: Send + Sync {
-    /// Takes news, in their order. An error ends the work.
-    fn tell(&self, news: RunnerNews) -> BoxFuture<'_, Result<(), RunnerError>>;
-    /// Whether a call may be done.
-    fn ask(&self, call: RunnerCall) -> BoxFuture<'_, RunnerAnswer>;
-    /// The content of a file, as the session sees it; else why not.
+/// The session as a worker sees it. Updates are durable when the future resolves; requests are decided by the session's
+/// rules first, then by a human.
+pub trait RunnerContext: Send + Sync {
+    /// Reports progress; updates must arrive in order. An error ends the job.
+    fn tell(&self, update: RunnerUpdate) -> BoxFuture<'_, Result<(), RunnerError>>;
+    /// Decides whether a tool call may run.
+    fn ask(&self, call: RunnerCall) -> BoxFuture<'_, RunnerDecision>;
+    /// Reads a file as the session sees it, or says why it cannot.
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, String>>;
-    /// Writes a file; else says why not.
+    /// Writes a file, or says why it cannot.
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), String>>;
-    /// Whether a command line may run in a folder; else why not.
+    /// Checks whether a command line may run in a directory, or says why not.
     fn execute<'a>(&'a self, command: &'a str, directory: &'a Path) -> BoxFuture<'a, Result<(), String>>;
-    /// Waits until the work shall end.
+    /// Waits until the job must stop.
     fn stopped(&self) -> BoxFuture<'_, ()>;
-    /// Waits for a message for the running work. Nothing is lost if the future is dropped, and a message comes again until
-    /// it was [taken in](RunnerNews::Steered); what is never taken in is the next job.
-    fn steered(&self) -> BoxFuture<'_, RunnerSteer>;
-    /// A subagent of whoever works here works: it gets a session below this one, the same one for the same id, and a desk
-    /// of its own until it [rests](RunnerNews::Rests). Told again, what is known of it is brought up to date. An error says
-    /// why there is no room for it; the work goes on.
-    fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerSeat, RunnerError>>;
+    /// Waits for a message for the running job. Dropping the future loses nothing: a message is returned again until it
+    /// was [delivered](RunnerUpdate::Steered), and one that is never delivered becomes the next job.
+    fn steered(&self) -> BoxFuture<'_, RunnerMessage>;
+    /// Registers a subagent of the worker: it gets a session below this one (always the same for the same id) and a
+    /// context of its own until it has [finished](RunnerUpdate::Finished). Calling it again updates what is known about
+    /// it. An error says why there is no room for it; the job continues.
+    fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerChildHandle, RunnerError>>;
 }

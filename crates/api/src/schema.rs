@@ -1,10 +1,12 @@
-//! How the wire types are documented: JSON schemas that bear OpenCode's component names.
+//! JSON schemas of the wire types, with OpenCode's component names.
 //!
-//! The schemas are derived from the serde types. Three habits keep them close to the wire:
+//! The schemas are derived from the serde types. Three conventions keep them close to the wire:
 //!
-//! * A kind of a union that is a type of its own (`TextPart`) says its tag with [`tagged`], so that the component is complete.
-//! * A kind that is only a variant (`session.created`) has the component's name as its title; [`finish`] makes it one.
-//! * What is kept as it came, or is a plain string to us, has its shape in [`shape`].
+//! * A union member that is a type of its own (`TextPart`) adds its tag with [`tagged`], so that the component is
+//!   complete.
+//! * A union member that is only a variant (`session.created`) has the component's name as its title; [`finish`] turns
+//!   it into one.
+//! * A value that we pass through, or hold as a plain string, has its schema in [`shape`].
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
@@ -17,10 +19,10 @@ pub(crate) mod shape;
 
 pub use shape::{Nullable, PermissionRuleset, QuestionAnswer, Range};
 
-/// Where components stand in an OpenAPI document.
+/// The path of the components in an OpenAPI document.
 const COMPONENTS: &str = "/components/schemas";
 
-/// A generator of schemas for an OpenAPI 3.1 document. Its definitions are the document's components; [`finish`] is still due.
+/// A schema generator for an OpenAPI 3.1 document. Its definitions are the components; run [`finish`] on the result.
 pub fn generator() -> SchemaGenerator {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = COMPONENTS.into();
@@ -29,25 +31,25 @@ pub fn generator() -> SchemaGenerator {
     settings.into_generator()
 }
 
-/// Brings the schemas of an OpenAPI document, which is complete but for this, into the form in which OpenCode writes them:
-/// what is optional is absent rather than null, a choice of constants is one `enum`, numbers have no Rust formats, and
-/// whatever has a title is a component of that name.
+/// Converts the schemas of an otherwise complete OpenAPI document to OpenCode's form: optional values are absent rather
+/// than null, a choice of constants is one `enum`, numbers have no Rust formats, and every schema with a title is a
+/// component of that name.
 pub fn finish(document: &mut Json) {
-    let mut tidy = Tidy::default();
+    let mut simplifier = SchemaSimplifier::default();
     if let Some(paths) = document.get_mut("paths") {
-        schemas_in(paths, &mut |schema| tidy.transform(schema));
+        schemas_in(paths, &mut |schema| simplifier.transform(schema));
     }
     let Some(components) = document.pointer_mut(COMPONENTS).and_then(Json::as_object_mut) else { return };
     for component in components.values_mut().filter_map(|component| component.try_into().ok()) {
-        tidy.component(component);
+        simplifier.component(component);
     }
-    for (name, component) in tidy.named {
+    for (name, component) in simplifier.named {
         components.entry(name).or_insert(component);
     }
     components.sort_keys();
 }
 
-/// Everything below `paths` that is a schema.
+/// Visits every schema below `paths`.
 fn schemas_in(value: &mut Json, visit: &mut dyn FnMut(&mut Schema)) {
     match value {
         Json::Object(map) => {
@@ -69,11 +71,11 @@ fn schemas_in(value: &mut Json, visit: &mut dyn FnMut(&mut Schema)) {
 }
 
 #[derive(Default)]
-struct Tidy {
+struct SchemaSimplifier {
     named: JsonMap,
 }
 
-impl Tidy {
+impl SchemaSimplifier {
     fn component(&mut self, schema: &mut Schema) {
         transform_subschemas(self, schema);
         schema.remove("title");
@@ -81,7 +83,7 @@ impl Tidy {
     }
 }
 
-impl Transform for Tidy {
+impl Transform for SchemaSimplifier {
     fn transform(&mut self, schema: &mut Schema) {
         let title = schema.get("title").and_then(Json::as_str).map(str::to_owned);
         self.component(schema);
@@ -113,7 +115,7 @@ fn simplify(schema: &mut Schema) {
     }
 }
 
-/// A choice of strings that each have a description becomes one `enum`.
+/// Merges string constants with separate descriptions into one `enum`.
 fn one_enum(schema: &mut Schema) {
     let Some(choices) = schema.get("oneOf").and_then(Json::as_array) else { return };
     let plain = |choice: &Json| choice.get("type").is_some_and(|kind| kind == "string");
@@ -133,7 +135,7 @@ fn one_enum(schema: &mut Schema) {
     }
 }
 
-/// A map whose keys are ids is a map of strings.
+/// Turns a map whose keys are ids into a map with string keys.
 fn plain_map(schema: &mut Schema) {
     if let Some(Json::Object(patterns)) = schema.get("patternProperties")
         && let [value] = patterns.values().collect::<Vec<_>>()[..]
@@ -165,7 +167,7 @@ fn not_null(schema: &mut Schema) {
     }
 }
 
-/// The tag of a kind, as a field of the kind itself.
+/// Adds the tag of a union member as one of its own properties.
 pub(crate) fn tagged(tag: &'static str, kind: &'static str) -> impl Transform {
     move |schema: &mut Schema| {
         let object = schema.ensure_object();
@@ -181,7 +183,7 @@ pub(crate) fn tagged(tag: &'static str, kind: &'static str) -> impl Transform {
     }
 }
 
-/// Fields that are whole to us but any number to OpenCode.
+/// Makes integer fields plain numbers, as OpenCode has them.
 pub(crate) fn numbers(schema: &mut Schema) {
     let fields = schema.get_mut("properties").and_then(Json::as_object_mut);
     for field in fields.into_iter().flat_map(JsonMap::values_mut) {
@@ -194,9 +196,9 @@ pub(crate) fn numbers(schema: &mut Schema) {
     }
 }
 
-/// The name of an event's component: `session.created` is `EventSessionCreated`.
+/// The component name of an event: `EventSessionCreated` for `session.created`.
 fn event_component(kind: &str) -> String {
-    // Without the prefix these names belong to the bodies of `/tui/publish`, which have no id.
+    // Without the prefix, these names belong to the bodies of `/tui/publish`, which have no id.
     if kind.starts_with("tui.") {
         return format!("Event.{kind}");
     }
@@ -211,7 +213,7 @@ fn pascal(kind: &str) -> String {
     words.collect()
 }
 
-/// Gives every kind of an event the event's id, and the name of its component. Takes `{"properties": {"id"}, "oneOf": […]}`.
+/// Adds the event's id and component name to every kind of event. Expects `{"properties": {"id"}, "oneOf": […]}`.
 pub(crate) fn events(schema: &mut Schema) {
     let object = schema.ensure_object();
     let id = object.remove("properties").and_then(|mut fields| fields.get_mut("id").map(Json::take));
@@ -228,8 +230,8 @@ pub(crate) fn events(schema: &mut Schema) {
     object.insert("anyOf".into(), kinds);
 }
 
-/// An event as `/global/event` sends it: with its directory, and besides in the form of the sync protocol if it is one of a
-/// session's log. No value of it exists: the server makes its text from that of the event.
+/// An event as `/global/event` sends it: with its directory, and for the events of a session's log also in the form of
+/// the sync protocol. Only the schema is used: the server builds the text from that of the event.
 #[derive(Debug, Clone, Copy)]
 pub enum GlobalEvent {}
 
@@ -295,7 +297,7 @@ impl JsonSchema for GlobalEvent {
     }
 }
 
-/// Only an `APIError`.
+/// The schema of an `APIError` alone.
 pub(crate) fn api_error(generator: &mut SchemaGenerator) -> Schema {
     let union = crate::MessageError::json_schema(generator);
     let kinds = union.get("oneOf").and_then(Json::as_array).into_iter().flatten();

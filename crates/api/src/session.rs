@@ -17,11 +17,11 @@ pub struct Session {
     /// The project: the first commit of the repository, or `global`.
     #[serde(rename = "projectID")]
     pub project_id: String,
-    /// The workspace, where workspaces are used.
+    /// The workspace, if workspaces are in use.
     #[serde(rename = "workspaceID", skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^wrk"))]
     pub workspace_id: Option<String>,
-    /// Where the agent works, absolute.
+    /// The absolute path of the directory that the agent works in.
     pub directory: String,
     /// `directory` relative to the worktree, empty at its root.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,13 +29,13 @@ pub struct Session {
     /// The session that spawned this one.
     #[serde(rename = "parentID", skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<SessionId>,
-    /// What the session changed so far.
+    /// What the session has changed so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<SessionSummary>,
-    /// What the session cost so far.
+    /// What the session has cost so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Usd>,
-    /// What the session used so far.
+    /// The tokens that the session has used so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<SessionTokens>,
     /// Where it is shared.
@@ -49,14 +49,14 @@ pub struct Session {
     /// The model of the last prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<SessionModel>,
-    /// The version of the program that made it.
+    /// The version of the program that created it.
     pub version: String,
-    /// Whatever a client wants to remember.
+    /// Data that a client stored with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonMap>,
-    /// When things happened to it.
+    /// Its timestamps.
     pub time: SessionTime,
-    /// Rules of this session alone; they come last, so they win.
+    /// Rules for this session only; they come last, so they take precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<PermissionRuleset>")]
     pub permission: Option<Ruleset>,
@@ -69,7 +69,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// What is told of a session that is deleted: which one it was and where, and nothing of what was said in it.
+    /// The session as its deletion event shows it: which one it was and where, without any of its content.
     pub fn tombstone(&self) -> Self {
         Self {
             title: String::new(),
@@ -84,21 +84,21 @@ impl Session {
     }
 }
 
-/// When things happened to a session.
+/// The timestamps of a session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct SessionTime {
-    /// It was made.
+    /// When it was created.
     #[schemars(range(min = 0))]
     pub created: Timestamp,
-    /// It last changed.
+    /// When it last changed.
     #[schemars(range(min = 0))]
     pub updated: Timestamp,
-    /// A compaction runs since.
+    /// When the running compaction started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub compacting: Option<Timestamp>,
-    /// It was archived.
+    /// When it was archived.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<f64>")]
     pub archived: Option<Timestamp>,
@@ -112,28 +112,28 @@ pub struct SessionSummary {
     pub additions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// Files touched.
+    /// Files changed.
     pub files: u64,
-    /// Per file.
+    /// The changes, per file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diffs: Option<Vec<FileDiff>>,
 }
 
-/// Tokens of a whole session (without the total that a message has).
+/// Tokens of a whole session (without the total that messages have).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline, transform = numbers)]
 pub struct SessionTokens {
-    /// Fresh input.
+    /// Uncached input.
     pub input: u64,
     /// Visible output.
     pub output: u64,
     /// Hidden reasoning.
     pub reasoning: u64,
-    /// Cached input.
+    /// Cached input, read and written.
     pub cache: TokensCache,
 }
 
-/// The model of a session. Note the field names: they differ from a message's.
+/// The model of a session. Its field names differ from a message's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct SessionModel {
@@ -142,7 +142,7 @@ pub struct SessionModel {
     /// Its provider.
     #[serde(rename = "providerID")]
     pub provider_id: String,
-    /// Reasoning effort or the like.
+    /// The model variant, for example its reasoning effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
 }
@@ -151,7 +151,7 @@ pub struct SessionModel {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct SessionShare {
-    /// Its public address.
+    /// Its public URL.
     pub url: String,
 }
 
@@ -159,16 +159,16 @@ pub struct SessionShare {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 pub struct SessionRevert {
-    /// The first message that is taken back.
+    /// The first message that is undone.
     #[serde(rename = "messageID")]
     pub message_id: MessageId,
-    /// The first part that is taken back.
+    /// The first part that is undone.
     #[serde(rename = "partID", skip_serializing_if = "Option::is_none")]
     pub part_id: Option<PartId>,
-    /// The state of the files before.
+    /// The snapshot of the files before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// What was taken back.
+    /// What was undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }

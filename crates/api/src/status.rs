@@ -1,30 +1,30 @@
-//! How it is with what Trefoil works with: MCP servers, language servers, formatters.
+//! The status of external helpers: MCP servers, language servers, formatters.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How it is with an MCP server.
+/// The status of an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[schemars(rename = "MCPStatus")]
 pub enum McpStatus {
-    /// It answers.
+    /// It is connected.
     #[schemars(title = "MCPStatusConnected")]
     Connected,
-    /// It is switched off.
+    /// It is disabled.
     #[schemars(title = "MCPStatusDisabled")]
     Disabled,
-    /// It does not answer.
+    /// The connection failed.
     #[schemars(title = "MCPStatusFailed")]
     Failed {
         /// Why.
         error: String,
     },
-    /// The human must sign in.
+    /// The user must sign in.
     #[schemars(title = "MCPStatusNeedsAuth")]
     NeedsAuth,
-    /// It wants to know the client beforehand.
+    /// It requires a registered client.
     #[schemars(title = "MCPStatusNeedsClientRegistration")]
     NeedsClientRegistration {
         /// Why.
@@ -32,13 +32,13 @@ pub enum McpStatus {
     },
 }
 
-/// Something to read that an MCP server has.
+/// A resource of an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct McpResource {
     /// Its name.
     pub name: String,
-    /// Its address.
+    /// Its URI.
     pub uri: String,
     /// What it is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,97 +50,97 @@ pub struct McpResource {
     pub client: String,
 }
 
-/// How an MCP server is reached.
+/// How to reach an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum McpConfig {
-    /// A program of this machine.
+    /// A program on this machine.
     #[schemars(title = "McpLocalConfig")]
     Local {
         /// The program and its arguments.
         command: Vec<String>,
-        /// Where it runs.
+        /// Its working directory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
-        /// Further variables.
+        /// Additional environment variables.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         environment: Option<IndexMap<String, String>>,
-        /// Whether it is used.
+        /// Whether it is enabled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         enabled: Option<bool>,
-        /// How long an answer may take, in milliseconds.
+        /// The timeout for responses, in milliseconds.
         #[schemars(extend("exclusiveMinimum" = 0))]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout: Option<u64>,
     },
-    /// A server with an address.
+    /// A remote server.
     #[schemars(title = "McpRemoteConfig")]
     Remote {
-        /// The address.
+        /// Its URL.
         url: String,
-        /// Whether it is used.
+        /// Whether it is enabled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         enabled: Option<bool>,
-        /// Further headers.
+        /// Additional headers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         headers: Option<IndexMap<String, String>>,
-        /// How to sign in; `false` for not at all.
+        /// How to sign in; `false` turns sign-in off.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         oauth: Option<McpOAuth>,
-        /// How long an answer may take, in milliseconds.
+        /// The timeout for responses, in milliseconds.
         #[schemars(extend("exclusiveMinimum" = 0))]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout: Option<u64>,
     },
 }
 
-/// Whether and how to sign in at an MCP server.
+/// Whether and how to sign in to an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
 pub enum McpOAuth {
-    /// How.
+    /// Sign in like this.
     Config(McpOAuthConfig),
-    /// `false`: not at all.
+    /// `false`: do not sign in.
     Off(#[schemars(extend("enum" = [false]))] bool),
 }
 
-/// How to sign in at an MCP server.
+/// How to sign in to an MCP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "McpOAuthConfig")]
 pub struct McpOAuthConfig {
-    /// As whom.
+    /// The client id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// With which secret.
+    /// The client secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<String>,
-    /// For what.
+    /// The scopes to request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// The port on which the answer is awaited.
+    /// The local port that receives the callback.
     #[schemars(range(min = 1, max = 65535))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_port: Option<u16>,
-    /// The address to which the answer goes.
+    /// The redirect URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect_uri: Option<String>,
 }
 
-/// Where a human signs in at an MCP server.
+/// Where a user signs in to an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct McpAuthorization {
-    /// The address; empty if that is not needed.
+    /// The URL; empty if no sign-in is needed.
     pub authorization_url: String,
-    /// What comes back with the code.
+    /// The state that comes back with the code.
     pub oauth_state: String,
 }
 
-/// How it is with a language server.
+/// The status of a language server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LSPStatus")]
 pub struct LspStatus {
@@ -148,30 +148,30 @@ pub struct LspStatus {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Where it looks.
+    /// Its root directory.
     pub root: String,
-    /// Whether it works.
+    /// Whether it is running.
     pub status: LspState,
 }
 
-/// Whether a language server works.
+/// Whether a language server is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum LspState {
-    /// It does.
+    /// It is.
     Connected,
-    /// It does not.
+    /// It is not.
     Error,
 }
 
-/// How it is with a formatter.
+/// The status of a formatter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FormatterStatus {
     /// Its name.
     pub name: String,
-    /// The files that it is for.
+    /// The file extensions that it handles.
     pub extensions: Vec<String>,
-    /// Whether it is used.
+    /// Whether it is enabled.
     pub enabled: bool,
 }

@@ -1,25 +1,25 @@
-//! Which events are of a session and those below it.
+//! Filters the events of a session and its descendants.
 
 use std::collections::HashSet;
 
 use crate::{EventBody, Frame, SessionId};
 
-/// A session and all below it, as far as events tell: who is born into it joins, who is deleted leaves.
+/// A session and its descendants, tracked by events: created children join, deleted sessions leave.
 #[derive(Debug, Clone)]
 pub struct Subtree {
     members: HashSet<SessionId>,
 }
 
 impl Subtree {
-    /// The session and those that are below it now.
+    /// The session and its current descendants.
     pub fn new(root: SessionId, below: impl IntoIterator<Item = SessionId>) -> Self {
         Self { members: below.into_iter().chain([root]).collect() }
     }
 
-    /// Sessions that were deleted since, each with its parent, in that order: those of them that belonged to it belong to
-    /// it again, until their deletion is told.
+    /// Adds back sessions that were deleted since, each with its parent, in the order of deletion: those that belonged
+    /// to the subtree stay members until their deletion event arrives.
     pub fn revive(&mut self, deleted: Vec<(SessionId, Option<SessionId>)>) {
-        // The deepest were deleted first, so that parents come first from the end.
+        // Children are deleted before their parents, so parents come first in reverse.
         for (session, parent) in deleted.into_iter().rev() {
             if parent.is_some_and(|parent| self.members.contains(&parent)) {
                 self.members.insert(session);
@@ -27,11 +27,11 @@ impl Subtree {
         }
     }
 
-    /// Whether an event belongs to it. Events must come in their order.
+    /// Whether an event belongs to the subtree. Events must arrive in order.
     pub fn admits(&mut self, frame: &Frame) -> bool {
         let Some(session) = &frame.session else { return false };
         let member = self.members.contains(session);
-        // Text is the bulk, and changes nobody's place.
+        // Text deltas are the bulk of the events and never change membership.
         if frame.cursor.is_none() {
             return member;
         }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_born_join_and_the_deleted_leave() {
+    fn created_sessions_join_and_deleted_ones_leave() {
         let mut tree = Subtree::new(id("ses_root"), [id("ses_old")]);
         for mine in ["ses_root", "ses_old"] {
             assert!(tree.admits(&idle(mine)) && tree.admits(&delta(mine)));
@@ -103,23 +103,23 @@ mod tests {
         assert!(!tree.admits(&created("ses_nephew", Some("ses_stranger"))));
         assert!(tree.admits(&created("ses_new", Some("ses_old"))));
         assert!(tree.admits(&created("ses_newer", Some("ses_new"))));
-        assert!(tree.admits(&created("ses_newer", Some("ses_new"))), "told again, it still belongs");
+        assert!(tree.admits(&created("ses_newer", Some("ses_new"))), "created twice, it still belongs");
         assert!(tree.admits(&idle("ses_newer")) && tree.admits(&delta("ses_newer")));
         assert!(tree.admits(&deleted("ses_newer", Some("ses_new"))));
         assert!(!tree.admits(&idle("ses_newer")));
-        assert!(!tree.admits(&deleted("ses_newer", Some("ses_new"))), "gone once");
+        assert!(!tree.admits(&deleted("ses_newer", Some("ses_new"))), "deleted once");
         assert!(!tree.admits(&created("ses_late", Some("ses_newer"))));
     }
 
     #[test]
-    fn what_is_about_no_session_is_nobodys() {
+    fn events_without_a_session_are_not_admitted() {
         let mut tree = Subtree::new(id("ses_root"), []);
         assert!(!tree.admits(&frame(EventBody::LspUpdated {}, true)));
         assert!(!tree.admits(&frame(EventBody::ServerHeartbeat {}, false)));
     }
 
     #[test]
-    fn those_that_were_deleted_since_are_heard_until_then() {
+    fn sessions_deleted_since_stay_members_until_their_deletion_event() {
         let mut tree = Subtree::new(id("ses_root"), []);
         tree.revive(vec![
             (id("ses_leaf"), Some(id("ses_twig"))),

@@ -1,7 +1,7 @@
-//! Text that comes from a model, a tool or a peer, made safe to show.
+//! Makes text from a model, a tool or a peer safe to show.
 
-/// Removes terminal control: ESC sequences (CSI, OSC, DCS …), C0 and C1 controls except newline and tab, and the
-/// bidirectional overrides that can make text read as something else.
+/// Removes terminal control sequences (CSI, OSC, DCS …), C0 and C1 controls except newline and tab, and bidirectional
+/// overrides, which can disguise text.
 pub fn strip_control(text: &str) -> std::borrow::Cow<'_, str> {
     if !text.chars().any(is_control) {
         return text.into();
@@ -48,7 +48,8 @@ fn skip_csi(chars: &mut Chars<'_>) {
     chars.next_if(|c| ('\u{40}'..='\u{7e}').contains(c));
 }
 
-/// A control string ends with BEL or ST; one that never ends stops at the line, so that it cannot swallow the text.
+/// A control string ends with BEL or ST; an unterminated one ends at the end of the line, so that it cannot swallow the
+/// text.
 fn skip_string(chars: &mut Chars<'_>) {
     while let Some(&c) = chars.peek() {
         if c == '\n' {
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_go_and_text_stays() {
+    fn control_sequences_are_removed_and_text_is_kept() {
         assert_eq!(strip_control("a\x1b[31mred\x1b[0m b"), "ared b");
         assert_eq!(strip_control("a\x1b]0;title\x07b"), "ab");
         assert_eq!(strip_control("a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\"), "alink");

@@ -1,65 +1,65 @@
-//! A session and the subagents below it: what each does, what it has cost, and what it may still cost.
+//! A session and its subagents: what each is doing, what it has used, and what it may still use.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{FileStatus, MessageError, ModelRef, PromptPart, SessionId, Timestamp, Tokens, Usd};
 
-/// What a session of a tree does.
+/// The state of a session in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TreeState {
-    /// A turn runs.
+    /// Its turn is running.
     Running,
-    /// A turn runs and waits before it tries its model again.
+    /// Its turn is waiting before it calls the model again.
     Retrying,
-    /// A turn runs and waits for a human's answer.
+    /// Its turn is waiting for a human's answer.
     Asking,
-    /// A turn runs and waits because it, or a session above it, was paused.
+    /// Its turn is waiting because it, or a session above it, is paused.
     Paused,
-    /// A turn runs and waits for its budget to be raised.
+    /// Its turn is waiting for its budget to be raised.
     Blocked,
-    /// Its last turn ended with an answer, or it had none.
+    /// Its last turn ended with an answer, or it has had none.
     Idle,
     /// Its last turn ended with an error.
     Failed,
     /// Its last turn was stopped.
     Cancelled,
-    /// Its last turn was cut off with its process; it goes on once somebody takes it up.
+    /// Its last turn was interrupted when its process died; it continues once somebody resumes it.
     Interrupted,
 }
 
 impl TreeState {
-    /// Whether a turn runs.
+    /// Whether a turn is running.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Running | Self::Retrying | Self::Asking | Self::Paused | Self::Blocked)
     }
 }
 
-/// What was used: reported by providers, or estimated where a call was cut off.
+/// What was used: reported by providers, or estimated for calls that were cut off.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Usage {
-    /// Money.
+    /// Cost.
     pub cost: Usd,
     /// Tokens.
     pub tokens: Tokens,
-    /// Calls of a model.
+    /// Model calls.
     pub steps: u64,
-    /// Calls of tools that began.
+    /// Tool calls that started.
     pub tool_calls: u64,
-    /// Files that were changed.
+    /// Files changed.
     pub files: u64,
-    /// The part of `cost` that nobody reported: calls that were cut off.
+    /// The part of `cost` that is estimated, for calls that were cut off.
     pub estimated_cost: Usd,
-    /// The part of `tokens` that nobody reported.
+    /// The part of `tokens` that is estimated.
     pub estimated_tokens: u64,
-    /// How many calls were cut off and are estimated.
+    /// How many calls were cut off and estimated.
     pub estimated_steps: u64,
 }
 
 impl Usage {
-    /// All tokens that a budget counts.
+    /// The total number of tokens, as budgets count them.
     pub fn all_tokens(&self) -> u64 {
         let t = &self.tokens;
         t.input + t.output + t.reasoning + t.cache.read + t.cache.write
@@ -83,33 +83,33 @@ impl std::ops::AddAssign<&Usage> for Usage {
     }
 }
 
-/// What a session and all below it may use together. What is absent is not limited.
+/// What a session and its descendants may use together. Absent limits do not apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Money, in US dollars.
+    /// Cost in US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Usd>,
     /// Tokens of every kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Calls of a model.
+    /// Model calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// Seconds on the clock since the first bound of seconds was set.
+    /// Seconds since a limit on seconds was first set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
 }
 
-/// A bound of a budget.
+/// One of the limits of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
-    /// Money.
+    /// Cost.
     Cost,
     /// Tokens.
     Tokens,
-    /// Calls of a model.
+    /// Model calls.
     Steps,
     /// Time.
     Seconds,
@@ -120,22 +120,22 @@ pub enum Bound {
 pub struct BudgetState {
     /// What may be used.
     pub limit: Budget,
-    /// What the session and all that ever were below it used; the seconds since a bound of seconds was set.
+    /// What the session and all descendants it ever had have used; for seconds, the time since that limit was set.
     pub spent: Budget,
-    /// What running calls of models may still use.
+    /// What running model calls may still use.
     pub reserved: Budget,
 }
 
-/// Why a turn waits for its budget.
+/// Why a turn is waiting for its budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocked {
-    /// Which bound was hit.
+    /// The limit that was reached.
     pub bound: Bound,
-    /// Whose budget it is: the session itself or one above it. Raising it lets the turn go on.
+    /// The session whose budget it is: this one or one above it. Raising that budget lets the turn continue.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
-    /// The same for humans, with the amounts.
+    /// A description for people, with the amounts.
     pub message: String,
 }
 
@@ -144,38 +144,39 @@ pub struct Blocked {
 pub struct CurrentTool {
     /// Its name.
     pub tool: String,
-    /// What it is about, in a line, if that is known.
+    /// A one-line description of the call, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Since when.
+    /// When it started.
     pub since: Timestamp,
 }
 
-/// A request that waits for a human.
+/// A request that is waiting for a human.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeAsk {
-    /// Its id: of a permission request or a question.
+    /// The id of the permission request or question.
     pub id: String,
     /// The session that asks.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
     /// The agents from this session down to the one that asks.
     pub path: Vec<String>,
-    /// What is asked, in a line.
+    /// The request in one line.
     pub text: String,
 }
 
-/// The calls of a model that make a session's title.
+/// The model calls that generate a session's title.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Titling {
-    /// What they used; it is part of what the session used itself.
+#[schemars(rename = "Titling")]
+pub struct TitleUsage {
+    /// What they used; included in the session's own usage.
     pub used: Usage,
-    /// Whether one runs.
+    /// Whether one is running.
     pub running: bool,
 }
 
-/// One session of a tree.
+/// A session in a tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TreeNode {
@@ -185,7 +186,7 @@ pub struct TreeNode {
     /// The session that spawned it.
     #[serde(rename = "parentID", skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<SessionId>,
-    /// How far below the tree's first session; 0 is that one.
+    /// Its depth below the root of the tree, which is 0.
     pub depth: u32,
     /// Its agent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,104 +196,105 @@ pub struct TreeNode {
     /// Its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
-    /// What it does.
+    /// Its state.
     pub state: TreeState,
-    /// Whether its parent goes on without waiting for it.
+    /// Whether its parent continues without waiting for it.
     pub background: bool,
-    /// The tool that it is using; the one that began last.
+    /// The tool it is using; the most recent one if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<CurrentTool>,
-    /// Requests of this session and all below it that wait for a human.
+    /// Pending requests of this session and its descendants.
     pub asks: Vec<TreeAsk>,
-    /// Why it waits for its budget.
+    /// Why it is waiting for its budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Blocked>,
     /// Why its last turn failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<MessageError>,
-    /// What it used itself.
+    /// What it has used itself.
     pub own: Usage,
-    /// What went into its title, if a model makes or made that.
+    /// What its title has used, if a model generates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub titling: Option<Titling>,
-    /// What it and all below it used, those included that were deleted.
+    pub titling: Option<TitleUsage>,
+    /// What it and its descendants have used, including deleted ones.
     pub total: Usage,
     /// Its budget, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetState>,
-    /// When it began.
+    /// When it was created.
     pub created: Timestamp,
-    /// When its last turn began.
+    /// When its last turn started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
-    /// When its last turn ended; absent while one runs.
+    /// When its last turn ended; absent while a turn is running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
-    /// The git worktree that is its own.
+    /// Its own git worktree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree: Option<String>,
 }
 
-/// A session and all below it, parents before their children, each followed by its own subtree.
+/// A session and its descendants in depth-first order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tree {
-    /// The sessions; the first is the one that was asked about.
+    /// The sessions; the first is the root.
     pub sessions: Vec<TreeNode>,
-    /// Where the log was when this was read: events after it are news.
+    /// The position in the log when this was read; later events are not included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// A message for a turn that runs.
+/// A message for a running turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SteerInput {
-    /// The message, in short.
+    /// The message as plain text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The message, as a prompt has it.
+    /// The message as prompt parts.
     pub parts: Vec<PromptPart>,
 }
 
-/// The git worktree that a subagent has for itself.
+/// A subagent's own git worktree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "SessionWorktree")]
 pub struct Worktree {
     /// The session that works in it.
     #[serde(rename = "sessionID")]
     pub session_id: SessionId,
-    /// Where it is.
+    /// Its path.
     pub directory: String,
     /// Its branch.
     pub branch: String,
-    /// The commit that its changes are counted from: where it began, or what was merged last.
+    /// The commit that its changes are relative to: where it started, or the last merge.
     pub base: String,
-    /// The working tree that gets its changes when they are merged.
+    /// The working tree that its changes are merged into.
     pub target: String,
-    /// What was changed in it and is not merged. Of very many files only the first, without their lines.
+    /// The unmerged changes. For very many files only the first ones, without line counts.
     pub files: Vec<FileStatus>,
-    /// Whether more files were changed than `files` has.
+    /// Whether more files changed than `files` lists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
 }
 
-/// What was changed in a worktree and is not merged.
+/// The unmerged changes in a worktree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "SessionWorktreeDiff")]
 pub struct WorktreeDiff {
     /// The worktree.
     #[serde(flatten)]
     pub worktree: Worktree,
-    /// The changes as a patch that `git apply` takes.
+    /// The changes as a patch for `git apply`.
     pub patch: String,
-    /// Whether the patch would be longer and has the first files only.
+    /// Whether the patch was cut off and contains only the first files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
 
-/// What a cancel has stopped.
+/// The result of a cancel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Cancelled {
-    /// The sessions whose turns were stopped; none if nothing ran.
+#[schemars(rename = "Cancelled")]
+pub struct CancelResult {
+    /// The sessions whose turns were stopped; empty if none was running.
     pub sessions: Vec<SessionId>,
 }

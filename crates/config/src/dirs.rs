@@ -1,27 +1,28 @@
-//! Where things are kept.
+//! The user's directories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The folders of this user.
+/// The directories of this user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirs {
-    /// Global configuration; a later folder wins.
+    /// Global configuration; later directories take precedence.
     pub config: Vec<PathBuf>,
-    /// What must not be lost: the database, trust.
+    /// Data that must not be lost: the database, trust.
     pub data: PathBuf,
-    /// What is nice to have: caches of facts about this machine.
+    /// Caches of facts about this machine.
     pub state: PathBuf,
-    /// What can be fetched again.
+    /// Data that can be fetched again.
     pub cache: PathBuf,
-    /// Configuration of whoever administers this machine.
+    /// Configuration by the administrator of this machine.
     pub managed: PathBuf,
 }
 
 impl Dirs {
-    /// By the XDG rules; `TREFOIL_DATA_DIR` moves the data alone, and OpenCode's variable for tests what is managed.
+    /// Follows the XDG rules; `TREFOIL_DATA_DIR` moves only the data, and OpenCode's test variable the managed
+    /// configuration.
     pub fn from_env(env: &BTreeMap<String, String>, home: &Path) -> Self {
-        // The XDG rules say that a relative path is to be ignored.
+        // The XDG rules say that relative paths are to be ignored.
         let folder = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = |name: &str, below_home: &str| folder(name).unwrap_or_else(|| home.join(below_home));
         let config = base("XDG_CONFIG_HOME", ".config");
@@ -34,7 +35,7 @@ impl Dirs {
         }
     }
 
-    /// The file that [`crate::TrustStore`] lives in.
+    /// The file of the [`crate::TrustStore`].
     pub fn trust_file(&self) -> PathBuf {
         self.data.join("trust.json")
     }

@@ -1,5 +1,5 @@
-//! Changes a configuration file as a client asks. Comments and layout stay; what could not be read again is refused; the
-//! file is replaced in one step.
+//! Changes a configuration file for a client. Comments and layout stay; a change that could not be read back is
+//! refused; the file is replaced atomically.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,21 @@ use std::sync::{Mutex, PoisonError};
 use api::{Json, JsonMap};
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 
-use crate::check::{check, foreign};
-use crate::file::{self, Access, Durability, MAX_CONFIG_BYTES};
-use crate::find::{self, Switches};
-use crate::finish::finish;
+use crate::files::{self, Access, Durability, MAX_CONFIG_BYTES};
+use crate::load::find::{self, SearchOptions};
+use crate::load::finish::finish;
 use crate::problem::{Problem, Severity};
 use crate::redact::{MASK, Redactor};
+use crate::schema::check::{check, trefoil_only_keys};
+use crate::schema::typed;
+use crate::syntax::jsonc;
 use crate::trust::content_hash;
-use crate::{Inputs, jsonc, load, rules, typed};
+use crate::{Inputs, load, rules};
 
 /// Why a configuration file was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The change is no configuration.
+    /// The change is not a valid configuration.
     #[error("{message}\n  at {}", at(path))]
     Change {
         /// Keys and indexes from the root.
@@ -28,99 +30,99 @@ pub enum EditError {
         /// What is wrong.
         message: String,
     },
-    /// The file is in the way.
+    /// The file prevents it.
     #[error("{}: {message}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// What is wrong and how to fix it.
         message: String,
     },
 }
 
-/// `["provider"]["p"]`, as OpenCode writes a place in a body.
+/// Formats a path as OpenCode does: `["provider"]["p"]`.
 fn at(path: &[String]) -> String {
     path.iter().map(|step| format!("[{step:?}]")).collect()
 }
 
-/// Changes the user's own configuration: the file that has the last word, or a new one.
+/// Changes the user's own configuration: the file that takes precedence, or a new one.
 pub fn edit_global(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
     let shown = [load::load(inputs).raw, load::global(inputs)];
-    edit(&find::global_file(inputs), change, Created::Private, &shown).map(drop)
+    edit(&find::global_file(inputs), change, NewFileAccess::Private, &shown).map(drop)
 }
 
-/// Changes the configuration of the directory: the file in it that has the last word, or a new one. Whoever may change it
-/// may run commands as well, so the change needs no trust of its own; what was not trusted before stays so.
+/// Changes the configuration of the directory: the file in it that takes precedence, or a new one. Whoever may change
+/// it may run commands as well, so the change needs no trust of its own; what was untrusted before stays untrusted.
 pub fn edit_project(inputs: &Inputs, change: JsonMap) -> Result<(), EditError> {
     let path = find::project_file(inputs);
     let refused = |message: String| EditError::File { path: path.clone(), message };
-    if !Switches::from_env(&inputs.env).project {
+    if !SearchOptions::from_env(&inputs.env).project {
         return Err(refused("the configuration of projects is switched off by the environment".to_owned()));
     }
     if !inputs.directory.is_dir() {
         return Err(refused("there is no such directory".to_owned()));
     }
     let loaded = load::load(inputs);
-    if fs::symlink_metadata(&path).is_ok() && file::outside(&path, &loaded.project.worktree).is_some() {
+    if fs::symlink_metadata(&path).is_ok() && files::outside(&path, &loaded.project.worktree).is_some() {
         return Err(refused("this link leads out of the repository; change the file itself".to_owned()));
     }
     let trusted = loaded.untrusted.iter().all(|untrusted| untrusted.path != path);
-    let hash = edit(&path, change, Created::Shared, &[loaded.raw])?;
+    let hash = edit(&path, change, NewFileAccess::Shared, &[loaded.raw])?;
     if let Some(hash) = hash.filter(|_| trusted) {
         inputs.trust.remember(&path, &hash).map_err(|error| refused(error.to_string()))?;
     }
     Ok(())
 }
 
-/// Who may read a file that the change creates.
+/// Who may read a newly created file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Created {
-    /// The user: it may hold keys.
+enum NewFileAccess {
+    /// Only the user: it may contain keys.
     Private,
     /// Everybody who works on the project.
     Shared,
 }
 
-/// A change is read, made and written by one at a time.
+/// Serialises changes, from reading to writing.
 static EDITING: Mutex<()> = Mutex::new(());
 
-/// Lays a change over a configuration file, and gives the hash of its content then; nothing if there is no file and nothing to
-/// be written. `null` takes a key away. What has a masked
-/// secret in it and was only sent back as it was `shown` leaves the one that is there; no mask is ever written.
-fn edit(path: &Path, change: JsonMap, created: Created, shown: &[Json]) -> Result<Option<String>, EditError> {
+/// Applies a change to a configuration file. Returns the hash of the new content, or `None` if there is no file and
+/// nothing to write. `null` removes a key. A value with a masked secret that was sent back as it was `shown` leaves the
+/// secret in place; a mask is never written.
+fn edit(path: &Path, change: JsonMap, created: NewFileAccess, shown: &[Json]) -> Result<Option<String>, EditError> {
     let refused = |message: String| EditError::File { path: path.to_owned(), message };
-    let change = Change::new(change, shown)?;
-    if find::is_foreign(path)
-        && let Some(finding) = foreign(&change.put).into_iter().next()
+    let change = ConfigChange::new(change, shown)?;
+    if find::is_opencode_file(path)
+        && let Some(finding) = trefoil_only_keys(&change.set).into_iter().next()
     {
         return Err(refused(finding.message));
     }
     let _one = EDITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = file::read(path, MAX_CONFIG_BYTES).map_err(|problem| refused(problem.message))?;
-    if change.put.is_empty() && (change.gone.is_empty() || text.is_none()) {
+    let text = files::read(path, MAX_CONFIG_BYTES).map_err(|problem| refused(problem.message))?;
+    if change.set.is_empty() && (change.removed.is_empty() || text.is_none()) {
         return Ok(text.map(|text| content_hash(text.as_bytes())));
     }
     let new = change.apply(text.as_deref().unwrap_or_default()).map_err(|error| match error {
         Refusal::Change(path, message) => EditError::Change { path, message },
         Refusal::File(message) => refused(message),
     })?;
-    // The file that a link leads to is changed, not the link.
+    // Change the target of a link, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let access = match (fs::metadata(&target), created) {
         (Ok(metadata), _) => Access::Same(metadata.permissions()),
-        (Err(_), Created::Private) => Access::Owner,
-        (Err(_), Created::Shared) => Access::Everybody,
+        (Err(_), NewFileAccess::Private) => Access::Owner,
+        (Err(_), NewFileAccess::Shared) => Access::Everybody,
     };
-    file::replace(&target, new.as_bytes(), access, Durability::Synced)
+    files::replace(&target, new.as_bytes(), access, Durability::Synced)
         .map_err(|error| refused(format!("cannot be written: {error}")))?;
     Ok(Some(content_hash(new.as_bytes())))
 }
 
-/// A change that was checked.
-struct Change {
-    put: JsonMap,
-    /// What goes away.
-    gone: Vec<Vec<String>>,
+/// A checked change.
+struct ConfigChange {
+    set: JsonMap,
+    /// Paths to remove.
+    removed: Vec<Vec<String>>,
 }
 
 enum Refusal {
@@ -128,21 +130,21 @@ enum Refusal {
     File(String),
 }
 
-impl Change {
+impl ConfigChange {
     fn new(mut change: JsonMap, shown: &[Json]) -> Result<Self, EditError> {
         let mut gone = Vec::new();
         split(&mut change, &shown.iter().collect::<Vec<_>>(), &mut Vec::new(), &mut gone);
         let mut put = Json::Object(change.clone());
         let findings = check(&mut put);
         if let Some(wrong) = findings.iter().find(|finding| finding.severity == Severity::Error) {
-            // What a file would get away with is refused here.
+            // What would only be a warning in a file is refused here.
             let so = ["; it is ignored", "; it counts as ask"];
             let message = so.iter().fold(wrong.message.as_str(), |message, so| message.trim_end_matches(so));
             return Err(EditError::Change { message: message.to_owned(), path: wrong.path.clone() });
         }
         let mut put = if let Json::Object(put) = put { put } else { JsonMap::new() };
         prune(&mut put, &change);
-        // A file gets away with a key that nobody knows. Whoever sends it believes that it was taken.
+        // A file may contain unknown keys; but a client that sends one believes it was accepted.
         if put.is_empty()
             && gone.is_empty()
             && let Some(unknown) = findings.into_iter().next()
@@ -150,39 +152,39 @@ impl Change {
             let message = format!("Nothing was changed: {}", unknown.message.replace(" is ignored", ""));
             return Err(EditError::Change { message, path: unknown.path });
         }
-        Ok(Self { put, gone })
+        Ok(Self { set: put, removed: gone })
     }
 
-    /// The text with the change in it.
+    /// Applies the change to a text.
     fn apply(&self, old: &str) -> Result<String, Refusal> {
         let mark = if old.starts_with('\u{feff}') { "\u{feff}" } else { "" };
         let old = &old[mark.len()..];
-        let broken = |broken: jsonc::Broken| {
-            let (line, column) = broken.place;
-            Refusal::File(format!("this is not JSON: {} (line {line}, column {column}); mend it first", broken.message))
+        let broken = |broken: jsonc::JsoncError| {
+            let (line, column) = broken.position;
+            Refusal::File(format!("this is not JSON: {} (line {line}, column {column}); fix it first", broken.message))
         };
         let before = match jsonc::parse(old).map_err(broken)? {
             Json::Null => JsonMap::new(),
             Json::Object(map) => map,
-            _ => return Err(Refusal::File("this is not an object; mend it first".to_owned())),
+            _ => return Err(Refusal::File("this is not an object; fix it first".to_owned())),
         };
-        let put = Unmask::new(&before, &self.put).restore()?;
+        let put = SecretRestorer::new(&before, &self.set).restore()?;
         let mut wanted = before.clone();
         overlay(&mut wanted, &put);
-        for path in &self.gone {
+        for path in &self.removed {
             remove(&mut wanted, path);
         }
         let root = CstRootNode::parse(old, &jsonc::options()).map_err(|error| Refusal::File(error.to_string()))?;
         let object = root.object_value_or_set();
         write(&object, &put);
-        for path in &self.gone {
+        for path in &self.removed {
             erase(&object, path);
         }
         let new = format!("{mark}{root}");
-        // What cannot be read back as it was meant must not reach the disk: keys that stand twice, for one.
+        // Never write what would not be read back as intended, for example with duplicate keys.
         let text = new.strip_prefix('\u{feff}').unwrap_or(&new);
         if jsonc::parse(text).ok().as_ref() != Some(&Json::Object(wanted.clone())) {
-            return Err(Refusal::File("a key stands here twice; take one away first".to_owned()));
+            return Err(Refusal::File("a key is defined twice here; remove one first".to_owned()));
         }
         if new.len() as u64 > MAX_CONFIG_BYTES {
             return Err(Refusal::File(format!("it would be larger than {MAX_CONFIG_BYTES} bytes")));
@@ -196,8 +198,8 @@ impl Change {
     }
 }
 
-/// Takes out of a change the keys that are to go, and what has masked secrets as they were shown. Objects that held nothing
-/// else go with them.
+/// Removes the keys to delete from a change, and values with masked secrets as they were shown. Objects that contained
+/// nothing else are removed too.
 fn split(change: &mut JsonMap, shown: &[&Json], path: &mut Vec<String>, gone: &mut Vec<Vec<String>>) {
     change.retain(|key, value| {
         path.push(key.clone());
@@ -219,7 +221,7 @@ fn split(change: &mut JsonMap, shown: &[&Json], path: &mut Vec<String>, gone: &m
     });
 }
 
-/// Takes away the objects of a checked change that had nothing in them but what the check took out.
+/// Removes the objects of a checked change that are empty because of the check.
 fn prune(put: &mut JsonMap, asked: &JsonMap) {
     put.retain(|key, value| match (value, asked.get(key)) {
         (Json::Object(map), Some(Json::Object(asked))) if !asked.is_empty() => {
@@ -239,17 +241,17 @@ fn has_mask(value: &Json) -> bool {
     }
 }
 
-/// Puts the secrets of a file back in a change that shows some of them masked.
-struct Unmask {
-    /// The file, and the same as it is shown.
+/// Restores the secrets of a file in a change that contains masks.
+struct SecretRestorer {
+    /// The file's content, and the same with masks.
     before: Json,
     masked: Json,
     put: Json,
-    /// The change with something else for each mask, as that would be shown: where it is the same, the mask stands for a secret.
+    /// The change with another value for each mask, then masked again: where it is equal, the mask stands for a secret.
     probed: Json,
 }
 
-impl Unmask {
+impl SecretRestorer {
     fn new(before: &JsonMap, put: &JsonMap) -> Self {
         let redacted = |mut map: JsonMap| {
             Redactor::default().config(&mut map);
@@ -269,7 +271,7 @@ impl Unmask {
     }
 }
 
-/// The same of one value, with what the file has there, how that is shown, and the probe.
+/// Restores one value, given the file's value there, the same masked, and the probe.
 fn unmask(
     value: &mut Json,
     there: (Option<&Json>, Option<&Json>, Option<&Json>),
@@ -306,7 +308,7 @@ fn unmask(
             let (sent, shown): (Vec<&Json>, Vec<&Json>) =
                 (sent.iter().collect(), pairs.iter().map(|pair| pair.0).collect());
             for (at, item) in list.iter_mut().enumerate().filter(|(_, item)| has_mask(item)) {
-                // What is masked as a whole says nothing of itself: it is what stood behind the same word.
+                // A fully masked item is identified by the word before it.
                 let same = |from: &usize| {
                     *shown[*from] == *item && (*item != MASK || behind(&shown, *from) == behind(&sent, at))
                 };
@@ -317,7 +319,7 @@ fn unmask(
             }
             Ok(())
         }
-        // A text may have these characters without any secret.
+        // A text may contain these characters without being a secret.
         value if probed == Some(&*value) || masked.is_some_and(has_mask) && !before.is_some_and(has_mask) => {
             refused(path)
         }
@@ -325,7 +327,7 @@ fn unmask(
     }
 }
 
-/// Puts something else in the place of each mask.
+/// Replaces each mask by another value.
 fn without_masks(value: &mut Json) {
     match value {
         Json::String(text) => *text = text.replace(MASK, "Probe1"),
@@ -335,7 +337,7 @@ fn without_masks(value: &mut Json) {
     }
 }
 
-/// Objects are merged; anything else, lists included, is replaced.
+/// Merges objects; anything else, including lists, is replaced.
 fn overlay(base: &mut JsonMap, put: &JsonMap) {
     for (key, value) in put {
         match (base.get_mut(key), value) {
@@ -357,7 +359,7 @@ fn remove(map: &mut JsonMap, path: &[String]) {
     }
 }
 
-/// The same as [`overlay`], on text.
+/// Like [`overlay`], on text.
 fn write(object: &CstObject, put: &JsonMap) {
     for (key, value) in put {
         match (object.get(key), value) {
@@ -371,7 +373,7 @@ fn write(object: &CstObject, put: &JsonMap) {
     }
 }
 
-/// The same as [`remove`], on text.
+/// Like [`remove`], on text.
 fn erase(object: &CstObject, path: &[String]) {
     let Some((key, rest)) = path.split_first() else { return };
     let Some(property) = object.get(key) else { return };
@@ -395,12 +397,12 @@ fn input(value: &Json) -> CstInputValue {
     }
 }
 
-/// What is wrong with a whole file.
+/// The errors in a whole file.
 fn errors(map: JsonMap) -> Vec<Problem> {
     let mut value = Json::Object(map);
     let mut problems: Vec<Problem> = check(&mut value).iter().map(|finding| finding.problem()).collect();
     if let Json::Object(mut map) = value {
-        rules::canonical(&mut map);
+        rules::canonicalize(&mut map);
         finish(&mut map);
         rules::compile(&mut map, Path::new("/"));
         typed::read(map, &mut problems);
@@ -434,7 +436,7 @@ mod tests {
             .unwrap_or_default()
             .into());
         Redactor::default().config(&mut shown);
-        let result = edit(&path, map(change), Created::Private, &[shown.into()]);
+        let result = edit(&path, map(change), NewFileAccess::Private, &[shown.into()]);
         let after = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
         match result {
@@ -450,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_our_own_do_not_get_into_files_of_opencode() {
+    fn trefoil_keys_are_not_written_to_opencode_files() {
         for change in [json!({"subagents": {"at_once": 2}}), json!({"agent": {"a": {"isolation": "worktree"}}})] {
             let refused = changed("{}", change).unwrap_err();
             assert!(refused.contains("move it to trefoil.json"), "{refused}");
@@ -458,7 +460,7 @@ mod tests {
         assert!(changed(r#"{"subagents": {}}"#, json!({"subagents": null})).is_ok(), "it can be taken away");
     }
 
-    /// A file, what a client sends after it has read it, and what the file has then; nothing if that is refused.
+    /// A file, what a client sends after reading it, and what the file then contains; `None` if it is refused.
     #[test]
     fn a_mask_is_never_written() {
         let file = json!({
@@ -469,11 +471,11 @@ mod tests {
         let args = |list: &[&str]| json!({"mcp": {"m": {"command": list}}});
         let shown_args = ["npx", "srv", "--api-key", "***", "--url", "https://***@h/?token=***"];
         let cases = [
-            // Sent back as it was shown: nothing changes.
+            // Sent back as shown: nothing changes.
             (args(&shown_args), Some(json!({}))),
             (json!({"mcp": {"r": {"url": "https://***@h/mcp?apiKey=***", "headers": {"X": "***"}}}}), Some(json!({}))),
             (json!({"agent": {"a": {"options": {"token": "***"}, "prompt": "rule\n***\nline"}}}), Some(json!({}))),
-            // Something else changed beside it: the secrets stay.
+            // Something else changed: the secrets stay.
             (
                 args(&["npx", "other", "--api-key", "***", "--more", "--url", "https://***@h/?token=***"]),
                 Some(args(&["npx", "other", "--api-key", "sk-1", "--more", "--url", "https://u:p@h/?token=t"])),
@@ -490,7 +492,7 @@ mod tests {
             (json!({"mcp": {"r": {"url": "https://***@other/mcp"}}}), None),
             (args(&["npx", "--token", "***"]), None),
             (json!({"mcp": {"n": {"type": "remote", "url": "https://h/?key=***"}}}), None),
-            // Three stars in a text are three stars.
+            // Three asterisks in a text are just that.
             (
                 json!({"agent": {"a": {"prompt": "other\n***\nline"}}}),
                 Some(json!({"agent": {"a": {"prompt": "other\n***\nline"}}})),
@@ -520,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_or_absent_file_becomes_one() {
+    fn an_empty_or_missing_file_is_created() {
         for text in ["", "// nothing yet\n", "\u{feff}{}"] {
             let after = changed(text, json!({"model": "a/b"})).unwrap();
             let value = jsonc::parse(after.trim_start_matches('\u{feff}')).unwrap();
@@ -529,12 +531,12 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/trefoil.json");
-        edit(&path, map(json!({"model": "a/b"})), Created::Private, &[]).unwrap();
+        edit(&path, map(json!({"model": "a/b"})), NewFileAccess::Private, &[]).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
-    fn what_is_wrong_changes_nothing_and_is_named() {
+    fn an_invalid_change_is_refused_and_explained() {
         for (text, change, part) in [
             ("{}", json!({"model": 5}), "model must be a string, not this number\n  at [\"model\"]"),
             ("{}", json!({"permission": {"bash": "dney"}}), "at [\"permission\"][\"bash\"]"),
@@ -542,7 +544,7 @@ mod tests {
             ("{}", json!({"command": {"c": {"description": "d"}}}), "command.c has no template"),
             ("{bad", json!({"model": "a/b"}), "FILE: this is not JSON"),
             ("[]", json!({"model": "a/b"}), "FILE: this is not an object"),
-            ("{\"model\": \"a/b\", \"model\": \"c/d\"}", json!({"model": "e/f"}), "FILE: a key stands here twice"),
+            ("{\"model\": \"a/b\", \"model\": \"c/d\"}", json!({"model": "e/f"}), "FILE: a key is defined twice here"),
         ] {
             let message = changed(text, change.clone()).unwrap_err();
             assert!(message.contains(part), "{change}: {message}");
@@ -550,13 +552,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_does_not_forbid_a_change() {
+    fn existing_errors_do_not_prevent_a_change() {
         let after = changed("{\"snapshot\": \"no\", \"command\": {\"c\": {}}}", json!({"model": "a/b"})).unwrap();
         assert!(after.contains("a/b"), "{after}");
     }
 
     #[test]
-    fn a_mask_that_comes_back_keeps_the_secret() {
+    fn a_returned_mask_keeps_the_secret() {
         let text = r#"{"provider": {"p": {"options": {"apiKey": "sk-1", "baseURL": "http://a"}}}}"#;
         let change = json!({"provider": {"p": {"options": {"apiKey": MASK, "baseURL": "http://b"}}}});
         let after = changed(text, change).unwrap();
@@ -564,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_nothing_that_is_known_says_so() {
+    fn a_change_with_only_unknown_keys_is_refused() {
         for (change, key) in [
             (json!({"nonsense": 1}), "nonsense"),
             (json!({"nonsense": {"deep": {"er": []}}}), "nonsense"),
@@ -588,7 +590,7 @@ mod tests {
         for change in [json!({}), json!({"model": null}), json!({"provider": {"p": {"options": {"apiKey": null}}}})] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("opencode.json");
-            assert_eq!(edit(&path, map(change.clone()), Created::Shared, &[]).unwrap(), None, "{change}");
+            assert_eq!(edit(&path, map(change.clone()), NewFileAccess::Shared, &[]).unwrap(), None, "{change}");
             assert!(!path.exists(), "{change}");
         }
         for text in ["", "// nothing yet\n", "{bad"] {
@@ -603,20 +605,20 @@ mod tests {
         fs::write(&real, "{}").unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        edit(&link, map(json!({"model": "a/b"})), Created::Private, &[]).unwrap();
+        edit(&link, map(json!({"model": "a/b"})), NewFileAccess::Private, &[]).unwrap();
         assert!(fs::read_to_string(&real).unwrap().contains("a/b"));
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
     }
 
     proptest! {
-        /// Whatever the names and texts are, the file says afterwards what was asked for, or is as it was.
+        /// Whatever the names and texts are, the file afterwards contains what was asked for, or is unchanged.
         #[test]
-        fn any_texts_are_written_as_they_are(name in any::<String>(), text in any::<String>(), pretty in any::<bool>()) {
+        fn any_text_is_written_literally(name in any::<String>(), text in any::<String>(), pretty in any::<bool>()) {
             let old = json!({"agent": {"a": {"prompt": "p"}}, "username": "u"});
             let old = if pretty { serde_json::to_string_pretty(&old).unwrap() } else { old.to_string() };
             let change = json!({"agent": {name.clone(): {"prompt": text.clone()}}, "username": null});
-            let after = Change::new(map(change), &[]).unwrap().apply(&old);
+            let after = ConfigChange::new(map(change), &[]).unwrap().apply(&old);
             if text != MASK {
                 let Ok(after) = after else { panic!("refused") };
                 let value = jsonc::parse(&after).unwrap();

@@ -1,162 +1,147 @@
 //! Finds and merges configuration: `opencode.json[c]` and `trefoil.json[c]`, agents, commands and skills in markdown,
-//! AGENTS.md, and the providers that follow from them.
+//! AGENTS.md, and the resulting providers.
 //!
-//! Invariants: reads files, but no environment and no current directory (both come in as [`Inputs`]); never fails
-//! (what is wrong is a [`Problem`], and the rest works); what a repository brings along and what executes, redirects,
-//! reveals or loosens something has no effect until the user trusts that content, and is named in
-//! [`Loaded::untrusted`] until then; fails closed: what an untrusted repository asks for or denies, and what a file that
-//! cannot be read or a mistyped key may have denied, is in [`Config::tighten`], and a rule that cannot be read counts as
+//! Invariants: it reads files, but neither the environment nor the current directory (both come in as [`Inputs`]). It
+//! never fails: what is wrong becomes a [`Problem`], and the rest works. What a repository configures and what
+//! executes, redirects, reveals or loosens something has no effect until the user trusts that content, and is listed in
+//! [`LoadedConfig::untrusted`] until then. It fails closed: what an untrusted repository asks for or denies, and what
+//! an unreadable file or a mistyped key may have denied, goes to [`Config::tighten`], and an unreadable rule counts as
 //! `ask`.
 
-mod agent_file;
-mod check;
-mod credentials;
 mod dirs;
+mod documents;
 mod edit;
-mod file;
-mod find;
-mod finish;
-mod frontmatter;
-mod guard;
-mod instruction;
-mod json_schema;
-mod jsonc;
+mod files;
 mod load;
-mod lower;
-mod markdown;
-mod marks;
-mod merge;
 mod problem;
 mod project;
 mod provider;
 mod redact;
 mod rules;
 mod schema;
-mod substitute;
-mod suggest;
+mod syntax;
 mod trust;
-mod typed;
-mod vendor;
-mod walk;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use api::{Command, Json, Provider, Skill};
 
-pub use agent_file::{
+pub use dirs::Dirs;
+pub use documents::agent_file::{
     AgentFileError, AgentPlace, NewAgent, OPTIONAL_AGENTS, OptionalAgent, installed_agent, write_agent,
 };
-pub use credentials::{CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential};
-pub use dirs::Dirs;
+pub use documents::instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
+pub use documents::markdown::{Document, DocumentKind, MAX_DOCUMENTS, discover_markdown};
 pub use edit::{EditError, edit_global, edit_project};
-pub use file::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
-pub use find::SourceKind;
-pub use finish::hints;
-pub use instruction::{Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS};
-pub use json_schema::config_schema;
+pub use files::stamps::{FileStamps, MAX_FILE_STAMPS};
+pub use files::{MAX_CONFIG_BYTES, MAX_MARKDOWN_BYTES};
+pub use load::find::SourceKind;
+pub use load::finish::hints;
 pub use load::{global, load};
-pub use markdown::{Document, Kind, MAX_DOCUMENTS, discover_markdown};
-pub use marks::{MAX_MARKS, Marks};
-pub use problem::{Closes, Problem, Severity};
+pub use problem::{AffectedAgents, Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
-pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, Unusable, Wire, presentable};
+pub use provider::credentials::{
+    CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential,
+};
+pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, UnusableProvider, Wire, presentable};
 pub use redact::Redactor;
-pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
-pub use typed::{
+pub use schema::json_schema::config_schema;
+pub use schema::typed::{
     AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, EnvConfig, Isolation, LimitConfig,
     ModalitiesConfig, ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig,
     SubagentsConfig, ToolOutputConfig,
 };
+pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 
-pub use vendor::{Vendor, vendors};
+pub use provider::vendor::{Vendor, vendors};
 
-/// Everything that decides what is loaded.
+/// Everything that determines what is loaded.
 #[derive(Debug, Clone)]
 pub struct Inputs {
-    /// Where the agent works, absolute.
+    /// The absolute path of the working directory.
     pub directory: PathBuf,
-    /// The user's home.
+    /// The user's home directory.
     pub home: PathBuf,
-    /// The user's folders.
+    /// The user's directories.
     pub dirs: Dirs,
-    /// The environment, as it was when the program started.
+    /// The environment at the start of the program.
     pub env: BTreeMap<String, String>,
-    /// Which repositories' configuration takes effect as a whole.
+    /// Which repositories' configuration takes full effect.
     pub trust: Trust,
 }
 
-/// The configuration in effect, and how it came about.
+/// The configuration in effect, and where it came from.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The merged configuration.
     pub config: Config,
-    /// The same as JSON, to be shown: placeholders are not filled, secrets are masked.
+    /// The same as JSON for display: placeholders are not filled, secrets are masked.
     pub raw: Json,
-    /// What was read, in the order of merging.
+    /// What was read, in merge order.
     pub sources: Vec<Source>,
     /// What is wrong.
     pub problems: Vec<Problem>,
-    /// What is left out until it is trusted.
-    pub untrusted: Vec<Untrusted>,
+    /// What has no effect until it is trusted.
+    pub untrusted: Vec<UntrustedFile>,
     /// Configured keys that have no effect yet.
     pub inert: Vec<String>,
-    /// Agents of the configuration, built-in ones that it changes included.
+    /// The configured agents, including built-in ones that are changed.
     pub agents: Vec<AgentEntry>,
-    /// Commands of the configuration.
+    /// The configured commands.
     pub commands: Vec<Command>,
     /// Skills.
     pub skills: Vec<Skill>,
-    /// Instruction files: the user's, the project's from its root down, then those that `instructions` names.
+    /// Instruction files: the user's, the project's from its root down, then those listed in `instructions`.
     pub instructions: Vec<Instruction>,
     /// The project.
     pub project: ProjectInfo,
-    /// Providers that can be called.
+    /// Usable providers.
     pub providers: Vec<ProviderEntry>,
-    /// Providers that cannot be called, by id: known vendors without a key, configured ones that lack something.
-    pub unusable: BTreeMap<String, Unusable>,
-    /// Providers that a key would connect.
+    /// Unusable providers by id: known vendors without a key, and incomplete configured ones.
+    pub unusable: BTreeMap<String, UnusableProvider>,
+    /// Providers that only need a key.
     pub connectable: Vec<Provider>,
-    /// The files and folders that all this comes from, instructions aside.
-    pub marks: Marks,
-    /// Masks secrets in what is shown of all this.
+    /// The files and folders that all this was read from, except for instructions.
+    pub file_stamps: FileStamps,
+    /// Masks secrets for display.
     pub redactor: Redactor,
 }
 
-/// Something that configuration was read from.
+/// A source of configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The file, if it is one.
     pub path: Option<PathBuf>,
-    /// The path, or the name of the variable.
+    /// The path, or the name of the environment variable.
     pub label: String,
     /// Whose it is.
     pub kind: SourceKind,
 }
 
-/// A file of a repository with parts that are left out until this content is trusted.
+/// A file in a repository of which parts have no effect until its content is trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Untrusted {
+pub struct UntrustedFile {
     /// The file.
     pub path: PathBuf,
-    /// What to give to [`TrustStore::trust`].
+    /// The hash to pass to [`TrustStore::trust`].
     pub hash: String,
-    /// What is left out, and why.
+    /// What has no effect, and why.
     pub what: Vec<String>,
 }
 
-/// An agent of the configuration.
+/// A configured agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEntry {
     /// Its name.
     pub name: String,
-    /// What the configuration says about it.
+    /// Its configuration.
     pub config: AgentConfig,
-    /// The last source that says something about it.
+    /// The last source that configures it.
     pub source: String,
 }
 
-/// Reads bytes as every kind of file there is here; for fuzzers, which check that it returns.
+/// Parses bytes as every kind of file; for fuzzers, which check that it returns.
 pub fn fuzz_config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     load::fuzz(&text);

@@ -1,4 +1,4 @@
-//! The way from files to the configuration in effect: read, check, guard, fill placeholders, merge, type.
+//! Loads the configuration in effect: read, check, guard, fill placeholders, merge, type.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -6,44 +6,54 @@ use std::path::{Path, PathBuf};
 use api::{Json, JsonMap, Skill};
 use indexmap::IndexMap;
 
-use crate::check::{MAX_FINDINGS, check, foreign};
-use crate::file::{self, MAX_CONFIG_BYTES};
-use crate::find::{self, MANAGED_NAMES, Place, SourceKind, Switches};
-use crate::finish::{agents, commands, finish, has};
-use crate::instruction::{self, Candidate, Instruction, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS, Wanted};
-use crate::lower::lower;
-use crate::markdown::{self, Document, Kind};
-use crate::marks::Marks;
-use crate::merge::merge;
-use crate::problem::Closes;
-use crate::provider::Providers;
-use crate::redact::Redactor;
-use crate::rules::{AGENT_SECTIONS, Strict};
-use crate::schema::INERT;
-use crate::substitute::{Lookup, substitute};
-use crate::trust::content_hash;
-use crate::{
-    Inputs, Loaded, Problem, Source, Untrusted, credentials, frontmatter, guard, jsonc, project, provider, rules, typed,
+use crate::documents::instruction::{
+    self, Candidate, Instruction, InstructionEntry, MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS,
 };
+use crate::documents::markdown::{self, Document, DocumentKind};
+use crate::files::stamps::FileStamps;
+use crate::files::{self, MAX_CONFIG_BYTES};
+use crate::problem::AffectedAgents;
+use crate::provider::Providers;
+use crate::provider::credentials;
+use crate::redact::Redactor;
+use crate::rules::{AGENT_SECTIONS, StrictRules};
+use crate::schema::INERT;
+use crate::schema::check::{MAX_FINDINGS, check, trefoil_only_keys};
+use crate::schema::typed;
+use crate::syntax::{frontmatter, jsonc};
+use crate::trust::content_hash;
+use crate::trust::guard;
+use crate::{Inputs, LoadedConfig, Problem, Source, UntrustedFile, project, provider, rules};
+use find::{Location, MANAGED_NAMES, SearchOptions, SourceKind};
+use finish::{agents, commands, finish, has};
+use merge::merge;
+use next_format::to_current_format;
+use substitute::{Lookup, substitute};
+
+pub(crate) mod find;
+pub(crate) mod finish;
+pub(crate) mod merge;
+pub(crate) mod next_format;
+pub(crate) mod substitute;
 
 #[cfg(test)]
 mod tests;
 
-/// Loads everything for one directory. Never fails: what is wrong is in [`Loaded::problems`].
-pub fn load(inputs: &Inputs) -> Loaded {
+/// Loads everything for one directory. Never fails: problems are in [`LoadedConfig::problems`].
+pub fn load(inputs: &Inputs) -> LoadedConfig {
     let project = project::project_info(&inputs.directory, &inputs.dirs.state);
-    let switches = Switches::from_env(&inputs.env);
+    let options = SearchOptions::from_env(&inputs.env);
     let folders = find::project_folders(&inputs.directory, &project.worktree);
     let mut loader = Loader::new(inputs, project.worktree.clone());
     for path in [inputs.trust.path().map(Path::to_owned), Some(credentials::path(&inputs.dirs.data))] {
-        path.inspect(|path| loader.marks.note(path));
+        path.inspect(|path| loader.stamps.record(path));
     }
-    for spot in find::spots(inputs, &switches, &folders) {
-        loader.spot(spot.place, spot.kind, spot.own);
+    for found in find::search_locations(inputs, &options, &folders) {
+        loader.load_location(found.location, found.kind, found.own);
     }
     loader.variables();
     loader.configured_skills();
-    let instructions = loader.instructions(&switches, &folders);
+    let instructions = loader.instructions(&options, &folders);
     let Loader {
         mut raw,
         mut effective,
@@ -53,7 +63,7 @@ pub fn load(inputs: &Inputs) -> Loaded {
         agent_sources,
         skills,
         mut strict,
-        marks,
+        stamps,
         ..
     } = loader;
     finish(&mut raw);
@@ -63,22 +73,23 @@ pub fn load(inputs: &Inputs) -> Loaded {
     let mut config = typed::read(effective, &mut problems);
     for (name, denials) in strict.denials {
         if let Some(agent) = config.agent.get_mut(&name) {
-            // Last, where nothing lifts them.
+            // Last, where nothing overrides them.
             agent.permission.get_or_insert_default().extend(denials);
         }
     }
-    let closes = problems.iter().map(|problem| &problem.closes);
-    if closes.clone().any(|closes| *closes == Closes::Everything) {
-        strict.all.extend(rules::unread());
+    let affects = problems.iter().map(|problem| &problem.affects);
+    if affects.clone().any(|affects| *affects == AffectedAgents::All) {
+        strict.all.extend(rules::fallback_rules());
     }
-    let names = closes.filter_map(|closes| if let Closes::Agents(names) = closes { Some(names) } else { None });
-    config.tighten_agent = names.flatten().map(|name| (name.clone(), rules::unread())).collect();
+    let names =
+        affects.filter_map(|affects| if let AffectedAgents::Named(names) = affects { Some(names) } else { None });
+    config.tighten_agent = names.flatten().map(|name| (name.clone(), rules::fallback_rules())).collect();
     config.tighten = strict.all;
     let keys = credentials::keys(&inputs.dirs.data, &mut problems);
     let redactor = Redactor::read(&inputs.env, &inputs.dirs.data);
     redactor.config(&mut raw);
     let Providers { usable: providers, unusable } = provider::providers(&config, &inputs.env, &keys, &mut problems);
-    Loaded {
+    LoadedConfig {
         connectable: provider::connectable(&config, &providers),
         agents: agents(&config, &agent_sources),
         commands: commands(&config),
@@ -93,17 +104,17 @@ pub fn load(inputs: &Inputs) -> Loaded {
         project,
         providers,
         unusable,
-        marks,
+        file_stamps: stamps,
         redactor,
     }
 }
 
-/// What the user's own files say together, to be shown: without the project, agents in markdown and the environment.
+/// The user's own configuration files merged, for display: without the project, agents in markdown and the environment.
 pub fn global(inputs: &Inputs) -> Json {
     let mut loader = Loader::new(inputs, inputs.directory.clone());
-    for spot in find::spots(inputs, &Switches::from_env(&inputs.env), &[]) {
-        if spot.kind == SourceKind::Global && matches!(spot.place, Place::File(_)) {
-            loader.spot(spot.place, spot.kind, spot.own);
+    for found in find::search_locations(inputs, &SearchOptions::from_env(&inputs.env), &[]) {
+        if found.kind == SourceKind::Global && matches!(found.location, Location::File(_)) {
+            loader.load_location(found.location, found.kind, found.own);
         }
     }
     finish(&mut loader.raw);
@@ -111,11 +122,11 @@ pub fn global(inputs: &Inputs) -> Json {
     Json::Object(loader.raw)
 }
 
-/// Runs bytes through every reader here.
+/// Runs a text through every parser here.
 pub(crate) fn fuzz(text: &str) {
     if let Ok(mut value) = jsonc::parse(text) {
         jsonc::duplicates(text, MAX_FINDINGS);
-        value.as_object_mut().map(lower);
+        value.as_object_mut().map(to_current_format);
         for finding in check(&mut value) {
             jsonc::locate(text, &finding.path);
         }
@@ -123,9 +134,9 @@ pub(crate) fn fuzz(text: &str) {
             let home = Path::new("/home/u");
             let mut guarded = map.clone();
             guard::guard(&mut guarded);
-            rules::canonical(&mut guarded);
+            rules::canonicalize(&mut guarded);
             rules::take_strict(&mut guarded, home);
-            rules::canonical(&mut map);
+            rules::canonicalize(&mut map);
             merge(&mut map, guarded);
             finish(&mut map);
             rules::compile(&mut map, home);
@@ -134,25 +145,25 @@ pub(crate) fn fuzz(text: &str) {
             provider::providers(&config, &Default::default(), &Default::default(), &mut problems);
         }
     }
-    // The same text with the fence around it, so that the bytes need not find it.
+    // Also with fences around it, so that the fuzzer need not discover them.
     for text in [text.to_owned(), format!("---\n{text}\n---\nbody")] {
         if let Ok(front) = frontmatter::split(&text) {
             let mut value = Json::Object([("agent".to_owned(), Json::Object(front.map))].into_iter().collect());
             for finding in check(&mut value) {
-                frontmatter::locate(&front.places, &finding.path);
+                frontmatter::locate(&front.positions, &finding.path);
             }
         }
         frontmatter::possible_names(&text);
     }
 }
 
-/// A text of configuration and where it comes from.
+/// A configuration text and where it comes from.
 struct Layer<'a> {
     path: Option<&'a Path>,
     label: String,
     kind: SourceKind,
     own: bool,
-    /// What relative paths are relative to.
+    /// The base of relative paths.
     base: &'a Path,
     text: &'a str,
 }
@@ -164,16 +175,16 @@ struct Loader<'a> {
     effective: JsonMap,
     sources: Vec<Source>,
     problems: Vec<Problem>,
-    untrusted: Vec<Untrusted>,
+    untrusted: Vec<UntrustedFile>,
     agent_sources: IndexMap<String, String>,
     skills: IndexMap<String, Skill>,
     skill_folders: Vec<(PathBuf, bool)>,
-    wanted: Vec<Wanted>,
+    instruction_entries: Vec<InstructionEntry>,
     /// The rules of untrusted files.
-    strict: Strict,
-    /// Files that were read: a global folder can lie inside of the project.
+    strict: StrictRules,
+    /// Files already read: a global folder can be inside the project.
     seen: HashSet<PathBuf>,
-    marks: Marks,
+    stamps: FileStamps,
 }
 
 impl<'a> Loader<'a> {
@@ -189,36 +200,38 @@ impl<'a> Loader<'a> {
             agent_sources: IndexMap::new(),
             skills: IndexMap::new(),
             skill_folders: Vec::new(),
-            wanted: Vec::new(),
-            strict: Strict::default(),
+            instruction_entries: Vec::new(),
+            strict: StrictRules::default(),
             seen: HashSet::new(),
-            marks: Marks::default(),
+            stamps: FileStamps::default(),
         }
     }
 
-    fn spot(&mut self, place: Place, kind: SourceKind, own: bool) {
-        let path = match &place {
-            Place::File(path) | Place::Named(path, _) | Place::Markdown(path) | Place::Skills(path) => path,
+    fn load_location(&mut self, location: Location, kind: SourceKind, own: bool) {
+        let path = match &location {
+            Location::File(path) | Location::Named(path, _) | Location::Markdown(path) | Location::Skills(path) => path,
         };
         if !self.seen.insert(path.clone()) {
             return;
         }
-        match place {
-            Place::File(path) => self.file(&path, kind, own),
-            Place::Named(path, variable) => {
+        match location {
+            Location::File(path) => self.file(&path, kind, own),
+            Location::Named(path, variable) => {
                 if !path.exists() {
                     let message = format!("{variable} names this file, but it does not exist");
-                    self.problems.push(Problem::error(message).in_file(&path).closing());
+                    self.problems.push(Problem::error(message).in_file(&path).affecting_all());
                 }
                 self.file(&path, kind, own);
             }
-            Place::Markdown(folder) => {
-                for document in markdown::discover_markdown(&folder, &mut self.marks, &mut self.problems) {
+            Location::Markdown(folder) => {
+                for document in markdown::discover_markdown(&folder, &mut self.stamps, &mut self.problems) {
                     self.document(document, kind, own);
                 }
             }
-            Place::Skills(folder) => {
-                for document in markdown::documents_below(&folder, Kind::Skill, &mut self.marks, &mut self.problems) {
+            Location::Skills(folder) => {
+                for document in
+                    markdown::documents_below(&folder, DocumentKind::Skill, &mut self.stamps, &mut self.problems)
+                {
                     self.document(document, kind, own);
                 }
             }
@@ -226,20 +239,20 @@ impl<'a> Loader<'a> {
     }
 
     fn file(&mut self, path: &Path, kind: SourceKind, own: bool) {
-        self.marks.note(path);
-        match file::read(path, MAX_CONFIG_BYTES) {
+        self.stamps.record(path);
+        match files::read(path, MAX_CONFIG_BYTES) {
             Ok(Some(text)) => {
                 let base = path.parent().unwrap_or(path);
                 let label = path.display().to_string();
                 self.layer(Layer { path: Some(path), label, kind, own, base, text: &text });
             }
             Ok(None) => {}
-            Err(problem) => self.problems.push(problem.closing()),
+            Err(problem) => self.problems.push(problem.affecting_all()),
         }
     }
 
-    /// Configuration that stands in the environment itself, the user's own. What is managed comes after whole configurations,
-    /// and before single values.
+    /// Reads configuration from environment variables, which is the user's own. Managed files come after whole
+    /// configurations and before single values.
     fn variables(&mut self) {
         let inputs = self.inputs;
         let value = |name: &str| inputs.env.get(name).filter(|value| !value.is_empty());
@@ -253,7 +266,7 @@ impl<'a> Loader<'a> {
         }
         let mut texts: Vec<(&str, String)> = Vec::new();
         for name in ["OPENCODE_PERMISSION", "TREFOIL_PERMISSION"] {
-            // A bare word is as good as a quoted one here.
+            // A bare word is accepted like a quoted one.
             texts.extend(value(name).map(|text| match text.trim() {
                 word @ ("allow" | "ask" | "deny") => (name, format!("{{\"permission\":\"{word}\"}}")),
                 text => (name, format!("{{\"permission\":{text}\n}}")),
@@ -285,21 +298,21 @@ impl<'a> Loader<'a> {
             Ok(value) if value.is_object() => value,
             Ok(_) => {
                 let message = "this is not an object; it is left out as a whole";
-                self.problems.push(place(Problem::error(message).closing(), &[]));
+                self.problems.push(place(Problem::error(message).affecting_all(), &[]));
                 return;
             }
             Err(broken) => {
                 let message = format!("this is not JSON: {}; it is left out as a whole", broken.message);
-                self.problems.push(place(Problem::error(message).closing(), &[]).at(Some(broken.place)));
+                self.problems.push(place(Problem::error(message).affecting_all(), &[]).at(Some(broken.position)));
                 return;
             }
         };
         for repeated in jsonc::duplicates(text, MAX_FINDINGS) {
             let key = repeated.path.join(".");
-            let message = format!("{key} stands here once more; the last one counts");
-            self.problems.push(place(Problem::warning(message).about(key), &[]).at(repeated.place));
+            let message = format!("{key} is defined again here; the last definition counts");
+            self.problems.push(place(Problem::warning(message).about(key), &[]).at(repeated.position));
         }
-        let moved = value.as_object_mut().map(lower).unwrap_or_default();
+        let moved = value.as_object_mut().map(to_current_format).unwrap_or_default();
         for finding in check(&mut value) {
             let written = moved.iter().find_map(|(now, written)| {
                 finding.path.strip_prefix(now.as_slice()).map(|rest| [written.as_slice(), rest].concat())
@@ -307,20 +320,20 @@ impl<'a> Loader<'a> {
             self.problems.push(place(finding.problem(), written.as_ref().unwrap_or(&finding.path)));
         }
         let Json::Object(mut map) = value else { return };
-        if layer.path.is_some_and(find::is_foreign) {
-            self.problems.extend(foreign(&map).iter().map(|finding| place(finding.problem(), &finding.path)));
+        if layer.path.is_some_and(find::is_opencode_file) {
+            self.problems.extend(trefoil_only_keys(&map).iter().map(|finding| place(finding.problem(), &finding.path)));
         }
         let trusted = match layer.path {
             Some(path) if !layer.own => self.admit(path, layer.text, || guard::guard(&mut map)),
             _ => true,
         };
-        rules::canonical(&mut map);
+        rules::canonicalize(&mut map);
         merge(&mut self.raw, map.clone());
         let mut value = Json::Object(map);
         let lookup = Lookup { env: &self.inputs.env, base: layer.base, home: &self.inputs.home };
-        for miss in substitute(&mut value, &lookup, &mut self.marks) {
-            let problem = Problem { severity: miss.severity, ..Problem::error(miss.message) };
-            self.problems.push(place(problem.about(miss.path.join(".")), &miss.path));
+        for unfilled in substitute(&mut value, &lookup, &mut self.stamps) {
+            let problem = Problem { severity: unfilled.severity, ..Problem::error(unfilled.message) };
+            self.problems.push(place(problem.about(unfilled.path.join(".")), &unfilled.path));
         }
         self.sources.push(Source {
             path: layer.path.map(Path::to_owned),
@@ -333,7 +346,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Whether a file of the repository takes effect as a whole; else what `strip` takes out of it is noted.
+    /// Whether a file in the repository takes full effect; otherwise records what `strip` removes from it.
     fn admit(&mut self, path: &Path, text: &str, strip: impl FnOnce() -> Vec<String>) -> bool {
         let hash = content_hash(text.as_bytes());
         if self.inputs.trust.covers(path, &hash) {
@@ -341,18 +354,18 @@ impl<'a> Loader<'a> {
         }
         let what = strip();
         if !what.is_empty() {
-            self.untrusted.push(Untrusted { path: path.to_owned(), hash, what });
+            self.untrusted.push(UntrustedFile { path: path.to_owned(), hash, what });
         }
         false
     }
 
-    /// Remembers where the paths of a layer are relative to, which merging would forget.
+    /// Remembers the base of a layer's paths, which merging would lose.
     fn note_paths(&mut self, map: &JsonMap, layer: &Layer<'_>, trusted: bool) {
         let texts = |value: Option<&Json>| -> Vec<String> {
             let list = value.and_then(Json::as_array).into_iter().flatten();
             list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
         };
-        self.wanted.extend(texts(map.get("instructions")).into_iter().map(|pattern| Wanted {
+        self.instruction_entries.extend(texts(map.get("instructions")).into_iter().map(|pattern| InstructionEntry {
             pattern,
             base: layer.base.to_owned(),
             file: layer.path.map(Path::to_owned),
@@ -360,12 +373,12 @@ impl<'a> Loader<'a> {
         }));
         if let Some(paths) = map.get("skills").and_then(|skills| skills.get("paths")) {
             let Inputs { directory, home, .. } = self.inputs;
-            let resolve = |path: &String| (file::resolve(path, directory, home), trusted);
+            let resolve = |path: &String| (files::resolve(path, directory, home), trusted);
             self.skill_folders = texts(Some(paths)).iter().map(resolve).collect();
         }
     }
 
-    /// Merges a checked, guarded, canonical and filled configuration.
+    /// Merges a configuration that is checked, guarded, canonical and filled.
     fn apply(&mut self, mut map: JsonMap, label: &str, trusted: bool) {
         let agents = AGENT_SECTIONS.iter().filter_map(|section| map.get(*section)?.as_object());
         for name in agents.flat_map(|agents| agents.keys()) {
@@ -388,7 +401,7 @@ impl<'a> Loader<'a> {
         }
         let Some(mut value) = document.config() else {
             match document.skill() {
-                // A later place wins, and takes the later position.
+                // A later source takes precedence, and moves to the end.
                 Ok(skill) => {
                     self.skills.shift_remove(&skill.name);
                     self.skills.insert(skill.name.clone(), skill);
@@ -398,25 +411,25 @@ impl<'a> Loader<'a> {
             return;
         };
         for finding in check(&mut value) {
-            // The path begins with the section and the name, which the file itself does not have.
-            let place = finding.path.get(2..).and_then(|path| document.place(path));
+            // The path starts with the section and the name, which the file itself does not contain.
+            let place = finding.path.get(2..).and_then(|path| document.position(path));
             self.problems.push(finding.problem().in_file(path).at(place));
         }
         let Json::Object(mut map) = value else { return };
-        if find::is_foreign(path) {
-            self.problems.extend(foreign(&map).iter().map(|finding| finding.problem().in_file(path)));
+        if find::is_opencode_file(path) {
+            self.problems.extend(trefoil_only_keys(&map).iter().map(|finding| finding.problem().in_file(path)));
         }
         let trusted = own || self.admit(path, &document.text, || guard::guard_markdown(&mut map));
         let label = path.display().to_string();
         self.sources.push(Source { path: Some(path.to_owned()), label: label.clone(), kind });
-        rules::canonical(&mut map);
+        rules::canonicalize(&mut map);
         merge(&mut self.raw, map.clone());
         self.apply(map, &label, trusted);
     }
 
-    /// Whether a file that the repository names really lies in it; one that a link leads to elsewhere needs trust.
+    /// Whether a file named by the repository is really inside it; a link out of it needs trust.
     fn inside(&mut self, path: &Path, text: &str) -> bool {
-        let Some(real) = file::outside(path, &self.root) else { return true };
+        let Some(real) = files::outside(path, &self.root) else { return true };
         self.admit(path, text, || vec![format!("reveals {}, which is outside of the repository", real.display())])
     }
 
@@ -426,20 +439,22 @@ impl<'a> Loader<'a> {
                 let message = "skills.paths names this folder, but it does not exist";
                 self.problems.push(Problem::warning(message).in_file(&folder).about("skills.paths"));
             }
-            for document in markdown::documents_below(&folder, Kind::Skill, &mut self.marks, &mut self.problems) {
+            for document in
+                markdown::documents_below(&folder, DocumentKind::Skill, &mut self.stamps, &mut self.problems)
+            {
                 self.document(document, SourceKind::Folder, own);
             }
         }
     }
 
-    fn instructions(&mut self, switches: &Switches, folders: &[PathBuf]) -> Vec<Instruction> {
-        let claude = switches.claude_prompt.then(|| self.inputs.home.join(".claude/CLAUDE.md"));
+    fn instructions(&mut self, options: &SearchOptions, folders: &[PathBuf]) -> Vec<Instruction> {
+        let claude = options.claude_prompt.then(|| self.inputs.home.join(".claude/CLAUDE.md"));
         let mut candidates = instruction::global(&self.inputs.dirs.config, claude.as_deref());
-        if switches.project {
+        if options.project {
             candidates.extend(instruction::project(folders));
         }
-        for entry in std::mem::take(&mut self.wanted) {
-            candidates.extend(instruction::wanted(&entry, folders, &self.inputs.home, &mut self.problems));
+        for entry in std::mem::take(&mut self.instruction_entries) {
+            candidates.extend(instruction::resolve_entry(&entry, folders, &self.inputs.home, &mut self.problems));
         }
         let mut seen = HashSet::new();
         candidates.retain(|candidate| seen.insert(candidate.path.clone()));
@@ -453,7 +468,7 @@ impl<'a> Loader<'a> {
 
     fn instruction(&mut self, candidate: Candidate) -> Option<Instruction> {
         let Candidate { path, own } = candidate;
-        match file::read(&path, MAX_INSTRUCTION_BYTES) {
+        match files::read(&path, MAX_INSTRUCTION_BYTES) {
             Ok(Some(text)) if !text.trim().is_empty() => {
                 (own || self.inside(&path, &text)).then_some(Instruction { path, text })
             }

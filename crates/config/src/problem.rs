@@ -1,30 +1,30 @@
-//! What is wrong with a configuration, and where.
+//! Problems in a configuration and their positions.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How bad a problem is.
+/// How serious a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Everything works, but something may not be what the author meant.
     Warning,
-    /// A value, or a whole file, is left out.
+    /// A value or a whole file is ignored.
     Error,
 }
 
-/// Whose rules may lack something because of a problem. What may have been denied needs approval until it is fixed.
+/// Which agents may lack rules because of a problem. What may have been denied needs approval until it is fixed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Closes {
-    /// Nobody's.
+pub enum AffectedAgents {
+    /// None.
     #[default]
-    Nothing,
-    /// Those of the agents with these names.
-    Agents(Vec<String>),
-    /// Everybody's.
-    Everything,
+    None,
+    /// The agents with these names.
+    Named(Vec<String>),
+    /// All agents.
+    All,
 }
 
-/// One thing that is wrong; the rest of the configuration works without it.
+/// A problem; the rest of the configuration works without the affected part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
@@ -33,52 +33,52 @@ pub struct Problem {
     pub line: Option<u32>,
     /// The column, from 1.
     pub column: Option<u32>,
-    /// The key, with dots between its steps.
+    /// The key, with dots between its parts.
     pub key: Option<String>,
-    /// What is wrong, and what to do.
+    /// What is wrong and how to fix it.
     pub message: String,
-    /// How bad it is.
+    /// How serious it is.
     pub severity: Severity,
-    /// Whether it keeps something from being read that may have held denials (a whole file, a mistyped key), and whose:
+    /// Which agents may lack denials because something could not be read (a whole file, a mistyped key):
     /// [`Config::tightened`] asks until it is fixed.
     ///
     /// [`Config::tightened`]: crate::Config::tightened
-    pub closes: Closes,
+    pub affects: AffectedAgents,
 }
 
 impl Problem {
-    /// Something that is left out.
+    /// A problem because of which something is ignored.
     pub fn error(message: impl Into<String>) -> Self {
         let (message, severity) = (message.into(), Severity::Error);
-        Self { file: None, line: None, column: None, key: None, message, severity, closes: Closes::Nothing }
+        Self { file: None, line: None, column: None, key: None, message, severity, affects: AffectedAgents::None }
     }
 
-    /// Something that is doubtful.
+    /// A problem with something doubtful.
     pub fn warning(message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(message) }
     }
 
-    /// About something that may have held denials for everybody and does not count.
+    /// Marks that denials for all agents may be missing.
     #[must_use]
-    pub(crate) fn closing(self) -> Self {
-        self.closing_for(Closes::Everything)
+    pub(crate) fn affecting_all(self) -> Self {
+        self.affecting(AffectedAgents::All)
     }
 
-    /// About something that may have held denials and does not count.
+    /// Marks that denials may be missing.
     #[must_use]
-    pub(crate) fn closing_for(mut self, closes: Closes) -> Self {
-        self.closes = closes;
+    pub(crate) fn affecting(mut self, affects: AffectedAgents) -> Self {
+        self.affects = affects;
         self
     }
 
-    /// In that file.
+    /// Sets the file.
     #[must_use]
     pub fn in_file(mut self, file: &Path) -> Self {
         self.file = Some(file.to_owned());
         self
     }
 
-    /// At that place, both from 1.
+    /// Sets line and column, both from 1.
     #[must_use]
     pub fn at(mut self, place: Option<(usize, usize)>) -> Self {
         self.line = place.and_then(|(line, _)| u32::try_from(line).ok());
@@ -86,7 +86,7 @@ impl Problem {
         self
     }
 
-    /// About that key.
+    /// Sets the key.
     #[must_use]
     pub fn about(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -104,14 +104,14 @@ impl fmt::Display for Problem {
             f.write_str(" ")?;
         }
         f.write_str(&self.message)?;
-        match &self.closes {
-            Closes::Nothing => Ok(()),
-            Closes::Agents(names) => {
+        match &self.affects {
+            AffectedAgents::None => Ok(()),
+            AffectedAgents::Named(names) => {
                 let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
                 let names = names.join(", ");
                 write!(f, "; until you fix it, commands, edits and fetches of the agent {names} need approval")
             }
-            Closes::Everything => f.write_str("; until you fix it, commands, edits and fetches need approval"),
+            AffectedAgents::All => f.write_str("; until you fix it, commands, edits and fetches need approval"),
         }
     }
 }

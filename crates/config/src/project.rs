@@ -1,4 +1,4 @@
-//! Which project a directory belongs to.
+//! Determines the project of a directory.
 
 use std::fs;
 use std::io::Read;
@@ -8,18 +8,18 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::file::{self, Access, Durability};
+use crate::files::{self, Access, Durability};
 use crate::trust::content_hash;
 
-/// The project of everything outside of a repository, and of repositories without a commit.
+/// The project of everything outside a repository, and of repositories without a commit.
 pub const GLOBAL_PROJECT: &str = "global";
-/// Linked working trees of a repository that are looked at.
+/// The maximum number of linked worktrees to examine.
 const MAX_TREES: usize = 1000;
-/// Parents of a directory that are looked at.
+/// The maximum number of parent directories to examine.
 const MAX_PARENTS: usize = 128;
-/// How long git may look for the first commit of a large history; it does so once per repository.
-const GIT_PATIENCE: Duration = Duration::from_secs(10);
-/// What git may answer: a line per first commit.
+/// How long git may take to find the first commit of a large history; it is asked once per repository.
+const GIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum size of git's answer, which has a line per root commit.
 const MAX_ANSWER_BYTES: u64 = 1 << 16;
 
 /// The project of a directory.
@@ -27,15 +27,16 @@ const MAX_ANSWER_BYTES: u64 = 1 << 16;
 pub struct ProjectInfo {
     /// The first commit of the repository, or [`GLOBAL_PROJECT`].
     pub id: String,
-    /// The root of the working tree; outside of a repository the directory itself.
+    /// The root of the worktree; outside a repository the directory itself.
     pub worktree: PathBuf,
-    /// The main working tree, which is another one for a linked tree; `/` outside of a repository.
+    /// The main worktree, which differs for a linked worktree; `/` outside a repository.
     pub main: PathBuf,
     /// `git`, in a repository.
     pub vcs: Option<String>,
 }
 
-/// The project of `directory`. The first commit is asked from git once per repository and kept below `state`.
+/// Determines the project of `directory`. Git is asked for the first commit once per repository; the answer is cached
+/// below `state`.
 pub fn project_info(directory: &Path, state: &Path) -> ProjectInfo {
     let root = directory.ancestors().take(MAX_PARENTS).find_map(|at| Some((at, git_dir(at)?)));
     match root {
@@ -48,19 +49,19 @@ pub fn project_info(directory: &Path, state: &Path) -> ProjectInfo {
         Some((worktree, git)) => ProjectInfo {
             id: first_commit(worktree, &git, state).unwrap_or_else(|| GLOBAL_PROJECT.to_owned()),
             worktree: worktree.to_owned(),
-            // The folder of a bare repository or a submodule has another name, and no tree beside it.
+            // The git directory of a bare repository or submodule has another name, and no worktree next to it.
             main: git.parent().filter(|_| git.ends_with(".git")).unwrap_or(worktree).to_owned(),
             vcs: Some("git".to_owned()),
         },
     }
 }
 
-/// The linked working trees of a main one that are there, by name.
+/// The existing linked worktrees of a main worktree, sorted by path.
 pub fn linked_trees(main: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(main.join(".git/worktrees")) else { return Vec::new() };
     let tree = |entry: fs::DirEntry| {
-        // It holds the path of the tree's own `.git` file.
-        let text = file::read(&entry.path().join("gitdir"), 1 << 12).ok()??;
+        // It contains the path of the worktree's own `.git` file.
+        let text = files::read(&entry.path().join("gitdir"), 1 << 12).ok()??;
         let link = entry.path().join(text.trim());
         link.exists().then(|| link.parent().map(Path::to_owned)).flatten()
     };
@@ -69,37 +70,37 @@ pub fn linked_trees(main: &Path) -> Vec<PathBuf> {
     trees
 }
 
-/// The git folder that holds the history, if `at` is the root of a working tree.
+/// The git directory that holds the history, if `at` is the root of a worktree.
 fn git_dir(at: &Path) -> Option<PathBuf> {
     let path = at.join(".git");
     let metadata = fs::metadata(&path).ok()?;
     if metadata.is_dir() {
-        // A stray empty folder is no repository.
+        // A stray empty folder is not a repository.
         return path.join("HEAD").exists().then_some(path);
     }
-    // A linked working tree or a submodule: a file that names the folder, which may name the common one.
-    let text = file::read(&path, 1 << 12).ok()??;
+    // In a linked worktree or submodule it is a file that names the git directory, which may name the common one.
+    let text = files::read(&path, 1 << 12).ok()??;
     let own = at.join(text.strip_prefix("gitdir:")?.trim());
-    match file::read(&own.join("commondir"), 1 << 12) {
+    match files::read(&own.join("commondir"), 1 << 12) {
         Ok(Some(common)) => fs::canonicalize(own.join(common.trim())).ok(),
         _ => own.join("HEAD").exists().then_some(own),
     }
 }
 
 fn first_commit(worktree: &Path, git: &Path, state: &Path) -> Option<String> {
-    let kept = state.join("projects").join(repository_key(git)?);
-    if let Ok(Some(id)) = file::read(&kept, 64)
+    let cached = state.join("projects").join(repository_key(git)?);
+    if let Ok(Some(id)) = files::read(&cached, 64)
         && is_commit(&id)
     {
         return Some(id);
     }
     let id = ask_git(worktree)?;
-    // Without a place to keep it we ask again next time.
-    let _ = file::replace(&kept, id.as_bytes(), Access::Owner, Durability::Cache);
+    // If it cannot be cached, we ask again next time.
+    let _ = files::replace(&cached, id.as_bytes(), Access::Owner, Durability::Cache);
     Some(id)
 }
 
-/// Names this very repository: one that is made anew at the same place has another birth time.
+/// Identifies this repository: one recreated at the same path has another birth time.
 fn repository_key(git: &Path) -> Option<String> {
     let metadata = fs::metadata(git).ok()?;
     let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
@@ -115,10 +116,10 @@ fn is_commit(text: &str) -> bool {
 
 fn ask_git(worktree: &Path) -> Option<String> {
     let mut command = Command::new("git");
-    // A repository must not make it start anything: `exec::git` does the same for every other command.
+    // The repository must not make git start anything; `exec::git` does the same for every other command.
     command.args(["--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]);
     command.args(["-c", "safe.bareRepository=explicit", "rev-list", "--max-parents=0", "HEAD"]).current_dir(worktree);
-    // The answer must be about this tree, whoever started us, and must not fetch anything.
+    // The answer must be about this worktree, whatever our environment says, and must not fetch anything.
     for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"] {
         command.env_remove(name);
     }
@@ -134,17 +135,17 @@ fn ask_git(worktree: &Path) -> Option<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
         let read = output.take(MAX_ANSWER_BYTES).read_to_string(&mut text);
-        // The receiver is gone if it lost its patience.
+        // The receiver is gone after the timeout.
         let _ = sender.send(read.map(|_| text));
     });
-    let answer = receiver.recv_timeout(GIT_PATIENCE);
+    let answer = receiver.recv_timeout(GIT_TIMEOUT);
     if !matches!(answer, Ok(Ok(_))) {
-        // It may have ended by itself meanwhile.
+        // It may have exited by itself meanwhile.
         let _ = child.kill();
     }
     let ended = child.wait().ok()?;
     let text = answer.ok()?.ok()?;
-    // A history may have several first commits; the smallest is the one that everybody finds.
+    // A history may have several root commits; take the smallest, which everybody finds.
     text.lines().map(str::trim).filter(|line| ended.success() && is_commit(line)).min().map(str::to_owned)
 }
 
@@ -185,13 +186,13 @@ mod tests {
         git(&tree, &["commit", "-q", "--allow-empty", "-m", "two"]);
         let info = project_info(&tree.join("sub"), &state);
         assert_eq!((info.id.as_str(), info.worktree.as_path()), (first.as_str(), tree.as_path()));
-        // The second time nobody asks git: the history can be gone.
-        let kept: Vec<_> = fs::read_dir(state.join("projects")).unwrap().collect();
-        assert_eq!(kept.len(), 1);
+        // The second time git is not asked: the history may be gone.
+        let cached: Vec<_> = fs::read_dir(state.join("projects")).unwrap().collect();
+        assert_eq!(cached.len(), 1);
         fs::rename(tree.join(".git/objects"), tree.join(".git/gone")).unwrap();
         assert_eq!(project_info(&tree, &state).id, first);
         fs::rename(tree.join(".git/gone"), tree.join(".git/objects")).unwrap();
-        // A linked working tree is the same project with its own root.
+        // A linked worktree is the same project with its own root.
         let linked = dir.path().join("linked");
         git(&tree, &["worktree", "add", "-q", linked.to_str().unwrap()]);
         let info = project_info(&linked, &state);

@@ -10,62 +10,64 @@ use api::{
 
 use crate::problem::Problem;
 use crate::redact::{MASK, Redactor};
-use crate::typed::{Config, ModelConfig, ProviderConfig};
-use crate::vendor::{self, COMPATIBLE, VENDORS, Vendor};
+use crate::schema::typed::{Config, ModelConfig, ProviderConfig};
+use vendor::{COMPATIBLE, VENDORS, Vendor};
 
+pub(crate) mod credentials;
 #[cfg(test)]
 mod tests;
+pub(crate) mod vendor;
 
-/// What "no timeout" means: nothing waits for ever.
+/// Stands for "no timeout": nothing waits forever.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How a provider is talked to.
+/// The wire format of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     /// OpenAI chat completions.
     OpenAiChat,
 }
 
-/// How long a provider may take; `None` leaves it to the caller.
+/// Timeouts of a provider; `None` leaves it to the caller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a whole answer.
+    /// For a complete answer.
     pub total: Option<Duration>,
-    /// Until the answer begins.
+    /// Until the answer starts.
     pub header: Option<Duration>,
-    /// Between two pieces of it.
+    /// Between two chunks.
     pub chunk: Option<Duration>,
 }
 
-/// A provider that can be called. Holds its key, so it shows nothing of that in logs.
+/// A usable provider. It holds its key, so its `Debug` output does not reveal it.
 #[derive(Clone, PartialEq)]
 pub struct ProviderEntry {
     /// What clients may see: no key, no headers.
     pub provider: Provider,
-    /// The base address, without a slash at its end. A model's own `api.url` wins.
+    /// The base URL, without a trailing slash. A model's own `api.url` takes precedence.
     pub base_url: String,
     /// The key.
     pub api_key: Option<String>,
-    /// Headers that go with each request.
+    /// Headers to send with each request.
     pub headers: Vec<(String, String)>,
-    /// How it is talked to.
+    /// Its wire format.
     pub wire: Wire,
-    /// How long it may take.
+    /// Its timeouts.
     pub timeouts: Timeouts,
 }
 
 impl ProviderEntry {
-    /// Whether its models are not configured, so that its server is asked for them.
+    /// Whether its models are not configured, so that its server has to list them.
     pub fn lists_models(&self) -> bool {
         self.provider.models.is_empty()
     }
 
-    /// Where the vendor tells, below its address, whether it accepts a key, if its list of models does not.
+    /// The path below its URL where the vendor confirms a key, if its list of models does not.
     pub fn key_check(&self) -> Option<&'static str> {
         vendor::key_check(&self.provider.id)
     }
 
-    /// A model that its server has and of which nothing else is known.
+    /// A model that its server listed, of which nothing else is known.
     pub fn listed_model(&self, id: &str) -> Model {
         Model {
             id: id.to_owned(),
@@ -83,25 +85,25 @@ impl fmt::Debug for ProviderEntry {
     }
 }
 
-/// A provider that cannot be called.
+/// A provider that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unusable {
-    /// Why, then what to do about it, with a colon between them.
+pub struct UnusableProvider {
+    /// The reason, a colon, and how to fix it.
     pub why: String,
-    /// Whether the user meant to use it: it is configured, or its key is there.
+    /// Whether the user meant to use it: it is configured, or its key is set.
     pub meant: bool,
 }
 
-/// Every provider that is configured or known.
+/// All configured and known providers.
 #[derive(Debug, Default)]
 pub(crate) struct Providers {
-    /// Those that can be called: those of the configuration in its order, then known vendors that have a key.
+    /// Usable ones: those of the configuration in order, then known vendors that have a key.
     pub(crate) usable: Vec<ProviderEntry>,
     /// The others, by id.
-    pub(crate) unusable: BTreeMap<String, Unusable>,
+    pub(crate) unusable: BTreeMap<String, UnusableProvider>,
 }
 
-/// Sorts out which providers can be called.
+/// Determines which providers are usable.
 pub(crate) fn providers(
     config: &Config,
     env: &BTreeMap<String, String>,
@@ -114,20 +116,21 @@ pub(crate) fn providers(
     let mut all = Providers::default();
     for vendor in VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id)) {
         let id = vendor.id.to_owned();
-        all.unusable.insert(id, Unusable { why: unconnected(vendor), meant: false });
+        all.unusable.insert(id, UnusableProvider { why: how_to_connect(vendor), meant: false });
     }
-    for vendor in vendor::FOREIGN.iter().filter(|vendor| !config.provider.contains_key(vendor.id)) {
+    for vendor in vendor::UNSUPPORTED_VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id)) {
         let meant = keys.contains_key(vendor.id) || vendor.env.iter().any(|name| set(env, name).is_some());
-        all.unusable.insert(vendor.id.to_owned(), Unusable { why: foreign(vendor.id, vendor.wire), meant });
+        all.unusable
+            .insert(vendor.id.to_owned(), UnusableProvider { why: unsupported_wire(vendor.id, vendor.wire), meant });
     }
     let vendors = VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id));
     let vendors = vendors.filter(|vendor| keys.contains_key(vendor.id) || has_key(vendor) || has_address(vendor));
     let vendors = vendors.map(|vendor| (vendor.id, &nothing));
     for (id, provider) in config.provider.iter().map(|(id, provider)| (id.as_str(), provider)).chain(vendors) {
         let refuse = |why: String, all: &mut Providers| {
-            all.unusable.insert(id.to_owned(), Unusable { why, meant: true });
+            all.unusable.insert(id.to_owned(), UnusableProvider { why, meant: true });
         };
-        if let Some(why) = switched_off(config, id) {
+        if let Some(why) = why_disabled(config, id) {
             refuse(why, &mut all);
             continue;
         }
@@ -146,8 +149,8 @@ pub(crate) fn providers(
     all
 }
 
-/// What connects a known vendor that nobody has configured.
-fn unconnected(vendor: &Vendor) -> String {
+/// How to connect a known vendor that is not configured.
+fn how_to_connect(vendor: &Vendor) -> String {
     let Vendor { id, url, env, .. } = vendor;
     match env {
         Some(name) => no_key(id, name),
@@ -161,12 +164,12 @@ fn no_key(id: &str, variable: &str) -> String {
     format!("{id} has no key: set {variable}, or store one with `trefoil auth login {id}`")
 }
 
-fn foreign(id: &str, wire: &str) -> String {
-    format!("{id} speaks {wire}: {SPOKEN}")
+fn unsupported_wire(id: &str, wire: &str) -> String {
+    format!("{id} speaks {wire}: {SUPPORTED_WIRES}")
 }
 
-/// Why the configuration does not let a provider be used, if so.
-fn switched_off(config: &Config, id: &str) -> Option<String> {
+/// Why the configuration disables a provider, if it does.
+fn why_disabled(config: &Config, id: &str) -> Option<String> {
     if config.disabled_providers.iter().any(|disabled| disabled == id) {
         return Some(format!("{id} is switched off: remove it from `disabled_providers` in the configuration"));
     }
@@ -175,13 +178,13 @@ fn switched_off(config: &Config, id: &str) -> Option<String> {
     missing.then(|| format!("{id} is switched off: add it to `enabled_providers` in the configuration"))
 }
 
-/// What Trefoil speaks, for those who name something else.
-const SPOKEN: &str =
-    "today Trefoil speaks OpenAI chat completions; OpenAI Responses, Anthropic Messages and Gemini are to come";
+/// What Trefoil supports, for messages about anything else.
+const SUPPORTED_WIRES: &str =
+    "today Trefoil speaks OpenAI chat completions; OpenAI Responses, Anthropic Messages and Gemini are planned";
 
-/// Vendors that a key alone would connect: their address and their models are known.
+/// Vendors that only need a key: their URL and their models are known.
 pub(crate) fn connectable(config: &Config, connected: &[ProviderEntry]) -> Vec<Provider> {
-    let absent = |id: &str| connected.iter().all(|entry| entry.provider.id != id) && switched_off(config, id).is_none();
+    let absent = |id: &str| connected.iter().all(|entry| entry.provider.id != id) && why_disabled(config, id).is_none();
     let vendors = VENDORS.iter().filter(|vendor| vendor.id == "openai" && absent(vendor.id));
     vendors
         .map(|vendor| Provider {
@@ -203,7 +206,7 @@ pub(crate) fn connectable(config: &Config, connected: &[ProviderEntry]) -> Vec<P
         .collect()
 }
 
-/// A provider as clients may see it: what may be a secret among its options and its models' headers is masked.
+/// A provider as clients may see it: possible secrets in its options and its models' headers are masked.
 pub fn presentable(provider: &Provider, redactor: &Redactor) -> Provider {
     let mut shown = Provider { key: None, ..provider.clone() };
     redactor.options(&mut shown.options);
@@ -277,12 +280,12 @@ impl Builder<'_> {
 
     fn check_wire(&self, npm: Option<&str>) -> Result<(), String> {
         let id = self.id;
-        if let Some(wire) = vendor::coming(id, npm) {
-            return Err(foreign(id, wire));
+        if let Some(wire) = vendor::unsupported_wire(id, npm) {
+            return Err(unsupported_wire(id, wire));
         }
         match npm {
             Some(npm) if !vendor::speaks_chat(npm) => Err(format!(
-                "provider.{id}: the package {npm} is not known: {SPOKEN}; servers that speak it use {COMPATIBLE}"
+                "provider.{id}: the package {npm} is not known: {SUPPORTED_WIRES}; servers that speak it use {COMPATIBLE}"
             )),
             _ => Ok(()),
         }
@@ -303,7 +306,7 @@ impl Builder<'_> {
         Ok(url.to_owned())
     }
 
-    /// The vendor's models if it is at its own address, with what the configuration says about them laid over.
+    /// The vendor's models if it has its usual URL, with the configured changes applied.
     fn models(&mut self, base_url: &str, own_address: bool) -> impl Iterator<Item = Model> + use<> {
         let mut models: Vec<Model> = Vec::new();
         if self.id == "openai" {
@@ -322,10 +325,10 @@ impl Builder<'_> {
                 continue;
             }
             match models.iter_mut().find(|model| model.id == *id) {
-                Some(model) => lay_over(model, config),
+                Some(model) => apply_config(model, config),
                 None => {
                     let mut model = Model { id: id.clone(), name: id.clone(), ..vendor::blank() };
-                    lay_over(&mut model, config);
+                    apply_config(&mut model, config);
                     models.push(model);
                 }
             }
@@ -350,7 +353,7 @@ impl Builder<'_> {
     }
 }
 
-/// A timeout in milliseconds; `false` is the longest there is.
+/// A timeout in milliseconds; `false` is the maximum.
 fn timeout(value: &Json) -> Option<Duration> {
     match value {
         Json::Bool(false) => Some(MAX_TIMEOUT),
@@ -358,7 +361,7 @@ fn timeout(value: &Json) -> Option<Duration> {
     }
 }
 
-fn lay_over(model: &mut Model, config: &ModelConfig) {
+fn apply_config(model: &mut Model, config: &ModelConfig) {
     fn put<T: Clone>(slot: &mut T, value: &Option<T>) {
         if let Some(value) = value {
             slot.clone_from(value);
@@ -380,7 +383,7 @@ fn lay_over(model: &mut Model, config: &ModelConfig) {
     let kinds = config.modalities.as_ref();
     match kinds.and_then(|kinds| kinds.input.as_deref()) {
         Some(kinds) => *input = modalities(kinds),
-        // "It takes files" without saying which: pictures are what is meant.
+        // "Attachments" without saying which means images.
         None if config.attachment == Some(true) => input.image = true,
         None => {}
     }

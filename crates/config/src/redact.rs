@@ -1,6 +1,6 @@
-//! Masks secrets in what is to be shown: a configuration, options, a command line, a text. Secrets are told by their place (the
-//! key, the option or the header before them), by their form, and by what the environment and the stored credentials hold; what
-//! may be one counts as one. Placeholders stay: they say where a secret is, not what it is.
+//! Masks secrets for display in a configuration, options, a command line or a text. Secrets are recognised by their
+//! position (after a key, option or header), by their form, and by the values in the environment and the stored
+//! credentials; what may be a secret counts as one. Placeholders stay: they say where a secret is, not what it is.
 
 mod shape;
 
@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use api::{Json, JsonMap};
 
-use crate::credentials;
-use crate::substitute::has_placeholder;
+use crate::load::substitute::has_placeholder;
+use crate::provider::credentials;
 use shape::{is_secret_name, looks_random, tokens};
 
-/// What is shown instead of a secret.
+/// Shown instead of a secret.
 pub(crate) const MASK: &str = "***";
-/// The shortest value of the environment or of a stored credential that is looked for, in bytes.
+/// The minimum length of values from the environment or stored credentials to search for, in bytes.
 const MIN_KNOWN: usize = 8;
-/// Sections whose texts are prose, rules or names: no place in them makes a secret.
+/// Sections whose texts are prose, rules or names: no position in them indicates a secret.
 const PROSE_SECTIONS: &[&str] = &[
     "$schema",
     "command",
@@ -36,20 +36,20 @@ const PROSE_SECTIONS: &[&str] = &[
     "tools",
     "username",
 ];
-/// Keys of names, wherever they stand: a name may look like an option with a value (`vendor/key-model:free`).
+/// Keys of names, wherever they occur: a name may look like an option with a value (`vendor/key-model:free`).
 const NAMES: &[&str] = &["family", "id", "model", "name", "npm", "release_date"];
-/// The same of an agent.
+/// Likewise, for the keys of an agent.
 const PROSE_FIELDS: &[&str] =
     &["permission", "tools", "prompt", "description", "name", "model", "variant", "mode", "color", "isolation"];
-/// Objects whose values are secret as a whole.
+/// Objects whose values are all secret.
 const SECRET_OBJECTS: &[&str] = &["headers", "environment", "env"];
-/// Options of well known programs whose argument is a header, or a name and a password.
+/// Options of well-known programs whose argument is a header, or a name and a password.
 const HEADER_OPTIONS: &[&str] = &["-H", "--header", "--headers"];
 const USER_OPTIONS: &[&str] = &["-u", "--user", "--proxy-user"];
-/// Words that stand before a credential.
+/// Words that precede a credential.
 const SCHEMES: &[&str] = &["bearer", "basic", "token"];
 
-/// Masks secrets. Cheap to clone; shows nothing of itself in logs.
+/// Masks secrets. Cheap to clone; its `Debug` output reveals nothing.
 #[derive(Clone, Default)]
 pub struct Redactor {
     known: Arc<[String]>,
@@ -62,22 +62,22 @@ impl fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// One that knows the secrets of an environment, and these.
+    /// Knows the secrets in an environment, and the given ones.
     pub fn new(env: &BTreeMap<String, String>, credentials: impl IntoIterator<Item = String>) -> Self {
         let named = env.iter().filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value.clone());
         let mut known: Vec<String> = named.chain(credentials).filter(|value| value.len() >= MIN_KNOWN).collect();
-        // A secret that contains another goes first.
+        // Replace longer secrets first, since they may contain shorter ones.
         known.sort_by_key(|value| std::cmp::Reverse(value.len()));
         known.dedup();
         Self { known: known.into() }
     }
 
-    /// One that knows the secrets of an environment, and the credentials that are stored in the data folder.
+    /// Knows the secrets in an environment, and the stored credentials.
     pub fn read(env: &BTreeMap<String, String>, data: &Path) -> Self {
         Self::new(env, credentials::secrets(data))
     }
 
-    /// Masks the secrets of a merged configuration.
+    /// Masks secrets in a merged configuration.
     pub fn config(&self, config: &mut JsonMap) {
         for (key, section) in config {
             match key.as_str() {
@@ -98,17 +98,17 @@ impl Redactor {
         }
     }
 
-    /// Masks the secrets among options.
+    /// Masks secrets in options.
     pub fn options(&self, options: &mut JsonMap) {
         for (key, value) in options {
             self.entry(key, value, false);
         }
     }
 
-    /// A text without the secrets that show in any text: in addresses, by their form, by what is known.
+    /// Masks secrets that are recognisable in any text: in URLs, by their form, and known ones.
     pub fn text(&self, text: &str) -> String {
         let text = self.known.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), MASK));
-        tokens(&addresses(&text), MASK)
+        tokens(&mask_urls(&text), MASK)
     }
 
     fn prose(&self, value: &mut Json) {
@@ -144,7 +144,7 @@ impl Redactor {
         self.value(value, secret || named || holds);
     }
 
-    /// A list may be a program and its arguments, where an option says what the next one is.
+    /// A list may be a program and its arguments, where an option determines what the next argument is.
     fn list(&self, list: &mut [Json], secret: bool) {
         let mut before = String::new();
         for value in list {
@@ -158,40 +158,40 @@ impl Redactor {
             if secret || (argument && (names_secret(&option) || USER_OPTIONS.contains(&option.as_str()))) {
                 mask(text);
             } else if argument && HEADER_OPTIONS.contains(&option.as_str()) {
-                mask_behind(text, &[':', '=']);
+                mask_after(text, &[':', '=']);
             } else {
                 *text = self.words(text);
             }
         }
     }
 
-    /// Masks what stands behind an option, a name or a header in a text that may be a command line.
+    /// Masks what follows an option, a name or a header in a text that may be a command line.
     fn words(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
-        let mut state = Behind::Nothing;
+        let mut state = Preceding::Nothing;
         for word in text.split_inclusive(char::is_whitespace) {
             let bare = word.trim_end();
             let (blank, quote) = (&word[bare.len()..], bare.chars().next().filter(|c| matches!(c, '"' | '\'')));
             let mut shown = bare.to_owned();
-            let mut next = Behind::Nothing;
+            let mut next = Preceding::Nothing;
             match state {
                 _ if bare.is_empty() => next = state,
-                Behind::Option if !bare.starts_with('-') => mask(&mut shown),
-                Behind::Header(until) => {
+                Preceding::Option if !bare.starts_with('-') => mask(&mut shown),
+                Preceding::Header(until) => {
                     if !SCHEMES.contains(&bare.to_lowercase().as_str()) {
                         mask(&mut shown);
                     }
                     let ends = until.is_some_and(|quote| bare.ends_with(quote));
-                    next = if ends { Behind::Nothing } else { state };
+                    next = if ends { Preceding::Nothing } else { state };
                 }
-                Behind::Option | Behind::Nothing => {
+                Preceding::Option | Preceding::Nothing => {
                     let scheme = SCHEMES.contains(&unquoted(bare).to_lowercase().as_str());
                     if scheme || names_secret(unquoted(bare)) || USER_OPTIONS.contains(&unquoted(bare)) {
-                        next = Behind::Option;
+                        next = Preceding::Option;
                     } else if let Some(name) = unquoted(bare).strip_suffix(':')
                         && is_secret_name(name)
                     {
-                        next = Behind::Header(quote);
+                        next = Preceding::Header(quote);
                     } else {
                         self.word(&mut shown);
                     }
@@ -204,23 +204,23 @@ impl Redactor {
         self.text(&out)
     }
 
-    /// `NAME=value`, `--name=value` and `Name:value`.
+    /// Masks the value in `NAME=value`, `--name=value` and `Name:value`.
     fn word(&self, word: &mut String) {
         let name = word.split(['=', ':']).next().unwrap_or_default();
         let address = word[name.len()..].starts_with("://");
         if name.len() < word.len() && !address && is_secret_name(name.trim_start_matches(['-', '"', '\''])) {
-            mask_behind(word, &['=', ':']);
+            mask_after(word, &['=', ':']);
         }
     }
 }
 
-/// What a word of a command line stands behind.
+/// What precedes a word of a command line.
 #[derive(Clone, Copy)]
-enum Behind {
+enum Preceding {
     Nothing,
-    /// An option with a secret argument, or the word for a scheme.
+    /// An option with a secret argument, or an authentication scheme.
     Option,
-    /// The name of a header, which began with this quote.
+    /// The name of a header, which started with this quote.
     Header(Option<char>),
 }
 
@@ -228,7 +228,7 @@ fn unquoted(word: &str) -> &str {
     word.trim_matches(['"', '\''])
 }
 
-/// Whether a word is an option whose argument is a secret, and comes next.
+/// Whether a word is an option whose argument, the next word, is a secret.
 fn names_secret(word: &str) -> bool {
     word.starts_with('-') && !word.contains('=') && is_secret_name(word.trim_start_matches('-'))
 }
@@ -239,8 +239,8 @@ fn mask(text: &mut String) {
     }
 }
 
-/// Masks what stands behind the first of these, without blanks.
-fn mask_behind(text: &mut String, separators: &[char]) {
+/// Masks what follows the first separator, without surrounding blanks.
+fn mask_after(text: &mut String, separators: &[char]) {
     let Some(at) = text.find(separators).map(|at| at + 1) else { return mask(text) };
     let blank = text[at..].len() - text[at..].trim_start().len();
     if at + blank < text.len() && !has_placeholder(&text[at..]) {
@@ -248,8 +248,8 @@ fn mask_behind(text: &mut String, separators: &[char]) {
     }
 }
 
-/// Masks in addresses the user, and what may be secret in the path and behind it.
-fn addresses(text: &str) -> String {
+/// Masks the user in URLs, and possible secrets in the path and after it.
+fn mask_urls(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
@@ -257,14 +257,14 @@ fn addresses(text: &str) -> String {
         out.push_str(before);
         let length = address.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(address.len());
         let (address, after) = address.split_at(length);
-        out.push_str(&address_parts(address));
+        out.push_str(&mask_url(address));
         rest = after;
     }
     out.push_str(rest);
     out
 }
 
-fn address_parts(address: &str) -> String {
+fn mask_url(address: &str) -> String {
     let host_length = address.find(['/', '?', '#']).unwrap_or(address.len());
     let (host, rest) = address.split_at(host_length);
     let host = match host.rfind('@') {

@@ -1,20 +1,21 @@
-//! Permission rules from their configured forms. What is no action counts as `ask`: a mistake loosens nothing.
+//! Compiles permission rules from their configured forms. An invalid action counts as `ask`, so that a mistake loosens
+//! nothing.
 //!
-//! Files are merged as objects, as OpenCode merges them, and the result is compiled to rules once: a key keeps the place at
-//! which it first stood, and a later file changes its value. So `"*": "allow"` in a later file does not lift a denial of `bash`
-//! in an earlier one.
+//! Files are merged as objects, as in OpenCode, and the result is compiled to rules once: a key keeps its first
+//! position, and a later file changes its value. So `"*": "allow"` in a later file does not lift a denial of `bash` in
+//! an earlier one.
 
 use std::path::Path;
 
 use api::{Action, Json, JsonMap, Rule, Ruleset};
 use indexmap::IndexMap;
 
-use crate::merge::merge;
+use crate::load::merge::merge;
 
 /// The sections whose entries are agents.
 pub(crate) const AGENT_SECTIONS: [&str; 2] = ["agent", "mode"];
 
-/// The rules of a `permission` value, in its order: `"allow"`, `{"bash": "ask"}` or `{"bash": {"git *": "allow"}}`.
+/// The rules of a `permission` value, in order: `"allow"`, `{"bash": "ask"}` or `{"bash": {"git *": "allow"}}`.
 pub(crate) fn ruleset(permission: &Json) -> Ruleset {
     let Json::Object(map) = permission else { return vec![Rule::new("*", "*", action_of(permission))] };
     let mut rules = Ruleset::new();
@@ -39,8 +40,8 @@ fn action_of(value: &Json) -> Action {
     }
 }
 
-/// The older `tools` value (`{"write": false}`) as a `permission` value.
-fn of_tools(tools: &JsonMap) -> JsonMap {
+/// Converts the older `tools` value (`{"write": false}`) to a `permission` value.
+fn permissions_of_tools(tools: &JsonMap) -> JsonMap {
     let entry = |(tool, on): (&String, &Json)| {
         let action = match on.as_bool() {
             Some(true) => "allow",
@@ -52,7 +53,7 @@ fn of_tools(tools: &JsonMap) -> JsonMap {
     tools.iter().map(entry).collect()
 }
 
-/// The permission under which a tool is judged. OpenCode has no rule for the last two; to take them away is to deny edits.
+/// The permission that governs a tool. OpenCode has no rule for the last two; disabling them denies edits.
 fn permission_of<'a>(tool: &'a str, action: &str) -> &'a str {
     match tool {
         "write" | "edit" | "patch" => "edit",
@@ -68,14 +69,14 @@ fn agents_of(config: &mut JsonMap) -> impl Iterator<Item = (&String, &mut JsonMa
     agents.filter_map(|(name, agent)| Some((name, agent.as_object_mut()?)))
 }
 
-/// Brings the rules of one checked file into the form in which files are merged: `permission` is an object, and that of an
-/// agent has its `tools`, too.
-pub(crate) fn canonical(config: &mut JsonMap) {
-    by_name(config);
+/// Converts the rules of a checked file to the form in which files are merged: `permission` is an object, and an
+/// agent's includes its `tools`.
+pub(crate) fn canonicalize(config: &mut JsonMap) {
+    expand_single_action(config);
     for (_, agent) in agents_of(config) {
-        by_name(agent);
+        expand_single_action(agent);
         let Some(Json::Object(tools)) = agent.get("tools") else { continue };
-        let mut permission = of_tools(tools);
+        let mut permission = permissions_of_tools(tools);
         if let Some(Json::Object(own)) = agent.shift_remove("permission") {
             permission.extend(own);
         }
@@ -83,17 +84,17 @@ pub(crate) fn canonical(config: &mut JsonMap) {
     }
 }
 
-/// A single word is about everything.
-fn by_name(owner: &mut JsonMap) {
+/// Applies a single action to everything.
+fn expand_single_action(owner: &mut JsonMap) {
     if let Some(permission) = owner.get_mut("permission").filter(|permission| !permission.is_object()) {
         *permission = serde_json::json!({ "*": permission });
     }
 }
 
-/// Puts the `tools` of the merged configuration before its `permission`, which has the last word.
+/// Puts the `tools` of the merged configuration before its `permission`, which takes precedence.
 pub(crate) fn fold_tools(config: &mut JsonMap) {
     let tools = config.get("tools").and_then(Json::as_object);
-    if let Some(mut permission) = tools.map(of_tools).filter(|permission| !permission.is_empty()) {
+    if let Some(mut permission) = tools.map(permissions_of_tools).filter(|permission| !permission.is_empty()) {
         if let Some(Json::Object(own)) = config.shift_remove("permission") {
             merge(&mut permission, own);
         }
@@ -101,7 +102,7 @@ pub(crate) fn fold_tools(config: &mut JsonMap) {
     }
 }
 
-/// Replaces the `permission` of the merged configuration, and of each agent in it, by its list of rules.
+/// Replaces the `permission` of the merged configuration and of each agent by its list of rules.
 pub(crate) fn compile(config: &mut JsonMap, home: &Path) {
     compile_one(config, home);
     agents_of(config).for_each(|(_, agent)| compile_one(agent, home));
@@ -109,7 +110,7 @@ pub(crate) fn compile(config: &mut JsonMap, home: &Path) {
 
 fn compile_one(owner: &mut JsonMap, home: &Path) {
     if let Some(Json::Object(tools)) = owner.get_mut("tools") {
-        // One that is to be asked for is neither on nor off.
+        // A tool that needs asking is neither on nor off.
         tools.retain(|_, on| on.is_boolean());
     }
     if let Some(permission) = owner.shift_remove("permission") {
@@ -120,8 +121,8 @@ fn compile_one(owner: &mut JsonMap, home: &Path) {
     }
 }
 
-/// Rules in whose patterns a leading `~` or `$HOME` is the home directory. What holds a command back does so as it was written,
-/// too: that is how it may stand in the command.
+/// Expands a leading `~` or `$HOME` in patterns to the home directory. Rules that restrict commands also stay as
+/// written, because a command may contain that form.
 pub(crate) fn expanded(rules: Ruleset, home: &Path) -> Ruleset {
     let mut all = Ruleset::with_capacity(rules.len());
     for rule in rules {
@@ -145,28 +146,28 @@ pub(crate) fn expanded(rules: Ruleset, home: &Path) -> Ruleset {
 
 /// The rules of an untrusted file.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Strict {
-    /// What is held back from every agent. What one agent asks for is asked of every agent, which is too much rather than too
-    /// little.
+pub(crate) struct StrictRules {
+    /// Restrictions for all agents. What one agent has to ask for, all agents have to ask for, which is too strict
+    /// rather than too loose.
     pub(crate) all: Ruleset,
-    /// What is denied to an agent.
+    /// Denials for single agents.
     pub(crate) denials: IndexMap<String, Ruleset>,
 }
 
-/// Takes the rules out of a configuration of an untrusted repository: they must not be merged with others, since an entry may
-/// take the place of a stricter one. The configuration is [canonical].
-pub(crate) fn take_strict(config: &mut JsonMap, home: &Path) -> Strict {
+/// Removes the rules from the configuration of an untrusted repository: they must not be merged with others, since an
+/// entry could replace a stricter one. The configuration is [canonical](canonicalize).
+pub(crate) fn take_strict(config: &mut JsonMap, home: &Path) -> StrictRules {
     let take = |owner: &mut JsonMap, tools: JsonMap| {
         let own = owner.shift_remove("permission").unwrap_or_else(|| JsonMap::new().into());
         let rules: Ruleset = ruleset(&tools.into()).into_iter().chain(ruleset(&own)).collect();
-        // Allowing was taken out before; here it would have no effect.
+        // Allowing rules were removed before; here they would have no effect.
         expanded(rules, home).into_iter().filter(|rule| rule.action != Action::Allow)
     };
     let tools = config.shift_remove("tools");
-    let tools = tools.as_ref().and_then(Json::as_object).map(of_tools).unwrap_or_default();
-    let mut strict = Strict { all: take(config, tools).collect(), denials: IndexMap::new() };
+    let tools = tools.as_ref().and_then(Json::as_object).map(permissions_of_tools).unwrap_or_default();
+    let mut strict = StrictRules { all: take(config, tools).collect(), denials: IndexMap::new() };
     for (name, agent) in agents_of(config) {
-        // Its permission has them.
+        // They are part of its permission.
         agent.shift_remove("tools");
         let (denials, asks): (Ruleset, Ruleset) =
             take(agent, JsonMap::new()).partition(|rule| rule.action == Action::Deny);
@@ -178,8 +179,8 @@ pub(crate) fn take_strict(config: &mut JsonMap, home: &Path) -> Strict {
     strict
 }
 
-/// What is asked for while a file cannot be read that may have held denials.
-pub(crate) fn unread() -> Ruleset {
+/// Asks for everything risky while a file that may have had denials cannot be read.
+pub(crate) fn fallback_rules() -> Ruleset {
     ["bash", "edit", "webfetch", "task"].map(|name| Rule::new(name, "*", Action::Ask)).to_vec()
 }
 
@@ -199,12 +200,12 @@ mod tests {
         map
     }
 
-    /// Files laid over each other in their order, with their rules compiled.
+    /// Merges files in order and compiles their rules.
     fn compiled(files: &[Json]) -> Json {
         let mut all = JsonMap::new();
         for file in files {
             let mut file = map(file.clone());
-            canonical(&mut file);
+            canonicalize(&mut file);
             merge(&mut all, file);
         }
         fold_tools(&mut all);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_in_its_order() {
+    fn all_forms_keep_their_order() {
         let all = ruleset(&json!("ask"));
         assert_eq!(all, [Rule::new("*", "*", Action::Ask)]);
         let value = json!({"edit": "deny", "bash": {"*": "ask", "git *": "allow"}, "a*": "allow"});
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_action_counts_as_ask() {
+    fn an_invalid_action_counts_as_ask() {
         for (value, permission, pattern) in [
             (json!(1), "*", "*"),
             (json!(null), "*", "*"),
@@ -244,7 +245,8 @@ mod tests {
         }
     }
 
-    /// What OpenCode 1.18.33 makes of the same files; the corpus of the server's tests holds this against the real program.
+    /// What OpenCode 1.18.33 makes of the same files; a corpus in the server's tests checks this against the real
+    /// program.
     #[test]
     fn files_are_merged_before_they_are_compiled() {
         for (files, want) in [
@@ -282,7 +284,7 @@ mod tests {
             ["bash * allow", "edit * deny", "* * ask"]
         );
         assert_eq!(of_top(&[tools, json!({"tools": {"bash": false}})]), ["bash * deny", "edit * deny"]);
-        // An agent's are one within each file.
+        // An agent's `tools` are merged within each file.
         let agent = |value: Json| json!({"agent": {"a": value}});
         let of_agent = |files: &[Json]| shown(&compiled(files)["agent"]["a"]["permission"]);
         let denied = agent(json!({"permission": {"bash": {"*": "deny"}, "edit": "ask"}}));
@@ -293,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_only_we_know_is_denied_and_not_allowed() {
+    fn disabling_a_tool_that_only_we_know_denies_edits() {
         let rules = compiled(&[json!({"tools": {"apply_patch": true, "multiedit": false, "list": "ask"}})]);
         assert_eq!(shown(&rules["permission"]), ["apply_patch * allow", "edit * deny", "list * ask"]);
         assert_eq!(rules["tools"], json!({"apply_patch": true, "multiedit": false}));
     }
 
     #[test]
-    fn the_home_directory_is_written_out() {
+    fn the_home_directory_is_expanded() {
         for (pattern, want) in [
             ("~", Some("/home/u")),
             ("~/", Some("/home/u/")),
@@ -332,13 +334,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_an_untrusted_file_is_left_to_be_merged() {
+    fn no_rule_of_an_untrusted_file_is_left_to_merge() {
         let mut config = map(json!({
             "tools": {"write": false, "list": "ask"}, "permission": {"bash": "ask"},
             "agent": {"a": {"permission": {"edit": "ask", "task": "deny"}}, "b": {"tools": {"read": "ask"}}},
             "mode": {"c": {"permission": {"bash": {"*": "deny"}}}},
         }));
-        canonical(&mut config);
+        canonicalize(&mut config);
         let all = [
             Rule::new("edit", "*", Action::Deny),
             Rule::new("list", "*", Action::Ask),

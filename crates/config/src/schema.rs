@@ -1,6 +1,11 @@
-//! Which keys a configuration file has, and what their values look like.
+//! The keys of a configuration file and the shapes of their values.
 
-/// What a value looks like.
+pub(crate) mod check;
+pub(crate) mod json_schema;
+pub(crate) mod suggest;
+pub(crate) mod typed;
+
+/// The shape of a value.
 pub(crate) enum Shape {
     /// Anything.
     Any,
@@ -12,29 +17,29 @@ pub(crate) enum Shape {
     Number,
     /// A number above 0.
     Amount,
-    /// A whole number, at least this.
+    /// A whole number of at least this.
     Count(u64),
     /// One of these words.
     Word(&'static [&'static str]),
-    /// A list of such values.
+    /// A list of values of this shape.
     List(&'static Shape),
-    /// An object with keys of the author's choice.
+    /// An object with arbitrary keys.
     Map(&'static Shape),
     /// An object with these keys.
     Object(&'static [Field]),
     /// An object with these keys, and others that are passed on.
     Open(&'static [Field]),
-    /// The first of these that fits.
+    /// The first of these that matches.
     Either(&'static [Shape]),
-    /// Permission rules; what does not fit counts as `ask`.
+    /// Permission rules; invalid ones count as `ask`.
     Permission,
-    /// Switches of tools by name; what does not fit counts as `ask`.
+    /// Tools switched on or off by name; invalid values count as `ask`.
     Tools,
-    /// The only tools that may be used; what does not fit names none.
+    /// The only tools that may be used; an invalid value means none.
     Only,
 }
 
-/// A key and what its value looks like.
+/// A key and the shape of its value.
 pub(crate) type Field = (&'static str, Shape);
 
 /// Keys that are read and checked, but have no effect yet.
@@ -58,7 +63,7 @@ pub(crate) const INERT: &[&str] = &[
     "watcher",
 ];
 
-/// Keys of the whole file that only Trefoil has. OpenCode refuses a file with one of them.
+/// Top-level keys that only Trefoil has. OpenCode rejects a file with one of them.
 pub(crate) const OWN_KEYS: &[&str] = &["ask", "env", "session", "subagents", "websearch"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
@@ -67,7 +72,7 @@ pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation", "only
 /// The actions of a permission rule.
 pub(crate) const ACTIONS: &[&str] = &["allow", "ask", "deny"];
 
-/// What permission rules are about; the tools of MCP servers come on top.
+/// The names that permission rules apply to, in addition to MCP tools.
 pub(crate) const PERMISSIONS: &[&str] = &[
     "read",
     "edit",
@@ -204,7 +209,7 @@ pub(crate) const AGENT_FIELDS: &[Field] = &[
     ("acp", ACP),
 ];
 
-/// Another program that is the agent, over the Agent Client Protocol.
+/// An external agent that speaks the Agent Client Protocol.
 const ACP: Shape = Object(&[
     ("command", List(&Text)),
     ("environment", Map(&Text)),
@@ -270,7 +275,7 @@ const MODEL: Shape = Object(&[
     ("variants", Map(&Map(&Any))),
 ]);
 
-/// A local server, a remote one, or a mere switch: which one is only known once all files are merged.
+/// A local server, a remote one, or just a switch: that is known only once all files are merged.
 const MCP: Shape = Object(&[
     ("type", Word(&["local", "remote"])),
     ("command", List(&Text)),

@@ -1,4 +1,4 @@
-//! Which files of other people's repositories the user trusts, each with the content that they saw.
+//! Which files in repositories the user trusts, each with the content that they saw.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,26 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::file::{self, Access, Durability};
+use crate::files::{self, Access, Durability};
+
+pub(crate) mod guard;
 
 /// The largest trust file that is read.
 pub const MAX_TRUST_BYTES: u64 = 4 << 20;
-/// Contents that are remembered per file: switching between branches must not ask again each time.
+/// The number of contents remembered per file: switching branches must not ask again each time.
 pub const MAX_CONTENTS: usize = 16;
 
-/// Whose configuration takes effect as a whole.
+/// Whose configuration takes full effect.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// Everybody's: for automation in throw-away environments.
+    /// Everybody's, for automation in throw-away environments.
     All,
     /// The user's own, and what they trusted.
     Store(TrustStore),
 }
 
 impl Trust {
-    /// Whether this content of this file takes effect as a whole.
+    /// Whether this content of this file takes full effect.
     pub fn covers(&self, path: &Path, hash: &str) -> bool {
         match self {
             Self::All => true,
@@ -31,16 +33,16 @@ impl Trust {
         }
     }
 
-    /// The same, with what was trusted or revoked since it was read. If that cannot be read now, what was known stays.
+    /// Reloads what was trusted or revoked since. If it cannot be read now, the known state stays.
     #[must_use]
-    pub fn fresh(&self) -> Self {
+    pub fn reloaded(&self) -> Self {
         match self {
             Self::Store(store) => Self::Store(TrustStore::load(&store.path).unwrap_or_else(|_| store.clone())),
             Self::All => Self::All,
         }
     }
 
-    /// Where it is kept, if it is.
+    /// The file it is stored in, if any.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::All => None,
@@ -57,13 +59,13 @@ impl Trust {
     }
 }
 
-/// Why the trusted files are not known.
+/// Why the trusted files are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// It cannot be read.
     #[error("the list of trusted files cannot be read: {0}")]
     Read(String),
-    /// It is not what we wrote.
+    /// It is not a file that we wrote.
     #[error("{path} is damaged ({message}); remove it, and trust your projects again")]
     Damaged {
         /// The file.
@@ -76,12 +78,12 @@ pub enum TrustError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// The trusted files, kept in `trust.json` (mode 0600).
+/// The trusted files, stored in `trust.json` (mode 0600).
 #[derive(Debug, Clone, Default)]
 pub struct TrustStore {
     path: PathBuf,
@@ -89,20 +91,20 @@ pub struct TrustStore {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct TrustFile {
     version: u32,
     files: BTreeMap<String, Vec<String>>,
 }
 
 impl TrustStore {
-    /// Reads the store at `path`; none yet is an empty one.
+    /// Reads the store at `path`; a missing file is an empty store.
     pub fn load(path: &Path) -> Result<Self, TrustError> {
-        let text = file::read(path, MAX_TRUST_BYTES).map_err(|problem| TrustError::Read(problem.to_string()))?;
+        let text = files::read(path, MAX_TRUST_BYTES).map_err(|problem| TrustError::Read(problem.to_string()))?;
         let damaged = |message: String| TrustError::Damaged { path: path.to_owned(), message };
         let files = match text {
             None => BTreeMap::new(),
             Some(text) => {
-                let saved: Saved = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+                let saved: TrustFile = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
                 if saved.version != 1 {
                     return Err(damaged(format!("its version is {}, not 1", saved.version)));
                 }
@@ -112,17 +114,17 @@ impl TrustStore {
         Ok(Self { path: path.to_owned(), files })
     }
 
-    /// A store that trusts nothing, to go on with when [`load`](Self::load) failed.
+    /// A store that trusts nothing, for use when [`load`](Self::load) failed.
     pub fn empty(path: &Path) -> Self {
         Self { path: path.to_owned(), files: BTreeMap::new() }
     }
 
-    /// Whether the file was trusted with this very content.
+    /// Whether the file was trusted with exactly this content.
     pub fn is_trusted(&self, path: &Path, hash: &str) -> bool {
         self.files.get(&key(path)).is_some_and(|hashes| hashes.iter().any(|known| known == hash))
     }
 
-    /// Trusts the file with this content. Takes effect for others once saved.
+    /// Trusts the file with this content. Others see it once it is saved.
     pub fn trust(&mut self, path: &Path, hash: &str) {
         let hashes = self.files.entry(key(path)).or_default();
         hashes.retain(|known| known != hash);
@@ -131,24 +133,24 @@ impl TrustStore {
         hashes.drain(..surplus);
     }
 
-    /// Trusts the file, or every file below the folder, no longer; says how many files that were.
+    /// Revokes trust in the file, or every file below the folder; returns the number of files.
     pub fn revoke(&mut self, path: &Path) -> usize {
         let before = self.files.len();
         self.files.retain(|file, _| !Path::new(file).starts_with(path));
         before - self.files.len()
     }
 
-    /// The trusted files with the contents they were trusted with.
+    /// The trusted files with their trusted contents.
     pub fn list(&self) -> impl Iterator<Item = (&Path, &[String])> {
         self.files.iter().map(|(path, hashes)| (Path::new(path), hashes.as_slice()))
     }
 
-    /// Writes the store in one step.
+    /// Saves the store atomically.
     pub fn save(&self) -> Result<(), TrustError> {
         let failed = |source| TrustError::Write { path: self.path.clone(), source };
-        let saved = Saved { version: 1, files: self.files.clone() };
+        let saved = TrustFile { version: 1, files: self.files.clone() };
         let text = serde_json::to_vec_pretty(&saved).map_err(|error| failed(error.into()))?;
-        file::replace(&self.path, &text, Access::Owner, Durability::Synced).map_err(failed)
+        files::replace(&self.path, &text, Access::Owner, Durability::Synced).map_err(failed)
     }
 }
 
@@ -156,7 +158,7 @@ fn key(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The hash that trust is bound to: SHA-256 of the content.
+/// The hash that identifies trusted content: SHA-256.
 pub fn content_hash(content: &[u8]) -> String {
     Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -168,7 +170,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn trust_is_kept_listed_and_revoked() {
+    fn trust_is_saved_listed_and_revoked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data/trust.json");
         let mut store = TrustStore::load(&path).unwrap();
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_per_file_are_bounded_and_the_oldest_goes() {
+    fn contents_per_file_are_bounded_and_the_oldest_is_dropped() {
         let mut store = TrustStore::default();
         for n in 0..=MAX_CONTENTS {
             store.trust(Path::new("/f"), &n.to_string());

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use tokio::process::Command;
 
-/// What no program that we start gets of our environment: the credentials of our own faces, and our own settings. In a
-/// pattern a star stands for anything.
+/// Variables that programs we start never get: the credentials of our own faces, and our own settings. `*` matches
+/// anything.
 const OWN: [&str; 4] = ["OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME", "A2A_*", "TREFOIL_*"];
 
-/// Names of our environment that a program does not get. Cheap to clone.
+/// Environment variables that a program does not get. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Hidden(Arc<[String]>);
+pub(crate) struct HiddenVariables(Arc<[String]>);
 
-impl Hidden {
-    /// The same and these: names, in which a star stands for anything.
+impl HiddenVariables {
+    /// Adds patterns, in which `*` matches anything.
     pub(crate) fn and(&self, patterns: &[String]) -> Self {
         if patterns.is_empty() {
             return self.clone();
@@ -23,26 +23,26 @@ impl Hidden {
     }
 
     fn covers(&self, name: &OsStr) -> bool {
-        OWN.iter().copied().chain(self.0.iter().map(String::as_str)).any(|pattern| fits(pattern, name))
+        OWN.iter().copied().chain(self.0.iter().map(String::as_str)).any(|pattern| matches(pattern, name))
     }
 
-    /// Takes the hidden names out of what a command inherits.
+    /// Removes the hidden variables from a command's environment.
     ///
-    /// Invariant: below `cli` nothing reads the environment. This only forgets names.
-    pub(crate) fn forget(&self, command: &mut Command) {
+    /// Invariant: below `cli` nothing reads the environment. This only removes names.
+    pub(crate) fn remove_from(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os().filter(|(name, _)| self.covers(name)) {
             command.env_remove(name);
         }
     }
 }
 
-/// Whether a variable of a command's own is one of ours, which it would take for its parent's.
+/// Whether a variable set for a command is one of ours, which it would mistake for its parent's.
 pub(crate) fn is_ours(name: &OsString) -> bool {
-    fits("TREFOIL_*", name)
+    matches("TREFOIL_*", name)
 }
 
-/// Whether a name is the pattern, in which a star stands for anything.
-fn fits(pattern: &str, name: &OsStr) -> bool {
+/// Whether a name matches a pattern, in which `*` matches anything.
+fn matches(pattern: &str, name: &OsStr) -> bool {
     let (mut name, mut pieces) = (name.as_encoded_bytes(), pattern.split('*'));
     let first = pieces.next().unwrap_or_default();
     let Some(rest) = name.strip_prefix(first.as_bytes()) else { return false };
@@ -61,8 +61,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_beginnings_of_names_are_hidden() {
-        let hidden = Hidden::default().and(&["SECRET".into(), "AWS_*".into()]).and(&[
+    fn names_and_patterns_are_hidden() {
+        let hidden = HiddenVariables::default().and(&["SECRET".into(), "AWS_*".into()]).and(&[
             "X*".into(),
             "*_TOKEN".into(),
             "A*B*C".into(),
@@ -92,6 +92,6 @@ mod tests {
         ] {
             assert_eq!(hidden.covers(OsStr::new(name)), gone, "{name}");
         }
-        assert!(!Hidden::default().covers(OsStr::new("SECRET")));
+        assert!(!HiddenVariables::default().covers(OsStr::new("SECRET")));
     }
 }

@@ -1,10 +1,10 @@
-//! Runs git: for a bounded time, with bounded output, and without anything that a repository could make it run, unless the
+//! Runs git: with a timeout, with bounded output, and without programs that a repository could make it run, unless the
 //! user trusts it.
 //!
-//! A git that reads needs no supervisor: nothing that it starts goes on without it, and it dies with us. One that writes
-//! takes locks, and every later git fails on a lock that is left behind. Git takes its locks away when it is asked to end,
-//! but not in the moment between making one and noting it, which some ends in a hundred meet. So it is not asked: a
-//! supervisor lets it come to its end, also without us.
+//! A git that reads needs no supervisor: nothing that it starts outlives it, and it dies with us. One that writes takes
+//! locks, and a leftover lock makes every later git fail. Git removes its locks when asked to end, but not in the
+//! moment between creating one and registering it, which happens in some percent of the cases. So we do not ask it to
+//! end: a supervisor lets it finish, even without us.
 
 mod changes;
 mod programs;
@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 
 use crate::{End, Exec, ExecError, GRACE, Spec, descriptors};
-use programs::{Found, Place, SETTINGS};
+use programs::{RepositoryLocation, RepositorySettings, SETTINGS};
 
 pub use changes::{
     Change, ChangeKind, DIFF, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch, changes, records, sort,
@@ -30,20 +30,20 @@ pub use changes::{
 pub use programs::Programs;
 pub(crate) use programs::Repositories;
 
-/// How long git may take. Clients wait for it.
+/// The default timeout. Clients wait for git.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it may take where nobody waits: a large tree is checked out.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How long one that writes may go on when nobody waits for it any more.
+/// The timeout when nobody waits, for example for checking out a large tree.
+const LONG_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a writing git may continue when nobody waits for it any more.
 const LINGER: Duration = Duration::from_secs(5);
-/// What it may answer, in bytes.
+/// The maximum output, in bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
-/// What it may complain, in bytes.
+/// The maximum error output, in bytes.
 const MAX_ERRORS: u64 = 16 << 10;
 
-/// Settings against those of a repository that would start programs or ask somebody, whoever is trusted; and where several
-/// gits want the same lock, each waits for its turn, which the index alone has no setting for.
-const QUIET: [&str; 23] = [
+/// Settings that override those of a repository, trusted or not, that would start programs or prompt somebody. Also:
+/// where several gits want the same lock, each waits for its turn (the index has no setting for this).
+const SETTINGS_OVERRIDE: [&str; 23] = [
     "--no-pager",
     "-c",
     "core.fsmonitor=false",
@@ -53,7 +53,7 @@ const QUIET: [&str; 23] = [
     "core.quotePath=false",
     "-c",
     "submodule.recurse=false",
-    // A folder in the working tree that looks like a repository is none.
+    // A folder in the working tree that looks like a repository is not one.
     "-c",
     "safe.bareRepository=explicit",
     "-c",
@@ -70,7 +70,7 @@ const QUIET: [&str; 23] = [
     "core.packedRefsTimeout=10000",
 ];
 
-/// Variables to the same end. Nothing is fetched, so no transport is ever started.
+/// Environment variables for the same purpose. Nothing is fetched, so no transport is ever started.
 const VARIABLES: [(&str, &str); 8] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_OPTIONAL_LOCKS", "0"),
@@ -82,8 +82,8 @@ const VARIABLES: [(&str, &str); 8] = [
     ("LC_ALL", "C.UTF-8"),
 ];
 
-/// What would make git look at another repository than that of its directory.
-const FOREIGN: [&str; 6] = [
+/// Variables that would make git use another repository than that of its directory.
+const REPOSITORY_VARIABLES: [&str; 6] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_COMMON_DIR",
@@ -92,16 +92,16 @@ const FOREIGN: [&str; 6] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 ];
 
-/// Why git gave no answer.
+/// Why git failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// It said no.
+    /// It refused.
     #[error("{0}")]
     Refused(String),
-    /// It is missing, or its directory is.
+    /// Git or its directory is missing.
     #[error("git cannot be run in {directory}: {error}")]
     Start {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
         /// Why.
         error: io::Error,
@@ -109,7 +109,7 @@ pub enum GitError {
     /// It took too long.
     #[error("git did not end within {} seconds", .0.as_secs())]
     Slow(Duration),
-    /// It said too much.
+    /// Its output was too long.
     #[error("git answered more than {} MB", MAX_OUTPUT >> 20)]
     Long,
 }
@@ -118,7 +118,7 @@ pub enum GitError {
 #[derive(Debug, Clone)]
 pub struct Git {
     directory: PathBuf,
-    /// Further variables: another index, another place for objects.
+    /// Additional variables: another index, another object directory.
     env: Vec<(OsString, OsString)>,
     timeout: Duration,
     exec: Exec,
@@ -131,7 +131,7 @@ impl Git {
         Self { directory, env: Vec::new(), timeout: TIMEOUT, exec: exec.lingering(LINGER), writes: false }
     }
 
-    /// The same with another index.
+    /// Uses another index.
     pub fn with_index(&self, index: PathBuf) -> Self {
         self.with("GIT_INDEX_FILE", index)
     }
@@ -142,39 +142,39 @@ impl Git {
         with
     }
 
-    /// The same, with so much time.
+    /// Uses another timeout.
     pub fn within(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
     }
 
-    /// The same for work that nobody waits for.
-    pub fn patient(&self) -> Self {
-        Self { timeout: PATIENCE, ..self.clone() }
+    /// Uses a long timeout, for work that nobody waits for.
+    pub fn with_long_timeout(&self) -> Self {
+        Self { timeout: LONG_TIMEOUT, ..self.clone() }
     }
 
-    /// The same for what takes locks in the repository.
+    /// For commands that take locks in the repository.
     pub fn writing(&self) -> Self {
         Self { writes: true, ..self.clone() }
     }
 
     /// The programs that the repository's own configuration names.
     pub async fn programs(&self) -> Result<Option<Programs>, GitError> {
-        Ok(self.settings(Place::find(&self.directory).as_ref()).await?.programs)
+        Ok(self.settings(RepositoryLocation::find(&self.directory).as_ref()).await?.programs)
     }
 
-    /// Runs it; gives what it wrote.
+    /// Runs it; returns its output.
     pub async fn run(&self, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
         self.run_with(arguments, &[]).await
     }
 
-    /// The same, as text without the last line's end.
+    /// Likewise, as text without the trailing newline.
     pub async fn text(&self, arguments: &[&str]) -> Result<String, GitError> {
         let output = self.run(arguments).await?;
         Ok(String::from_utf8_lossy(&output).trim_end().to_owned())
     }
 
-    /// The same, or nothing where it says no.
-    pub async fn known(&self, arguments: &[&str]) -> Result<Option<String>, GitError> {
+    /// Likewise, or `None` if it refuses.
+    pub async fn try_text(&self, arguments: &[&str]) -> Result<Option<String>, GitError> {
         match self.text(arguments).await {
             Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
             Err(GitError::Refused(_)) => Ok(None),
@@ -182,53 +182,53 @@ impl Git {
         }
     }
 
-    /// The commit that a name means.
+    /// The commit that a name refers to.
     pub async fn commit(&self, name: &str) -> Result<Option<String>, GitError> {
         let name = format!("{name}^{{commit}}");
-        self.known(&["rev-parse", "--quiet", "--verify", "--end-of-options", &name]).await
+        self.try_text(&["rev-parse", "--quiet", "--verify", "--end-of-options", &name]).await
     }
 
-    /// The same, with something to read.
+    /// Runs it with input; returns its output.
     pub async fn run_with(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
-        match self.judge(arguments, input).await? {
+        match self.check(arguments, input).await? {
             (true, output) => Ok(output),
             (false, output) => Err(refused(arguments, &output)),
         }
     }
 
-    /// The beginning of what it writes, and whether that is all. It is ended once there is more than `most` bytes.
+    /// The beginning of its output, and whether that is all. It is stopped after `most` bytes.
     pub async fn head(&self, arguments: &[&str], most: u64) -> Result<(Vec<u8>, bool), GitError> {
         match self.bounded(arguments, &[], most).await? {
-            Answer::Whole { output, yes: true } => Ok((output, true)),
-            Answer::Whole { output, yes: false } => Err(refused(arguments, &output)),
-            Answer::Cut(mut output) => {
+            GitAnswer::Whole { output, yes: true } => Ok((output, true)),
+            GitAnswer::Whole { output, yes: false } => Err(refused(arguments, &output)),
+            GitAnswer::Truncated(mut output) => {
                 output.truncate(usize::try_from(most).unwrap_or(usize::MAX));
                 Ok((output, false))
             }
         }
     }
 
-    /// The same for a question that it may answer with no: exit code 1 without a complaint.
-    pub async fn judge(&self, arguments: &[&str], input: &[u8]) -> Result<(bool, Vec<u8>), GitError> {
+    /// Runs it for an answer that may be no: exit code 1 without error output.
+    pub async fn check(&self, arguments: &[&str], input: &[u8]) -> Result<(bool, Vec<u8>), GitError> {
         match self.bounded(arguments, input, MAX_OUTPUT).await? {
-            Answer::Whole { output, yes } => Ok((yes, output)),
-            Answer::Cut(_) => Err(GitError::Long),
+            GitAnswer::Whole { output, yes } => Ok((yes, output)),
+            GitAnswer::Truncated(_) => Err(GitError::Long),
         }
     }
 
-    async fn bounded(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<Answer, GitError> {
+    async fn bounded(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<GitAnswer, GitError> {
         let attempt = tokio::time::timeout(self.timeout, self.attempt(arguments, input, most));
         attempt.await.unwrap_or(Err(GitError::Slow(self.timeout)))
     }
 
-    async fn attempt(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<Answer, GitError> {
-        let harmless = self.disarmed().await?;
+    async fn attempt(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<GitAnswer, GitError> {
+        let harmless = self.without_untrusted_programs().await?;
         harmless.start(arguments, input, most).await
     }
 
-    /// The same without the programs of the repository that are not trusted.
-    async fn disarmed(&self) -> Result<Self, GitError> {
-        let place = Place::find(&self.directory);
+    /// Disables the untrusted programs of the repository.
+    async fn without_untrusted_programs(&self) -> Result<Self, GitError> {
+        let place = RepositoryLocation::find(&self.directory);
         let repositories = &self.exec.repositories;
         if place.as_ref().is_some_and(|place| repositories.is_harmless(&self.directory, place)) {
             return Ok(self.clone());
@@ -236,12 +236,12 @@ impl Git {
         let found = self.settings(place.as_ref()).await?;
         let mut git = self.clone();
         if found.moves_tree {
-            // What is in the working tree is decided by where it is, not by what it says.
+            // The working tree is where it is, not where the configuration says.
             git = git.with("GIT_WORK_TREE", place.as_ref().map_or(&self.directory, |place| &place.root));
         }
         let trusted = found.programs.as_ref().is_some_and(|programs| repositories.trusts(programs));
         if !trusted && !found.overlay.is_empty() {
-            // By variables, since a name with "=" in it would end there on a command line.
+            // By environment variables, since a key with "=" in it would end there on a command line.
             git = git.with("GIT_CONFIG_COUNT", found.overlay.len().to_string());
             for (number, (key, value)) in found.overlay.iter().enumerate() {
                 git = git.with(&format!("GIT_CONFIG_KEY_{number}"), key);
@@ -254,30 +254,30 @@ impl Git {
         Ok(git)
     }
 
-    /// What the repository's configuration says. Listing it starts nothing.
-    async fn settings(&self, place: Option<&Place>) -> Result<Found, GitError> {
+    /// The repository's configuration. Listing it starts nothing.
+    async fn settings(&self, place: Option<&RepositoryLocation>) -> Result<RepositorySettings, GitError> {
         let reading = Self { writes: false, ..self.clone() };
         match reading.start(&SETTINGS, &[], MAX_OUTPUT).await? {
-            Answer::Whole { output, yes: true } => Found::read(&output, place, &self.directory),
-            Answer::Whole { output, yes: false } => Err(refused(&SETTINGS, &output)),
-            Answer::Cut(_) => Err(GitError::Long),
+            GitAnswer::Whole { output, yes: true } => RepositorySettings::read(&output, place, &self.directory),
+            GitAnswer::Whole { output, yes: false } => Err(refused(&SETTINGS, &output)),
+            GitAnswer::Truncated(_) => Err(GitError::Long),
         }
     }
 
-    async fn start(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<Answer, GitError> {
+    async fn start(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<GitAnswer, GitError> {
         let failed = |error| GitError::Start { directory: self.directory.clone(), error };
         let attempt = match self.writes {
             true => self.supervised(arguments, input, most).await,
-            false => self.alone(arguments, input, most).await,
+            false => self.unsupervised(arguments, input, most).await,
         };
-        let (Said { output, errors }, end) = match attempt {
-            Ok(said) => said,
-            Err(Broken::Full(output)) => return Ok(Answer::Cut(output)),
-            Err(Broken::Io(error)) => return Err(failed(error)),
+        let (GitOutput { output, errors }, end) = match attempt {
+            Ok(result) => result,
+            Err(OutputError::TooLong(output)) => return Ok(GitAnswer::Truncated(output)),
+            Err(OutputError::Io(error)) => return Err(failed(error)),
         };
         match end {
-            End::Exited(0) => return Ok(Answer::Whole { output, yes: true }),
-            End::Exited(1) if errors.is_empty() => return Ok(Answer::Whole { output, yes: false }),
+            End::Exited(0) => return Ok(GitAnswer::Whole { output, yes: true }),
+            End::Exited(1) if errors.is_empty() => return Ok(GitAnswer::Whole { output, yes: false }),
             _ => {}
         }
         let name = name(arguments);
@@ -293,79 +293,79 @@ impl Git {
         let variables = VARIABLES.into_iter().map(|(name, value)| (name.into(), value.into()));
         Spec {
             env: variables.chain(self.env.iter().cloned()).collect(),
-            without: FOREIGN.iter().map(Into::into).collect(),
-            ..Spec::new("git", QUIET.iter().chain(arguments), &self.directory)
+            without: REPOSITORY_VARIABLES.iter().map(Into::into).collect(),
+            ..Spec::new("git", SETTINGS_OVERRIDE.iter().chain(arguments), &self.directory)
         }
     }
 
-    async fn supervised(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<(Said, End), Broken> {
+    async fn supervised(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<(GitOutput, End), OutputError> {
         let failed = |error| match error {
             ExecError::Spawn { source, .. } | ExecError::Io { source, .. } => source,
             ExecError::Directory(_) => io::ErrorKind::NotADirectory.into(),
             error => io::Error::other(error),
         };
         let (pipes, mut process) = self.exec.pipes(self.spec(arguments)).await.map_err(failed)?;
-        let said = talk((Some(pipes.stdin), Some(pipes.stdout), Some(pipes.stderr)), input, most).await?;
-        Ok((said, process.ended().await.map_err(failed)?))
+        let output = exchange((Some(pipes.stdin), Some(pipes.stdout), Some(pipes.stderr)), input, most).await?;
+        Ok((output, process.ended().await.map_err(failed)?))
     }
 
-    async fn alone(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<(Said, End), Broken> {
+    async fn unsupervised(&self, arguments: &[&str], input: &[u8], most: u64) -> Result<(GitOutput, End), OutputError> {
         let spec = self.spec(arguments);
         let mut command = Command::new(&spec.program);
         spec.prepare(&mut command, &self.exec.hidden);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         die_with_us(&mut command);
-        descriptors::give_back(command.as_std_mut());
-        let mut running = Running(None);
+        descriptors::restore_limit(command.as_std_mut());
+        let mut running = RunningGit(None);
         let child = running.0.insert(command.spawn()?);
-        let said = talk((child.stdin.take(), child.stdout.take(), child.stderr.take()), input, most).await?;
-        Ok((said, child.wait().await?.into()))
+        let output = exchange((child.stdin.take(), child.stdout.take(), child.stderr.take()), input, most).await?;
+        Ok((output, child.wait().await?.into()))
     }
 }
 
-/// What came of a git.
-enum Answer {
-    /// It ended; `yes` unless it said no.
+/// The result of a git command.
+enum GitAnswer {
+    /// It exited; `yes` unless it answered no.
     Whole { output: Vec<u8>, yes: bool },
-    /// It had more to say than was wanted.
-    Cut(Vec<u8>),
+    /// Its output was longer than wanted.
+    Truncated(Vec<u8>),
 }
 
-/// What git said.
-struct Said {
+/// What git printed.
+struct GitOutput {
     output: Vec<u8>,
-    /// Its complaints, without the last line's end.
+    /// Its error output, without the trailing newline.
     errors: String,
 }
 
-/// Why a git was not heard out.
-enum Broken {
-    /// It said more than was wanted; its beginning.
-    Full(Vec<u8>),
+/// Why git's output could not be read completely.
+enum OutputError {
+    /// It was longer than wanted; contains the beginning.
+    TooLong(Vec<u8>),
     /// The system failed.
     Io(io::Error),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for OutputError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-/// The command among its arguments, behind settings.
+/// The subcommand among its arguments, after settings.
 fn name<'a>(arguments: &[&'a str]) -> &'a str {
     arguments.iter().find(|argument| !argument.starts_with('-') && !argument.contains('=')).copied().unwrap_or_default()
 }
 
-/// The error of a git that said no.
+/// The error of a git that refused.
 fn refused(arguments: &[&str], output: &[u8]) -> GitError {
     let output = String::from_utf8_lossy(&output[..output.len().min(MAX_ERRORS as usize)]).trim().to_owned();
     let name = name(arguments);
     GitError::Refused(if output.is_empty() { format!("git {name} says no") } else { output })
 }
 
-/// Has git read all of `input`, and hears it out, unless it says more than `most` bytes.
-async fn talk(
+/// Writes `input` to git and reads its output, unless that is longer than `most` bytes.
+async fn exchange(
     (stdin, stdout, stderr): (
         Option<impl AsyncWrite + Unpin>,
         Option<impl AsyncRead + Unpin>,
@@ -373,24 +373,21 @@ async fn talk(
     ),
     input: &[u8],
     most: u64,
-) -> Result<Said, Broken> {
+) -> Result<GitOutput, OutputError> {
     let feed = async {
         if let Some(mut pipe) = stdin {
-            // It may have seen enough; its exit says whether that was well.
+            // Git may have read enough; its exit code says whether it succeeded.
             let _ = pipe.write_all(input).await;
         }
         Ok(())
     };
-    let ((), output, errors) = tokio::try_join!(feed, read(stdout, most), complaints(stderr))?;
-    Ok(Said { output, errors: String::from_utf8_lossy(&errors).trim().to_owned() })
+    let ((), output, errors) = tokio::try_join!(feed, read(stdout, most), read_errors(stderr))?;
+    Ok(GitOutput { output, errors: String::from_utf8_lossy(&errors).trim().to_owned() })
 }
 
-/// Has the kernel end it when the thread that starts it ends. Those are the runtime's own, which live as long as we do. It
-/// is asked to end, not killed, so that nothing of its own stays behind.
-#[expect(
-    unsafe_code,
-    reason = "std has no word for it; what is done between fork and exec must be, and is, fit for it"
-)]
+/// Makes the kernel end git when the thread that started it ends. Those are the runtime's threads, which live as long
+/// as we do. Git is asked to end, not killed, so that it can clean up.
+#[expect(unsafe_code, reason = "std has no API for it; the code between fork and exec is async-signal-safe")]
 fn die_with_us(command: &mut Command) {
     // SAFETY: the closure allocates nothing, takes no lock and makes one async-signal-safe system call.
     unsafe {
@@ -398,17 +395,17 @@ fn die_with_us(command: &mut Command) {
     }
 }
 
-/// Reads everything, within a bound.
-async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Result<Vec<u8>, Broken> {
+/// Reads everything, up to a limit.
+async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Result<Vec<u8>, OutputError> {
     let mut content = Vec::new();
     if let Some(pipe) = pipe {
         pipe.take(most + 1).read_to_end(&mut content).await?;
     }
-    if content.len() as u64 > most { Err(Broken::Full(content)) } else { Ok(content) }
+    if content.len() as u64 > most { Err(OutputError::TooLong(content)) } else { Ok(content) }
 }
 
-/// Reads the beginning and takes in the rest, so that git can go on.
-async fn complaints(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Broken> {
+/// Reads the beginning and discards the rest, so that git can continue.
+async fn read_errors(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, OutputError> {
     let mut content = Vec::new();
     if let Some(pipe) = pipe {
         let mut limited = pipe.take(MAX_ERRORS);
@@ -418,13 +415,13 @@ async fn complaints(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Bro
     Ok(content)
 }
 
-/// A git that runs. Dropped, it is asked to end with its children, and is killed if it does not.
-struct Running(Option<Child>);
+/// A running git. On drop it is asked to end with its children, and killed if it does not.
+struct RunningGit(Option<Child>);
 
-impl Drop for Running {
+impl Drop for RunningGit {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
-        // Nothing once it has ended.
+        // It may have exited.
         let Some(group) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return };
         let _ = kill_process_group(group, Signal::TERM);
         let end = async move {
@@ -447,7 +444,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_or_the_reason_why_not() {
+    async fn output_or_the_reason_for_failure() {
         let project = TempProject::new();
         let git = Exec::direct().git(project.path());
         assert_eq!(git.text(&["rev-parse", "--is-inside-work-tree"]).await.unwrap(), "true");
@@ -460,7 +457,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_repository_starts_nothing() {
+    async fn a_repository_cannot_start_programs() {
         let project = TempProject::new();
         let (mark, hook) = (project.root().join("ran"), project.path().join(".git/hooks/post-checkout"));
         let script = project.write("evil.sh", format!("#!/bin/sh\ntouch {}\n", mark.display()));
@@ -474,13 +471,13 @@ mod tests {
         git.run(&["status"]).await.unwrap();
         git.run(&["checkout", "-b", "other"]).await.unwrap();
         assert!(!mark.exists());
-        // What it is kept from would have worked.
+        // Without our settings it would have worked.
         project.git(&["checkout", "--quiet", "-b", "third"]);
         assert!(mark.exists());
     }
 
     #[tokio::test]
-    async fn too_much_is_an_error() {
+    async fn too_much_output_is_an_error() {
         let project = TempProject::new();
         project.write("large", vec![b'x'; (MAX_OUTPUT + 1) as usize]);
         project.commit("large");

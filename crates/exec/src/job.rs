@@ -1,4 +1,4 @@
-//! A command on its way: under a supervisor, or directly below us.
+//! A running command: under a supervisor, or directly below us.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,46 +13,46 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep_until};
 
-use crate::environment::Hidden;
+use crate::environment::HiddenVariables;
 use crate::stdio::Stdio;
 use crate::supervise::own_session;
-use crate::wire::{LEN, Message, TERMINATE};
+use crate::wire::{MESSAGE_LEN, Message, TERMINATE};
 use crate::{End, ExecError, GRACE, SUPERVISE_ARG, Spec, descriptors};
 
 /// What a job reports.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// The command began; told for those on a terminal or with pipes.
+pub(crate) enum JobEvent {
+    /// The command started; reported only with a terminal or pipes.
     Running,
     /// The command ended.
     Ended(End),
-    /// Nothing of it is left.
+    /// All its processes are gone.
     Gone,
 }
 
 /// A started command. Dropping it kills it.
 pub(crate) enum Job {
-    Supervised(Supervised),
-    Direct(Direct),
+    Supervised(SupervisedJob),
+    Direct(DirectJob),
 }
 
 impl Job {
-    /// The next report; it can be dropped and asked for again.
-    pub(crate) async fn next(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+    /// The next event; cancel-safe.
+    pub(crate) async fn next(&mut self, spec: &Spec) -> Result<JobEvent, ExecError> {
         match self {
             Self::Supervised(job) => job.next(spec).await,
             Self::Direct(job) => job.next(spec).await,
         }
     }
 
-    /// Waits until a command on a terminal or with pipes began; gives its process id.
+    /// Waits until a command with a terminal or pipes has started; returns its process id.
     pub(crate) async fn running(&mut self, spec: &Spec) -> Result<i32, ExecError> {
         let pid = match self {
             Self::Supervised(job) => match job.next(spec).await? {
-                Event::Running => job.session,
-                Event::Ended(_) | Event::Gone => None,
+                JobEvent::Running => job.session,
+                JobEvent::Ended(_) | JobEvent::Gone => None,
             },
-            // Its start was waited for.
+            // Starting it already waited for that.
             Self::Direct(job) => job.group,
         };
         let unknown = || ExecError::Io { program: spec.program.clone(), source: io::ErrorKind::InvalidData.into() };
@@ -62,8 +62,8 @@ impl Job {
     /// Ends the command: SIGTERM, and SIGKILL after [`GRACE`].
     pub(crate) fn terminate(&mut self) {
         match self {
-            // The socket's buffer is empty, so one byte fits; if nobody is there to read it, `next` will find out. The
-            // system is asked, since the runtime may not know yet that a new socket can be written to.
+            // The socket's buffer is empty, so one byte fits; if nobody reads it, `next` will notice. The write
+            // bypasses the runtime, which may not know yet that a new socket is writable.
             Self::Supervised(job) => drop(rustix::io::write(&job.control, &[TERMINATE])),
             Self::Direct(job) => {
                 job.signal(Signal::TERM);
@@ -73,26 +73,26 @@ impl Job {
     }
 }
 
-/// A command below a supervisor, which kills everything when `control` is dropped, or when its time to linger is over.
-pub(crate) struct Supervised {
+/// A command below a supervisor, which kills everything when `control` is dropped, or when its linger time is over.
+pub(crate) struct SupervisedJob {
     supervisor: Child,
     control: UnixStream,
-    message: [u8; LEN],
+    message: [u8; MESSAGE_LEN],
     filled: usize,
     session: Option<Pid>,
     clean: bool,
 }
 
-impl Supervised {
+impl SupervisedJob {
     pub(crate) fn start(
         program: &Path,
         lock: Option<&OwnedFd>,
         linger: Duration,
-        hidden: &Hidden,
+        hidden: &HiddenVariables,
         spec: &Spec,
         output: OwnedFd,
-    ) -> Result<Supervised, ExecError> {
-        let start = || -> io::Result<Supervised> {
+    ) -> Result<SupervisedJob, ExecError> {
+        let start = || -> io::Result<SupervisedJob> {
             let (ours, theirs) = StdUnixStream::pair()?;
             ours.set_nonblocking(true)?;
             let control = UnixStream::from_std(ours)?;
@@ -101,40 +101,40 @@ impl Supervised {
                 None => process::Stdio::null(),
             };
             let mut supervisor = Command::new(program);
-            let given = descriptors::given().map(|limit| format!(":{limit}")).unwrap_or_default();
-            supervisor.arg(SUPERVISE_ARG).arg(format!("{}{given}", linger.as_millis())).arg(&spec.program);
+            let limit = descriptors::inherited_limit().map(|limit| format!(":{limit}")).unwrap_or_default();
+            supervisor.arg(SUPERVISE_ARG).arg(format!("{}{limit}", linger.as_millis())).arg(&spec.program);
             let supervisor = spec
                 .prepare(&mut supervisor, hidden)
                 .stdin(OwnedFd::from(theirs))
                 .stdout(output)
                 .stderr(lock)
-                // A group of its own: Ctrl-C at the terminal must not kill it before it has cleaned up.
+                // In its own group: Ctrl-C at the terminal must not kill it before it has cleaned up.
                 .process_group(0)
                 .spawn()?;
-            Ok(Supervised { supervisor, control, message: [0; LEN], filled: 0, session: None, clean: false })
+            Ok(SupervisedJob { supervisor, control, message: [0; MESSAGE_LEN], filled: 0, session: None, clean: false })
         };
         start().map_err(|source| ExecError::Supervisor { program: program.into(), source })
     }
 
-    async fn next(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+    async fn next(&mut self, spec: &Spec) -> Result<JobEvent, ExecError> {
         loop {
             match self.control.read(&mut self.message[self.filled..]).await {
                 Ok(0) | Err(_) => return self.gone(spec).await,
                 Ok(count) => self.filled += count,
             }
-            if self.filled < LEN {
+            if self.filled < MESSAGE_LEN {
                 continue;
             }
             self.filled = 0;
             match Message::decode(self.message) {
                 Some(Message::Started(pid)) => self.session = Pid::from_raw(pid),
-                Some(Message::Running) => return Ok(Event::Running),
+                Some(Message::Running) => return Ok(JobEvent::Running),
                 Some(Message::Failed(errno)) => {
                     let source = io::Error::from_raw_os_error(errno);
                     return Err(ExecError::Spawn { program: spec.program.clone(), source });
                 }
-                Some(Message::Exited(code)) => return Ok(Event::Ended(End::Exited(code))),
-                Some(Message::Signalled(signal)) => return Ok(Event::Ended(End::Signalled(signal))),
+                Some(Message::Exited(code)) => return Ok(JobEvent::Ended(End::Exited(code))),
+                Some(Message::Signalled(signal)) => return Ok(JobEvent::Ended(End::Signalled(signal))),
                 Some(Message::Clean) => self.clean = true,
                 None => {
                     let source = io::ErrorKind::InvalidData.into();
@@ -144,13 +144,13 @@ impl Supervised {
         }
     }
 
-    async fn gone(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+    async fn gone(&mut self, spec: &Spec) -> Result<JobEvent, ExecError> {
         let status =
             self.supervisor.wait().await.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
         if self.clean {
-            return Ok(Event::Gone);
+            return Ok(JobEvent::Gone);
         }
-        // The kernel killed the command together with its supervisor; the rest of its group is ours to kill.
+        // The kernel killed the command together with its supervisor; we kill the rest of its group.
         if let Some(session) = self.session {
             let _ = kill_process_group(session, Signal::KILL);
         }
@@ -158,23 +158,28 @@ impl Supervised {
     }
 }
 
-/// A command in a process group of its own, without a supervisor.
-pub(crate) struct Direct {
+/// A command in its own process group, without a supervisor.
+pub(crate) struct DirectJob {
     child: Child,
     group: Option<Pid>,
     kill_at: Option<Instant>,
-    /// Left alone when it is dropped.
+    /// It is not killed on drop.
     lingers: bool,
     ended: bool,
 }
 
-impl Direct {
-    pub(crate) fn start(linger: Duration, hidden: &Hidden, spec: &Spec, stdio: Stdio) -> Result<Direct, ExecError> {
-        let start = || -> io::Result<Direct> {
+impl DirectJob {
+    pub(crate) fn start(
+        linger: Duration,
+        hidden: &HiddenVariables,
+        spec: &Spec,
+        stdio: Stdio,
+    ) -> Result<DirectJob, ExecError> {
+        let start = || -> io::Result<DirectJob> {
             let on_terminal = matches!(stdio, Stdio::Terminal(_));
             let mut command = Command::new(&spec.program);
-            stdio.give(spec.prepare(&mut command, hidden).as_std_mut())?;
-            descriptors::give_back(command.as_std_mut());
+            stdio.attach(spec.prepare(&mut command, hidden).as_std_mut())?;
+            descriptors::restore_limit(command.as_std_mut());
             if on_terminal {
                 own_session(command.as_std_mut(), on_terminal, None);
             } else {
@@ -182,14 +187,14 @@ impl Direct {
             }
             let child = command.spawn()?;
             let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-            Ok(Direct { child, group, kill_at: None, lingers: !linger.is_zero(), ended: false })
+            Ok(DirectJob { child, group, kill_at: None, lingers: !linger.is_zero(), ended: false })
         };
         start().map_err(|source| ExecError::Spawn { program: spec.program.clone(), source })
     }
 
-    async fn next(&mut self, spec: &Spec) -> Result<Event, ExecError> {
+    async fn next(&mut self, spec: &Spec) -> Result<JobEvent, ExecError> {
         if self.ended {
-            return Ok(Event::Gone);
+            return Ok(JobEvent::Gone);
         }
         let status = loop {
             tokio::select! {
@@ -203,7 +208,7 @@ impl Direct {
         let status = status.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
         self.signal(Signal::KILL);
         self.ended = true;
-        Ok(Event::Ended(status.into()))
+        Ok(JobEvent::Ended(status.into()))
     }
 
     fn signal(&self, signal: Signal) {
@@ -213,7 +218,7 @@ impl Direct {
     }
 }
 
-impl Drop for Direct {
+impl Drop for DirectJob {
     fn drop(&mut self) {
         if !self.ended && !self.lingers {
             self.signal(Signal::KILL);
@@ -221,7 +226,7 @@ impl Drop for Direct {
     }
 }
 
-/// Waits until then, or for ever.
+/// Waits until an instant, or forever.
 pub(crate) async fn until(then: Option<Instant>) {
     match then {
         Some(then) => sleep_until(then).await,

@@ -1,8 +1,8 @@
 //! Runs processes and parses bash.
 //!
-//! A command never outlives Trefoil: it runs under a re-exec of our own binary ([`supervise`]) that adopts every
-//! orphan below it and kills them all when the command ends, when it is told to, or when Trefoil is gone.
-//! The [`bash`] module says what a command line would do, so that permission rules can judge it.
+//! A command never outlives Trefoil: it runs under a re-exec of our own binary ([`supervise`]), which adopts every
+//! orphan below it and kills them all when the command ends, on request, or when Trefoil is gone. The [`bash`] module
+//! determines what a command line would do, so that permission rules can judge it.
 
 pub mod bash;
 mod descriptors;
@@ -21,7 +21,7 @@ mod wire;
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use output::{Output, SPILL_LIMIT};
 pub use run::Exec;
-pub use spec::{End, Outcome, Spec};
+pub use spec::{End, RunOutcome, Spec};
 pub use stdio::Pipes;
 pub use supervise::supervise;
 pub use terminal::{Process, Size, Terminal};
@@ -33,20 +33,21 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// The hidden first argument with which our binary is a supervisor: `program SUPERVISE_ARG linger[:descriptors] command args…`,
-/// where `linger` is the time in milliseconds of [`Exec::lingering`], and `descriptors` how many the command may open.
+/// The hidden first argument that makes our binary a supervisor: `program SUPERVISE_ARG linger[:descriptors] command
+/// args…`, where `linger` is the time of [`Exec::lingering`] in milliseconds, and `descriptors` the limit of open files
+/// for the command.
 pub const SUPERVISE_ARG: &str = "__supervise";
 
-/// How long a command may go on after it was asked to end (SIGTERM), before it is killed.
+/// How long a command may continue after SIGTERM before it is killed.
 pub const GRACE: Duration = Duration::from_millis(200);
 
-/// How long we wait for killed processes to be gone before we report that they are not.
+/// How long we wait for killed processes to disappear before we report that they did not.
 pub const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// Why a command could not be run, or how it ended is unknown.
+/// Why a command could not run, or why its end is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// The working directory is not there.
+    /// The working directory does not exist.
     #[error("cannot run in {}: it is not a directory; pass one that exists", .0.display())]
     Directory(PathBuf),
     /// The command's program could not be started.
@@ -54,7 +55,7 @@ pub enum ExecError {
     Spawn {
         /// The command's program.
         program: OsString,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The supervisor could not be started, so neither was the command.
@@ -62,10 +63,10 @@ pub enum ExecError {
     Supervisor {
         /// Our own binary.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The supervisor ended before it could say how the command ended.
+    /// The supervisor died before it reported the command's end.
     #[error(
         "the command's supervisor died ({status}): how the command ended is unknown; check its effects before it is run again"
     )]
@@ -73,7 +74,7 @@ pub enum ExecError {
         /// How the supervisor ended.
         status: ExitStatus,
     },
-    /// Something that the command started is still there.
+    /// A process that the command started is still there.
     #[error(
         "a process that {} started could not be killed within {} s: it runs as another user or hangs in the kernel; end it by hand",
         program.display(), KILL_WAIT.as_secs()
@@ -87,7 +88,7 @@ pub enum ExecError {
     Io {
         /// The command's program.
         program: OsString,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

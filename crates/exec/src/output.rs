@@ -1,46 +1,46 @@
-//! What a command wrote: decoded, counted, and bounded in memory and on disk.
+//! The output of a command: decoded, counted, and bounded in memory and on disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What a spill file holds at most, in bytes. Where more came, its last line says so.
+/// The maximum size of a spill file, in bytes. If it is exceeded, the last line says so.
 pub const SPILL_LIMIT: u64 = 256 << 20;
 
-/// What a command wrote on stdout and stderr, in the order in which it did.
+/// What a command wrote to stdout and stderr, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
-    /// Its beginning, up to [`crate::Spec::keep_bytes`]; what is not UTF-8 became replacement characters.
+    /// The beginning, up to [`crate::Spec::keep_bytes`]; invalid UTF-8 became replacement characters.
     pub text: String,
-    /// How many bytes it wrote.
+    /// The total number of bytes.
     pub total_bytes: u64,
-    /// How many lines it wrote; a last line without its newline counts.
+    /// The total number of lines, including an unterminated last line.
     pub total_lines: u64,
-    /// Whether `text` lacks something at its end.
+    /// Whether the end of `text` is missing.
     pub truncated: bool,
-    /// The file that has everything, if `text` has not.
+    /// The file with the full output, if `text` is truncated.
     pub spilled: Option<PathBuf>,
-    /// Why there is no such file although one was wanted, or why it is not complete.
+    /// Why that file is missing or incomplete.
     pub spill_error: Option<String>,
 }
 
-/// Takes raw output, keeps its head and spills the rest.
-pub(crate) struct Sink {
-    decoder: Decoder,
+/// Takes raw output, keeps the beginning and spills the rest.
+pub(crate) struct OutputSink {
+    decoder: Utf8Decoder,
     output: Output,
     keep: usize,
     ends_in_line: bool,
     spill: Spill,
 }
 
-impl Sink {
+impl OutputSink {
     pub(crate) fn new(keep: usize, spill: Option<PathBuf>) -> Self {
         let spill = spill.map_or(Spill::None, Spill::Wanted);
-        Self { decoder: Decoder::default(), output: Output::default(), keep, ends_in_line: false, spill }
+        Self { decoder: Utf8Decoder::default(), output: Output::default(), keep, ends_in_line: false, spill }
     }
 
-    /// Takes bytes, and returns the new text.
+    /// Takes bytes and returns the new text.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.output.total_bytes += bytes.len() as u64;
         self.output.total_lines += bytes.iter().filter(|&&b| b == b'\n').count() as u64;
@@ -50,7 +50,7 @@ impl Sink {
         text
     }
 
-    /// The end: returns everything, and the text that was still held back.
+    /// Ends the output; returns it, and the text that was still held back.
     pub(crate) fn finish(mut self) -> (Output, &'static str) {
         let rest = self.decoder.finish();
         self.keep(rest);
@@ -75,7 +75,7 @@ impl Sink {
     }
 }
 
-/// The file on its way. It is written in place: appending to the page cache costs less than a hop to another thread.
+/// The spill file. It is written in place: appending to the page cache costs less than a hop to another thread.
 enum Spill {
     None,
     Wanted(PathBuf),
@@ -84,7 +84,7 @@ enum Spill {
 }
 
 impl Spill {
-    /// Begins the file with what was kept so far.
+    /// Creates the file with what was kept so far.
     fn open(&mut self, output: &mut Output) {
         let Spill::Wanted(path) = std::mem::replace(self, Spill::None) else { return };
         match create(&path) {
@@ -112,7 +112,7 @@ impl Spill {
             Ok(()) => {}
             Err(error) => {
                 fail(path, &error, output);
-                // What was written stays of use, and the message says that it is not everything.
+                // What was written is still useful, and the message says that it is incomplete.
                 output.spilled = Some(std::mem::take(path));
                 *self = Spill::None;
             }
@@ -136,20 +136,20 @@ fn fail(path: &Path, error: &io::Error, output: &mut Output) {
     output.spill_error = Some(format!("the full output could not be written to {}: {error}", path.display()));
 }
 
-/// Readable by its owner alone: output may contain secrets. The caller makes the folder; if that is moved away meanwhile, it
-/// must not be made anew.
+/// Readable only by its owner: output may contain secrets. The caller creates the folder; if that is moved away
+/// meanwhile, it must not be recreated.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Lossy UTF-8 over pieces: a character that is cut by a piece's end waits for the next piece.
+/// Incremental lossy UTF-8 decoding: a character cut off by the end of a piece waits for the next piece.
 #[derive(Default)]
-struct Decoder {
+struct Utf8Decoder {
     /// The beginning of a character, at most three bytes.
     held: Vec<u8>,
 }
 
-impl Decoder {
+impl Utf8Decoder {
     fn push(&mut self, bytes: &[u8]) -> String {
         let mut joined = std::mem::take(&mut self.held);
         joined.extend_from_slice(bytes);
@@ -188,7 +188,7 @@ mod tests {
     use std::fs;
 
     fn sink(keep: usize, spill: Option<PathBuf>, pieces: &[&[u8]]) -> Output {
-        let mut sink = Sink::new(keep, spill);
+        let mut sink = OutputSink::new(keep, spill);
         for piece in pieces {
             sink.push(piece);
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_counted_as_people_do() {
+    fn an_unterminated_last_line_counts() {
         for (pieces, lines) in [
             (&[][..], 0),
             (&[&b"a"[..]], 1),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_kept_and_the_file_has_all() {
+    fn the_beginning_is_kept_and_the_file_has_everything() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("all");
         let output = sink(4, Some(path.clone()), &[b"abc", "déf".as_bytes(), b"\nghi"]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_makes_no_file() {
+    fn short_output_creates_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("none");
         let output = sink(3, Some(path.clone()), &[b"abc"]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_named_and_the_rest_goes_on() {
+    fn an_unwritable_file_is_reported_and_output_continues() {
         let dir = tempfile::tempdir().unwrap();
         let output = sink(1, Some(dir.path().to_path_buf()), &[b"abc", b"def"]);
         assert_eq!((output.text.as_str(), output.total_bytes, output.spilled), ("a", 6, None));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_named() {
+    fn a_full_disk_is_reported() {
         let output = sink(1, Some("/dev/full".into()), &[b"abc"]);
         assert!(output.spill_error.unwrap().contains("/dev/full"));
     }
@@ -269,7 +269,7 @@ mod tests {
         #[test]
         fn pieces_decode_as_the_whole(bytes in any::<Vec<u8>>(), text in any::<String>(), size in 1usize..7) {
             for whole in [bytes.as_slice(), text.as_bytes()] {
-                let mut decoder = Decoder::default();
+                let mut decoder = Utf8Decoder::default();
                 let mut got: String = whole.chunks(size).map(|piece| decoder.push(piece)).collect();
                 got.push_str(decoder.finish());
                 prop_assert_eq!(got, String::from_utf8_lossy(whole));

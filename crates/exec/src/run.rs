@@ -12,18 +12,18 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::environment::Hidden;
+use crate::environment::HiddenVariables;
 use crate::git::{Git, Repositories};
-use crate::job::{Direct, Event, Job, Supervised, until};
-use crate::output::Sink;
+use crate::job::{DirectJob, Job, JobEvent, SupervisedJob, until};
+use crate::output::OutputSink;
 use crate::stdio::{Pipes, Stdio};
 use crate::terminal::{Process, Size, Terminal};
-use crate::{End, ExecError, GRACE, KILL_WAIT, Outcome, Spec};
+use crate::{End, ExecError, GRACE, KILL_WAIT, RunOutcome, Spec};
 
-/// What is read at once, in bytes.
+/// The read buffer size, in bytes.
 const READ_BYTES: usize = 32 << 10;
 
-/// What is still read after a command's end, in bytes: what a pipe holds at most.
+/// How much is still read after a command's end, in bytes: the maximum capacity of a pipe.
 const DRAIN_BYTES: usize = 1 << 20;
 
 /// Runs commands. Cheap to clone.
@@ -31,7 +31,7 @@ const DRAIN_BYTES: usize = 1 << 20;
 pub struct Exec {
     mode: Arc<Mode>,
     linger: Duration,
-    pub(crate) hidden: Hidden,
+    pub(crate) hidden: HiddenVariables,
     pub(crate) repositories: Repositories,
 }
 
@@ -42,32 +42,33 @@ enum Mode {
 }
 
 impl Exec {
-    /// Every command runs below `program SUPERVISE_ARG …`, whose `main` calls [`crate::supervise`]. `program` is absolute.
+    /// Runs every command below `program SUPERVISE_ARG …`, whose `main` calls [`crate::supervise`]. `program` is
+    /// absolute.
     ///
-    /// `lock`, the file that this process holds an flock on, is inherited by supervisors and never by commands: the
-    /// lock can be taken by another process only when this one and everything that it started are gone.
+    /// `lock`, the file on which this process holds an flock, is inherited by supervisors and never by commands:
+    /// another process can take the lock only when this one and everything that it started are gone.
     pub fn supervised(program: PathBuf, lock: Option<OwnedFd>) -> Exec {
         Self::new(Mode::Supervised { program, lock })
     }
 
-    /// Without a supervisor, for tests: a process group that is killed at the end and on drop. A daemon can leave it,
-    /// and it outlives a SIGKILL of this process.
+    /// Runs commands without a supervisor, for tests: in a process group that is killed at the end and on drop. A
+    /// daemon can escape it, and it survives a SIGKILL of this process.
     pub fn direct() -> Exec {
         Self::new(Mode::Direct)
     }
 
     fn new(mode: Mode) -> Exec {
-        let (hidden, repositories) = (Hidden::default(), Repositories::default());
+        let (hidden, repositories) = (HiddenVariables::default(), Repositories::default());
         Exec { mode: Arc::new(mode), linger: Duration::ZERO, hidden, repositories }
     }
 
-    /// The same without these variables of our environment: names, in which a star stands for anything.
+    /// Hides environment variables from commands; `*` matches anything.
     pub fn hiding(&self, patterns: &[String]) -> Exec {
         Exec { hidden: self.hidden.and(patterns), ..self.clone() }
     }
 
-    /// The same, where git may start the programs that a repository's own configuration names, if the user trusts them: a
-    /// function of the file that names them and of a text that lists them.
+    /// Lets git start the programs that a repository's own configuration names if the user trusts them: `trusts` gets
+    /// the file that names them and a text that lists them.
     pub fn trusting(&self, trusts: impl Fn(&Path, &str) -> bool + Send + Sync + 'static) -> Exec {
         Exec { repositories: Repositories::trusting(trusts), ..self.clone() }
     }
@@ -77,24 +78,24 @@ impl Exec {
         Git::new(self, directory.into())
     }
 
-    /// The same for commands that should not be cut off: when nobody waits for one any more, or Trefoil is gone, it may
-    /// end by itself within this time, and is asked to end before it is killed.
+    /// For commands that should not be cut off: when nobody waits for one any more, or Trefoil is gone, it may end by
+    /// itself within this time, and is asked to end before it is killed.
     pub fn lingering(&self, linger: Duration) -> Exec {
         Exec { linger, ..self.clone() }
     }
 
-    /// Runs a command to its end, and hands over its output piece by piece as it comes.
+    /// Runs a command to its end, and passes on its output piece by piece.
     ///
-    /// When this returns, nothing that the command started is left; dropping the future kills it all too.
+    /// When this returns, nothing that the command started is left; dropping the future kills everything too.
     pub async fn run(
         &self,
         spec: Spec,
         cancel: CancellationToken,
         on_output: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Outcome, ExecError> {
-        let mut sink = Sink::new(spec.keep_bytes, spec.spill.clone());
+    ) -> Result<RunOutcome, ExecError> {
+        let mut sink = OutputSink::new(spec.keep_bytes, spec.spill.clone());
         if cancel.is_cancelled() {
-            return Ok(Outcome { end: End::Cancelled, output: sink.finish().0 });
+            return Ok(RunOutcome { end: End::Cancelled, output: sink.finish().0 });
         }
         let lost = |source| ExecError::Io { program: spec.program.clone(), source };
         let (mut job, mut pipe) = self.start(&spec)?;
@@ -109,12 +110,12 @@ impl Exec {
                     count => emit(&sink.push(&buffer[..count]), on_output),
                 },
                 event = job.next(&spec) => match event {
-                    Ok(Event::Running) => {}
-                    Ok(Event::Ended(how)) => {
+                    Ok(JobEvent::Running) => {}
+                    Ok(JobEvent::Ended(how)) => {
                         end.get_or_insert(how);
                         limit = Some(Instant::now() + KILL_WAIT);
                     }
-                    Ok(Event::Gone) => break Ok(()),
+                    Ok(JobEvent::Gone) => break Ok(()),
                     Err(error) => break Err(error),
                 },
                 () = cancel.cancelled(), if end.is_none() => {
@@ -139,10 +140,10 @@ impl Exec {
         emit(rest, on_output);
         result?;
         let end = end.ok_or_else(|| lost(io::ErrorKind::UnexpectedEof.into()))?;
-        Ok(Outcome { end, output })
+        Ok(RunOutcome { end, output })
     }
 
-    /// Starts a command on a terminal of its own. The timeout of `spec` and what it says about output do not apply.
+    /// Starts a command on its own terminal. The timeout and output settings of `spec` do not apply.
     pub async fn terminal(&self, spec: Spec, size: Size) -> Result<(Terminal, Process), ExecError> {
         let opened = Terminal::open(size);
         let (terminal, slave) = opened.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
@@ -150,8 +151,7 @@ impl Exec {
         Ok((terminal, Process::started(job, spec).await?))
     }
 
-    /// Starts a command that is talked to: three pipes of its own. The timeout of `spec` and what it says about output do
-    /// not apply.
+    /// Starts an interactive command with three pipes. The timeout and output settings of `spec` do not apply.
     pub async fn pipes(&self, spec: Spec) -> Result<(Pipes, Process), ExecError> {
         let opened = Pipes::open();
         let (pipes, stdio) = opened.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
@@ -176,9 +176,9 @@ impl Exec {
             Mode::Supervised { program, lock } => {
                 let output = stdio.into_output();
                 let output = output.map_err(|source| ExecError::Io { program: spec.program.clone(), source })?;
-                Job::Supervised(Supervised::start(program, lock.as_ref(), self.linger, &self.hidden, spec, output)?)
+                Job::Supervised(SupervisedJob::start(program, lock.as_ref(), self.linger, &self.hidden, spec, output)?)
             }
-            Mode::Direct => Job::Direct(Direct::start(self.linger, &self.hidden, spec, stdio)?),
+            Mode::Direct => Job::Direct(DirectJob::start(self.linger, &self.hidden, spec, stdio)?),
         })
     }
 }
@@ -189,8 +189,8 @@ fn emit(text: &str, on_output: &mut (dyn FnMut(&str) + Send)) {
     }
 }
 
-/// Reads what is in the pipe now. Everything that wrote to it is dead, so that is all; and should something outside our
-/// reach hold it open, we do not wait for it. The system is asked, since the runtime may not know yet that there is more.
+/// Reads what is in the pipe now. Everything that wrote to it is dead, so that is all; if something out of our reach
+/// holds it open, we do not wait for it. The read bypasses the runtime, which may not know yet that there is more.
 fn drain(pipe: &Receiver, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut left = DRAIN_BYTES;
     while left > 0 {

@@ -8,35 +8,35 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::environment::{Hidden, is_ours};
+use crate::environment::{HiddenVariables, is_ours};
 use crate::output::Output;
 
-/// A command to run. Its stdin is empty; stdout and stderr go to one pipe, so their order is kept.
+/// A command to run. Its stdin is empty; stdout and stderr go to one pipe, so that their order is kept.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// The program, looked up in PATH unless it contains a slash.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// The directory that it runs in.
+    /// The working directory.
     pub cwd: PathBuf,
-    /// Added to our own environment, or replacing it. Names that start with `TREFOIL_` never reach a command.
+    /// Added to our own environment. Names that start with `TREFOIL_` never reach a command.
     pub env: Vec<(OsString, OsString)>,
-    /// Names of our own environment that it does not get.
+    /// Variables of our own environment that it does not get.
     pub without: Vec<OsString>,
-    /// When it is ended.
+    /// The timeout.
     pub timeout: Option<Duration>,
     /// How much of its output is kept in memory, in bytes.
     pub keep_bytes: usize,
-    /// The file that gets all of its output once that is more than is kept.
+    /// The file that gets the full output if it exceeds that.
     pub spill: Option<PathBuf>,
 }
 
 impl Spec {
-    /// What [`Spec::shell`] keeps of the output: 1 MiB.
+    /// How much output [`Spec::shell`] keeps: 1 MiB.
     pub const KEEP_BYTES: usize = 1 << 20;
 
-    /// A program with our own environment, without a timeout. Nothing of its output is kept.
+    /// A program with our own environment, without a timeout. None of its output is kept.
     pub fn new(
         program: impl Into<OsString>,
         args: impl IntoIterator<Item = impl Into<OsString>>,
@@ -59,10 +59,10 @@ impl Spec {
         Spec { keep_bytes: Self::KEEP_BYTES, ..Spec::new(shell, ["-c", command], cwd) }
     }
 
-    /// Puts a command where it is to run, with its arguments and its environment. Every program that we start, and every
-    /// supervisor above one, gets its environment here.
-    pub(crate) fn prepare<'a>(&self, command: &'a mut Command, hidden: &Hidden) -> &'a mut Command {
-        hidden.forget(command);
+    /// Sets a command's directory, arguments and environment. Every program that we start, and every supervisor, gets
+    /// its environment here.
+    pub(crate) fn prepare<'a>(&self, command: &'a mut Command, hidden: &HiddenVariables) -> &'a mut Command {
+        hidden.remove_from(command);
         for name in &self.without {
             command.env_remove(name);
         }
@@ -71,9 +71,9 @@ impl Spec {
     }
 }
 
-/// How a command ended and what it wrote.
+/// How a command ended and what it printed.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// How it ended.
     pub end: End,
     /// What it wrote.
@@ -83,13 +83,13 @@ pub struct Outcome {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// By itself, with this exit code.
+    /// It exited with this code.
     Exited(i32),
-    /// By this signal, which was not ours.
+    /// It was killed by this signal, which was not ours.
     Signalled(i32),
-    /// We ended it: its time was over.
+    /// We ended it because of its timeout.
     TimedOut,
-    /// We ended it: it was cancelled.
+    /// We ended it because it was cancelled.
     Cancelled,
 }
 

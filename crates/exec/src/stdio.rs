@@ -1,4 +1,4 @@
-//! What a command reads and writes.
+//! The input and output of a command.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,19 +14,19 @@ use rustix::net::{
 use rustix::termios::isatty;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// Our ends of the pipes of a command that is talked to.
+/// Our ends of the pipes of an interactive command.
 #[derive(Debug)]
 pub struct Pipes {
-    /// What it reads. Closing it says that nothing more comes.
+    /// Its input. Closing it signals the end.
     pub stdin: Sender,
-    /// What it answers.
+    /// Its output.
     pub stdout: Receiver,
-    /// What it complains about.
+    /// Its error output.
     pub stderr: Receiver,
 }
 
 impl Pipes {
-    /// New pipes, and the ends that a command gets.
+    /// Creates pipes; also returns the command's ends.
     pub(crate) fn open() -> io::Result<(Self, Stdio)> {
         let (read_in, write_in) = io::pipe()?;
         let (read_out, write_out) = io::pipe()?;
@@ -36,7 +36,7 @@ impl Pipes {
             stdout: Receiver::from_owned_fd(read_out.into())?,
             stderr: Receiver::from_owned_fd(read_err.into())?,
         };
-        Ok((pipes, Stdio::Three([read_in.into(), write_out.into(), write_err.into()])))
+        Ok((pipes, Stdio::Pipes([read_in.into(), write_out.into(), write_err.into()])))
     }
 }
 
@@ -47,15 +47,15 @@ pub(crate) enum Stdio {
     /// A terminal.
     Terminal(OwnedFd),
     /// Input, output and errors.
-    Three([OwnedFd; 3]),
+    Pipes([OwnedFd; 3]),
 }
 
 impl Stdio {
-    /// As one descriptor, which a supervisor can be started with.
+    /// Converts them to one descriptor, with which a supervisor can be started.
     pub(crate) fn into_output(self) -> io::Result<OwnedFd> {
         let three = match self {
             Self::Output(fd) | Self::Terminal(fd) => return Ok(fd),
-            Self::Three(three) => three,
+            Self::Pipes(three) => three,
         };
         let (ours, theirs) = UnixStream::pair()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -64,12 +64,12 @@ impl Stdio {
         if !rights.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // It waits in the socket until the supervisor takes it.
+        // They wait in the socket until the supervisor takes them.
         sendmsg(&ours, &[IoSlice::new(b"3")], &mut rights, SendFlags::empty())?;
         Ok(theirs.into())
     }
 
-    /// The other way round, in the supervisor.
+    /// The reverse, in the supervisor.
     pub(crate) fn from_output(output: OwnedFd) -> io::Result<Self> {
         if isatty(&output) {
             return Ok(Self::Terminal(output));
@@ -85,15 +85,15 @@ impl Stdio {
             _ => None,
         });
         let three: Vec<OwnedFd> = fds.flatten().collect();
-        Ok(Self::Three(three.try_into().map_err(|_| io::ErrorKind::InvalidData)?))
+        Ok(Self::Pipes(three.try_into().map_err(|_| io::ErrorKind::InvalidData)?))
     }
 
-    /// Gives them to a command.
-    pub(crate) fn give(self, command: &mut Command) -> io::Result<()> {
+    /// Attaches them to a command.
+    pub(crate) fn attach(self, command: &mut Command) -> io::Result<()> {
         match self {
             Self::Output(fd) => command.stdin(process::Stdio::null()).stdout(fd.try_clone()?).stderr(fd),
             Self::Terminal(fd) => command.stdin(fd.try_clone()?).stdout(fd.try_clone()?).stderr(fd),
-            Self::Three([stdin, stdout, stderr]) => command.stdin(stdin).stdout(stdout).stderr(stderr),
+            Self::Pipes([stdin, stdout, stderr]) => command.stdin(stdin).stdout(stdout).stderr(stderr),
         };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Commands on a terminal of their own: a shell that a human types into.
+//! Commands on their own terminal, such as a shell that a human types into.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,13 +12,13 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, timeout};
 
-use crate::job::{Event, Job, until};
+use crate::job::{Job, JobEvent, until};
 use crate::{End, ExecError, KILL_WAIT, Spec};
 
-/// How long a command may take to begin.
+/// How long a command may take to start.
 const START_WAIT: Duration = Duration::from_secs(10);
 
-/// How large a terminal is.
+/// The size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     /// Lines.
@@ -45,14 +45,14 @@ fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
-/// Our end of a terminal: what is written to it is typed, what is read from it is shown. Cheap to clone.
+/// Our end of a terminal: writing types into it, reading returns what it shows. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Terminal {
     master: Arc<AsyncFd<OwnedFd>>,
 }
 
 impl Terminal {
-    /// A new terminal and the end that a command gets.
+    /// Creates a terminal; also returns the command's end.
     pub(crate) fn open(size: Size) -> io::Result<(Self, OwnedFd)> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&master)?;
@@ -70,7 +70,7 @@ impl Terminal {
             let mut ready = self.master.readable().await?;
             match ready.try_io(|fd| Ok(rustix::io::read(fd, &mut *buffer)?)) {
                 Ok(Ok(count)) => return Ok(count),
-                // That is how Linux says that the other end is closed.
+                // This is how Linux reports that the other end is closed.
                 Ok(Err(error)) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Ok(0),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Err(error)) => return Err(error),
@@ -79,7 +79,7 @@ impl Terminal {
         }
     }
 
-    /// Types all of it. Waits while the command does not read.
+    /// Types all bytes. Waits while the command does not read.
     pub async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut ready = self.master.writable().await?;
@@ -93,7 +93,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Makes it that large; what runs in it is told.
+    /// Resizes it; the program in it is notified.
     pub fn resize(&self, size: Size) -> io::Result<()> {
         Ok(tcsetwinsize(&*self.master, size.into())?)
     }
@@ -109,7 +109,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Waits until the command runs.
+    /// Waits until the command is running.
     pub(crate) async fn started(mut job: Job, spec: Spec) -> Result<Self, ExecError> {
         match timeout(START_WAIT, job.running(&spec)).await {
             Ok(pid) => Ok(Self { pid: pid?, job, spec, end: None, limit: None }),
@@ -127,17 +127,17 @@ impl Process {
         self.job.terminate();
     }
 
-    /// Waits for its end: nothing that it started is left then. Can be dropped and asked for again.
+    /// Waits for its end, when nothing that it started is left. Cancel-safe.
     pub async fn ended(&mut self) -> Result<End, ExecError> {
         loop {
             tokio::select! {
                 event = self.job.next(&self.spec) => match event? {
-                    Event::Running => {}
-                    Event::Ended(how) => {
+                    JobEvent::Running => {}
+                    JobEvent::Ended(how) => {
                         self.end.get_or_insert(how);
                         self.limit = Some(Instant::now() + KILL_WAIT);
                     }
-                    Event::Gone => {
+                    JobEvent::Gone => {
                         let lost = || io::ErrorKind::UnexpectedEof.into();
                         return self.end.ok_or_else(|| ExecError::Io { program: self.spec.program.clone(), source: lost() });
                     }

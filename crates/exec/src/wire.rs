@@ -1,32 +1,32 @@
-//! What a supervisor and Trefoil say to each other over the control socket. Its end is a message too: to the
-//! supervisor it means that Trefoil is gone or no longer cares, to Trefoil that the supervisor is gone.
+//! Messages between a supervisor and Trefoil over the control socket. Closing it is a message too: to the supervisor
+//! that Trefoil is gone or no longer cares, to Trefoil that the supervisor is gone.
 
-/// The one byte that Trefoil sends: end the command with [`crate::GRACE`].
+/// The only byte that Trefoil sends: end the command with [`crate::GRACE`].
 pub(crate) const TERMINATE: u8 = b'T';
 
-/// The length of a message of the supervisor.
-pub(crate) const LEN: usize = 5;
+/// The length of a supervisor's message.
+pub(crate) const MESSAGE_LEN: usize = 5;
 
-/// What the supervisor says: `Started`, then `Exited` or `Signalled`, then `Clean`; or `Failed` in their place. On a
-/// terminal, or with pipes, it says `Running` after `Started`.
+/// What the supervisor sends: `Started`, then `Exited` or `Signalled`, then `Clean`; or `Failed` instead. On a
+/// terminal, or with pipes, `Running` follows `Started`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     /// The command is about to run, as the leader of the session with this id.
     Started(i32),
-    /// The command's program could be started.
+    /// The command's program was started.
     Running,
     /// The command could not be started: an errno.
     Failed(i32),
     /// The command exited with a code.
     Exited(i32),
-    /// The command was ended by a signal.
+    /// The command was killed by a signal.
     Signalled(i32),
     /// Nothing that the command started is left.
     Clean,
 }
 
 impl Message {
-    pub(crate) fn encode(self) -> [u8; LEN] {
+    pub(crate) fn encode(self) -> [u8; MESSAGE_LEN] {
         let (tag, value) = match self {
             Self::Started(pid) => (b'P', pid),
             Self::Running => (b'R', 0),
@@ -39,7 +39,7 @@ impl Message {
         [tag, a, b, c, d]
     }
 
-    pub(crate) fn decode([tag, a, b, c, d]: [u8; LEN]) -> Option<Self> {
+    pub(crate) fn decode([tag, a, b, c, d]: [u8; MESSAGE_LEN]) -> Option<Self> {
         let value = i32::from_le_bytes([a, b, c, d]);
         Some(match tag {
             b'P' => Self::Started(value),
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_survive_the_wire() {
+    fn messages_survive_a_round_trip() {
         for message in
             [Message::Started(7), Message::Failed(2), Message::Exited(-1), Message::Signalled(9), Message::Clean]
         {

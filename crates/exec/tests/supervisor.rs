@@ -19,21 +19,21 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
-use trefoil_exec::{End, Exec, ExecError, Outcome, Process, SUPERVISE_ARG, Size, Spec, Terminal, supervise};
+use trefoil_exec::{End, Exec, ExecError, Process, RunOutcome, SUPERVISE_ARG, Size, Spec, Terminal, supervise};
 
 /// How long an event may take before its test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time limits after which a command has begun: the first one on most machines, the last one on a busy one too.
-const BEGUN: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(25)];
+/// Timeouts within which a command has started: the first one on most machines, the last one even on a busy one.
+const START_TIMEOUTS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(5), Duration::from_secs(25)];
 
 /// The first argument that makes this binary a Trefoil that is about to be killed: `OWN lock-file command`.
 const OWN: &str = "own";
 
-/// The same, with a terminal for the command: `OWN_TERMINAL command`.
+/// Likewise, with a terminal for the command: `OWN_TERMINAL command`.
 const OWN_TERMINAL: &str = "own-terminal";
 
-/// The same, with pipes: `OWN_PIPES command`.
+/// Likewise, with pipes: `OWN_PIPES command`.
 const OWN_PIPES: &str = "own-pipes";
 
 type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
@@ -49,10 +49,10 @@ const TESTS: &[(&str, Test)] = tests![
     environment_and_descriptors,
     invalid_utf8_and_long_lines,
     endless_output_is_bounded,
-    background_children_do_not_hang_and_do_not_stay,
-    daemons_do_not_stay,
+    background_children_do_not_block_and_are_killed,
+    daemons_are_killed,
     a_timeout_kills_everything,
-    a_command_may_say_goodbye,
+    a_command_may_handle_sigterm,
     an_abort_kills_everything,
     a_cancelled_command_is_not_started,
     a_command_that_is_cancelled_at_once_ends_at_once,
@@ -61,17 +61,17 @@ const TESTS: &[(&str, Test)] = tests![
     a_killed_supervisor_is_an_error,
     a_killed_owner_leaves_nothing,
     the_lock_is_held_until_all_are_dead,
-    a_hundred_at_once,
+    a_hundred_concurrent_commands,
     without_a_supervisor,
-    a_terminal_is_the_commands_own,
-    a_terminal_is_left_without_a_trace,
+    a_command_has_its_own_terminal,
+    a_terminal_leaves_no_processes,
     a_killed_owner_leaves_no_terminal,
     a_program_that_is_missing_has_no_terminal,
-    pipes_are_the_commands_own,
+    a_command_has_its_own_pipes,
     a_killed_owner_leaves_no_pipes,
-    what_lingers_comes_to_its_end,
-    what_lingers_too_long_is_asked_to_end,
-    what_does_not_end_then_is_killed,
+    a_lingering_command_finishes,
+    a_command_that_lingers_too_long_gets_sigterm,
+    a_command_that_ignores_sigterm_is_killed,
 ];
 
 fn main() -> ExitCode {
@@ -120,7 +120,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 async fn bounded<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
+    tokio::time::timeout(TEST_TIMEOUT, future).await.expect("it ends in time")
 }
 
 fn exec(lock: Option<OwnedFd>) -> Exec {
@@ -131,14 +131,14 @@ fn shell(command: &str) -> Spec {
     Spec::shell(Path::new("/bin/bash"), command, Path::new("/"))
 }
 
-async fn run(spec: Spec) -> Result<Outcome, ExecError> {
+async fn run(spec: Spec) -> Result<RunOutcome, ExecError> {
     bounded(exec(None).run(spec, CancellationToken::new(), &mut |_| {})).await
 }
 
-/// Runs a command until its time is over; with more of it if it had not begun by then.
-async fn run_out_of_time(exec: &Exec, spec: impl Fn() -> Spec, begun: impl Fn(&Outcome) -> bool) -> Outcome {
+/// Runs a command until its timeout; with a longer one if it had not started by then.
+async fn run_out_of_time(exec: &Exec, spec: impl Fn() -> Spec, begun: impl Fn(&RunOutcome) -> bool) -> RunOutcome {
     let mut last = None;
-    for limit in BEGUN {
+    for limit in START_TIMEOUTS {
         let spec = Spec { timeout: Some(limit), ..spec() };
         let outcome = exec.run(spec, CancellationToken::new(), &mut |_| {}).await.unwrap();
         assert_eq!(outcome.end, End::TimedOut);
@@ -150,7 +150,7 @@ async fn run_out_of_time(exec: &Exec, spec: impl Fn() -> Spec, begun: impl Fn(&O
     panic!("it did not begin: {last:?}")
 }
 
-async fn ok(command: &str) -> Outcome {
+async fn ok(command: &str) -> RunOutcome {
     run(shell(command)).await.unwrap()
 }
 
@@ -162,7 +162,7 @@ fn is_gone(pid: Pid) -> bool {
     test_kill_process(pid).is_err()
 }
 
-fn assert_gone(outcome: &Outcome, count: usize) {
+fn assert_gone(outcome: &RunOutcome, count: usize) {
     let pids = pids(&outcome.output.text);
     assert_eq!(pids.len(), count, "{outcome:?}");
     for pid in pids {
@@ -170,10 +170,10 @@ fn assert_gone(outcome: &Outcome, count: usize) {
     }
 }
 
-/// Waits until a process has ended, which a stranger may have to collect.
+/// Waits until a process has ended, which another process may have to collect.
 fn wait_dead(pid: Pid) {
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let limit = Timespec { tv_sec: TEST_TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
     let ended = loop {
         match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)) {
             Err(Errno::INTR) => {}
@@ -183,13 +183,13 @@ fn wait_dead(pid: Pid) {
     assert_eq!(ended, 1, "{pid} does not end");
 }
 
-/// A process that ignores SIGTERM, and tells its pid; `prefix` may detach it.
+/// A process that ignores SIGTERM and prints its pid; `prefix` may detach it.
 fn stubborn(prefix: &str) -> String {
     format!("{prefix} bash -c 'trap \"\" TERM; echo $$; exec sleep 1000' &")
 }
 
-/// A child, a grandchild, and a daemon in a session of its own whose parent is gone.
-fn family() -> String {
+/// A child, a grandchild, and a daemon in its own session whose parent is gone.
+fn process_family() -> String {
     format!("{} ({}); ( (setsid -f bash -c 'echo $$; exec sleep 1000') & ); ", stubborn(""), stubborn("nohup"))
 }
 
@@ -256,34 +256,35 @@ async fn endless_output_is_bounded() {
     assert_eq!(std::fs::metadata(&spill).unwrap().len(), outcome.output.total_bytes);
 }
 
-async fn background_children_do_not_hang_and_do_not_stay() {
+async fn background_children_do_not_block_and_are_killed() {
     let outcome = ok("sleep 1000 & echo $!; (sleep 1001 & echo $!)").await;
     assert_eq!(outcome.end, End::Exited(0));
     assert_gone(&outcome, 2);
 }
 
-async fn daemons_do_not_stay() {
-    // Each one has told its pid when the command ends.
-    let outcome = ok(&format!("exec 3< <({}); for i in 1 2 3; do read -r -u 3 pid; echo $pid; done", family())).await;
+async fn daemons_are_killed() {
+    // Each one has printed its pid when the command ends.
+    let outcome =
+        ok(&format!("exec 3< <({}); for i in 1 2 3; do read -r -u 3 pid; echo $pid; done", process_family())).await;
     assert_eq!(outcome.end, End::Exited(0));
     assert_gone(&outcome, 3);
 }
 
 async fn a_timeout_kills_everything() {
-    let spec = || shell(&(family() + " wait; sleep 1000"));
+    let spec = || shell(&(process_family() + " wait; sleep 1000"));
     let outcome = run_out_of_time(&exec(None), spec, |outcome| pids(&outcome.output.text).len() == 3).await;
     assert_gone(&outcome, 3);
 }
 
-async fn a_command_may_say_goodbye() {
-    // The shell waits for a child, which is what it leaves at once for a signal.
+async fn a_command_may_handle_sigterm() {
+    // The shell waits for a child, which it stops doing at once for a signal.
     let spec = || shell("trap 'echo bye; exit 3' TERM; echo begun; sleep 1000 & wait");
     let outcome = run_out_of_time(&exec(None), spec, |outcome| outcome.output.text.starts_with("begun\n")).await;
     assert_eq!(outcome.output.text, "begun\nbye\n");
 }
 
-/// Runs until three pids were told, then does `then`.
-async fn after_three_pids(exec: &Exec, cancel: CancellationToken, mut then: impl FnMut(&[Pid]) + Send) -> Outcome {
+/// Runs until three pids were printed, then calls `then`.
+async fn after_three_pids(exec: &Exec, cancel: CancellationToken, mut then: impl FnMut(&[Pid]) + Send) -> RunOutcome {
     let mut text = String::new();
     let mut seen = false;
     let mut listen = |new: &str| {
@@ -293,7 +294,7 @@ async fn after_three_pids(exec: &Exec, cancel: CancellationToken, mut then: impl
             then(&pids(&text));
         }
     };
-    exec.run(shell(&(family() + " wait; sleep 1000")), cancel, &mut listen).await.unwrap()
+    exec.run(shell(&(process_family() + " wait; sleep 1000")), cancel, &mut listen).await.unwrap()
 }
 
 async fn an_abort_kills_everything() {
@@ -312,7 +313,7 @@ async fn a_cancelled_command_is_not_started() {
     assert_eq!((outcome.end, dir.path().join("started").exists()), (End::Cancelled, false));
 }
 
-/// The word reaches the supervisor before it has started the command.
+/// The request reaches the supervisor before it has started the command.
 async fn a_command_that_is_cancelled_at_once_ends_at_once() {
     for _ in 0..10 {
         let (exec, cancel) = (exec(None), CancellationToken::new());
@@ -330,7 +331,7 @@ async fn a_command_that_is_cancelled_while_it_starts_ends_at_once() {
         let mut output = |_: &str| {};
         let running = exec.run(shell("sleep 1000"), cancel.clone(), &mut output);
         let stopping = async {
-            // The supervisor is on its way, further with each round.
+            // The supervisor is starting, and gets further with each round.
             for _ in 0..round {
                 tokio::task::yield_now().await;
             }
@@ -361,7 +362,7 @@ async fn a_killed_supervisor_is_an_error() {
     pids(&text).into_iter().for_each(wait_dead);
 }
 
-/// A Trefoil: holds the lock, runs a command, and passes its output on.
+/// A Trefoil: holds the lock, runs a command, and passes on its output.
 fn own(lock: File, command: &str) -> ExitCode {
     flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
     runtime().block_on(async {
@@ -372,12 +373,12 @@ fn own(lock: File, command: &str) -> ExitCode {
 }
 
 /// The pids in the first lines that a process prints.
-fn told(out: ChildStdout, lines: usize) -> Vec<Pid> {
+fn printed_pids(out: ChildStdout, lines: usize) -> Vec<Pid> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
     let mut text = String::new();
     for _ in 0..lines {
-        let line = receiver.recv_timeout(PATIENCE);
+        let line = receiver.recv_timeout(TEST_TIMEOUT);
         text += &line.unwrap_or_else(|error| panic!("{lines} lines were not told ({error}): {text:?}"));
         text.push('\n');
     }
@@ -390,17 +391,18 @@ struct Owner {
     family: Vec<Pid>,
 }
 
-/// A Trefoil whose command has started its family and told all pids; the first one is that of its supervisor.
+/// A Trefoil whose command has started its process family and printed all pids; the first one is that of its
+/// supervisor.
 fn owner() -> Owner {
     let lock = tempfile::NamedTempFile::new().unwrap();
     let mut process = Command::new(std::env::current_exe().unwrap())
         .arg(OWN)
         .arg(lock.path())
-        .arg(format!("echo $PPID; {} wait; sleep 1000", family()))
+        .arg(format!("echo $PPID; {} wait; sleep 1000", process_family()))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let family = told(process.stdout.take().unwrap(), 4);
+    let family = printed_pids(process.stdout.take().unwrap(), 4);
     assert_eq!(family.len(), 4);
     Owner { process, lock, family }
 }
@@ -429,7 +431,7 @@ async fn the_lock_is_held_until_all_are_dead() {
     }
 }
 
-async fn a_hundred_at_once() {
+async fn a_hundred_concurrent_commands() {
     let exec = exec(None);
     let mut all = tokio::task::JoinSet::new();
     for i in 0..100 {
@@ -459,7 +461,7 @@ async fn without_a_supervisor() {
     assert!(matches!(run(Spec { program: "no-such".into(), ..shell("") }).await, Err(ExecError::Spawn { .. })));
 }
 
-/// Reads until the text is shown; gives all that was shown up to then.
+/// Reads until the text is shown; returns everything shown so far.
 async fn shown(terminal: &Terminal, wanted: &str) -> String {
     let mut text = String::new();
     let mut buffer = [0; 4096];
@@ -471,7 +473,7 @@ async fn shown(terminal: &Terminal, wanted: &str) -> String {
     text
 }
 
-async fn a_terminal_is_the_commands_own() {
+async fn a_command_has_its_own_terminal() {
     for exec in [exec(None), Exec::direct()] {
         let script = "tty >/dev/null && stty size; read -r line; echo \"got $line\"; stty size; read -r line; exit 7";
         let (terminal, mut process) = bounded(exec.terminal(shell(script), Size::default())).await.unwrap();
@@ -487,7 +489,8 @@ async fn a_terminal_is_the_commands_own() {
     }
 }
 
-/// A shell on a terminal that ignores all requests to end, with a child and a daemon, and what it showed: their pids.
+/// A shell on a terminal that ignores all requests to end, with a child and a daemon; also returns their pids, which it
+/// showed.
 async fn stubborn_terminal() -> (Process, Vec<Pid>) {
     let daemon = "( (setsid -f bash -c 'echo $$; exec sleep 1000') & );";
     let script = format!("trap '' TERM HUP; {} {daemon} wait; sleep 1000", stubborn(""));
@@ -499,7 +502,7 @@ async fn stubborn_terminal() -> (Process, Vec<Pid>) {
     (process, pids(&text))
 }
 
-async fn a_terminal_is_left_without_a_trace() {
+async fn a_terminal_leaves_no_processes() {
     let (mut process, family) = stubborn_terminal().await;
     process.terminate();
     assert_eq!(bounded(process.ended()).await.unwrap(), End::Signalled(9));
@@ -532,7 +535,7 @@ fn a_killed_owner_leaves_nobody(role: &str) {
     let script = format!("trap '' TERM HUP; echo $$ $PPID; {} {daemon} wait; sleep 1000", stubborn(""));
     let mut owner =
         Command::new(std::env::current_exe().unwrap()).args([role, &script]).stdout(Stdio::piped()).spawn().unwrap();
-    let family = told(owner.stdout.take().unwrap(), 3);
+    let family = printed_pids(owner.stdout.take().unwrap(), 3);
     assert_eq!(family.len(), 4);
     owner.kill().unwrap();
     owner.wait().unwrap();
@@ -550,7 +553,7 @@ async fn a_program_that_is_missing_has_no_terminal() {
     }
 }
 
-async fn pipes_are_the_commands_own() {
+async fn a_command_has_its_own_pipes() {
     for exec in [exec(None), Exec::direct()] {
         let script = "while read line; do echo \"got $line\"; echo \"hm $line\" >&2; done; echo bye";
         let (mut pipes, mut process) = bounded(exec.pipes(shell(script))).await.unwrap();
@@ -570,7 +573,7 @@ async fn pipes_are_the_commands_own() {
     }
 }
 
-/// A Trefoil that shows what a command says through its pipes.
+/// A Trefoil that shows what a command prints through its pipes.
 fn own_pipes(command: &str) -> ExitCode {
     runtime().block_on(async {
         let (mut pipes, _process) = exec(None).pipes(shell(command)).await.unwrap();
@@ -586,7 +589,7 @@ async fn a_killed_owner_leaves_no_pipes() {
     a_killed_owner_leaves_nobody(OWN_PIPES);
 }
 
-/// Starts a command that may linger and waits until it says its pid; then nobody waits for it any more.
+/// Starts a command that may linger and waits until it prints its pid; then nobody waits for it any more.
 async fn abandoned(exec: &Exec, command: &str) -> Pid {
     let (mut pipes, process) = bounded(exec.pipes(shell(command))).await.unwrap();
     let mut told = Vec::new();
@@ -597,14 +600,14 @@ async fn abandoned(exec: &Exec, command: &str) -> Pid {
     pids(&String::from_utf8(told).unwrap())[0]
 }
 
-async fn what_lingers_comes_to_its_end() {
+async fn a_lingering_command_finishes() {
     let dir = tempfile::tempdir().unwrap();
     let (go, done) = (dir.path().join("go"), dir.path().join("done"));
     for exec in [exec(None), Exec::direct()] {
         assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
         let command = format!("echo $$; read go < {}; echo \"$go\" > {}", go.display(), done.display());
-        let pid = abandoned(&exec.lingering(PATIENCE * 2), &command).await;
-        // Opened for both, it blocks nobody if the command should be gone.
+        let pid = abandoned(&exec.lingering(TEST_TIMEOUT * 2), &command).await;
+        // Opened for reading and writing, it does not block if the command should be gone.
         let mut gate = File::options().read(true).write(true).open(&go).unwrap();
         gate.write_all(b"on\n").unwrap();
         wait_dead(pid);
@@ -614,7 +617,7 @@ async fn what_lingers_comes_to_its_end() {
     }
 }
 
-async fn what_lingers_too_long_is_asked_to_end() {
+async fn a_command_that_lingers_too_long_gets_sigterm() {
     let dir = tempfile::tempdir().unwrap();
     let done = dir.path().join("done");
     let command = format!("trap 'echo asked > {}; exit' TERM; sleep 1000 & echo $$; wait", done.display());
@@ -623,7 +626,7 @@ async fn what_lingers_too_long_is_asked_to_end() {
     assert_eq!(std::fs::read_to_string(&done).unwrap(), "asked\n");
 }
 
-async fn what_does_not_end_then_is_killed() {
+async fn a_command_that_ignores_sigterm_is_killed() {
     let command = "trap '' TERM; echo $$; while :; do sleep 1000; done";
     let pid = abandoned(&exec(None).lingering(Duration::from_millis(1)), command).await;
     wait_dead(pid);

@@ -1,21 +1,21 @@
-//! The bound of an answer: no model is listened to for ever, whichever wire it speaks.
+//! Bounds the length of an answer, whichever wire it comes by.
 
 use futures::StreamExt;
 use futures::stream::{self, Stream};
 
 use crate::{LlmError, LlmEvent};
 
-/// All that a model may say in one answer, in bytes: text, reasoning and arguments of calls. No model that is in use
-/// gives an answer of a quarter of it.
+/// The maximum size of an answer in bytes: text, reasoning and arguments of calls. No model in use comes near a quarter
+/// of it.
 pub const MAX_ANSWER: usize = 4 << 20;
 
-/// Ends an answer that becomes longer than [`MAX_ANSWER`] with an error, and drops what it comes from: that closes the
-/// connection, so that nothing more is written and paid for.
+/// Ends an answer longer than [`MAX_ANSWER`] with an error and drops its source. That closes the connection, so that
+/// nothing more is generated and paid for.
 pub(crate) fn bounded(
     answer: impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static,
 ) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
-    stream::unfold(Some((Box::pin(answer), 0)), async |answering| {
-        let (mut answer, said) = answering?;
+    stream::unfold(Some((Box::pin(answer), 0)), async |state| {
+        let (mut answer, said) = state?;
         Some(match answer.next().await? {
             Ok(event) => match said + size(&event) {
                 said if said > MAX_ANSWER => (Err(LlmError::too_long()), None),
@@ -26,11 +26,11 @@ pub(crate) fn bounded(
     })
 }
 
-/// What an event adds to the answer.
+/// The number of bytes that an event adds to the answer.
 fn size(event: &LlmEvent) -> usize {
     match event {
         LlmEvent::Text(piece) | LlmEvent::Reasoning(piece) => piece.len(),
-        // The end of a call repeats what its pieces had.
+        // The end of a call repeats its pieces.
         LlmEvent::ToolInput { delta, .. } => delta.len(),
         LlmEvent::ToolStart { id, name, .. } => id.len() + name.len(),
         LlmEvent::ToolEnd { .. } | LlmEvent::Usage(_) | LlmEvent::Finish(_) => 0,
@@ -43,7 +43,7 @@ mod tests {
     use crate::ErrorClass;
     use futures::stream;
 
-    /// How many events of an endless answer come before its error.
+    /// How many events of an endless answer arrive before its error.
     async fn taken(event: LlmEvent) -> usize {
         let endless = bounded(stream::repeat_with(move || Ok(event.clone())));
         let mut endless = std::pin::pin!(endless);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_a_model_says_has_an_end() {
+    async fn every_kind_of_output_is_bounded() {
         let piece = "x".repeat(1 << 10);
         let most = MAX_ANSWER >> 10;
         assert_eq!(taken(LlmEvent::Text(piece.clone())).await, most);

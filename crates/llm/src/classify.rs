@@ -1,4 +1,4 @@
-//! Vendors' error answers, understood: what they say, and what to do about it. Pure.
+//! Interprets the error responses of vendors: what they say, and how to react. Pure.
 
 use std::time::SystemTime;
 
@@ -8,10 +8,10 @@ use indexmap::IndexMap;
 use crate::error::{MAX_BODY, MAX_MESSAGE, bounded};
 use crate::{ErrorClass, LlmError, retry};
 
-/// Header names that may carry a credential; they are left out of errors.
+/// Headers that may contain a credential; errors leave them out.
 const SECRET_HEADERS: [&str; 5] = ["authorization", "proxy-authorization", "set-cookie", "set-cookie2", "x-api-key"];
 
-/// How vendors name or describe a conversation that is too long.
+/// How vendors describe a conversation that is too long.
 const OVERFLOW: [&str; 17] = [
     "context_length_exceeded",
     "exceed_context_size",
@@ -31,7 +31,7 @@ const OVERFLOW: [&str; 17] = [
     "reduce the length of the messages",
     "too many input tokens",
 ];
-/// How vendors name or describe refused content.
+/// How vendors describe refused content.
 const FILTER: [&str; 5] = [
     "content_filter",
     "content_policy_violation",
@@ -39,9 +39,9 @@ const FILTER: [&str; 5] = [
     "content management policy",
     "data_inspection_failed",
 ];
-/// An account without money: asking again does not help, whatever the status says.
+/// An account without credit: a retry does not help, whatever the status says.
 const QUOTA: [&str; 3] = ["insufficient_quota", "insufficient_balance", "billing_not_active"];
-/// Overload that hides behind another status.
+/// Overload behind another status.
 const OVERLOADED: [&str; 7] = [
     "overloaded",
     "rate_limit",
@@ -52,16 +52,16 @@ const OVERLOADED: [&str; 7] = [
     "server_busy",
 ];
 
-/// What an error answer says.
-struct Said {
+/// The content of an error response.
+struct ErrorBody {
     message: Option<String>,
-    /// Code, type and message in lower case: what the tables above are looked up in.
+    /// Code, type and message in lower case, which the tables above are matched against.
     words: String,
     /// An HTTP status inside the body.
     status: Option<u16>,
 }
 
-/// The error of an HTTP answer that is not a success.
+/// The error for an HTTP response that is not a success.
 pub fn http_error(
     status: u16,
     reason: &str,
@@ -71,9 +71,9 @@ pub fn http_error(
 ) -> LlmError {
     let headers: IndexMap<String, String> =
         headers.into_iter().filter(|(name, _)| !SECRET_HEADERS.contains(&name.as_str())).collect();
-    let said = serde_json::from_str::<Json>(body).ok().as_ref().map(said);
-    let words = said.as_ref().map_or_else(|| body.to_lowercase(), |said| said.words.clone());
-    let message = said.and_then(|said| said.message).unwrap_or_else(|| describe(status, reason, &headers, body));
+    let parsed = serde_json::from_str::<Json>(body).ok().as_ref().map(parse_body);
+    let words = parsed.as_ref().map_or_else(|| body.to_lowercase(), |parsed| parsed.words.clone());
+    let message = parsed.and_then(|parsed| parsed.message).unwrap_or_else(|| describe(status, reason, &headers, body));
     LlmError {
         retry_after: retry::after(&headers, now),
         status: Some(status),
@@ -83,12 +83,12 @@ pub fn http_error(
     }
 }
 
-/// The error that a server put into the middle of a stream.
+/// The error that a server sent in the middle of a stream.
 pub fn stream_error(error: &Json) -> LlmError {
-    let said = said(error);
+    let parsed = parse_body(error);
     let text = error.to_string();
-    let message = said.message.unwrap_or_else(|| format!("The model's server reported an error: {text}"));
-    LlmError { body: Some(bounded(text, MAX_BODY)), ..LlmError::new(class(said.status, &said.words), message) }
+    let message = parsed.message.unwrap_or_else(|| format!("The model's server reported an error: {text}"));
+    LlmError { body: Some(bounded(text, MAX_BODY)), ..LlmError::new(class(parsed.status, &parsed.words), message) }
 }
 
 fn class(status: Option<u16>, words: &str) -> ErrorClass {
@@ -96,7 +96,7 @@ fn class(status: Option<u16>, words: &str) -> ErrorClass {
     match status {
         Some(401 | 403) if !any(&FILTER) => ErrorClass::Auth,
         _ if any(&QUOTA) => ErrorClass::Invalid,
-        // "Too large" in a rate limit counts tokens per minute, not the context: only the plain code is an overflow.
+        // "Too large" in a rate limit counts tokens per minute, not the context: only the exact code is an overflow.
         Some(429) if !words.contains(OVERFLOW[0]) => ErrorClass::Retryable,
         Some(413) => ErrorClass::ContextOverflow,
         _ if any(&OVERFLOW) => ErrorClass::ContextOverflow,
@@ -107,10 +107,10 @@ fn class(status: Option<u16>, words: &str) -> ErrorClass {
     }
 }
 
-/// Reads the shapes of the common servers: `{"error": {message, type, code}}` (OpenAI, OpenRouter, llama.cpp),
-/// `{"error": "text"}` (Ollama), `{"object": "error", "message": …}` (vLLM), `{"detail": …}` (FastAPI), `[{"error": …}]`
-/// (Google), `{"message": …}`.
-fn said(body: &Json) -> Said {
+/// Parses the formats of common servers: `{"error": {message, type, code}}` (OpenAI, OpenRouter, llama.cpp), `{"error":
+/// "text"}` (Ollama), `{"object": "error", "message": …}` (vLLM), `{"detail": …}` (FastAPI), `[{"error": …}]` (Google),
+/// `{"message": …}`.
+fn parse_body(body: &Json) -> ErrorBody {
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
     let text = |value: &Json| value.as_str().filter(|text| !text.trim().is_empty()).map(str::to_owned);
@@ -120,7 +120,7 @@ fn said(body: &Json) -> Said {
         .or_else(|| field("detail"))
         .or_else(|| error.pointer("/detail/0/msg").and_then(text))
         .or_else(|| error.get("detail")?.get("message").and_then(text));
-    // OpenRouter wraps the vendor's own answer, which is the one that says what is wrong.
+    // OpenRouter wraps the vendor's own response, which says what is wrong.
     let raw = error.pointer("/metadata/raw").and_then(text);
     let message = match (message, raw) {
         (Some(message), Some(raw)) => Some(format!("{message}: {raw}")),
@@ -136,10 +136,10 @@ fn said(body: &Json) -> Said {
         .filter_map(|name| error.get(name))
         .filter_map(|code| code.as_u64().or_else(|| code.as_str()?.parse().ok()))
         .find_map(|code| u16::try_from(code).ok().filter(|code| (400..600).contains(code)));
-    Said { message: message.map(|message| bounded(message, MAX_MESSAGE)), words, status }
+    ErrorBody { message: message.map(|message| bounded(message, MAX_MESSAGE)), words, status }
 }
 
-/// Words for an answer that has none of its own.
+/// Describes a response without a message of its own.
 fn describe(status: u16, reason: &str, headers: &IndexMap<String, String>, body: &str) -> String {
     if (300..400).contains(&status) {
         let target = headers.get("location").map_or("another address", String::as_str);
@@ -163,7 +163,7 @@ pub fn is_html(text: &str) -> bool {
     start.starts_with("<!doctype html") || start.starts_with("<html") || start.starts_with("<head")
 }
 
-/// Cuts credentials out of what a server echoed.
+/// Removes credentials that a server echoed.
 pub fn redact(error: &mut LlmError, secrets: &[String]) {
     for secret in secrets {
         let cut = |text: &mut String| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Script;
 
-/// Where a model is reached, and by which wire.
+/// Where a model is reached, and with which wire format.
 #[derive(Debug, Clone)]
 pub enum Endpoint {
     /// Any server that speaks OpenAI's chat completions.
@@ -18,26 +18,26 @@ pub enum Endpoint {
 /// A server that speaks OpenAI's chat completions.
 #[derive(Clone, Default)]
 pub struct OpenAiChat {
-    /// The address up to `/chat/completions`; a query is kept.
+    /// The URL up to `/chat/completions`; a query is kept.
     pub base_url: String,
     /// Sent as a bearer token, unless `headers` has its own `authorization`.
     pub api_key: Option<String>,
-    /// Further headers of every request.
+    /// Additional headers for every request.
     pub headers: Vec<(String, String)>,
-    /// The vendor's name of the model.
+    /// The vendor's name for the model.
     pub model: String,
-    /// How long to wait for what.
+    /// The timeouts.
     pub timeouts: Timeouts,
 }
 
-/// How long to wait for a server.
+/// Timeouts for a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the connection.
+    /// For connecting.
     pub connect: Duration,
-    /// For the answer's head. Local servers read the whole prompt before they send it.
+    /// For the response headers. Local servers process the whole prompt before they send them.
     pub header: Duration,
-    /// For the next bytes of the answer: the watchdog.
+    /// For the next bytes of the response.
     pub idle: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Without secrets: the key and the headers' values are left out.
+/// Omits secrets: the key and the values of headers.
 impl fmt::Debug for OpenAiChat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenAiChat")

@@ -1,4 +1,4 @@
-//! Why a model did not answer.
+//! Errors of model requests.
 
 use std::time::Duration;
 
@@ -7,50 +7,50 @@ use indexmap::IndexMap;
 
 use crate::bound::MAX_ANSWER;
 
-/// The most that is kept of an answer that is an error, in bytes.
+/// The maximum size of an error response that is kept, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
-/// The longest message of an error, in bytes.
+/// The maximum length of an error message, in bytes.
 pub const MAX_MESSAGE: usize = 4 * 1024;
 
-/// A failed request. Holds no secret: keys are cut out of everything that the server echoed.
+/// A failed request. Contains no secrets: keys are removed from everything that the server echoed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct LlmError {
-    /// What to do about it.
+    /// How to react.
     pub class: ErrorClass,
-    /// What happened; the vendor's own words where there are any.
+    /// What happened; in the vendor's own words if there are any.
     pub message: String,
-    /// The HTTP status, if there was an answer.
+    /// The HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// The answer's headers.
+    /// The response headers.
     pub headers: Box<IndexMap<String, String>>,
-    /// The answer's body, bounded.
+    /// The response body, bounded.
     pub body: Option<String>,
-    /// What was asked, without credentials and query.
+    /// The requested URL, without credentials and query.
     pub url: Option<String>,
-    /// When the server wants to be asked again.
+    /// When the server wants us to retry.
     pub retry_after: Option<Duration>,
 }
 
-/// What to do about a failed request.
+/// How to react to a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// Ask again later: overload, rate limit, network, broken stream.
+    /// Retry later: overload, rate limit, network, broken stream.
     Retryable,
-    /// The key is missing, wrong or not allowed to do this.
+    /// The key is missing, invalid or not authorised.
     Auth,
     /// The conversation is too long for the model.
     ContextOverflow,
-    /// The vendor refuses the content.
+    /// The vendor refused the content.
     ContentFilter,
-    /// The request is wrong; asking again does not help.
+    /// The request is invalid; a retry does not help.
     Invalid,
-    /// The answer became longer than is taken; another try would be paid for once more.
+    /// The answer was too long; another attempt would cost as much again.
     TooLong,
 }
 
 impl LlmError {
-    /// An error without an answer of the server.
+    /// An error without a response.
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
         Self {
             class,
@@ -63,17 +63,17 @@ impl LlmError {
         }
     }
 
-    /// An error that may pass.
+    /// A transient error.
     pub(crate) fn retryable(message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Retryable, message)
     }
 
-    /// An error that will not pass.
+    /// A permanent error.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Invalid, message)
     }
 
-    /// The error of an answer without end.
+    /// The error for an answer that is too long.
     pub(crate) fn too_long() -> Self {
         let most = MAX_ANSWER >> 20;
         Self::new(
@@ -85,14 +85,14 @@ impl LlmError {
         )
     }
 
-    /// The same, with the address that was asked.
+    /// Adds the requested URL.
     pub(crate) fn at(mut self, url: &str) -> Self {
         self.url.get_or_insert_with(|| url.to_owned());
         self
     }
 
-    /// As a message's error. A refused key is an `APIError` while there is an HTTP answer to show, as OpenCode has it;
-    /// `ProviderAuthError` is for a key that is known to be missing before anything was sent.
+    /// Converts it to a message's error. A refused key is an `APIError` if there is an HTTP response to show, as in
+    /// OpenCode; `ProviderAuthError` is for a key that is known to be missing before anything is sent.
     pub fn into_message_error(self, provider_id: &str) -> MessageError {
         match self.class {
             ErrorClass::ContextOverflow => MessageError::ContextOverflowError(self.into_text()),
@@ -118,7 +118,7 @@ impl LlmError {
     }
 }
 
-/// Cuts a text at a character's boundary, and says so.
+/// Truncates a text at a character boundary, and marks that.
 pub(crate) fn bounded(mut text: String, limit: usize) -> String {
     const MARK: &str = "…";
     if text.len() > limit {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn message_errors_have_the_recorded_shapes() {
+    fn message_errors_match_the_recordings() {
         let json = |error: LlmError| serde_json::to_value(error.into_message_error("acme")).unwrap();
         assert_eq!(
             json(error(ErrorClass::Auth, Some(401))),

@@ -1,17 +1,17 @@
-//! What a model answers, in no vendor's words.
+//! What a model answers, independent of vendors.
 
 /// One event of an answer, in the order of arrival.
 ///
 /// A complete stream ends with `Usage` (if the vendor reported it) and exactly one `Finish`; nothing follows an error.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LlmEvent {
-    /// More answer text.
+    /// More text.
     Text(String),
-    /// More thinking.
+    /// More reasoning.
     Reasoning(String),
-    /// A tool call begins.
+    /// A tool call starts.
     ToolStart {
-        /// Its place among the calls of this answer, from 0 and without gaps.
+        /// Its index among the calls of this answer, from 0 and without gaps.
         index: usize,
         /// Its id, unique within the answer.
         id: String,
@@ -22,53 +22,53 @@ pub enum LlmEvent {
     ToolInput {
         /// Which call.
         index: usize,
-        /// The next piece of the arguments' text.
+        /// The next piece of the arguments.
         delta: String,
     },
     /// A call's arguments are complete.
     ToolEnd {
         /// Which call.
         index: usize,
-        /// The whole text of the arguments; not necessarily JSON.
+        /// The complete arguments; not necessarily JSON.
         input: String,
     },
-    /// What the answer cost.
+    /// The tokens used.
     Usage(Usage),
     /// The answer ended.
     Finish(FinishReason),
 }
 
-/// Tokens of one answer.
+/// Token counts of one answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Input, without what came from or went to the cache.
+    /// Input, except for cached tokens.
     pub input: u64,
-    /// Output, without reasoning.
+    /// Output, except for reasoning.
     pub output: u64,
     /// Reasoning.
     pub reasoning: u64,
-    /// Input that came from the vendor's cache.
+    /// Input read from the vendor's cache.
     pub cache_read: u64,
-    /// Input that was written to the vendor's cache.
+    /// Input written to the vendor's cache.
     pub cache_write: u64,
-    /// The vendor's own total.
+    /// The vendor's total.
     pub total: Option<u64>,
 }
 
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model was done.
+    /// The model finished.
     Stop,
-    /// It wants its tool calls answered.
+    /// It wants results for its tool calls.
     ToolCalls,
-    /// It hit the output limit.
+    /// It reached the output limit.
     Length,
-    /// The vendor's filter cut it.
+    /// The vendor's filter cut it off.
     ContentFilter,
-    /// The stream ended without a reason, or with one that we do not know.
+    /// The stream ended without a reason, or with an unknown one.
     Unknown,
-    /// The vendor says that it failed.
+    /// The vendor reported a failure.
     Error,
 }
 

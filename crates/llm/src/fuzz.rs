@@ -1,14 +1,14 @@
-//! The door for fuzzers.
+//! The entry point for fuzzers.
 
 use crate::LlmError;
 use crate::openai::Decoder;
-use crate::sse::Reader;
+use crate::sse::SseReader;
 
-/// Reads any bytes as a model's stream, in chunks whose size the first byte says. Used by the fuzz runner: it must
-/// neither panic nor run long, whatever the input.
+/// Decodes any bytes as a model's stream, in chunks whose size the first byte gives. It must neither panic nor run
+/// long, whatever the input.
 pub fn fuzz_decoder(data: &[u8]) {
     let Some((size, stream)) = data.split_first() else { return };
-    let mut reader = Reader::default();
+    let mut reader = SseReader::default();
     let mut decoder = Decoder::default();
     let mut read = |stream: &[u8], decoder: &mut Decoder| -> Result<(), LlmError> {
         let mut sink = |payload: &str| decoder.push(payload).map(drop);
@@ -20,7 +20,7 @@ pub fn fuzz_decoder(data: &[u8]) {
     if read(stream, &mut decoder).is_ok() {
         drop(decoder.finish());
     }
-    // The same bytes as one payload and as an error's body, so that short inputs reach deep.
+    // Also as a single payload and as an error body, so that short inputs reach deep.
     let text = String::from_utf8_lossy(stream);
     drop(Decoder::default().push(&text));
     drop(crate::classify::http_error(u16::from(*size) + 300, "", [], &text, std::time::SystemTime::UNIX_EPOCH));

@@ -1,4 +1,4 @@
-//! HTTP towards model servers: one POST and its event stream, and plain GETs.
+//! HTTP requests to model servers: a POST with its event stream, and plain GETs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,34 +10,34 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, 
 use reqwest::{Client, Response};
 use tokio::time::timeout;
 use url::Url;
-use web::Reach;
+use web::ClientKind;
 
 use crate::classify::{http_error, redact};
 use crate::error::MAX_BODY;
 use crate::openai::Decoder;
-use crate::sse::{MAX_EVENT, Reader, not_a_stream};
+use crate::sse::{MAX_EVENT, SseReader, not_a_stream};
 use crate::{LlmError, LlmEvent, Timeouts};
 
-/// How many kinds of client are kept (with or without TLS and proxy, by time to connect).
+/// The maximum number of cached clients (with or without TLS and proxy, by connect timeout).
 const MAX_CLIENTS: usize = 8;
-/// Keep-alives without a single event are endured for this many watchdog periods.
+/// After this many idle periods with keep-alives but no event, the stream is closed.
 const KEEPALIVE_PERIODS: u32 = 10;
-/// How long the end of a connection is waited for after the end of the answer.
+/// How long to wait for the end of the connection after the end of the answer.
 const DRAIN: Duration = Duration::from_millis(20);
-/// A value that is shorter is no credential, and cutting it out would only garble an error.
+/// Shorter values are not credentials, and removing them would only garble an error.
 const MIN_SECRET: usize = 6;
 
-/// The HTTP clients, built at their first use.
+/// The HTTP clients, built on first use.
 #[derive(Debug)]
 pub struct Clients {
     user_agent: String,
-    built: Mutex<Vec<(Kind, Client)>>,
+    built: Mutex<Vec<(ClientKey, Client)>>,
 }
 
-/// What clients differ in.
+/// What distinguishes clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
-    reach: Reach,
+struct ClientKey {
+    kind: ClientKind,
     connect: Duration,
 }
 
@@ -46,12 +46,12 @@ impl Clients {
         Self { user_agent: user_agent.to_owned(), built: Mutex::default() }
     }
 
-    fn get(&self, kind: Kind) -> Result<Client, LlmError> {
+    fn get(&self, key: ClientKey) -> Result<Client, LlmError> {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, client)) = built.iter().find(|(other, _)| *other == kind) {
+        if let Some((_, client)) = built.iter().find(|(other, _)| *other == key) {
             return Ok(client.clone());
         }
-        let client = build(kind).map_err(|error| {
+        let client = build(key).map_err(|error| {
             LlmError::invalid(format!(
                 "The HTTP client cannot be built: {error}; are the system's root certificates installed?"
             ))
@@ -59,18 +59,18 @@ impl Clients {
         if built.len() >= MAX_CLIENTS {
             built.remove(0);
         }
-        built.push((kind, client.clone()));
+        built.push((key, client.clone()));
         Ok(client)
     }
 }
 
-fn build(kind: Kind) -> Result<Client, Box<dyn std::error::Error>> {
-    Ok(kind.reach.client(kind.connect)?.build()?)
+fn build(key: ClientKey) -> Result<Client, Box<dyn std::error::Error>> {
+    Ok(key.kind.client(key.connect)?.build()?)
 }
 
-/// One request, checked.
+/// A validated request.
 #[derive(Debug)]
-pub struct Call {
+pub struct HttpRequest {
     url: Url,
     headers: HeaderMap,
     body: Vec<u8>,
@@ -78,7 +78,7 @@ pub struct Call {
     secrets: Vec<String>,
 }
 
-impl Call {
+impl HttpRequest {
     /// A request to `base_url` + `path`.
     pub fn new(
         base_url: &str,
@@ -107,10 +107,10 @@ impl Call {
         Ok(Self { url, headers: map, body, timeouts, secrets })
     }
 
-    /// The address as errors show it.
+    /// The URL as errors show it.
     fn shown(&self) -> String {
         let mut url = self.url.clone();
-        // Both fail only for addresses without a host, which `address` refuses.
+        // Both fail only for URLs without a host, which `address` rejects.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_query(None);
@@ -124,7 +124,7 @@ fn is_secret(name: &str) -> bool {
 
 fn address(base_url: &str, path: &str) -> Result<Url, LlmError> {
     let wrong = |why: &str| {
-        // A key may stand before the host or in the query.
+        // A key may precede the host or be part of the query.
         let shown = base_url.split('?').next().and_then(|url| url.rsplit('@').next()).unwrap_or_default();
         LlmError::invalid(format!("The provider's baseURL {shown:?} cannot be used: {why}"))
     };
@@ -140,10 +140,13 @@ fn address(base_url: &str, path: &str) -> Result<Url, LlmError> {
     Ok(url)
 }
 
-/// Sends a request and decodes its answer. Dropping the stream closes the connection.
-pub fn stream(clients: Arc<Clients>, call: Call) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
-    let (shown, secrets) = (call.shown(), call.secrets.clone());
-    let phase = Phase::Begin(clients, Box::new(call));
+/// Sends a request and decodes its response. Dropping the stream closes the connection.
+pub fn stream(
+    clients: Arc<Clients>,
+    request: HttpRequest,
+) -> impl Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static {
+    let (shown, secrets) = (request.shown(), request.secrets.clone());
+    let phase = Phase::Send(clients, Box::new(request));
     stream::unfold((phase, VecDeque::new(), shown, secrets), async |(mut phase, mut events, shown, secrets)| {
         loop {
             if let Some(event) = events.pop_front() {
@@ -154,7 +157,7 @@ pub fn stream(clients: Arc<Clients>, call: Call) -> impl Stream<Item = Result<Ll
                 Ok(next) => next,
                 Err(mut error) => {
                     redact(&mut error, &secrets);
-                    // What was decoded before the error is still true, and comes first.
+                    // Events decoded before the error are valid, and come first.
                     let error = error.at(&shown);
                     if let Some(event) = events.pop_front() {
                         return Some((Ok(event), (Phase::Failed(Box::new(error)), events, shown, secrets)));
@@ -166,13 +169,18 @@ pub fn stream(clients: Arc<Clients>, call: Call) -> impl Stream<Item = Result<Ll
     })
 }
 
-/// Fetches a text of at most `limit` bytes, within `wait`.
-pub async fn fetch(clients: &Clients, mut call: Call, wait: Duration, limit: usize) -> Result<String, LlmError> {
-    call.headers.remove(CONTENT_TYPE);
-    call.headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let (shown, secrets) = (call.shown(), call.secrets.clone());
+/// Fetches a text of at most `limit` bytes within `wait`.
+pub async fn fetch(
+    clients: &Clients,
+    mut request: HttpRequest,
+    wait: Duration,
+    limit: usize,
+) -> Result<String, LlmError> {
+    request.headers.remove(CONTENT_TYPE);
+    request.headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let (shown, secrets) = (request.shown(), request.secrets.clone());
     let work = async {
-        let (client, request) = prepare(clients, call)?;
+        let (client, request) = prepare(clients, request)?;
         let response = client.get(request.url).headers(request.headers).send().await;
         let response = response.map_err(|error| network("The server cannot be reached", error))?;
         if !response.status().is_success() {
@@ -187,21 +195,21 @@ pub async fn fetch(clients: &Clients, mut call: Call, wait: Duration, limit: usi
     })
 }
 
-/// The client that reaches the server of a request, and the request with our `user-agent`.
-fn prepare(clients: &Clients, mut call: Call) -> Result<(Client, Call), LlmError> {
-    let client = clients.get(Kind { reach: Reach::of(&call.url), connect: call.timeouts.connect })?;
-    if !call.headers.contains_key(USER_AGENT)
+/// The client for a request's server, and the request with our `user-agent`.
+fn prepare(clients: &Clients, mut request: HttpRequest) -> Result<(Client, HttpRequest), LlmError> {
+    let client = clients.get(ClientKey { kind: ClientKind::of(&request.url), connect: request.timeouts.connect })?;
+    if !request.headers.contains_key(USER_AGENT)
         && let Ok(agent) = HeaderValue::from_str(&clients.user_agent)
     {
-        call.headers.insert(USER_AGENT, agent);
+        request.headers.insert(USER_AGENT, agent);
     }
-    Ok((client, call))
+    Ok((client, request))
 }
 
 enum Phase {
-    Begin(Arc<Clients>, Box<Call>),
+    Send(Arc<Clients>, Box<HttpRequest>),
     Body(Box<Body>),
-    /// The answer is complete; its last bytes are read so that the connection can be used again.
+    /// The answer is complete; read the last bytes so that the connection can be reused.
     Drain(Box<Response>),
     Failed(Box<LlmError>),
     End,
@@ -209,7 +217,7 @@ enum Phase {
 
 struct Body {
     response: Response,
-    reader: Reader,
+    reader: SseReader,
     decoder: Decoder,
     idle: Duration,
     seen_event: bool,
@@ -219,7 +227,7 @@ struct Body {
 impl Phase {
     async fn advance(self, events: &mut VecDeque<LlmEvent>) -> Result<Self, LlmError> {
         match self {
-            Self::Begin(clients, call) => begin(&clients, *call, events).await,
+            Self::Send(clients, request) => send(&clients, *request, events).await,
             Self::Body(body) => body.advance(events).await,
             Self::Drain(mut response) => {
                 drop(timeout(DRAIN, response.chunk()).await);
@@ -231,8 +239,8 @@ impl Phase {
     }
 }
 
-async fn begin(clients: &Clients, call: Call, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
-    let (client, Call { url, headers, body, timeouts, .. }) = prepare(clients, call)?;
+async fn send(clients: &Clients, request: HttpRequest, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
+    let (client, HttpRequest { url, headers, body, timeouts, .. }) = prepare(clients, request)?;
     let sent = timeout(timeouts.header, client.post(url).headers(headers).body(body).send()).await;
     let response = sent
         .map_err(|_| LlmError::retryable(format!("The model's server did not answer within {:?}", timeouts.header)))?
@@ -243,7 +251,7 @@ async fn begin(clients: &Clients, call: Call, events: &mut VecDeque<LlmEvent>) -
     }
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if content_type.starts_with("application/json") {
-        // Not a stream: an error with status 200, or a server that answers all at once.
+        // Not a stream: an error with status 200, or a server that does not stream.
         let text = read_text(response, MAX_EVENT, timeouts.idle).await?;
         let mut decoder = Decoder::default();
         let decoded = decoder.push(&text)?;
@@ -259,7 +267,7 @@ async fn begin(clients: &Clients, call: Call, events: &mut VecDeque<LlmEvent>) -
     }
     Ok(Phase::Body(Box::new(Body {
         response,
-        reader: Reader::default(),
+        reader: SseReader::default(),
         decoder: Decoder::default(),
         idle: timeouts.idle,
         seen_event: false,
@@ -298,7 +306,7 @@ impl Body {
         let mut sink = |payload: &str| {
             *seen_event = true;
             let decoded = decoder.push(payload)?;
-            // A chunk that says nothing is a keep-alive too.
+            // An empty chunk counts as a keep-alive.
             if !decoded.is_empty() {
                 *last_event = Instant::now();
             }
@@ -312,7 +320,7 @@ impl Body {
     }
 }
 
-/// The next bytes, or the watchdog's error.
+/// The next bytes, or an idle timeout.
 async fn next_bytes(response: &mut Response, idle: Duration) -> Result<Option<Bytes>, LlmError> {
     timeout(idle, response.chunk())
         .await
@@ -322,7 +330,7 @@ async fn next_bytes(response: &mut Response, idle: Duration) -> Result<Option<By
         .map_err(|error| network("The connection to the model's server broke", error))
 }
 
-/// The beginning of an answer, up to `limit` bytes.
+/// The beginning of a response, up to `limit` bytes.
 async fn read_text(mut response: Response, limit: usize, idle: Duration) -> Result<String, LlmError> {
     let mut text = Vec::new();
     while text.len() < limit
@@ -338,12 +346,12 @@ async fn refused(response: Response, idle: Duration) -> LlmError {
     let value = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let headers: Vec<_> =
         response.headers().iter().map(|(name, header)| (name.as_str().to_owned(), value(header))).collect();
-    // The status says enough if the body does not come.
+    // If the body does not arrive, the status has to do.
     let body = read_text(response, MAX_BODY, idle).await.unwrap_or_default();
     http_error(status.as_u16(), status.canonical_reason().unwrap_or_default(), headers, &body, SystemTime::now())
 }
 
-/// A failure below HTTP, with its innermost cause and without the address, which may hold a key.
+/// A network error with its innermost cause and without the URL, which may contain a key.
 fn network(what: &str, error: reqwest::Error) -> LlmError {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;

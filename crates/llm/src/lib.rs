@@ -1,9 +1,9 @@
-//! Model wires: a [`Prompt`] goes in, a stream of [`LlmEvent`]s comes out, and nothing else.
+//! Model wire formats: a [`Prompt`] goes in, a stream of [`LlmEvent`]s comes out, and nothing else.
 //!
-//! Invariants: this crate never sees a session; each wire is a pure request builder and a pure decoder, so fixtures and
-//! fuzzers drive them without a socket; the wire is code, the vendor is data ([`Endpoint`]). Errors carry a class, and
-//! [`retry`] says how long to wait; who waits is the caller's business. Everything that a server can send is bounded,
-//! by a constant beside the code that reads it.
+//! Invariants: this crate never sees a session. Each wire format is a pure request builder and a pure decoder, so that
+//! fixtures and fuzzers drive them without a socket; the wire format is code, the vendor is data ([`Endpoint`]). Errors
+//! carry a class, and [`retry`] says how long to wait; waiting is up to the caller. Everything that a server can send
+//! is bounded by a constant next to the code that reads it.
 
 mod bound;
 mod classify;
@@ -27,5 +27,7 @@ pub use event::{FinishReason, LlmEvent, Usage};
 pub use fuzz::fuzz_decoder;
 pub use list::MAX_LISTED;
 pub use llm::Llm;
-pub use prompt::{AssistantContent, Content, Length, Prompt, PromptMessage, Said, Settings, ToolResult, ToolSpec};
+pub use prompt::{
+    AssistantContent, CachedMessage, Content, Length, Prompt, PromptMessage, Settings, ToolResult, ToolSpec,
+};
 pub use script::{Script, ScriptError};

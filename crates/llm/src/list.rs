@@ -1,19 +1,19 @@
-//! The models that a server lists: `GET /models`, as OpenAI-compatible servers answer it.
+//! Lists the models of a server: `GET /models`, as OpenAI-compatible servers answer it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::http::{Call, Clients, fetch};
+use crate::http::{Clients, HttpRequest, fetch};
 use crate::llm::authorized;
 use crate::{LlmError, OpenAiChat};
 
-/// The largest list that is read, in bytes.
+/// The maximum size of a list, in bytes.
 const MAX_LIST: usize = 8 << 20;
-/// The most models that are taken from a list.
+/// The maximum number of models taken from a list.
 pub const MAX_LISTED: usize = 2_000;
-/// The longest id of a model, in bytes.
+/// The maximum length of a model id, in bytes.
 const MAX_ID: usize = 256;
 
 /// Asks a server for its models, within `wait`.
@@ -22,22 +22,22 @@ pub(crate) async fn models(clients: Arc<Clients>, chat: &OpenAiChat, wait: Durat
     read(&text).ok_or_else(|| LlmError::invalid("The server answered, but not with a list of models"))
 }
 
-/// Asks for anything below the server's base address, within `wait`.
+/// Fetches a path below the server's base URL, within `wait`.
 pub(crate) async fn get(
     clients: Arc<Clients>,
     chat: &OpenAiChat,
     path: &str,
     wait: Duration,
 ) -> Result<String, LlmError> {
-    // Some people give the address of the chat endpoint itself, which is understood there too.
+    // Some users configure the URL of the chat endpoint itself, which works there too.
     let base = chat.base_url.trim_end_matches('/');
     let base = base.strip_suffix("/chat/completions").unwrap_or(base);
-    let call = Call::new(base, path, authorized(chat, []), Vec::new(), chat.timeouts)?;
-    fetch(&clients, call, wait, MAX_LIST).await
+    let request = HttpRequest::new(base, path, authorized(chat, []), Vec::new(), chat.timeouts)?;
+    fetch(&clients, request, wait, MAX_LIST).await
 }
 
-/// The ids in a list of models. OpenAI puts the list under `data`, Ollama's own API under `models`, and some servers send
-/// the bare list.
+/// The ids in a list of models. OpenAI puts the list under `data`, Ollama's own API under `models`, and some servers
+/// send the bare list.
 fn read(text: &str) -> Option<Vec<String>> {
     let value: Value = serde_json::from_str(text).ok()?;
     let list =
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_all_kinds_of_servers_are_read() {
+    fn lists_of_many_servers_are_parsed() {
         for (text, want) in [
             (r#"{"object": "list", "data": [{"id": "a", "object": "model"}, {"id": "b/c:d"}]}"#, &["a", "b/c:d"][..]),
             (r#"[{"id": "a"}, {"id": "a"}, {"id": ""}, {"x": 1}, 7]"#, &["a"]),

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, as OpenAI and everybody else speaks them.
+//! OpenAI's chat completions, as OpenAI and many others speak them.
 
 mod chunk;
 mod decode;

@@ -1,76 +1,76 @@
-//! What a model is asked, in no vendor's words.
+//! What a model is asked, independent of vendors.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use api::{Json, JsonMap, Written, json_size};
+use api::{Json, JsonMap, SerializedJson, json_size};
 use serde_json::value::RawValue;
 
 /// One request to a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prompt {
-    /// System texts; the stable ones first, for the vendor's prompt cache.
+    /// System texts; stable ones first, for the vendor's prompt cache.
     pub system: Vec<String>,
     /// The conversation so far, oldest first.
-    pub messages: Vec<Said>,
+    pub messages: Vec<CachedMessage>,
     /// The tools that the model may call.
     pub tools: Vec<ToolSpec>,
     /// How to answer.
     pub settings: Settings,
 }
 
-/// How a model should answer, and what goes along with the request.
+/// How a model should answer, and what is sent along with the request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// Sampling temperature.
     pub temperature: Option<f64>,
     /// Nucleus sampling.
     pub top_p: Option<f64>,
-    /// The longest answer, in tokens.
+    /// The maximum length of the answer, in tokens.
     pub max_output: Option<u64>,
-    /// Vendor options, merged into the request's body.
+    /// Vendor options, merged into the request body.
     pub options: JsonMap,
-    /// Further headers of this request; they win over the endpoint's.
+    /// Additional headers for this request; they take precedence over the endpoint's.
     pub headers: Vec<(String, String)>,
-    /// The user message that is answered; [`crate::Script`] rules may match it.
+    /// The id of the user message being answered; [`crate::Script`] rules may match it.
     pub message_id: Option<String>,
-    /// The model's id; [`crate::Script`] rules may match it. Wires take theirs from the endpoint.
+    /// The model's id; [`crate::Script`] rules may match it. Real wires take theirs from the endpoint.
     pub model: Option<String>,
-    /// Which step of the turn this is, from 0. Informative: `script` counts the messages itself.
+    /// The step of the turn, from 0. Informational: `script` counts the messages itself.
     pub step: u32,
 }
 
 /// One message of the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromptMessage {
-    /// What the human (or the engine in their place) says.
+    /// From the human, or the engine on their behalf.
     User(Vec<Content>),
-    /// What the model said.
+    /// From the model.
     Assistant(Vec<AssistantContent>),
-    /// What a tool call gave.
+    /// The result of a tool call.
     Tool(ToolResult),
 }
 
-/// A message of a conversation that is sent again with every request. Cheap to clone: how long it is and what it looks like
-/// on the wire is found out once, for all clones together.
+/// A message that is sent again with every request. Cheap to clone: its length and wire form are computed once for all
+/// clones.
 #[derive(Debug, Clone)]
-pub struct Said(Arc<Shared>);
+pub struct CachedMessage(Arc<CachedMessageInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct CachedMessageInner {
     message: PromptMessage,
     length: Length,
     wire: OnceLock<Option<Box<RawValue>>>,
 }
 
-/// How long something is that a model reads.
+/// The length of what a model reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Length {
-    /// The bytes of its texts, arguments and files.
+    /// The size of texts, arguments and files in bytes.
     pub text: usize,
-    /// How many pictures it has.
+    /// The number of images.
     pub pictures: usize,
-    /// The bytes of the pictures.
+    /// The size of the images in bytes.
     pub picture_bytes: usize,
 }
 
@@ -82,26 +82,26 @@ impl std::ops::AddAssign for Length {
     }
 }
 
-impl Said {
-    /// How long it is.
+impl CachedMessage {
+    /// Its length.
     pub fn length(&self) -> Length {
         self.0.length
     }
 
-    /// The message as a wire has it, if that depends on nothing but the message; written at the first call.
+    /// The wire form of the message, if it depends on nothing but the message; serialised on first use.
     pub(crate) fn wire(&self, write: impl FnOnce(&PromptMessage) -> Option<Box<RawValue>>) -> Option<&RawValue> {
         self.0.wire.get_or_init(|| write(&self.0.message)).as_deref()
     }
 }
 
-impl From<PromptMessage> for Said {
+impl From<PromptMessage> for CachedMessage {
     fn from(message: PromptMessage) -> Self {
         let length = message.length();
-        Self(Arc::new(Shared { message, length, wire: OnceLock::new() }))
+        Self(Arc::new(CachedMessageInner { message, length, wire: OnceLock::new() }))
     }
 }
 
-impl Deref for Said {
+impl Deref for CachedMessage {
     type Target = PromptMessage;
 
     fn deref(&self) -> &PromptMessage {
@@ -109,7 +109,7 @@ impl Deref for Said {
     }
 }
 
-impl PartialEq for Said {
+impl PartialEq for CachedMessage {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
@@ -152,13 +152,13 @@ impl Content {
 pub enum Content {
     /// Plain text.
     Text(String),
-    /// A picture.
+    /// An image.
     Image {
         /// Its media type.
         mime: String,
         /// Its name, if it has one.
         filename: Option<String>,
-        /// `data:` address with the bytes, or an `https:` one.
+        /// A `data:` URL with the bytes, or an `https:` URL.
         data_url: String,
     },
     /// Another document, for example a PDF.
@@ -167,24 +167,24 @@ pub enum Content {
         mime: String,
         /// Its name.
         filename: String,
-        /// `data:` address with the bytes.
+        /// A `data:` URL with the bytes.
         data_url: String,
     },
 }
 
-/// A piece of what the model said.
+/// A piece of an assistant message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AssistantContent {
-    /// Answer text.
+    /// Text.
     Text(String),
-    /// Thinking.
+    /// Reasoning.
     Reasoning {
         /// Its text.
         text: String,
         /// What the vendor wants back with it (signatures).
         metadata: Option<JsonMap>,
     },
-    /// A call of a tool.
+    /// A tool call.
     ToolCall {
         /// Its id, unique within the message.
         id: String,
@@ -195,7 +195,7 @@ pub enum AssistantContent {
     },
 }
 
-/// What a tool call gave.
+/// The result of a tool call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolResult {
     /// The call's id.
@@ -206,7 +206,7 @@ pub struct ToolResult {
     pub output: String,
     /// Whether it is an error.
     pub is_error: bool,
-    /// Pictures and documents that belong to it.
+    /// Images and documents that belong to it.
     pub attachments: Vec<Content>,
 }
 
@@ -218,5 +218,5 @@ pub struct ToolSpec {
     /// What it does, for the model.
     pub description: Arc<str>,
     /// The JSON schema of its arguments.
-    pub schema: Written,
+    pub schema: SerializedJson,
 }

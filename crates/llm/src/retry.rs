@@ -1,4 +1,4 @@
-//! When to ask a model again. Pure: the caller waits, and shows that it waits.
+//! When to retry a request. Pure: the caller waits, and shows that it does.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,18 +6,18 @@ use indexmap::IndexMap;
 
 use crate::{ErrorClass, LlmError};
 
-/// How often a failed request is repeated.
+/// The maximum number of retries.
 pub const MAX_ATTEMPTS: u32 = 5;
-/// The longest wait of our own choice.
+/// The maximum delay that we choose.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// The longest wait that a server may impose. One that asks for a year is asked again after this, and then given up.
+/// The maximum delay that a server may impose. After it we retry anyway, and eventually give up.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 const JITTER: f64 = 0.25;
 
-/// How long to wait after the failed attempt number `attempt` (from 1); `None` means to give up. `jitter` is a random
-/// number from 0 to 1, so that many clients of a server that came back do not return at the same moment.
+/// How long to wait after failed attempt number `attempt` (from 1); `None` means to give up. `jitter` is a random
+/// number from 0 to 1, so that the clients of a recovering server do not return all at once.
 pub fn delay(attempt: u32, error: &LlmError, jitter: f64) -> Option<Duration> {
     if error.class != ErrorClass::Retryable || attempt > MAX_ATTEMPTS {
         return None;
@@ -30,11 +30,11 @@ pub fn delay(attempt: u32, error: &LlmError, jitter: f64) -> Option<Duration> {
     Some(base.mul_f64(1.0 + JITTER * jitter).min(MAX_BACKOFF))
 }
 
-/// When the server wants to be asked again: `retry-after-ms`, else `retry-after` in seconds or as a date.
+/// The delay that the server requests: `retry-after-ms`, or else `retry-after` in seconds or as a date.
 pub(crate) fn after(headers: &IndexMap<String, String>, now: SystemTime) -> Option<Duration> {
     let number = |name: &str, scale: f64| {
         let value: f64 = headers.get(name)?.trim().parse().ok()?;
-        // A number beyond all bounds is still a number; `delay` caps it.
+        // A huge number is still valid; `delay` caps it.
         value.is_finite().then(|| Duration::try_from_secs_f64((value * scale).max(0.0)).unwrap_or(Duration::MAX))
     };
     number("retry-after-ms", 1e-3).or_else(|| number("retry-after", 1.0)).or_else(|| {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_is_repeated() {
+    fn only_transient_errors_are_retried() {
         for class in [
             ErrorClass::Auth,
             ErrorClass::ContextOverflow,

@@ -3,28 +3,28 @@
 use crate::LlmError;
 use crate::error::bounded;
 
-/// The longest event, in bytes. A stream that goes beyond it is broken or hostile.
+/// The maximum size of an event, in bytes. A stream that exceeds it is broken or hostile.
 pub const MAX_EVENT: usize = 8 * 1024 * 1024;
-/// How much is kept of lines that are no events, to explain an answer that is none at all.
+/// How many bytes are kept of lines that are not events, to explain a response without any.
 const MAX_STRAY: usize = 2 * 1024;
 
 /// Splits a byte stream into the payloads of its events.
 ///
-/// Works on bytes and decodes whole lines, so a chunk may end anywhere, also in the middle of a character.
+/// It works on bytes and decodes whole lines, so a chunk may end anywhere, even within a character.
 #[derive(Debug, Default)]
-pub struct Reader {
-    /// The line that has not ended yet.
+pub struct SseReader {
+    /// The incomplete line.
     line: Vec<u8>,
-    /// The payload of the event that has not ended yet; `None` before its first `data` line.
+    /// The payload of the incomplete event; `None` before its first `data` line.
     data: Option<String>,
-    /// The last line ended with CR, so a LF belongs to it.
+    /// The last line ended with CR, so that a following LF belongs to it.
     after_cr: bool,
-    began: bool,
+    started: bool,
     stray: Vec<u8>,
 }
 
-impl Reader {
-    /// Takes the next bytes and hands each complete payload to `sink`.
+impl SseReader {
+    /// Takes the next bytes and passes each complete payload to `sink`.
     pub fn push(
         &mut self,
         mut bytes: &[u8],
@@ -38,7 +38,7 @@ impl Reader {
             self.extend(&bytes[..end])?;
             let line = std::mem::take(&mut self.line);
             self.end_line(&line, sink)?;
-            // The buffer is used again: one allocation per stream, not per line.
+            // Reuse the buffer: one allocation per stream, not per line.
             self.line = line;
             self.line.clear();
             let carriage_return = bytes[end] == b'\r';
@@ -51,7 +51,7 @@ impl Reader {
         self.extend(bytes)
     }
 
-    /// The stream ended: what is complete but for its blank line is handed over too, as many servers forget it.
+    /// Ends the stream: an event that only lacks its blank line is passed on too, because many servers forget it.
     pub fn finish(&mut self, sink: &mut impl FnMut(&str) -> Result<(), LlmError>) -> Result<(), LlmError> {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
@@ -60,7 +60,7 @@ impl Reader {
         self.end_line(b"", sink)
     }
 
-    /// The beginning of what came outside of events.
+    /// The beginning of what arrived outside of events.
     pub fn stray(&self) -> String {
         String::from_utf8_lossy(&self.stray).trim().to_owned()
     }
@@ -77,8 +77,8 @@ impl Reader {
     }
 
     fn end_line(&mut self, line: &[u8], sink: &mut impl FnMut(&str) -> Result<(), LlmError>) -> Result<(), LlmError> {
-        let line = if self.began { line } else { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) };
-        self.began = true;
+        let line = if self.started { line } else { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) };
+        self.started = true;
         if line.is_empty() {
             return self.data.take().map_or(Ok(()), |data| sink(&data));
         }
@@ -97,7 +97,7 @@ impl Reader {
                     None => self.data = Some(value.into_owned()),
                 }
             }
-            // Comments keep the connection alive; names, ids and retry times mean nothing to us.
+            // Comments keep the connection alive; names, ids and retry times have no meaning for us.
             b"" | b"event" | b"id" | b"retry" => {}
             _ => {
                 let room = MAX_STRAY.saturating_sub(self.stray.len());
@@ -111,7 +111,7 @@ impl Reader {
     }
 }
 
-/// What to say about an answer that held no event at all.
+/// The error for a response without any event.
 pub fn not_a_stream(stray: &str) -> LlmError {
     if crate::classify::is_html(stray) {
         return LlmError::invalid(
@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(chunks: &[&[u8]]) -> (Vec<String>, String) {
-        let mut reader = Reader::default();
+        let mut reader = SseReader::default();
         let mut out = Vec::new();
         let mut sink = |data: &str| {
             out.push(data.to_owned());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_kept_to_explain() {
+    fn stray_text_is_kept_for_the_error() {
         let (events, stray) = read(&[b"<html>\n<p>no</p>\n"]);
         assert!(events.is_empty());
         assert_eq!(stray, "<html>\n<p>no</p>");
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_refused() {
-        let mut reader = Reader::default();
+        let mut reader = SseReader::default();
         let block = vec![b'x'; MAX_EVENT / 4];
         let results: Vec<bool> = (0..5).map(|_| reader.push(&block, &mut |_| Ok(())).is_ok()).collect();
         assert_eq!(results, [true, true, true, true, false]);
     }
 
     #[test]
-    fn answers_that_are_no_stream_are_explained() {
+    fn responses_that_are_not_streams_are_explained() {
         use crate::ErrorClass;
         assert_eq!(not_a_stream("<!DOCTYPE html>\n").class, ErrorClass::Invalid);
         assert_eq!(not_a_stream("").class, ErrorClass::Retryable);
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_cut_into_chunks_does_not_matter(
+        fn chunk_boundaries_do_not_matter(
             text in "(data: ?|: |event: |[a-zé:🦀 ]){0,8}(\n|\r\n|\r){0,3}(data: [a-zé🦀]{0,9}(\n|\r\n|\r){0,3}){0,6}",
             size in 1usize..9,
         ) {
@@ -204,7 +204,7 @@ mod tests {
         }
 
         #[test]
-        fn payloads_come_back_as_they_were(lines in prop::collection::vec("[^\r\n]{0,40}", 0..8)) {
+        fn payloads_survive_a_round_trip(lines in prop::collection::vec("[^\r\n]{0,40}", 0..8)) {
             let stream: String = lines.iter().map(|line| format!("data: {line}\n\n")).collect();
             prop_assert_eq!(read(&[stream.as_bytes()]).0, lines);
         }

@@ -1,5 +1,6 @@
-//! Programs of others that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP, MCP servers and Codex from npm,
-//! Schemathesis and ACP's SDK from PyPI. Without dependencies, because `xtask` builds it before everything else.
+//! Installs other programs that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP, MCP servers and
+//! Codex from npm, Schemathesis and ACP's SDK from PyPI. Without dependencies, because `xtask` builds it before
+//! everything else.
 
 mod port;
 
@@ -10,12 +11,12 @@ use std::process::{Command, Stdio};
 
 pub use port::free_port;
 
-/// Where the packages are named, each with its version, beside the scripts that use them.
+/// The folder with the pinned package versions, and the scripts that use them.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients")
 }
 
-/// Installs OpenCode and its SDK below the target folder, unless they are there; gives the path of OpenCode's program.
+/// Installs OpenCode and its SDK below the target folder if necessary; returns the path of OpenCode's program.
 pub fn install(target: &Path) -> Result<PathBuf> {
     let folder = packages(target)?;
     program(&folder).ok_or_else(|| {
@@ -27,12 +28,12 @@ pub fn install(target: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Installs OpenCode and its SDK below the target folder, unless they are there; gives the folder, in which the scripts that
-/// import the SDK are too, so that they find it.
+/// Installs OpenCode and its SDK below the target folder if necessary; returns the folder, which also contains the
+/// scripts that import the SDK, so that they find it.
 pub fn packages(target: &Path) -> Result<PathBuf> {
     let folder = target.join("clients");
     let sources = sources();
-    // Held until the end: several tests may find something absent at once.
+    // Held until the end: several tests may start the installation concurrently.
     let _lock = lock(&folder)?;
     for file in std::fs::read_dir(&sources)? {
         let file = file?.path();
@@ -44,7 +45,7 @@ pub fn packages(target: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Installs the reference MCP servers below the target folder, unless they are there; gives the folder of their programs.
+/// Installs the reference MCP servers below the target folder if necessary; returns the folder of their programs.
 pub fn mcp_servers(target: &Path) -> Result<PathBuf> {
     let folder = target.join("mcp-servers");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp");
@@ -53,7 +54,7 @@ pub fn mcp_servers(target: &Path) -> Result<PathBuf> {
     Ok(folder.join("node_modules/.bin"))
 }
 
-/// Installs Codex as an agent for editors below the target folder, unless it is there; gives the path of its program.
+/// Installs Codex as an ACP agent below the target folder if necessary; returns the path of its program.
 pub fn codex_acp(target: &Path) -> Result<PathBuf> {
     let folder = target.join("codex-acp");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/codex-acp");
@@ -62,7 +63,7 @@ pub fn codex_acp(target: &Path) -> Result<PathBuf> {
     folder.join("node_modules/.bin/codex-acp").canonicalize()
 }
 
-/// Installs Codex below the target folder, unless it is there; gives the path of its native program.
+/// Installs Codex below the target folder if necessary; returns the path of its native program.
 pub fn codex(target: &Path) -> Result<PathBuf> {
     codex_acp(target)?;
     let packages = target.join("codex-acp/node_modules/@openai");
@@ -72,7 +73,7 @@ pub fn codex(target: &Path) -> Result<PathBuf> {
     found.ok_or_else(|| Error::other(format!("npm installed no Codex program into {}", packages.display())))
 }
 
-/// Installs what the lock file of some sources names into a folder, unless it is there.
+/// Installs the packages of a lock file into a folder if necessary.
 fn npm(folder: &Path, sources: &Path) -> Result<()> {
     once(folder, &sources.join("package-lock.json"), || {
         for name in ["package.json", "package-lock.json"] {
@@ -84,17 +85,18 @@ fn npm(folder: &Path, sources: &Path) -> Result<()> {
     })
 }
 
-/// Installs Schemathesis below the target folder, unless it is there; gives the path of its program.
+/// Installs Schemathesis below the target folder if necessary; returns the path of its program.
 pub fn schemathesis(target: &Path) -> Result<PathBuf> {
     Ok(python(&target.join("schemathesis"), "requirements.txt")?.join("schemathesis"))
 }
 
-/// Installs the official Python SDK of ACP below the target folder, unless it is there; gives the Python that has it.
+/// Installs the official Python SDK of ACP below the target folder if necessary; returns the Python interpreter that
+/// has it.
 pub fn acp_python(target: &Path) -> Result<PathBuf> {
     Ok(python(&target.join("acp-python"), "acp-requirements.txt")?.join("python"))
 }
 
-/// Installs what a list names into a folder, unless it is there; gives the folder of its programs.
+/// Installs a requirements list into a folder if necessary; returns the folder of its programs.
 fn python(folder: &Path, list: &str) -> Result<PathBuf> {
     let list = sources().join(list);
     let _lock = lock(folder)?;
@@ -109,7 +111,7 @@ fn python(folder: &Path, list: &str) -> Result<PathBuf> {
     Ok(folder.join("venv/bin"))
 }
 
-/// Makes a folder, and keeps others of us out of it.
+/// Creates a folder and locks it against other processes.
 fn lock(folder: &Path) -> Result<File> {
     std::fs::create_dir_all(folder)?;
     let lock = File::create(folder.join(".lock"))?;
@@ -117,7 +119,7 @@ fn lock(folder: &Path) -> Result<File> {
     Ok(lock)
 }
 
-/// Does what fills a folder, unless that was done with the same list before.
+/// Fills a folder, unless that was done before with the same list.
 fn once(folder: &Path, list: &Path, fill: impl FnOnce() -> Result<()>) -> Result<()> {
     let done = folder.join("installed");
     let wanted = std::fs::read(list)?;
@@ -125,7 +127,7 @@ fn once(folder: &Path, list: &Path, fill: impl FnOnce() -> Result<()>) -> Result
         return Ok(());
     }
     fill()?;
-    // Last, so that an install that was cut off is made again.
+    // Last, so that an interrupted installation is repeated.
     std::fs::write(done, wanted)
 }
 
@@ -137,7 +139,7 @@ fn run(mut command: Command, advice: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(Error::other(format!("{command:?} failed: {status}; {advice}"))) }
 }
 
-/// Copies a file that differs; one that another test may be reading is left alone.
+/// Copies a file if it differs; an unchanged one that another test may be reading is left alone.
 fn copy(file: &Path, folder: &Path) -> Result<()> {
     let content = std::fs::read(file)?;
     let there = folder.join(file.file_name().unwrap_or_default());

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 /// The built `trefoil` program, from the folder that the running test was built into. Builds nothing.
 pub fn trefoil_bin() -> PathBuf {
     let program = profile_folder().join(format!("trefoil{}", std::env::consts::EXE_SUFFIX));
-    assert!(program.is_file(), "{} is not there: run `cargo build` first", program.display());
+    assert!(program.is_file(), "{} does not exist: run `cargo build` first", program.display());
     program
 }
 
-/// The target folder, in which tools that tests need are installed.
+/// The target folder, where tools for tests are installed.
 pub fn target_folder() -> PathBuf {
     let mut folder = profile_folder();
     folder.pop();

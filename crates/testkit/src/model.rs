@@ -14,29 +14,29 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::call::Silent;
-use crate::{Call, Reply, Request, WAIT};
+use crate::model_call::SilentStreams;
+use crate::{ModelCall, Reply, Request, WAIT};
 
-/// Calls that may wait for the test; more are refused with status 503.
-const CALLS: usize = 256;
+/// The number of calls that may wait for the test; more are refused with status 503.
+const MAX_WAITING_CALLS: usize = 256;
 
-/// An OpenAI-compatible model on a port of its own. A request gets the next enqueued [`Reply`]; while there is none, it
-/// waits for the test to take it with [`next_call`](Self::next_call).
+/// An OpenAI-compatible model on its own port. A request gets the next enqueued [`Reply`]; if there is none, it waits
+/// until the test takes it with [`next_call`](Self::next_call).
 pub struct ModelServer {
     address: SocketAddr,
     shared: Arc<Shared>,
-    calls: mpsc::Receiver<Call>,
+    calls: mpsc::Receiver<ModelCall>,
     server: JoinHandle<()>,
 }
 
 struct Shared {
-    calls: mpsc::Sender<Call>,
+    calls: mpsc::Sender<ModelCall>,
     replies: Mutex<VecDeque<Reply>>,
     title: Mutex<Option<String>>,
     /// The status and body of `GET /models`.
     models: Mutex<(StatusCode, Value)>,
     requests: Mutex<Vec<Request>>,
-    silent: Silent,
+    silent: SilentStreams,
 }
 
 impl ModelServer {
@@ -44,14 +44,14 @@ impl ModelServer {
     pub async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (sender, calls) = mpsc::channel(CALLS);
+        let (sender, calls) = mpsc::channel(MAX_WAITING_CALLS);
         let shared = Arc::new(Shared {
             calls: sender,
             replies: Mutex::default(),
             title: Mutex::default(),
             models: Mutex::new((StatusCode::OK, list(&["test-model"]))),
             requests: Mutex::default(),
-            silent: Silent::default(),
+            silent: SilentStreams::default(),
         });
         let router = Router::new()
             .route("/v1/models", get(models))
@@ -61,12 +61,12 @@ impl ModelServer {
         Self { address, shared, calls, server }
     }
 
-    /// What goes into `baseURL`.
+    /// The value for `baseURL`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// A configuration file that makes this server's `test/test-model` the model for everything.
+    /// A configuration that uses this server's `test/test-model` for everything.
     pub fn config(&self) -> Value {
         json!({
             "model": "test/test-model",
@@ -80,46 +80,46 @@ impl ModelServer {
         })
     }
 
-    /// Answers a coming request without the test taking part; several are used in order.
+    /// Answers a future request without the test's involvement; several replies are used in order.
     pub fn enqueue(&self, reply: Reply) {
         self.shared.replies.lock().unwrap().push_back(reply);
     }
 
-    /// From now on every request without tools (titles, summaries) gets this text, and is not seen by the test.
+    /// From now on, answers every request without tools (titles, summaries) with this text, invisibly to the test.
     pub fn answer_titles(&self, title: &str) {
         *self.shared.title.lock().unwrap() = Some(title.to_owned());
     }
 
-    /// From now on these are the models that the server lists.
+    /// Sets the models that the server lists.
     pub fn list_models(&self, ids: &[&str]) {
         self.answer_models(200, list(ids));
     }
 
-    /// From now on who asks for its models gets this.
+    /// Sets the response to requests for its models.
     pub fn answer_models(&self, status: u16, body: Value) {
         let status = StatusCode::from_u16(status).expect("a status of HTTP");
         *self.shared.models.lock().unwrap() = (status, body);
     }
 
     /// The next request that no enqueued reply answers.
-    pub async fn next_call(&mut self) -> Call {
+    pub async fn next_call(&mut self) -> ModelCall {
         match timeout(WAIT, self.calls.recv()).await {
             Ok(call) => call.expect("the server lives as long as its handle"),
             Err(_) => panic!("no model request came within {WAIT:?}; there were {} before", self.requests().len()),
         }
     }
 
-    /// The same, however long it takes.
-    pub async fn any_call(&mut self) -> Call {
+    /// Likewise, without a timeout.
+    pub async fn any_call(&mut self) -> ModelCall {
         self.calls.recv().await.expect("the server lives as long as its handle")
     }
 
-    /// Whether a request waits for [`next_call`](Self::next_call).
+    /// Whether no request is waiting for [`next_call`](Self::next_call).
     pub fn is_idle(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Every request so far, except for those of titles.
+    /// All requests so far, except for those for titles.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
@@ -151,7 +151,7 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, Json(body):
             shared.replies.lock().unwrap().pop_front()
         }
     };
-    let (call, response) = Call::new(request, shared.silent.clone());
+    let (call, response) = ModelCall::new(request, shared.silent.clone());
     match reply {
         Some(reply) => drop(tokio::spawn(reply.play(call))),
         None if shared.calls.try_send(call).is_err() => {

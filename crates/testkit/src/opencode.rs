@@ -1,4 +1,4 @@
-//! The real OpenCode as a server, for tests that speak to it.
+//! The real OpenCode as a server, for tests that talk to it.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{TempProject, target_folder};
 
-/// OpenCode's server on a port of its own, in a project and with its home. Ends when dropped.
+/// OpenCode's server on its own port, in a project and with its home directory. It is killed on drop.
 pub struct OpenCode {
     child: Child,
     address: SocketAddr,
@@ -17,7 +17,7 @@ pub struct OpenCode {
 }
 
 impl OpenCode {
-    /// Starts it with this configuration; installs it from npm if it was never used before. It takes a while to answer.
+    /// Starts it with this configuration; installs it from npm on first use. It takes a while until it answers.
     pub fn start(project: &TempProject, config: &Value) -> Self {
         let program =
             peer::install(&target_folder()).unwrap_or_else(|error| panic!("OpenCode is needed here: {error}"));
@@ -31,19 +31,19 @@ impl OpenCode {
         for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE", "DEFAULT_PLUGINS"] {
             command.env(format!("OPENCODE_DISABLE_{name}"), "1");
         }
-        // Whatever else it wants to fetch (it looks for ripgrep on GitHub, for one) ends on this machine.
+        // Whatever else it tries to fetch (ripgrep from GitHub, for one) fails on this machine.
         command.env("HTTPS_PROXY", "http://127.0.0.1:9");
         command.stderr(output.try_clone().expect("a second handle")).stdout(Stdio::from(output));
         let child = command.spawn().expect("OpenCode starts");
         Self { child, address, log }
     }
 
-    /// Where it listens.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it wrote so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -51,11 +51,11 @@ impl OpenCode {
 
 impl Drop for OpenCode {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            // Stands with the output of the test that failed.
+            // Becomes part of the failed test's output.
             print_end(&self.log());
         }
     }

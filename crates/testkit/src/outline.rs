@@ -1,10 +1,10 @@
-//! What a stream of events looks like from outside: the steps that clients depend on, without ids, times and texts.
+//! The outline of an event stream: the steps that clients depend on, without ids, times and texts.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-/// Events of each session, in the order in which the sessions appear. Those of no session are under an empty name.
+/// Groups events by session, in the order in which the sessions appear. Events without a session have an empty name.
 pub fn by_session(events: &[Value]) -> Vec<(String, Vec<Value>)> {
     let mut sessions: Vec<(String, Vec<Value>)> = Vec::new();
     for event in events {
@@ -17,15 +17,15 @@ pub fn by_session(events: &[Value]) -> Vec<(String, Vec<Value>)> {
     sessions
 }
 
-/// The outline of one session's events. Left out is what is a matter of time: into how many deltas a text is cut, how often
-/// a running call tells about itself, how often a status is repeated, and in which order calls of one step go on.
+/// The outline of a session's events. It omits what depends on timing: how many deltas a text is split into, how often
+/// a running call reports progress, how often a status is repeated, and the order in which calls of one step proceed.
 pub fn outline(events: &[Value]) -> Vec<String> {
     let mut outliner = Outliner::default();
     events.iter().for_each(|event| outliner.take(event));
     outliner.lines()
 }
 
-/// A step, and the tool part that it is about.
+/// A step, and its tool part.
 struct Line {
     text: String,
     part: Option<String>,
@@ -38,7 +38,7 @@ struct Outliner {
     running: HashSet<String>,
     /// The part of each call.
     calls: HashMap<String, String>,
-    /// The part of each question to the human.
+    /// The part of each question.
     asks: HashMap<String, String>,
     status: String,
 }
@@ -52,7 +52,7 @@ impl Outliner {
                 self.users.insert(text(&properties["info"]["id"]));
             }
             "message.part.updated" => self.part(&properties["part"]),
-            // Texts and thoughts are cut as they come.
+            // Texts and reasoning are split arbitrarily.
             "message.part.delta" if self.lines.last().is_some_and(|line| line.text == "delta") => {}
             "message.part.delta" => self.push("delta", None),
             "session.status" => {
@@ -122,7 +122,7 @@ impl Outliner {
         self.lines.push(Line { text: text.to_owned(), part });
     }
 
-    /// Steps of calls that follow each other, call by call.
+    /// Groups consecutive steps of calls by call.
     fn lines(self) -> Vec<String> {
         let mut out = Vec::new();
         for run in self.lines.chunk_by(|one, next| one.part.is_some() && next.part.is_some()) {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_one_step_go_on_in_any_order() {
+    fn calls_of_one_step_may_interleave() {
         let one = [tool("a", "pending"), tool("b", "pending"), tool("b", "running"), tool("a", "completed")];
         let other = [tool("a", "pending"), tool("a", "completed"), tool("b", "pending"), tool("b", "running")];
         assert_eq!(outline(&one), outline(&other));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_counts_once() {
+    fn repetitions_count_once() {
         let status = json!({"type": "session.status", "properties": {"status": {"type": "busy"}}});
         let delta = json!({"type": "message.part.delta", "properties": {}});
         let events = [status.clone(), status, tool("a", "running"), tool("a", "running"), delta.clone(), delta];

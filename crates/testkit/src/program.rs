@@ -1,4 +1,4 @@
-//! Programs that a test runs to their end.
+//! Runs programs to their end.
 
 use std::io::Read;
 use std::process::{Child, ExitStatus, Output};
@@ -6,40 +6,40 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often is looked whether a program that has closed its streams has ended.
-const LOOK: Duration = Duration::from_millis(1);
-/// How long what a killed program has printed may take to be read: others may hold its streams.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The interval between checks whether a program that closed its streams has exited.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// How long reading the output of a killed program may take: others may hold its streams open.
+const OUTPUT_WAIT: Duration = Duration::from_secs(2);
 
-/// Waits until a program and both its streams have come to their end. If that takes longer than `longest`, kills it and
-/// fails the test with everything that it printed.
+/// Waits until a program exits and both its streams end. After `longest`, kills it and fails the test with everything
+/// it printed.
 #[track_caller]
 pub fn finish(what: &str, mut child: Child, longest: Duration) -> Output {
     let limit = Instant::now() + longest;
-    let mut printed = Printed::of(&mut child);
+    let mut printed = ProgramOutput::of(&mut child);
     match printed.end(&mut child, limit) {
         Some(status) => Output { status, stdout: printed.stdout.take(), stderr: printed.stderr.take() },
         None => panic!("{what} did not end within {longest:?}: {}", printed.killed(&mut child)),
     }
 }
 
-/// Kills a program, and says how it ended and what it had printed, as far as nobody else has read that.
+/// Kills a program, and describes how it ended and what it printed, unless somebody else read that.
 pub fn autopsy(child: &mut Child) -> String {
-    Printed::of(child).killed(child)
+    ProgramOutput::of(child).killed(child)
 }
 
-/// What a program has printed so far.
-struct Printed {
+/// The output of a program so far.
+struct ProgramOutput {
     stdout: Stream,
     stderr: Stream,
 }
 
-impl Printed {
+impl ProgramOutput {
     fn of(child: &mut Child) -> Self {
         Self { stdout: Stream::read(child.stdout.take()), stderr: Stream::read(child.stderr.take()) }
     }
 
-    /// How it ended, if it did before the limit and nobody else holds its streams.
+    /// Its exit status, if it exits before the limit and nobody else holds its streams.
     fn end(&mut self, child: &mut Child, limit: Instant) -> Option<ExitStatus> {
         if !self.stdout.ends(limit) || !self.stderr.ends(limit) {
             return None;
@@ -51,7 +51,7 @@ impl Printed {
             if Instant::now() >= limit {
                 return None;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -62,7 +62,7 @@ impl Printed {
         };
         let _ = child.kill();
         let _ = child.wait();
-        let limit = Instant::now() + LAST_WORDS;
+        let limit = Instant::now() + OUTPUT_WAIT;
         let text = |stream: &mut Stream| {
             stream.ends(limit);
             String::from_utf8_lossy(&stream.take()).into_owned()
@@ -71,14 +71,14 @@ impl Printed {
     }
 }
 
-/// A stream that is read on a thread of its own.
+/// A stream that is read on its own thread.
 struct Stream {
     bytes: Arc<Mutex<Vec<u8>>>,
     end: Receiver<()>,
 }
 
 impl Stream {
-    /// One that is not there, or that somebody else reads, is at its end.
+    /// A missing stream, or one that somebody else reads, has ended.
     fn read(source: Option<impl Read + Send + 'static>) -> Self {
         let (sender, end) = mpsc::channel();
         let bytes = Arc::<Mutex<Vec<u8>>>::default();
@@ -118,21 +118,21 @@ mod tests {
         Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// What is said of a program that has no time left.
+    /// The message about a program that has no time left.
     fn given_up(child: Child) -> String {
         let failed = catch_unwind(AssertUnwindSafe(|| finish("sh", child, Duration::ZERO))).unwrap_err();
         failed.downcast_ref::<String>().unwrap().clone()
     }
 
     #[test]
-    fn both_streams_and_the_end() {
+    fn output_has_both_streams_and_the_exit_code() {
         let output = finish("sh", sh("echo out; echo err >&2; exit 3"), WAIT);
         let streams = (&output.stdout[..], &output.stderr[..]);
         assert_eq!((output.status.code(), streams), (Some(3), (&b"out\n"[..], &b"err\n"[..])));
     }
 
     #[test]
-    fn one_that_does_not_end_is_killed_and_its_words_are_told() {
+    fn a_program_that_does_not_end_is_killed_and_its_output_is_shown() {
         let folder = tempfile::tempdir().unwrap();
         let begun = folder.path().join("begun");
         let child = sh(&format!("echo begun; touch {}; exec sleep 300", begun.display()));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_streams_somebody_holds_is_told_apart() {
+    fn a_program_whose_streams_are_held_open_is_recognised() {
         let mut child = sh("sleep 300 & echo $!");
         until("the program ends", || child.try_wait().unwrap().is_some());
         let said = given_up(child);

@@ -1,4 +1,4 @@
-//! A project that exists for one test.
+//! A project for one test.
 
 use std::fs::{File, Permissions};
 use std::io::Write as _;
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::{WAIT, finish};
 
-/// What the program calls its log.
+/// The name of the program's log file.
 const LOG: &str = "trefoil.log";
-/// How deep below a temporary directory its home may lie.
+/// The maximum depth of a home directory below the temporary directory.
 const LOG_DEPTH: usize = 6;
-/// How much of a log is shown when a test fails.
+/// The number of log lines shown when a test fails.
 const LOG_LINES: usize = 100;
 
-/// A temporary git repository beside an empty home of its own; gone when dropped.
+/// A temporary git repository with its own empty home directory; deleted on drop.
 pub struct TempProject {
     root: TempDir,
     directory: PathBuf,
@@ -39,7 +39,7 @@ impl TempProject {
         project
     }
 
-    /// An empty directory that is no repository.
+    /// An empty directory without a repository.
     pub fn without_git() -> Self {
         let root = tempfile::Builder::new().prefix("trefoil-test-").tempdir().expect("a temporary directory");
         // Resolved, because the programs under test resolve symbolic links (macOS has one on the way to /tmp).
@@ -51,38 +51,38 @@ impl TempProject {
         Self { root, directory }
     }
 
-    /// The project's directory, absolute and without symbolic links.
+    /// The absolute path of the project, without symbolic links.
     pub fn path(&self) -> &Path {
         &self.directory
     }
 
-    /// The project's directory as text.
+    /// The path of the project as text.
     pub fn directory(&self) -> String {
         self.directory.to_str().expect("temporary paths are UTF-8").to_owned()
     }
 
-    /// The empty home beside it.
+    /// The empty home directory next to it.
     pub fn home(&self) -> PathBuf {
         self.directory.with_file_name("home")
     }
 
-    /// The whole temporary directory, which holds project and home.
+    /// The temporary directory that contains project and home.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// Writes a file of the project, with its folders; gives its absolute path. A script that waits for the file (`after`,
-    /// `hold`) goes on then.
+    /// Writes a file in the project, creating folders; returns its absolute path. A script that waits for the file
+    /// (`after`, `hold`) continues then.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         put(self.root.path(), self.directory.join(path), content.as_ref())
     }
 
-    /// Writes a file in the home, for example `.config/opencode/opencode.json`.
+    /// Writes a file in the home directory, for example `.config/opencode/opencode.json`.
     pub fn write_home(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         put(self.root.path(), self.home().join(path), content.as_ref())
     }
 
-    /// A file of the project.
+    /// Reads a file in the project.
     pub fn read(&self, path: impl AsRef<Path>) -> String {
         let path = self.directory.join(path);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -94,7 +94,7 @@ impl TempProject {
         self.git(&["commit", "--quiet", "--allow-empty", "-m", message]);
     }
 
-    /// Runs git in the project; gives its output.
+    /// Runs git in the project; returns its output.
     #[track_caller]
     pub fn git(&self, arguments: &[&str]) -> String {
         let mut git = self.command("git");
@@ -105,7 +105,7 @@ impl TempProject {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// The whole environment of a child process: nothing of the real home or configuration is in it.
+    /// The complete environment for child processes, without anything of the real home or configuration.
     pub fn env(&self) -> Vec<(String, String)> {
         let home = self.home();
         let text = |path: &Path| path.to_str().expect("temporary paths are UTF-8").to_owned();
@@ -120,7 +120,7 @@ impl TempProject {
             ("GIT_TERMINAL_PROMPT", "0".to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
             ("NO_COLOR", "1".to_owned()),
-            // Prompts play scripts where a test configures no model.
+            // Prompts play scripts unless a test configures a model.
             ("TREFOIL_FALLBACK_MODEL", "script/demo".to_owned()),
         ];
         for name in ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"] {
@@ -133,7 +133,7 @@ impl TempProject {
         env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// A child process in the project, with [`env`](Self::env) and nothing else.
+    /// A command in the project, with exactly [`env`](Self::env).
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.directory).env_clear().envs(self.env()).stdin(Stdio::null());
@@ -144,13 +144,13 @@ impl TempProject {
 impl Drop for TempProject {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Stands with the output of the test that failed.
+            // Becomes part of the failed test's output.
             logs(self.root.path(), LOG_DEPTH).iter().for_each(|log| print_end(log));
         }
     }
 }
 
-/// The logs of the programs that ran with a home below a folder.
+/// The logs of programs that ran with a home directory below a folder.
 fn logs(folder: &Path, depth: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -171,8 +171,8 @@ fn print_end(log: &Path) {
     eprintln!("the end of {}:\n{}", log.display(), end.join("\n"));
 }
 
-/// Writes a file so that whoever watches it sees all of the new text or nothing of it: a file that grows is written over with
-/// one call, another one is exchanged.
+/// Writes a file so that a watcher sees all of the new content or none of it: a growing file is overwritten with one
+/// call, any other is replaced.
 fn put(root: &Path, path: PathBuf, content: &[u8]) -> PathBuf {
     let write = || {
         std::fs::create_dir_all(path.parent().expect("a file has a folder"))?;

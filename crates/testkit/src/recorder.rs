@@ -1,4 +1,4 @@
-//! Follows a host's events.
+//! Records a host's events.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,13 +12,13 @@ use tokio::time::timeout;
 
 use crate::WAIT;
 
-/// The most events that are kept; a test that makes more is a mistake.
-const EVENTS: usize = 200_000;
+/// The maximum number of events; a test that produces more is a mistake.
+const MAX_EVENTS: usize = 200_000;
 
-/// Collects the events of a host from the moment of its making on.
+/// Collects the events of a host from its creation on.
 pub struct Recorder {
     log: Arc<Log>,
-    grown: watch::Receiver<usize>,
+    count: watch::Receiver<usize>,
     mark: usize,
     task: JoinHandle<()>,
 }
@@ -30,36 +30,36 @@ struct Log {
 }
 
 impl Recorder {
-    /// Follows all events of a host.
+    /// Records all events of a host.
     pub async fn new(host: Arc<dyn Host>) -> Self {
         Self::scoped(host, WatchScope::All).await
     }
 
-    /// Follows the events of a directory or session.
+    /// Records the events of a directory or session.
     pub async fn scoped(host: Arc<dyn Host>, scope: WatchScope) -> Self {
         Self::follow(host.watch(scope, None).await.expect("the host can be watched"))
     }
 
-    /// Follows a watch stream.
+    /// Records a watch stream.
     pub fn follow(stream: BoxStream<'static, WatchItem>) -> Self {
         let log = Arc::new(Log::default());
-        let (grow, grown) = watch::channel(0);
-        let task = tokio::spawn(record(stream, log.clone(), grow));
-        Self { log, grown, mark: 0, task }
+        let (count_sender, count) = watch::channel(0);
+        let task = tokio::spawn(record(stream, log.clone(), count_sender));
+        Self { log, count, mark: 0, task }
     }
 
-    /// The first event that fits, among those that came since the last one found this way (so that two waits in a row
-    /// mean two events in that order). Fails the test if none comes within [`WAIT`].
+    /// Waits for the first matching event after the last one found this way (so two waits in a row mean two events in
+    /// that order). Fails the test if none arrives within [`WAIT`].
     pub async fn wait_for(&mut self, fits: impl Fn(&EventBody) -> bool) -> Arc<Event> {
         let search = async {
             loop {
-                let seen = *self.grown.borrow_and_update();
+                let seen = *self.count.borrow_and_update();
                 let events = self.log.events.lock().unwrap()[self.mark..seen].to_vec();
                 if let Some(index) = events.iter().position(|event| fits(&event.body)) {
                     self.mark += index + 1;
                     return Some(events[index].clone());
                 }
-                self.grown.changed().await.ok()?;
+                self.count.changed().await.ok()?;
             }
         };
         match timeout(WAIT, search).await {
@@ -105,7 +105,7 @@ impl Drop for Recorder {
     }
 }
 
-async fn record(mut stream: BoxStream<'static, WatchItem>, log: Arc<Log>, grow: watch::Sender<usize>) {
+async fn record(mut stream: BoxStream<'static, WatchItem>, log: Arc<Log>, count: watch::Sender<usize>) {
     let end = loop {
         match stream.next().await {
             Some(WatchItem::Frame(frame)) => {
@@ -113,11 +113,11 @@ async fn record(mut stream: BoxStream<'static, WatchItem>, log: Arc<Log>, grow: 
                     break format!("a frame is no event: {}", String::from_utf8_lossy(frame.json()));
                 };
                 let mut events = log.events.lock().unwrap();
-                if events.len() == EVENTS {
-                    break format!("more than {EVENTS} events");
+                if events.len() == MAX_EVENTS {
+                    break format!("more than {MAX_EVENTS} events");
                 }
                 events.push(event);
-                grow.send_replace(events.len());
+                count.send_replace(events.len());
             }
             Some(WatchItem::Resync(reason)) => break format!("the host wants a resync: {reason}"),
             Some(WatchItem::Lagged) => break "the recorder was cut as too slow".to_owned(),

@@ -1,4 +1,4 @@
-//! The recordings of the real OpenCode, to compare with.
+//! Recordings of the real OpenCode, for comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,7 @@ pub fn recordings() -> Vec<String> {
     names
 }
 
-/// The lines of a recorded scenario: events as a subscriber received them, between them requests as they were sent and
-/// answers as they came.
+/// The lines of a recorded scenario: events as a subscriber received them, interleaved with requests and responses.
 pub fn recorded_lines(scenario: &str) -> Vec<Value> {
     let path = folder().join(format!("{scenario}.jsonl"));
     let text = std::fs::read_to_string(&path)

@@ -1,8 +1,8 @@
-//! Answers that are decided before the question comes.
+//! Answers that are prepared before the request arrives.
 
 use serde_json::Value;
 
-use crate::Call;
+use crate::ModelCall;
 
 enum Step {
     Text(String),
@@ -16,15 +16,15 @@ enum Step {
     Raw(String),
 }
 
-/// A whole answer of the model, for [`ModelServer::enqueue`](crate::ModelServer::enqueue). Without an explicit end it
-/// finishes with `stop`, or with `tool_calls` if there are any.
+/// A complete answer of the model, for [`ModelServer::enqueue`](crate::ModelServer::enqueue). Without an explicit end
+/// it finishes with `stop`, or with `tool_calls` if there are any.
 #[derive(Default)]
 pub struct Reply {
     steps: Vec<Step>,
 }
 
 impl Reply {
-    /// An answer that says this.
+    /// An answer with this text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::default().then(Step::Text(text.into()))
     }
@@ -49,7 +49,7 @@ impl Reply {
         self.then(Step::Tool(id.into(), name.into(), arguments))
     }
 
-    /// The usage it reports.
+    /// The reported usage.
     pub fn usage(self, usage: Value) -> Self {
         self.then(Step::Usage(usage))
     }
@@ -59,7 +59,7 @@ impl Reply {
         self.then(Step::Finish(reason.into()))
     }
 
-    /// Ends by cutting the connection.
+    /// Ends by breaking the connection.
     pub fn drop_connection(self) -> Self {
         self.then(Step::Drop)
     }
@@ -69,7 +69,7 @@ impl Reply {
         self.then(Step::Silence)
     }
 
-    /// Bytes as they are.
+    /// Raw bytes.
     pub fn raw(self, text: impl Into<String>) -> Self {
         self.then(Step::Raw(text.into()))
     }
@@ -79,7 +79,7 @@ impl Reply {
         self
     }
 
-    pub(crate) async fn play(self, mut call: Call) {
+    pub(crate) async fn play(self, mut call: ModelCall) {
         let mut reason = "stop";
         for step in self.steps {
             match step {

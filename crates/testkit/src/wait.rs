@@ -1,4 +1,4 @@
-//! Waits that have an end, and say what they waited for.
+//! Waits that are bounded and say what they wait for.
 
 use std::panic::Location;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,50 +8,50 @@ use tokio::time::timeout;
 
 use crate::WAIT;
 
-/// How often is looked for what nobody tells.
-const LOOK: Duration = Duration::from_millis(10);
+/// The polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Looks until it is so. Fails the test if that takes longer than [`WAIT`].
+/// Polls until the condition holds. Fails the test after [`WAIT`].
 #[track_caller]
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let began = Instant::now();
+    let start = Instant::now();
     while !is() {
-        assert!(began.elapsed() < WAIT, "within {WAIT:?} this did not come: {what}");
-        std::thread::sleep(LOOK);
+        assert!(start.elapsed() < WAIT, "timed out after {WAIT:?} waiting for:  {what}");
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// The same for tests with a runtime.
+/// Likewise, for async tests.
 #[track_caller]
 pub fn eventually(what: &str, mut is: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     soon(what, async move {
         while !is().await {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     })
 }
 
-/// What a future gives. Fails the test if that takes longer than [`WAIT`].
+/// Awaits a future. Fails the test after [`WAIT`].
 #[track_caller]
 pub fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
     let place = Location::caller();
     async move {
         match timeout(WAIT, future).await {
             Ok(value) => value,
-            Err(_) => panic!("{place}: within {WAIT:?} this did not come: {what}"),
+            Err(_) => panic!("{place}: timed out after {WAIT:?} waiting for:  {what}"),
         }
     }
 }
 
-/// What something gives that may block for ever, such as opening a pipe. Fails the test if that takes longer than
-/// [`WAIT`]; the thread that it runs on is left behind then.
+/// Runs a function that may block forever, such as opening a pipe, on its own thread. Fails the test after [`WAIT`];
+/// the thread is left behind then.
 #[track_caller]
-pub fn aside<T: Send + 'static>(what: &str, blocks: impl FnOnce() -> T + Send + 'static) -> T {
+pub fn on_thread<T: Send + 'static>(what: &str, blocks: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(blocks()));
     match receiver.recv_timeout(WAIT) {
         Ok(value) => value,
-        Err(RecvTimeoutError::Timeout) => panic!("within {WAIT:?} this did not come: {what}"),
+        Err(RecvTimeoutError::Timeout) => panic!("timed out after {WAIT:?} waiting for:  {what}"),
         Err(RecvTimeoutError::Disconnected) => panic!("this failed: {what}"),
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_comes_is_given() {
+    async fn waits_return_their_values() {
         let mut looks = 0;
         until("the third look", || {
             looks += 1;
@@ -75,12 +75,12 @@ mod tests {
         .await;
         assert_eq!((looks, more), (3, 2));
         assert_eq!(soon("a number", async { 1 }).await, 1);
-        assert_eq!(aside("a number", || 2), 2);
+        assert_eq!(on_thread("a number", || 2), 2);
     }
 
     #[test]
     #[should_panic(expected = "this failed: a thread")]
-    fn what_fails_aside_fails_the_test() {
-        aside("a thread", || panic!("on purpose"));
+    fn a_panic_on_the_thread_fails_the_test() {
+        on_thread("a thread", || panic!("on purpose"));
     }
 }

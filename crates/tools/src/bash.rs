@@ -11,27 +11,27 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::context::{Context, Options, ProgressUpdate};
-use crate::path;
+use crate::files::path;
+use crate::files::write::object;
+use crate::tool::context::{Context, Options, ProgressUpdate};
+use crate::tool::truncate::{self, Total, truncate};
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
-use crate::truncate::{self, Total, truncate};
-use crate::write::object;
 
 mod terminal;
 
-/// The longest time that a call can ask for.
+/// The maximum timeout of a call.
 const MAX_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
-/// How much of the output a client sees while the command runs: its end.
+/// How many bytes of the output clients see while the command runs, counted from the end.
 const LIVE_BYTES: usize = 32 * 1024;
-/// Files outside every workspace that harm nobody.
+/// Files outside every workspace that are safe to use.
 const DEVICES: [&str; 8] =
     ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"];
 
-/// Runs a command line in a shell and gives its output, stdout and stderr together.
+/// Runs a command line in a shell and returns its output, stdout and stderr together.
 ///
-/// There is no terminal and no input, so use options that need none (`--yes`, `--no-pager`). Everything that the command
-/// started is ended with it: nothing keeps running in the background. Long output is shortened in its middle, and the whole
-/// of it is kept in a file that you are told of. To read, find or change files, the other tools are better.
+/// There is no terminal and no input, so use options that need none (`--yes`, `--no-pager`). Everything that the
+/// command started ends with it: nothing keeps running in the background. Long output is shortened in the middle, and the
+/// full output is saved to a file whose path you get. To read, find or change files, prefer the other tools.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Input {
     /// The command line.
@@ -52,8 +52,8 @@ impl TypedTool for Bash {
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         let parsed = exec::bash::parse(&input.command);
         let mut needs = Vec::new();
-        let understood = leaving(ctx, input, &parsed, &mut needs)?;
-        needs.extend(redirects(ctx, input, &parsed)?);
+        let understood = outside_needs(ctx, input, &parsed, &mut needs)?;
+        needs.extend(redirect_needs(ctx, input, &parsed)?);
         let same_shell = ctx.options.shell.file_name().is_some_and(|name| name == "bash");
         needs.push(command_need(&input.command, parsed, understood && same_shell));
         Ok(needs)
@@ -66,7 +66,7 @@ impl TypedTool for Bash {
             Some(millis) => Duration::from_millis(millis).min(MAX_TIMEOUT),
         };
         let workdir = path::locate(&ctx, input.workdir.as_deref().unwrap_or("."))?;
-        path::confirm(&ctx, &Vec::from_iter(workdir.leave_for_folder()))?;
+        path::confirm(&ctx, &Vec::from_iter(workdir.outside_folder_need()))?;
         if let Some(terminal) = terminal::open(&ctx, &input.command, &workdir.real).await? {
             return terminal::run(terminal, input.command, timeout, &ctx).await;
         }
@@ -78,7 +78,7 @@ impl TypedTool for Bash {
         let made = tokio::task::spawn_blocking(move || truncate::make_output_dir(&folder)).await;
         spec.spill = matches!(made, Ok(Ok(()))).then(|| truncate::output_path(&ctx.options));
 
-        let mut live = Live { text: String::new(), ctx: &ctx };
+        let mut live = LiveOutput { text: String::new(), ctx: &ctx };
         live.send();
         let mut on_output = |text: &str| live.push(text);
         let outcome = ctx.exec.run(spec, ctx.cancel.clone(), &mut on_output).await;
@@ -95,7 +95,7 @@ impl TypedTool for Bash {
     }
 }
 
-/// The outcome of a command: what it printed, and a note if the end was not its own.
+/// The result of a command: its output, and a note if it did not exit normally.
 fn result(command: String, text: &str, note: Option<String>, metadata: JsonMap) -> Output {
     let mut output = text.to_owned();
     if let Some(note) = note {
@@ -104,11 +104,12 @@ fn result(command: String, text: &str, note: Option<String>, metadata: JsonMap) 
     Output { title: command, output, metadata, ..Output::default() }
 }
 
-/// The needs for folders outside the workspace: the working directory, the paths of known commands, redirects. A path that
-/// depends on what the command line does not tell is outside. False if a path could not be judged.
-fn leaving(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>) -> Result<bool, ToolError> {
+/// Collects the needs for folders outside the workspace: the working directory, paths in the arguments of known
+/// commands, redirects. A path that the command line does not determine counts as outside. Returns false if a path
+/// could not be resolved.
+fn outside_needs(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>) -> Result<bool, ToolError> {
     let workdir = path::locate(ctx, input.workdir.as_deref().unwrap_or("."))?;
-    needs.extend(workdir.leave_for_folder());
+    needs.extend(workdir.outside_folder_need());
     let mut understood = true;
     let arguments = parsed.commands.iter().flat_map(|command| &command.paths);
     for path in arguments.chain(&parsed.writes).chain(&parsed.reads) {
@@ -117,21 +118,21 @@ fn leaving(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>)
         }
         let need = match home(path, &ctx.options) {
             Some(Home::Unknown) => Some(path::external(path, path.rsplit_once('/').map_or(path, |(parent, _)| parent))),
-            Some(Home::Known(path)) => judge(ctx, &workdir.shown, &path, &mut understood),
-            None => judge(ctx, &workdir.shown, path, &mut understood),
+            Some(Home::Known(path)) => outside_need(ctx, &workdir.shown, &path, &mut understood),
+            None => outside_need(ctx, &workdir.shown, path, &mut understood),
         };
         needs.extend(need.filter(|need| needs.iter().all(|other| other.patterns != need.patterns)));
     }
     if !parsed.unknown_paths.is_empty() {
-        // It may be anywhere, so only those may have it who may have everything.
+        // The path may be anywhere, so only a permission for everything covers it.
         let need = Need::new("external_directory", "*").with("filepath", parsed.unknown_paths.join("\n"));
         needs.push(Need { always: Vec::new(), opaque: true, ..need });
     }
     Ok(understood)
 }
 
-/// Writing to a file is an edit of it, and reading from one a read, whatever command does it.
-fn redirects(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>, ToolError> {
+/// A redirect to a file is an edit of it, and one from a file a read, whatever the command.
+fn redirect_needs(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>, ToolError> {
     let workdir = path::locate(ctx, input.workdir.as_deref().unwrap_or("."))?;
     let kinds = [("edit", &parsed.writes), ("read", &parsed.reads)];
     let paths = kinds.into_iter().flat_map(|(permission, paths)| paths.iter().map(move |path| (permission, path)));
@@ -142,7 +143,7 @@ fn redirects(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>,
             Some(Home::Unknown) | None => path.clone(),
         };
         let target = path::locate_from(ctx, &workdir.shown, &path).ok();
-        needs.extend(target.as_ref().filter(|_| permission == "edit").and_then(path::Target::change_git));
+        needs.extend(target.as_ref().filter(|_| permission == "edit").and_then(path::Target::git_directory_need));
         let pattern = target.map_or(path.clone(), |target| target.pattern());
         let need = Need::new(permission, pattern).with("filepath", path).with("command", input.command.clone());
         if !needs.iter().any(|other| other.permission == need.permission && other.patterns == need.patterns) {
@@ -158,10 +159,10 @@ fn redirects(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>,
     Ok(needs)
 }
 
-fn judge(ctx: &Context, workdir: &Path, path: &str, understood: &mut bool) -> Option<Need> {
+fn outside_need(ctx: &Context, workdir: &Path, path: &str, understood: &mut bool) -> Option<Need> {
     match path::locate_from(ctx, workdir, path) {
-        Ok(target) if target.real.is_dir() => target.leave_for_folder(),
-        Ok(target) => target.leave_for_file(),
+        Ok(target) if target.real.is_dir() => target.outside_folder_need(),
+        Ok(target) => target.outside_file_need(),
         Err(_) => {
             *understood = false;
             None
@@ -174,7 +175,7 @@ enum Home {
     Unknown,
 }
 
-/// A path in somebody's home. Where that is, only the command's environment tells.
+/// A path in someone's home directory, which only the command's environment determines.
 fn home(path: &str, options: &Options) -> Option<Home> {
     let rest = path.strip_prefix('~')?;
     let home = options.shell_env.iter().find(|(name, _)| name == "HOME");
@@ -205,13 +206,13 @@ fn command_need(command: &str, parsed: Parsed, understood: bool) -> Need {
     Need { patterns, always, opaque, arguments: parsed.arguments, ..need }
 }
 
-/// The end of the output so far, for those who watch.
-struct Live<'a> {
+/// Sends the end of the output to clients while the command runs.
+struct LiveOutput<'a> {
     text: String,
     ctx: &'a Context,
 }
 
-impl Live<'_> {
+impl LiveOutput<'_> {
     fn push(&mut self, text: &str) {
         self.text.push_str(text);
         if self.text.len() > LIVE_BYTES {
@@ -227,7 +228,7 @@ impl Live<'_> {
     }
 }
 
-/// The output within its limits, and whether it was shortened.
+/// The output within its limits, and whether it was truncated.
 async fn shorten(output: exec::Output, options: &Options) -> (String, bool) {
     if !output.truncated {
         let cut = truncate(output.text, options).await;
@@ -243,7 +244,7 @@ async fn shorten(output: exec::Output, options: &Options) -> (String, bool) {
     (text, true)
 }
 
-/// The end of a file.
+/// The last `bytes` bytes of a file.
 fn tail(path: &Path, bytes: u64) -> Option<String> {
     let mut file = std::fs::File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
@@ -253,7 +254,7 @@ fn tail(path: &Path, bytes: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&content).into_owned())
 }
 
-/// What the model is told of an end that was not the command's own.
+/// What the model is told if the command did not exit normally.
 fn note(end: End, timeout: Duration) -> Option<String> {
     match end {
         End::Exited(_) => None,

@@ -1,36 +1,41 @@
-//! What a tool is: a typed one that authors write ([`TypedTool`]) and the erased one that the engine holds ([`Tool`]).
+//! The tool traits: [`TypedTool`], which authors implement, and the type-erased [`Tool`], which the engine holds.
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{FileVersion, Json, JsonMap, Question, Todo, Written};
+use api::{FileVersion, Json, JsonMap, Question, SerializedJson, Todo};
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use crate::context::Context;
-use crate::input;
+use context::Context;
 
-/// What a call wants to be allowed; the engine decides.
+pub(crate) mod context;
+pub(crate) mod input;
+pub(crate) mod invalid;
+pub(crate) mod registry;
+pub(crate) mod truncate;
+
+/// A permission that a call needs; the engine decides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
     /// The permission, for example `edit`.
     pub permission: String,
-    /// What for: commands, paths. All of them must be allowed.
+    /// What it is needed for: commands, paths. All of them must be allowed.
     pub patterns: Vec<String>,
-    /// What an answer `always` allows from then on.
+    /// The patterns that a reply of `always` allows from then on.
     pub always: Vec<String>,
-    /// What a client shows: a diff, a command.
+    /// What clients show: a diff, a command.
     pub metadata: JsonMap,
-    /// Something in it was not understood, so only a rule for everything may allow it.
+    /// Part of the call was not understood, so only a rule for everything may allow it.
     pub opaque: bool,
-    /// Texts that may name a command which is run: a rule about that command may be about this need.
+    /// Arguments that may name a command to run: a rule about that command may apply to this need.
     pub arguments: Vec<String>,
 }
 
 impl Need {
-    /// A need for one pattern; `always` allows everything of its kind.
+    /// A need for one pattern; a reply of `always` allows everything of its kind.
     pub fn new(permission: &str, pattern: impl Into<String>) -> Self {
         Self {
             permission: permission.into(),
@@ -42,97 +47,97 @@ impl Need {
         }
     }
 
-    /// Adds a fact for whoever is asked.
+    /// Adds metadata for the human who is asked.
     pub fn with(mut self, key: &str, value: impl Into<Json>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
     }
 }
 
-/// Whether a call may run again when a crash hid its outcome.
+/// Whether a call may run again if a crash hid its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Running it again changes nothing.
     ReadOnly,
-    /// It is never repeated silently.
+    /// It must never be repeated silently.
     SideEffect,
-    /// Its work is durable by itself: the same call goes on with what it began, and begins nothing twice.
+    /// Its work is durable by itself: repeating the call continues what it started, and starts nothing twice.
     Resumes,
 }
 
 /// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileChange {
-    /// It is new.
+    /// It was created.
     Add,
-    /// Its content is new.
+    /// Its content changed.
     Change,
-    /// It is gone.
+    /// It was deleted.
     Unlink,
 }
 
-/// Something a call changed or learned; the engine turns it into rows and events in the commit of the call's outcome.
+/// What a call changed or learned; the engine turns it into rows and events in the commit of the call's outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// A file.
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// How.
+        /// What happened to it.
         kind: FileChange,
     },
-    /// What the agent has seen of a file: the content that it read or wrote.
-    Known {
-        /// Which, without symbolic links.
+    /// The content of a file that the agent read or wrote.
+    KnownFile {
+        /// Its path, with symbolic links resolved.
         path: PathBuf,
         /// The content.
         version: FileVersion,
     },
-    /// The session's todo list, whole.
+    /// The complete todo list of the session.
     Todos(Vec<Todo>),
 }
 
-/// A file that goes to the model beside the text.
+/// A file that the model gets beside the text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
     /// Its media type.
     pub mime: String,
     /// Its name.
     pub filename: Option<String>,
-    /// Its content as a `data:` address.
+    /// Its content as a `data:` URL.
     pub url: String,
 }
 
-/// The outcome of a call that worked.
+/// The result of a successful call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Output {
-    /// What a client shows as its name.
+    /// The title that clients show.
     pub title: String,
     /// What the model reads.
     pub output: String,
-    /// What a client shows.
+    /// What clients show.
     pub metadata: JsonMap,
-    /// Images and the like.
+    /// Images and other files.
     pub attachments: Vec<Attachment>,
     /// What it changed.
     pub changes: Vec<Change>,
 }
 
-/// The outcome of a call that did not work; the text is for the model.
+/// Why a call failed; the text is for the model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ToolError {
-    /// The arguments do not fit the schema.
+    /// The arguments do not match the schema.
     #[error("{message}")]
     Invalid {
-        /// Which and why.
+        /// Which argument, and why.
         message: String,
     },
-    /// It was tried and failed.
+    /// It ran and failed.
     #[error("{message}")]
     Failed {
         /// What happened and what to do next.
         message: String,
-        /// What a client shows.
+        /// What clients show.
         metadata: Option<JsonMap>,
     },
     /// The call was cancelled.
@@ -141,7 +146,7 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    /// A failure with a text.
+    /// A failure with a message.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::Failed { message: message.into(), metadata: None }
     }
@@ -151,23 +156,23 @@ impl ToolError {
 pub trait Tool: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
-    /// What the model reads about it.
+    /// The description for the model.
     fn description(&self) -> Arc<str>;
     /// The JSON schema of its arguments.
-    fn schema(&self) -> Written;
+    fn schema(&self) -> SerializedJson;
     /// Whether it may run again after a crash.
     fn effect(&self) -> Effect;
-    /// Another tool that does its work: rules that refuse that one refuse this one.
-    fn behind(&self) -> Option<&str> {
+    /// The tool that does the actual work: rules that deny that one deny this one too.
+    fn backing_tool(&self) -> Option<&str> {
         None
     }
     /// Questions that must be answered before it runs.
     fn questions(&self, _input: &Json) -> Option<Vec<Question>> {
         None
     }
-    /// What it wants to be allowed. Changes nothing.
+    /// The permissions it needs. Changes nothing.
     fn needs<'a>(&'a self, input: &'a Json, ctx: &'a Context) -> BoxFuture<'a, Result<Vec<Need>, ToolError>>;
-    /// Does it. `ctx.granted` holds what [`Tool::needs`] answered and the engine allowed.
+    /// Runs the call. `ctx.granted` holds the needs that [`Tool::needs`] returned and the engine allowed.
     fn run<'a>(&'a self, input: Json, ctx: Context) -> BoxFuture<'a, Result<Output, ToolError>>;
 }
 
@@ -179,39 +184,39 @@ pub trait TypedTool: Send + Sync + 'static {
     const NAME: &'static str;
     /// Whether it may run again after a crash.
     const EFFECT: Effect;
-    /// Another tool that does its work: rules that refuse that one refuse this one.
-    fn behind(&self) -> Option<&str> {
+    /// The tool that does the actual work: rules that deny that one deny this one too.
+    fn backing_tool(&self) -> Option<&str> {
         None
     }
     /// Questions that must be answered before it runs.
     fn questions(&self, _input: &Self::Input) -> Option<Vec<Question>> {
         None
     }
-    /// What it wants to be allowed. Changes nothing.
+    /// The permissions it needs. Changes nothing.
     fn needs(&self, input: &Self::Input, ctx: &Context) -> impl Future<Output = Result<Vec<Need>, ToolError>> + Send;
-    /// Does it.
+    /// Runs the call.
     fn run(&self, input: Self::Input, ctx: Context) -> impl Future<Output = Result<Output, ToolError>> + Send;
 }
 
-/// Hides the argument type of a tool, so that tools of all kinds fit into one registry.
+/// Erases the argument type of a tool, so that all tools fit into one registry.
 pub fn erase<T: TypedTool>(tool: T) -> Arc<dyn Tool> {
     let (schema, description) = input::schema_of::<T::Input>();
-    Arc::new(Erased { tool, schema: schema.into(), description: description.into() })
+    Arc::new(ErasedTool { tool, schema: schema.into(), description: description.into() })
 }
 
-struct Erased<T> {
+struct ErasedTool<T> {
     tool: T,
-    schema: Written,
+    schema: SerializedJson,
     description: Arc<str>,
 }
 
-impl<T: TypedTool> Erased<T> {
+impl<T: TypedTool> ErasedTool<T> {
     fn parse(&self, input: Json) -> Result<T::Input, ToolError> {
         input::parse(T::NAME, &self.schema, input)
     }
 }
 
-impl<T: TypedTool> Tool for Erased<T> {
+impl<T: TypedTool> Tool for ErasedTool<T> {
     fn name(&self) -> &str {
         T::NAME
     }
@@ -220,7 +225,7 @@ impl<T: TypedTool> Tool for Erased<T> {
         self.description.clone()
     }
 
-    fn schema(&self) -> Written {
+    fn schema(&self) -> SerializedJson {
         self.schema.clone()
     }
 
@@ -228,8 +233,8 @@ impl<T: TypedTool> Tool for Erased<T> {
         T::EFFECT
     }
 
-    fn behind(&self) -> Option<&str> {
-        self.tool.behind()
+    fn backing_tool(&self) -> Option<&str> {
+        self.tool.backing_tool()
     }
 
     fn questions(&self, input: &Json) -> Option<Vec<Question>> {

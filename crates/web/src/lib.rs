@@ -1,4 +1,4 @@
-//! HTTP clients: what everybody who calls a server needs of one. Who calls whom, and what is said, is not known here.
+//! HTTP clients, for every crate that calls a server. It knows neither its callers nor what they send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use reqwest::{Client, ClientBuilder, redirect};
 use url::{Host, Url};
 
-/// What a client needs to reach an address. Addresses that are equal in this can share one.
+/// What a client needs to reach a URL. URLs with the same kind can share a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct ClientKind {
     tls: bool,
     local: bool,
 }
 
-impl Reach {
-    /// What that address needs.
+impl ClientKind {
+    /// The kind of client that a URL needs.
     pub fn of(url: &Url) -> Self {
         Self { tls: url.scheme() == "https", local: is_local(url) }
     }
 
-    /// The beginnings of such a client. It follows no redirects: headers are meant for the server that they were given for.
+    /// A builder for such a client. It follows no redirects: headers are meant for the configured server only.
     pub fn client(self, connect: Duration) -> Result<ClientBuilder, rustls::Error> {
         let provider = rustls::crypto::ring::default_provider();
         let mut builder = Client::builder().redirect(redirect::Policy::none()).connect_timeout(connect);
         if self.tls {
-            // reqwest verifies with the platform's roots, and finds the provider only here. Whoever was first is as good.
+            // reqwest verifies with the platform's roots, and finds the provider only here. One that is already installed is fine.
             drop(provider.install_default());
         } else {
-            // The roots take milliseconds to load; a server without TLS does not pay for them.
+            // The roots take milliseconds to load; skip that for a server without TLS.
             let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
                 .with_safe_default_protocol_versions()?
                 .with_root_certificates(rustls::RootCertStore::empty())
@@ -39,7 +39,7 @@ impl Reach {
     }
 }
 
-/// Whether an address is on this machine.
+/// Whether a URL is on this machine.
 pub fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_this_machine() {
+    fn loopback_addresses_are_local() {
         for here in ["http://localhost:4096", "http://a.localhost", "http://127.3.2.1:1/x", "http://[::1]/x"] {
             assert!(is_local(&url(here)), "{here}");
         }
@@ -68,11 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_kind_share_a_client() {
-        let reach = |text| Reach::of(&url(text));
-        assert_eq!(reach("http://127.0.0.1:1"), reach("http://localhost:2/path"));
-        assert_ne!(reach("http://127.0.0.1:1"), reach("https://127.0.0.1:1"));
-        assert_ne!(reach("http://127.0.0.1:1"), reach("http://10.0.0.1"));
-        assert!(reach("http://127.0.0.1:1").client(Duration::from_secs(1)).unwrap().build().is_ok());
+    fn urls_of_one_kind_share_a_client() {
+        let kind = |text| ClientKind::of(&url(text));
+        assert_eq!(kind("http://127.0.0.1:1"), kind("http://localhost:2/path"));
+        assert_ne!(kind("http://127.0.0.1:1"), kind("https://127.0.0.1:1"));
+        assert_ne!(kind("http://127.0.0.1:1"), kind("http://10.0.0.1"));
+        assert!(kind("http://127.0.0.1:1").client(Duration::from_secs(1)).unwrap().build().is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! Shapes of what has no type of its own here: it is kept as it came, is a plain string, or a list with a name.
+//! Schemas of values that have no Rust type here: passed through as received, held as plain strings, or lists with a
+//! name.
 
 #![expect(dead_code, reason = "only their schemas are used")]
 
@@ -7,11 +8,11 @@ use schemars::JsonSchema;
 use super::tagged;
 use crate::{JsonMap, Rule};
 
-/// Rules in their order.
+/// An ordered list of rules.
 #[derive(JsonSchema)]
 pub struct PermissionRuleset(Vec<Rule>);
 
-/// A value that is always there, but may be null.
+/// A value that is always present but may be null.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub struct Nullable<T>(Option<T>);
@@ -57,7 +58,7 @@ pub(crate) enum ToastVariant {
     Error,
 }
 
-/// A command of the terminal client: one of its own, or any.
+/// A command of the terminal client: a known one, or any other.
 #[derive(JsonSchema)]
 #[schemars(inline, untagged)]
 pub(crate) enum TuiCommand {
@@ -102,14 +103,14 @@ pub(crate) enum KnownTuiCommand {
     AgentCycle,
 }
 
-/// An error that is a text.
+/// An error that has only a message.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Text {
     message: String,
 }
 
-/// The text of a failure, and what the provider answered.
+/// An error message and the provider's response.
 #[derive(JsonSchema)]
 #[schemars(inline, rename_all = "camelCase")]
 pub(crate) struct Overflow {
@@ -117,7 +118,7 @@ pub(crate) struct Overflow {
     response_body: Option<String>,
 }
 
-/// The text of a failure, and where the log has more.
+/// An error message and a reference into the log.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Unknown {
@@ -131,7 +132,7 @@ pub(crate) struct Unknown {
 #[schemars(rename = "JSONSchema")]
 pub(crate) struct AnySchema(JsonMap);
 
-/// What a human could do about a call that is tried again.
+/// What a human could do about a failing call that is being retried.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct RetryAction {
@@ -143,7 +144,7 @@ pub(crate) struct RetryAction {
     link: Option<String>,
 }
 
-/// How reasoning comes: whether it alternates with text, or in which field of the answer it is.
+/// Whether reasoning is interleaved with text, or the field of the answer that carries it.
 #[derive(JsonSchema)]
 #[schemars(inline, untagged)]
 pub(crate) enum Interleaved {
@@ -175,7 +176,7 @@ pub(crate) enum FilePartSource {
     Resource(ResourceSource),
 }
 
-/// A mentioned file.
+/// A file mentioned in the prompt.
 #[derive(JsonSchema)]
 #[schemars(transform = tagged("type", "file"))]
 pub(crate) struct FileSource {
@@ -183,7 +184,7 @@ pub(crate) struct FileSource {
     path: String,
 }
 
-/// A mentioned symbol.
+/// A symbol mentioned in the prompt.
 #[derive(JsonSchema)]
 #[schemars(transform = tagged("type", "symbol"))]
 pub(crate) struct SymbolSource {
@@ -194,7 +195,7 @@ pub(crate) struct SymbolSource {
     kind: u64,
 }
 
-/// A mentioned resource of an MCP server.
+/// An MCP resource mentioned in the prompt.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "camelCase", transform = tagged("type", "resource"))]
 pub(crate) struct ResourceSource {
@@ -203,7 +204,7 @@ pub(crate) struct ResourceSource {
     uri: String,
 }
 
-/// The mention, and where in the prompt's text it stands.
+/// The mention and its position in the prompt's text.
 #[derive(JsonSchema)]
 pub(crate) struct FilePartSourceText {
     value: String,
@@ -218,7 +219,7 @@ pub struct Range {
     end: Position,
 }
 
-/// A place in a file.
+/// A position in a file.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub struct Position {
@@ -226,14 +227,14 @@ pub struct Position {
     character: u64,
 }
 
-/// When a call that runs began.
+/// When a running call started.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Started {
     start: u64,
 }
 
-/// When a call that has a result ran, and when its output was dropped from the context.
+/// When a successful call ran, and when its output was dropped from the context.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Completed {
@@ -242,7 +243,7 @@ pub(crate) struct Completed {
     compacted: Option<u64>,
 }
 
-/// When a call that has no result ran.
+/// When a failed call ran.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Ended {

@@ -1,4 +1,4 @@
-//! The data model against what OpenCode sends.
+//! Checks the data model against recordings of OpenCode.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 

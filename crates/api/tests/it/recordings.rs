@@ -12,15 +12,15 @@ use trefoil_api::{
     Project, Provider, QuestionRequest, Session, SessionStatus, Skill, Todo,
 };
 
-/// Parses, serialises, compares; gives the typed value.
+/// Asserts that a value survives a round trip, and returns it typed.
 fn same<T: DeserializeOwned + Serialize + Debug>(place: &str, value: &Value) -> T {
     let typed: T = serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{place}: {error}\n{value}"));
     let back = serde_json::to_value(&typed).unwrap();
-    assert_eq!(&back, value, "{place}: changed on the way");
+    assert_eq!(&back, value, "{place}: changed in the round trip");
     typed
 }
 
-/// The same, and every field and kind in it was known. `Debug` shows all levels, so this sees nested values too.
+/// Like `same`, and asserts that every field and kind is known. `Debug` shows all levels, so this covers nested values.
 fn known<T: DeserializeOwned + Serialize + Debug>(place: &str, value: &Value) -> T {
     let typed: T = same(place, value);
     let debug = format!("{typed:?}");
@@ -37,10 +37,10 @@ fn without_nulls(value: &Value) -> Value {
     fields.map(|(name, field)| (name.clone(), field.clone())).collect()
 }
 
-/// The JSON of an event is the same if that of its part or message is there already.
-fn same_around(place: &str, event: &Event, inner: &impl serde::Serialize) {
+/// `json_with_payload` writes the same JSON as serialising the whole event.
+fn same_with_payload(place: &str, event: &Event, inner: &impl serde::Serialize) {
     let inner = serde_json::value::to_raw_value(inner).unwrap();
-    assert_eq!(event.json_around(&inner).unwrap(), serde_json::to_string(event).unwrap(), "{place}");
+    assert_eq!(event.json_with_payload(&inner).unwrap(), serde_json::to_string(event).unwrap(), "{place}");
 }
 
 fn check(place: &str, kind: &str, value: &Value, counts: &mut BTreeMap<String, usize>) {
@@ -52,13 +52,13 @@ fn check(place: &str, kind: &str, value: &Value, counts: &mut BTreeMap<String, u
             match &event.body {
                 EventBody::SessionCreated { .. } | EventBody::SessionUpdated { .. } => count("session in an event", 1),
                 EventBody::MessageUpdated { info, .. } => {
-                    same_around(place, &event, info);
+                    same_with_payload(place, &event, info);
                     count("message in an event", 1);
                 }
                 EventBody::PartUpdated { part, .. } => {
                     let text = serde_json::to_string(&part).unwrap();
                     assert_eq!(Part::from_json(&text).unwrap(), **part, "{place}");
-                    same_around(place, &event, part);
+                    same_with_payload(place, &event, part);
                     count("part in an event", 1);
                 }
                 _ => {}
@@ -187,7 +187,7 @@ fn unknown_fields_are_kept() {
 }
 
 #[test]
-fn whole_and_broken_amounts_keep_their_look() {
+fn whole_and_fractional_amounts_keep_their_format() {
     for cost in ["0", "3", "0.00015", "1e-9"] {
         let text = format!(
             r#"{{"type":"step-finish","id":"prt_1","sessionID":"ses_1","messageID":"msg_1","reason":"stop","cost":{cost},

@@ -38,15 +38,15 @@ fn document() -> Value {
     document
 }
 
-/// What does not fit, and where.
-fn misfit(schema: &Value, value: &Value, document: &Value) -> Result<(), String> {
+/// Checks a value against a schema; the error says where they differ.
+fn check(schema: &Value, value: &Value, document: &Value) -> Result<(), String> {
     if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
         let target = document.pointer(name.trim_start_matches('#')).ok_or(format!("no {name}"))?;
-        return misfit(target, value, document);
+        return check(target, value, document);
     }
     if let Some(Value::Array(choices)) = schema.get("anyOf").or(schema.get("oneOf")) {
-        let misfits: Vec<String> = choices.iter().filter_map(|choice| misfit(choice, value, document).err()).collect();
-        return if misfits.len() < choices.len() { Ok(()) } else { Err(format!("none of {misfits:#?}")) };
+        let errors: Vec<String> = choices.iter().filter_map(|choice| check(choice, value, document).err()).collect();
+        return if errors.len() < choices.len() { Ok(()) } else { Err(format!("none of {errors:#?}")) };
     }
     let fits = match schema.get("type").and_then(Value::as_str) {
         Some("object") => value.is_object(),
@@ -69,8 +69,8 @@ fn misfit(schema: &Value, value: &Value, document: &Value) -> Result<(), String>
     let fields = schema.get("properties").and_then(Value::as_object);
     for (key, value) in value.as_object().into_iter().flatten() {
         match (fields.and_then(|fields| fields.get(key)), schema.get("additionalProperties")) {
-            (Some(field), _) => misfit(field, value, document).map_err(|error| at(key, error))?,
-            (None, Some(others)) => misfit(others, value, document).map_err(|error| at(key, error))?,
+            (Some(field), _) => check(field, value, document).map_err(|error| at(key, error))?,
+            (None, Some(others)) => check(others, value, document).map_err(|error| at(key, error))?,
             (None, None) if fields.is_some() => return Err(format!("{key} is not documented")),
             (None, None) => {}
         }
@@ -79,13 +79,13 @@ fn misfit(schema: &Value, value: &Value, document: &Value) -> Result<(), String>
         value.get(key.as_str().unwrap()).ok_or(format!("{key} is missing"))?;
     }
     for item in value.as_array().into_iter().flatten() {
-        misfit(schema.get("items").unwrap_or(&Value::Bool(true)), item, document).map_err(|error| at("[]", error))?;
+        check(schema.get("items").unwrap_or(&Value::Bool(true)), item, document).map_err(|error| at("[]", error))?;
     }
     Ok(())
 }
 
 #[test]
-fn recordings_fit() {
+fn recordings_match_the_schemas() {
     let document = document();
     let mut seen = BTreeSet::new();
     let mut files: Vec<_> = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures"))
@@ -99,7 +99,7 @@ fn recordings_fit() {
             let line: Map<String, Value> = serde_json::from_str(line).unwrap();
             let (kind, value) = line.into_iter().next().unwrap();
             let Some(path) = document["paths"].get(&kind) else { continue };
-            if let Err(error) = misfit(&path["schema"], &value, &document) {
+            if let Err(error) = check(&path["schema"], &value, &document) {
                 panic!("{}:{}: {kind}: {error}", file.display(), number + 1);
             }
             seen.insert(kind);
@@ -108,12 +108,12 @@ fn recordings_fit() {
     assert!(seen.len() > 10, "{seen:?}");
 
     let odd = json!({ "id": "evt_1", "type": "session.idle", "properties": { "sessionID": "ses_1", "mood": "calm" } });
-    let error = misfit(&document["paths"]["event"]["schema"], &odd, &document).unwrap_err();
+    let error = check(&document["paths"]["event"]["schema"], &odd, &document).unwrap_err();
     assert!(error.contains("mood is not documented"), "{error}");
 }
 
 #[test]
-fn kinds_of_a_union_are_components() {
+fn union_members_are_components() {
     let document = document();
     let component = |name: &str| document["components"]["schemas"][name].clone();
     let constant = |name: &str, pointer: &str| component(name).pointer(pointer).cloned().unwrap_or_default();
@@ -140,7 +140,7 @@ fn kinds_of_a_union_are_components() {
 }
 
 #[test]
-fn what_is_optional_is_never_null() {
+fn optional_values_are_never_null() {
     fn nulls(value: &Value) -> usize {
         match value {
             Value::String(text) => usize::from(text == "null"),

@@ -9,7 +9,7 @@ fn build_with(config: Json, env: &[(&str, &str)], keys: &[(&str, &str)]) -> (Vec
     let Json::Object(map) = config else { panic!("not an object") };
     let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let mut problems = Vec::new();
-    let config = crate::typed::read(map, &mut problems);
+    let config = crate::schema::typed::read(map, &mut problems);
     let entries = providers(&config, &owned(env), &owned(keys), &mut problems).usable;
     (entries, problems)
 }
@@ -18,7 +18,7 @@ fn build_with(config: Json, env: &[(&str, &str)], keys: &[(&str, &str)]) -> (Vec
 fn refusal(config: Json, env: &[(&str, &str)], id: &str) -> (String, bool) {
     let Json::Object(map) = config else { panic!("not an object") };
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let config = crate::typed::read(map, &mut Vec::new());
+    let config = crate::schema::typed::read(map, &mut Vec::new());
     let all = providers(&config, &env, &BTreeMap::new(), &mut Vec::new());
     let unusable = all.unusable.get(id).unwrap_or_else(|| panic!("{id} can be used, or is not known"));
     assert!(all.usable.iter().all(|entry| entry.provider.id != id), "{id} is both");
@@ -41,7 +41,7 @@ fn every_vendor_without_a_key_says_which_variable_to_set_and_that_variable_conne
 }
 
 #[test]
-fn what_cannot_be_used_says_what_to_change() {
+fn unusable_providers_say_what_to_change() {
     let named = |id: &str| json!({"provider": {id: {"options": {"baseURL": "http://h/v1"}, "models": {"m": {}}}}});
     let off = |key: &str, ids: Json| {
         let mut config = named("mine");
@@ -84,7 +84,7 @@ fn a_stored_key_connects_a_vendor_and_wins_over_the_environment() {
 }
 
 #[test]
-fn what_is_presented_holds_no_secret() {
+fn presentable_providers_contain_no_secret() {
     let config = json!({"provider": {"p": {
         "options": {"baseURL": "http://u:sk-1@h/v1", "apiKey": "sk-2", "secretAccessKey": "sk-3", "x": "y"},
         "models": {"m": {"headers": {"Authorization": "sk-4"}, "options": {"token": "sk-5"}, "variants": {"v": {"apiKey": "sk-6"}}}},
@@ -169,7 +169,7 @@ fn openai_from_the_environment() {
 }
 
 #[test]
-fn configuration_and_environment_meet() {
+fn configuration_and_environment_are_combined() {
     let config = json!({"provider": {"openai": {"models": {"gpt-5": {"name": "Mine"}, "new": {}}, "whitelist": ["gpt-5", "new"]}}});
     let (entries, problems) = build(config.clone(), &[("OPENAI_API_KEY", "sk")]);
     assert_eq!(problems, []);
@@ -182,7 +182,7 @@ fn configuration_and_environment_meet() {
 }
 
 #[test]
-fn what_cannot_be_called_is_said() {
+fn unusable_providers_are_reported() {
     for (config, part) in [
         (json!({"provider": {"anthropic": {"options": {"apiKey": "k"}}}}), "Anthropic Messages"),
         (json!({"provider": {"g": {"npm": "@ai-sdk/google"}}}), "Gemini"),

@@ -1,6 +1,6 @@
-//! What names and values of secrets look like.
+//! Recognises the names and values of secrets.
 
-/// Parts of the names of secret values, without what separates words.
+/// Parts of the names of secret values, without word separators.
 const PARTS: &[&str] = &[
     "key",
     "secret",
@@ -15,10 +15,10 @@ const PARTS: &[&str] = &[
     "signature",
     "bearer",
 ];
-/// Words that make a name one, if they stand alone in it.
+/// Words that make a name secret if they stand alone in it.
 const WORDS: &[&str] = &["auth", "pass", "pat", "pwd", "sig", "jwt", "sid", "pin", "otp"];
 
-/// Beginnings of tokens that vendors hand out.
+/// Prefixes of tokens that vendors issue.
 const PREFIXES: &[&str] = &[
     "sk-",
     "sk_",
@@ -63,18 +63,18 @@ const PREFIXES: &[&str] = &[
     "sntrys_",
     "AGE-SECRET-KEY-",
 ];
-/// What a token has behind its beginning at least, in bytes.
+/// The minimum length of a token after its prefix, in bytes.
 const MIN_TOKEN: usize = 8;
-/// A piece of letters so long is no word.
+/// A run of letters this long is not a word.
 const LONG_TOKEN: usize = 20;
 
-/// Whether a value by this name may be a secret.
+/// Whether a value with this name may be a secret.
 pub(super) fn is_secret_name(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     PARTS.iter().any(|part| plain.contains(part)) || words(name).any(|word| WORDS.contains(&word.as_str()))
 }
 
-/// The words of `snake_case`, `kebab-case` and `camelCase`, in lower case.
+/// The words of a `snake_case`, `kebab-case` or `camelCase` name, in lower case.
 fn words(name: &str) -> impl Iterator<Item = String> {
     let mut spaced = String::with_capacity(name.len() + 4);
     let mut lower = false;
@@ -92,7 +92,7 @@ fn is_token_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-.+/=~%".contains(c)
 }
 
-/// Whether a value looks as if a machine had made it: so many letters and digits that no word ends, or the form of a UUID.
+/// Whether a value looks machine-generated: a long run of letters and digits, or a UUID.
 pub(super) fn looks_random(value: &str, least: usize) -> bool {
     let run = |text: &str| {
         let mixed = text.bytes().any(|b| b.is_ascii_digit()) && text.bytes().any(|b| b.is_ascii_alphabetic());
@@ -103,7 +103,7 @@ pub(super) fn looks_random(value: &str, least: usize) -> bool {
     value.chars().all(is_token_char) && (parts().any(run) || lengths == [8, 4, 4, 4, 12])
 }
 
-/// Masks the tokens of vendors in a text.
+/// Masks vendor tokens in a text.
 pub(super) fn tokens(text: &str, mask: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -125,7 +125,7 @@ pub(super) fn tokens(text: &str, mask: &str) -> String {
     out
 }
 
-/// Whether what follows the beginning of a token is one, not words: a digit, or letters of both cases in one piece.
+/// Whether the text after a prefix is a token and not words: it has a digit, or mixed-case letters in one piece.
 fn is_dense(text: &str) -> bool {
     let piece = |piece: &str| {
         let upper = piece.bytes().skip(1).any(|b| b.is_ascii_uppercase());

@@ -10,7 +10,7 @@ fn shown(value: Json) -> Json {
 }
 
 #[test]
-fn secrets_go_and_the_rest_stays() {
+fn secrets_are_masked_and_the_rest_stays() {
     let value = shown(json!({
         "model": "key/model",
         "provider": {"p": {
@@ -68,7 +68,7 @@ fn arguments_of_programs_are_shown_without_their_secrets() {
         (&["srv", "my-stored-credential-2"], &["srv", "my-***-2"]),
         (&["srv", "--token", "{env:T}"], &["srv", "--token", "{env:T}"]),
         (&["srv", "-H", "Authorization: Bearer {env:T}"], &["srv", "-H", "Authorization: Bearer {env:T}"]),
-        // What is no secret.
+        // Not secrets.
         (
             &["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"],
             &["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"],
@@ -128,7 +128,7 @@ fn values_under_names_of_secrets_are_masked() {
 }
 
 #[test]
-fn prose_and_rules_are_shown_as_they_are() {
+fn prose_and_rules_are_unchanged() {
     let value = json!({
         "permission": {"get_token": "deny", "bash": {"curl -H Authorization:*": "ask"}}, "tools": {"read_key": false},
         "command": {"c": {"template": "Rotate the --token option, password: none", "description": "key: x"}},
@@ -145,7 +145,7 @@ fn prose_and_rules_are_shown_as_they_are() {
 }
 
 #[test]
-fn what_is_masked_once_stays_so() {
+fn masking_is_idempotent() {
     let value = json!({"mcp": {"m": {"command": ["srv", "--token", "S", "A_KEY=S", "https://u:p@h/?key=S"],
         "headers": {"A": "S"}}}});
     let once = shown(value);

@@ -1,12 +1,12 @@
-//! What differs between two states of a repository, and an index to try things with.
+//! Differences between two states of a repository, and a scratch index.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::{Git, GitError};
 
-/// Patches that read the same whatever the user's settings are. A repository in the working tree counts by its commit alone:
-/// else git would start a git in it, with that repository's settings.
+/// Options for patches that are independent of the user's settings. A repository inside the working tree counts only by
+/// its commit: otherwise git would start a git in it, with that repository's settings.
 pub const DIFF: [&str; 11] = [
     "diff",
     "--no-ext-diff",
@@ -21,38 +21,38 @@ pub const DIFF: [&str; 11] = [
     "--no-indent-heuristic",
 ];
 
-/// The most files that a list of changes has, and the most bytes that git may say about them before their contents are
-/// looked at: ten thousand take two megabytes.
+/// The maximum number of files in a list of changes, and the maximum size of git's output about them before it looks at
+/// their contents: ten thousand files take two megabytes.
 pub const MAX_FILES: usize = 10_000;
 /// See [`MAX_FILES`].
 pub const MAX_NAMES: u64 = 4 << 20;
-/// All patches of an answer, in bytes.
+/// The maximum size of all patches in an answer, in bytes.
 pub const MAX_PATCH: u64 = 16 << 20;
 
-/// What makes [`DIFF`] list files, for [`changes`].
+/// Options that make [`DIFF`] list files, for [`changes`].
 pub const LIST: [&str; 3] = ["--raw", "--numstat", "-z"];
 
-/// The same without looking into files, for [`changes`] too.
+/// Likewise without looking into files, for [`changes`] too.
 pub const NAMES: [&str; 3] = ["--raw", "--no-abbrev", "-z"];
 
-/// What makes [`DIFF`] give a patch that can be applied elsewhere, also to what is not text.
+/// Options that make [`DIFF`] produce a patch that can be applied elsewhere, even to binary files.
 pub const PATCH: [&str; 4] = ["--patch", "--binary", "--full-index", "--unified=3"];
 
 /// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// It was added.
     Added,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// It is another.
+    /// It was modified.
     Modified,
 }
 
-/// A file that changed.
+/// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Seen from the root of the working tree.
+    /// Relative to the root of the working tree.
     pub path: String,
     /// Lines added.
     pub added: u64,
@@ -62,8 +62,8 @@ pub struct Change {
     pub kind: ChangeKind,
 }
 
-/// Reads what git answers to [`LIST`]: `:modes ids status\0path\0…` and after that `added\tremoved\tpath\0…`, which may be
-/// missing. Sorted by path, as a human would.
+/// Parses git's output for [`LIST`]: `:modes ids status\0path\0…` and after that `added\tremoved\tpath\0…`, which may
+/// be missing. Sorted by path, ignoring case.
 pub fn changes(output: &[u8]) -> Vec<Change> {
     let text = String::from_utf8_lossy(output);
     let mut fields = text.split('\0');
@@ -78,7 +78,7 @@ pub fn changes(output: &[u8]) -> Vec<Change> {
             };
             found.extend(fields.next().map(|path| (path, change(path, kind))));
         } else if let [added, removed, path] = field.splitn(3, '\t').collect::<Vec<_>>()[..] {
-            // What is not text has a dash for a number.
+            // Binary files have a dash instead of a number.
             let number = |text: &str| text.parse().unwrap_or(0);
             let change = found.entry(path).or_insert_with(|| change(path, ChangeKind::Modified));
             (change.added, change.removed) = (number(added), number(removed));
@@ -89,12 +89,12 @@ pub fn changes(output: &[u8]) -> Vec<Change> {
     list
 }
 
-/// Sorts by path, as a human would.
+/// Sorts by path, ignoring case.
 pub fn sort(list: &mut [Change]) {
     list.sort_by_cached_key(|change| (change.path.to_lowercase(), change.path.clone()));
 }
 
-/// The fields of what git writes with `-z`. The last one may be cut off, and is left out.
+/// The fields of git's `-z` output. The last one may be cut off, and is omitted.
 pub fn records(output: &[u8]) -> impl Iterator<Item = &[u8]> {
     let whole = output.iter().rposition(|byte| *byte == 0).map_or(0, |end| end + 1);
     output[..whole].split(|byte| *byte == 0).filter(|field| !field.is_empty())
@@ -107,17 +107,17 @@ pub fn whole_files(patch: &[u8], whole: bool) -> &[u8] {
     if whole { patch } else { &patch[..end()] }
 }
 
-/// A folder for an index, and for objects that are of no further use. It is gone when this is dropped.
+/// A temporary folder for an index and for throw-away objects. Deleted on drop.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct ScratchIndex(PathBuf);
 
-impl Scratch {
-    /// An empty one, made below `parent`.
+impl ScratchIndex {
+    /// Creates an empty one below `parent`.
     pub async fn new(parent: &Path) -> Result<Self, GitError> {
         Self::make(parent, |_| Ok(())).await
     }
 
-    /// One with a copy of the index of git's working tree, if it has one: a new repository has none.
+    /// Creates one with a copy of the index, if there is one: a new repository has none.
     pub async fn copy(git: &Git, parent: &Path) -> Result<Self, GitError> {
         let index = PathBuf::from(git.text(&["rev-parse", "--path-format=absolute", "--git-path", "index"]).await?);
         Self::make(parent, move |scratch| match copy_with_time(&index, &scratch.index()) {
@@ -146,7 +146,7 @@ impl Scratch {
         self.0.join("index")
     }
 
-    /// A file of that name.
+    /// The path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -155,24 +155,24 @@ impl Scratch {
         self.0.join("objects")
     }
 
-    /// Git whose new objects go into the folder; it finds those of the repository, too.
-    pub async fn aside(&self, git: &Git) -> Result<Git, GitError> {
+    /// Git with its new objects in the folder; it finds those of the repository, too.
+    pub async fn redirect_objects(&self, git: &Git) -> Result<Git, GitError> {
         let known = git.text(&["rev-parse", "--path-format=absolute", "--git-path", "objects"]).await?;
-        // A list, where a colon would begin the next entry.
+        // It is a list, in which a colon would start the next entry.
         let known = format!("\"{}\"", known.replace('\\', "\\\\").replace('"', "\\\""));
         Ok(git.with("GIT_OBJECT_DIRECTORY", self.objects()).with("GIT_ALTERNATE_OBJECT_DIRECTORIES", known))
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchIndex {
     fn drop(&mut self) {
-        // What is left behind is in the way of nobody.
+        // A leftover folder bothers nobody.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Copies an index. A file that changed right after the index was written may have the time and size that stand there; git
-/// tells so by the index's own time, which the copy must keep.
+/// Copies an index with its modification time. A file that changed right after the index was written may have the time
+/// and size recorded there; git detects that by the index's own time, which the copy must keep.
 fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
     let written = std::fs::metadata(from)?.modified()?;
     std::fs::copy(from, to)?;

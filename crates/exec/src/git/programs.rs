@@ -1,8 +1,8 @@
-//! The programs that a repository's own configuration would have git start, and how git is kept from them.
+//! The programs that a repository's own configuration would make git start, and how that is prevented.
 //!
-//! Attributes choose filters and drivers by name; what a name means stands in a configuration. The user's own (global, system,
-//! environment) counts. That of a repository was written by whoever made the repository: each of its settings that names a
-//! program is laid over with the user's own, or with one that starts nothing, unless the user trusts these programs.
+//! Attributes choose filters and drivers by name; a configuration defines the names. The user's own configuration
+//! (global, system, environment) counts. A repository's was written by its authors: each of its settings that names a
+//! program is overridden with the user's own, or with one that starts nothing, unless the user trusts these programs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,21 +14,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::GitError;
 
-/// The most settings of a repository that name programs; nobody has so many.
+/// The maximum number of program settings in a repository.
 const MAX_PROGRAMS: usize = 1000;
-/// Repositories that are known to name none. Beyond that all are looked at again.
+/// The maximum number of repositories remembered as harmless; beyond it all are checked again.
 const MAX_KNOWN: usize = 256;
-/// Parents of a directory that are looked at.
+/// The maximum number of parent directories to examine.
 const MAX_PARENTS: usize = 128;
-/// The largest `.git` file that is read, in bytes.
+/// The maximum size of a `.git` file, in bytes.
 const MAX_LINK: u64 = 1 << 12;
-/// A file that changed so lately may change once more without another time.
+/// A file that changed this recently may change again without a new timestamp.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// What makes git list all settings with the place that they come from.
+/// Makes git list all settings with their scopes.
 pub(super) const SETTINGS: [&str; 5] = ["config", "--list", "--show-scope", "--includes", "-z"];
 
-/// Names of settings whose values are programs, in whatever section they stand: filters, drivers, converters, helpers.
+/// Names of settings whose values are programs, in any section: filters, drivers, converters, helpers.
 const PROGRAM_NAMES: [&str; 24] = [
     "alternaterefscommand",
     "askpass",
@@ -56,20 +56,20 @@ const PROGRAM_NAMES: [&str; 24] = [
     "vcs",
 ];
 
-/// Sections in which a `path` is that of a program.
+/// Sections in which `path` names a program.
 const PROGRAM_PATHS: [&str; 5] = ["browser", "difftool", "lfs", "man", "mergetool"];
 
 /// Merges texts as git does without a driver.
 const PLAIN_MERGE: &str = "git merge-file --quiet %A %O %B";
 
-type Trusts = dyn Fn(&Path, &str) -> bool + Send + Sync;
+type TrustPredicate = dyn Fn(&Path, &str) -> bool + Send + Sync;
 
-/// What is known of repositories, and which of their programs may run. Cheap to clone.
+/// What is known about repositories, and which of their programs may run. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Repositories {
-    trusts: Arc<Trusts>,
-    /// Directories in whose repositories nothing names a program, with the state of the files that say so.
-    harmless: Arc<Mutex<HashMap<PathBuf, Marks>>>,
+    trusts: Arc<TrustPredicate>,
+    /// Directories whose repositories name no programs, with the stamps of the files that determine this.
+    harmless: Arc<Mutex<HashMap<PathBuf, ConfigStamps>>>,
 }
 
 impl Default for Repositories {
@@ -93,28 +93,29 @@ impl Repositories {
         (self.trusts)(&programs.file, &programs.text())
     }
 
-    pub(super) fn is_harmless(&self, directory: &Path, place: &Place) -> bool {
+    pub(super) fn is_harmless(&self, directory: &Path, place: &RepositoryLocation) -> bool {
         let known = self.harmless.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(directory).is_some_and(|marks| *marks == place.marks)
+        known.get(directory).is_some_and(|stamps| *stamps == place.stamps)
     }
 
-    /// Remembers that nothing names a program here, unless the files changed so lately that this cannot be told later.
-    pub(super) fn remember(&self, directory: &Path, place: Place) {
+    /// Remembers that nothing here names a program, unless the files changed so recently that a later change might go
+    /// unnoticed.
+    pub(super) fn remember(&self, directory: &Path, place: RepositoryLocation) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let settled = |mark: &Option<Mark>| mark.is_none_or(|mark| mark.changed + SETTLED < now);
-        if place.marks.iter().all(settled) {
+        let settled = |stamp: &Option<FileStamp>| stamp.is_none_or(|stamp| stamp.changed + SETTLED < now);
+        if place.stamps.iter().all(settled) {
             let mut known = self.harmless.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= MAX_KNOWN {
                 known.clear();
             }
-            known.insert(directory.to_owned(), place.marks);
+            known.insert(directory.to_owned(), place.stamps);
         }
     }
 }
 
-/// A file as it is now.
+/// The state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
+struct FileStamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
@@ -122,41 +123,41 @@ struct Mark {
     changed: Duration,
 }
 
-type Marks = [Option<Mark>; 5];
+type ConfigStamps = [Option<FileStamp>; 5];
 
-fn mark(path: &Path) -> Option<Mark> {
+fn stamp(path: &Path) -> Option<FileStamp> {
     let there = fs::metadata(path).ok()?;
     let seconds = Duration::from_secs(there.ctime().try_into().unwrap_or_default());
     let changed = seconds + Duration::from_nanos(there.ctime_nsec().try_into().unwrap_or_default());
     let modified = (there.mtime(), there.mtime_nsec());
-    Some(Mark { inode: there.ino(), size: there.size(), modified, changed })
+    Some(FileStamp { inode: there.ino(), size: there.size(), modified, changed })
 }
 
 /// Where the repository of a directory is, as git finds it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct RepositoryLocation {
     /// The root of the working tree.
     pub(super) root: PathBuf,
-    /// The configuration that all working trees share.
+    /// The configuration shared by all working trees.
     config: PathBuf,
-    marks: Marks,
+    stamps: ConfigStamps,
 }
 
-impl Place {
+impl RepositoryLocation {
     pub(super) fn find(directory: &Path) -> Option<Self> {
         let root = directory.ancestors().take(MAX_PARENTS).find(|at| fs::symlink_metadata(at.join(".git")).is_ok())?;
         let link = root.join(".git");
         let own = if link.is_dir() { link.clone() } else { root.join(read(&link)?.strip_prefix("gitdir:")?.trim()) };
         let common = read(&own.join("commondir")).map_or_else(|| own.clone(), |common| own.join(common.trim()));
         let config = common.join("config");
-        let marks = [
-            mark(&link),
-            mark(&own.join("commondir")),
-            mark(&config),
-            mark(&own.join("config")),
-            mark(&own.join("config.worktree")),
+        let stamps = [
+            stamp(&link),
+            stamp(&own.join("commondir")),
+            stamp(&config),
+            stamp(&own.join("config")),
+            stamp(&own.join("config.worktree")),
         ];
-        Some(Self { root: root.to_owned(), config, marks })
+        Some(Self { root: root.to_owned(), config, stamps })
     }
 }
 
@@ -170,7 +171,7 @@ fn read(path: &Path) -> Option<String> {
 /// The settings of a repository that name programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
-    /// The repository's configuration file. Some may stand in others, which it includes.
+    /// The repository's configuration file. Some settings may be in files that it includes.
     pub file: PathBuf,
     /// Each setting with its value.
     settings: Vec<(String, String)>,
@@ -182,28 +183,28 @@ impl Programs {
         self.settings.iter().map(|(key, value)| format!("{key}\n{value}\0")).collect()
     }
 
-    /// What they start, for a human.
+    /// What they start, for people.
     pub fn what(&self) -> Vec<String> {
         self.settings.iter().map(|(key, value)| format!("{key} has git run `{value}`")).collect()
     }
 }
 
-/// What the configuration of a repository says that matters here.
+/// The relevant settings of a repository.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RepositorySettings {
     /// Its programs.
     pub(super) programs: Option<Programs>,
-    /// Settings that take their places.
+    /// Settings that override them.
     pub(super) overlay: Vec<(String, String)>,
-    /// It says that the files are elsewhere.
+    /// It moves the working tree elsewhere.
     pub(super) moves_tree: bool,
-    /// It includes files, so it can change without a change of its own.
+    /// It includes files, so it can change without its own file changing.
     pub(super) includes: bool,
 }
 
-impl Found {
-    /// Reads what git answers to [`SETTINGS`]: `scope\0key\nvalue\0…`.
-    pub(super) fn read(output: &[u8], place: Option<&Place>, directory: &Path) -> Result<Self, GitError> {
+impl RepositorySettings {
+    /// Parses git's output for [`SETTINGS`]: `scope\0key\nvalue\0…`.
+    pub(super) fn read(output: &[u8], place: Option<&RepositoryLocation>, directory: &Path) -> Result<Self, GitError> {
         let text = String::from_utf8_lossy(output);
         let mut fields = text.split('\0');
         let (mut own, mut users) = (Vec::new(), HashMap::new());
@@ -211,13 +212,13 @@ impl Found {
             let (key, value) = setting.split_once('\n').unwrap_or((setting, ""));
             match scope {
                 "system" | "global" | "command" => drop(users.insert(key, value)),
-                // The repository's, the working tree's, and whatever git may come to know.
+                // The repository's, the working tree's, and any scope that git may add.
                 _ => own.push((key, value)),
             }
         }
         let mut found = Self::default();
         let mut settings = Vec::new();
-        let mut lay = |key: String, nothing: &str| {
+        let mut override_setting = |key: String, nothing: &str| {
             let value = users.get(key.as_str()).map_or(nothing, |value| value);
             found.overlay.push((key, value.to_owned()));
         };
@@ -226,11 +227,11 @@ impl Found {
             found.includes |= section == "include" || section == "includeif";
             found.moves_tree |= key == "core.worktree";
             if section == "filter" && name == "required" {
-                lay(key.to_owned(), "false");
+                override_setting(key.to_owned(), "false");
             }
             if is_program(section, name, value) {
                 settings.push((key.to_owned(), value.to_owned()));
-                lay(key.to_owned(), if name == "driver" { PLAIN_MERGE } else { "" });
+                override_setting(key.to_owned(), if name == "driver" { PLAIN_MERGE } else { "" });
             }
         }
         if found.overlay.len() > MAX_PROGRAMS {
@@ -270,13 +271,13 @@ fn is_program(section: &str, name: &str, value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn found(settings: &[(&str, &str, &str)]) -> Found {
+    fn found(settings: &[(&str, &str, &str)]) -> RepositorySettings {
         let text: String = settings.iter().map(|(scope, key, value)| format!("{scope}\0{key}\n{value}\0")).collect();
-        Found::read(text.as_bytes(), None, Path::new("/nowhere")).unwrap()
+        RepositorySettings::read(text.as_bytes(), None, Path::new("/nowhere")).unwrap()
     }
 
     #[test]
-    fn what_a_repository_names_is_laid_over() {
+    fn programs_of_a_repository_are_overridden() {
         for (key, value, over) in [
             ("filter.x.clean", "evil", Some("")),
             ("filter.X=y z.smudge", "evil", Some("")),
@@ -318,13 +319,13 @@ mod tests {
     }
 
     #[test]
-    fn what_can_change_unseen_is_not_remembered() {
+    fn settings_that_can_change_unnoticed_are_not_remembered() {
         assert!(!found(&[("local", "include.path", "x")]).is_harmless());
         assert!(!found(&[("local", "includeif.onbranch:x.path", "x")]).is_harmless());
         assert!(!found(&[("worktree", "core.worktree", "/")]).is_harmless());
         assert!(found(&[("global", "include.path", "x")]).is_harmless());
         let many: String = (0..=MAX_PROGRAMS).map(|n| format!("local\0filter.f{n}.clean\nx\0")).collect();
-        assert!(Found::read(many.as_bytes(), None, Path::new("/")).is_err());
+        assert!(RepositorySettings::read(many.as_bytes(), None, Path::new("/")).is_err());
     }
 
     #[test]

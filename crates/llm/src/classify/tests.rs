@@ -26,7 +26,7 @@ fn statuses_have_classes() {
 }
 
 #[test]
-fn vendors_ways_to_say_too_long() {
+fn context_overflow_is_recognised_for_many_vendors() {
     for body in [
         r#"{"error":{"message":"This model's maximum context length is 10 tokens.","code":"context_length_exceeded"}}"#,
         r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}"#,
@@ -72,7 +72,7 @@ fn errors_in_a_stream_are_retried_unless_they_say_otherwise() {
 }
 
 #[test]
-fn no_secret_stays() {
+fn secrets_are_removed() {
     let headers = [("set-cookie", "s"), ("x-request-id", "key-123"), ("retry-after", "1")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut error = http_error(401, "", headers, r#"{"error":"Incorrect key: key-123"}"#, SystemTime::now());

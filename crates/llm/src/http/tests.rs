@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{Content, Endpoint, ErrorClass, FinishReason, Llm, OpenAiChat, Prompt, PromptMessage, Settings};
 
-/// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The maximum wait in any test.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 const GOOD: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n\
     data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
@@ -36,7 +36,7 @@ fn refuse(status: u16, headers: &[(&str, &str)], body: &str) -> Reply {
     builder.body(Answer::from(body.to_owned())).unwrap()
 }
 
-/// A server that answers every request with `reply`; its base address.
+/// Starts a server that answers every request with `reply`; returns its base URL.
 async fn serve(reply: impl Fn(Request) -> Reply + Clone + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -48,7 +48,7 @@ async fn serve(reply: impl Fn(Request) -> Reply + Clone + Send + Sync + 'static)
     format!("http://{address}/v1")
 }
 
-/// A server that answers the first connection with these bytes and then does what `then` says.
+/// A server that answers the first connection with these bytes and then runs `then`.
 async fn raw<F: Future<Output = ()> + Send>(
     bytes: &'static str,
     then: impl FnOnce(TcpStream) -> F + Send + 'static,
@@ -59,7 +59,7 @@ async fn raw<F: Future<Output = ()> + Send>(
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut request = [0; 64 * 1024];
         let mut size = 0;
-        // A request's body ends with its JSON; a TLS greeting is one packet.
+        // A request's body ends with its JSON; a TLS hello is one packet.
         while size == 0 || (request.starts_with(b"POST") && !request[..size].ends_with(b"}")) {
             size += socket.read(&mut request[size..]).await.unwrap();
         }
@@ -80,7 +80,7 @@ fn prompt() -> Prompt {
 
 async fn ask(chat: OpenAiChat, prompt: Prompt) -> Vec<Result<LlmEvent, LlmError>> {
     let stream = Llm::new("trefoil/test").stream(&Endpoint::OpenAiChat(chat), &prompt);
-    timeout(PATIENCE, stream.collect()).await.expect("the stream ends")
+    timeout(TEST_TIMEOUT, stream.collect()).await.expect("the stream ends")
 }
 
 async fn failure(base_url: String) -> LlmError {
@@ -91,7 +91,7 @@ async fn failure(base_url: String) -> LlmError {
 }
 
 #[tokio::test]
-async fn asks_as_the_wire_demands() {
+async fn requests_follow_the_wire_format() {
     let (tell, mut told) = mpsc::unbounded_channel();
     let base = serve(move |request| {
         let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
@@ -106,7 +106,7 @@ async fn asks_as_the_wire_demands() {
     prompt.settings.headers = vec![("X-Session-Id".into(), "ses_1".into())];
     let events = ask(chat, prompt).await;
     assert_eq!(events, [Ok(text("hi")), Ok(LlmEvent::Finish(FinishReason::Stop))]);
-    let (method, uri, seen) = timeout(PATIENCE, told.recv()).await.expect("it was asked").unwrap();
+    let (method, uri, seen) = timeout(TEST_TIMEOUT, told.recv()).await.expect("it was asked").unwrap();
     assert_eq!((method.as_str(), uri.as_str()), ("POST", "/v1/chat/completions?version=2"));
     let expected = ["Bearer sk-secret-1", "trefoil/test", "ses_1", "endpoint", "application/json"];
     assert_eq!(seen, expected.map(|value| Some(value.to_owned())));
@@ -156,7 +156,7 @@ async fn an_error_after_text_comes_after_the_text() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_streams() {
+async fn responses_that_are_not_streams() {
     let json = |body: &'static str| move |_| refuse(200, &[("content-type", "application/json")], body);
     let whole = r#"{"choices":[{"index":0,"message":{"content":"all at once"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}"#;
     let events = ask(chat(serve(json(whole)).await), prompt()).await;
@@ -171,7 +171,7 @@ async fn answers_that_are_no_streams() {
 }
 
 #[tokio::test]
-async fn silence_is_cut_by_the_watchdog() {
+async fn silence_hits_the_idle_timeout() {
     let body = || stream::iter([Ok::<_, Infallible>(": hello\n\n")]).chain(stream::pending());
     let mut chat = chat(serve(move |_| sse(Answer::from_stream(body()))).await);
     chat.timeouts.idle = Duration::from_millis(50);
@@ -180,7 +180,7 @@ async fn silence_is_cut_by_the_watchdog() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_closed() {
+async fn an_endless_answer_is_closed() {
     let chunk = format!("data: {}\n\n", json!({"choices": [{"delta": {"content": "x".repeat(64 << 10)}}]}));
     let body = move || {
         stream::repeat_with({
@@ -200,7 +200,7 @@ async fn an_answer_without_end_is_closed() {
 }
 
 #[tokio::test]
-async fn chunks_that_say_nothing_keep_no_stream_alive() {
+async fn empty_chunks_do_not_keep_a_stream_alive() {
     let body = || stream::repeat_with(|| Ok::<_, Infallible>("data: {\"choices\":[{\"delta\":{}}]}\n\n"));
     let mut chat = chat(serve(move |_| sse(Answer::from_stream(body()))).await);
     chat.timeouts.idle = Duration::from_millis(100);
@@ -209,7 +209,7 @@ async fn chunks_that_say_nothing_keep_no_stream_alive() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up() {
+async fn a_server_that_never_answers_times_out() {
     let mut chat = chat(raw("", |socket| async move { hold(socket).await }).await);
     chat.timeouts.header = Duration::from_millis(50);
     let error = ask(chat, prompt()).await.pop().unwrap().unwrap_err();
@@ -218,7 +218,7 @@ async fn a_server_that_never_answers_is_given_up() {
 
 /// Keeps a connection open until the other side closes it.
 async fn hold(mut socket: TcpStream) {
-    drop(timeout(PATIENCE, socket.read(&mut [0; 16])).await);
+    drop(timeout(TEST_TIMEOUT, socket.read(&mut [0; 16])).await);
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn a_cut_connection_is_an_error_and_an_early_end_is_not() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn an_unreachable_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -250,8 +250,8 @@ async fn nobody_there() {
     assert_eq!(error.url, Some(format!("http://{address}/v1/chat/completions")));
 }
 
-/// The crypto provider is ours to bring; without it the client would panic. A machine without root certificates gets
-/// an error that says so.
+/// We bring our own crypto provider; without it the client would panic. A machine without root certificates gets an
+/// error that says so.
 #[tokio::test]
 async fn https_needs_no_preparation() {
     let base = raw("no tls here", |socket| async move { hold(socket).await }).await.replace("http:", "https:");
@@ -270,14 +270,14 @@ async fn dropping_the_stream_closes_the_request() {
     })
     .await;
     let mut stream = Llm::new("t").stream(&Endpoint::OpenAiChat(chat(base)), &prompt());
-    assert_eq!(timeout(PATIENCE, stream.next()).await.unwrap(), Some(Ok(text("x"))));
+    assert_eq!(timeout(TEST_TIMEOUT, stream.next()).await.unwrap(), Some(Ok(text("x"))));
     drop(stream);
-    // Not by the patience of the one who holds it.
-    timeout(PATIENCE / 2, told.recv()).await.expect("the connection is closed").unwrap();
+    // The connection is closed right away, and not by the timeout of the server that holds it.
+    timeout(TEST_TIMEOUT / 2, told.recv()).await.expect("the connection is closed").unwrap();
 }
 
 #[tokio::test]
-async fn a_finished_request_leaves_its_connection() {
+async fn a_finished_request_leaves_its_connection_for_reuse() {
     let (tell, mut told) = mpsc::unbounded_channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -292,7 +292,7 @@ async fn a_finished_request_leaves_its_connection() {
     let llm = Llm::new("t");
     let endpoint = Endpoint::OpenAiChat(chat(base));
     for _ in 0..2 {
-        let events: Vec<_> = timeout(PATIENCE, llm.stream(&endpoint, &prompt()).collect()).await.unwrap();
+        let events: Vec<_> = timeout(TEST_TIMEOUT, llm.stream(&endpoint, &prompt()).collect()).await.unwrap();
         assert_eq!(events.len(), 2);
     }
     let first = told.recv().await.unwrap();
@@ -300,7 +300,7 @@ async fn a_finished_request_leaves_its_connection() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_refused_before() {
+async fn invalid_requests_are_refused_before_sending() {
     for base in ["ftp://h/v1", "nonsense", "", "file:///etc/passwd"] {
         let error = failure(base.to_owned()).await;
         assert!(error.class == ErrorClass::Invalid && error.message.contains("baseURL"), "{error}");
@@ -324,9 +324,9 @@ fn addresses() {
 #[test]
 fn clients_are_shared_and_bounded() {
     let clients = Arc::new(Clients::new("t"));
-    let reach = Reach::of(&Url::parse("http://127.0.0.1:1").unwrap());
+    let kind = ClientKind::of(&Url::parse("http://127.0.0.1:1").unwrap());
     for seconds in 0..20 {
-        clients.get(Kind { reach, connect: Duration::from_secs(seconds % 10) }).unwrap();
+        clients.get(ClientKey { kind, connect: Duration::from_secs(seconds % 10) }).unwrap();
     }
     assert!(clients.built.lock().unwrap().len() <= MAX_CLIENTS);
 }

@@ -9,7 +9,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor, value::
 
 use crate::Usage;
 
-/// No model counts further; also keeps sums far from overflow.
+/// No model counts further; this also keeps sums far from overflow.
 const MAX_TOKENS: u64 = 1_000_000_000_000;
 
 #[derive(Debug, Default, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Chunk {
 pub struct Choice {
     pub index: Option<Count>,
     pub delta: Option<Delta>,
-    /// In place of `delta` if the server ignored that a stream was asked for.
+    /// Replaces `delta` if the server ignored that a stream was requested.
     pub message: Option<Delta>,
     pub finish_reason: Option<Text>,
 }
@@ -34,7 +34,7 @@ pub struct Choice {
 pub struct Delta {
     pub content: Option<Text>,
     pub reasoning_content: Option<Text>,
-    /// The same by another name (OpenRouter, newer vLLM, Groq).
+    /// Another name for the same (OpenRouter, newer vLLM, Groq).
     pub reasoning: Option<Text>,
     pub refusal: Option<Text>,
     pub tool_calls: Option<Vec<CallDelta>>,
@@ -75,7 +75,7 @@ struct CompletionDetails {
     reasoning_tokens: Option<Count>,
 }
 
-/// The tokens that a `usage` object reports: cached input and reasoning are taken out of their sums.
+/// The tokens that a `usage` object reports; cached input and reasoning are subtracted from the sums.
 pub fn usage(wire: &WireUsage) -> Usage {
     let count = |count: Option<Count>| count.map_or(0, |count| count.0);
     let prompt = wire.prompt_tokens_details.as_ref();
@@ -95,7 +95,7 @@ pub fn usage(wire: &WireUsage) -> Usage {
     }
 }
 
-/// A text, whatever the server makes of it.
+/// A text, in whatever form the server sends it.
 #[derive(Debug, Default)]
 pub struct Text(pub String);
 
@@ -157,7 +157,7 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// A count of tokens, or an index: a whole number from 0; what is none counts as 0.
+/// A token count or an index: a whole number from 0; anything else counts as 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count(pub u64);
 

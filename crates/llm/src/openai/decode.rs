@@ -1,55 +1,55 @@
-//! The answer's decoder: one payload in, events out. Pure.
+//! Decodes an answer: one payload in, events out. Pure.
 
 use crate::bound::MAX_ANSWER;
 use crate::error::bounded;
 use crate::openai::chunk::{CallDelta, Choice, Chunk, Delta, Text, usage};
 use crate::{FinishReason, LlmError, LlmEvent, Usage, classify};
 
-/// The most calls in one answer.
+/// The maximum number of calls in one answer.
 const MAX_CALLS: usize = 256;
-/// The longest tool name that is kept, in bytes; a longer one is cut, and then no tool's name.
+/// The maximum length of a tool name, in bytes; a longer one is cut, and then matches no tool.
 const MAX_NAME: usize = 256;
-/// The longest id of a call, in bytes. Some gateways hide whole signatures in it.
+/// The maximum length of a call id, in bytes. Some gateways hide whole signatures in it.
 const MAX_ID: usize = 64 * 1024;
 
-/// Decodes one answer. Feed it each payload, then call [`Decoder::finish`] once.
+/// Decodes one answer. Push each payload, then call [`Decoder::finish`] once.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    calls: Vec<Call>,
-    /// What is kept of their arguments. Not all of it was told: a call may have no name yet.
+    calls: Vec<PendingCall>,
+    /// The total size of the arguments. Not all of it was emitted: a call may have no name yet.
     argument_bytes: usize,
     usage: Option<Usage>,
     finish: Option<FinishReason>,
     done: bool,
-    /// The calls' ends were reported.
+    /// The ends of the calls were emitted.
     ended: bool,
 }
 
 #[derive(Debug, Default)]
-struct Call {
-    /// The server's own number of it.
+struct PendingCall {
+    /// The server's index of the call.
     number: Option<u64>,
-    /// The server's own id of it; ours may differ if it is not unique.
+    /// The server's id of the call; ours may differ if it is not unique.
     wire_id: String,
     id: String,
     name: Option<String>,
     arguments: String,
-    scan: Scan,
-    /// Its end was reported.
+    scanner: ArgumentScanner,
+    /// Its end was emitted.
     ended: bool,
 }
 
-/// Follows the arguments as they come, to see when the object is whole. Each character is looked at once.
+/// Scans arguments as they arrive, to detect when the object is complete. Looks at each byte once.
 #[derive(Debug, Default)]
-struct Scan {
+struct ArgumentScanner {
     depth: u32,
-    begun: bool,
+    started: bool,
     in_string: bool,
     escaped: bool,
 }
 
-impl Scan {
-    /// Takes a piece; true once the object that the arguments began with is closed.
+impl ArgumentScanner {
+    /// Takes a piece; returns true once the object that the arguments started with is closed.
     fn push(&mut self, piece: &str) -> bool {
         for byte in piece.bytes() {
             match byte {
@@ -58,14 +58,14 @@ impl Scan {
                 b'"' => self.in_string = !self.in_string,
                 _ if self.in_string => {}
                 b'{' | b'[' => {
-                    self.begun = true;
+                    self.started = true;
                     self.depth += 1;
                 }
                 b'}' | b']' => self.depth = self.depth.saturating_sub(1),
                 _ => {}
             }
         }
-        self.begun && self.depth == 0 && !self.in_string
+        self.started && self.depth == 0 && !self.in_string
     }
 }
 
@@ -88,13 +88,13 @@ impl Decoder {
             ))
         })?;
         if chunk.error.is_some() || chunk.object.as_ref().is_some_and(|object| object.0 == "error") {
-            // Rare, so the payload is read a second time instead of keeping every chunk as a tree.
+            // Rare, so the payload is parsed a second time instead of keeping every chunk as a tree.
             return Err(classify::stream_error(&serde_json::from_str(data).unwrap_or_default()));
         }
         if let Some(wire) = &chunk.usage {
             self.usage = Some(usage(wire));
         }
-        // Only one choice was asked for.
+        // Only one choice was requested.
         let choice = chunk.choices.into_iter().flatten().find(|choice| choice.index.is_none_or(|index| index.0 == 0));
         if let Some(Choice { delta, message, finish_reason: reason, .. }) = choice {
             if let Some(delta) = delta.or(message) {
@@ -115,10 +115,10 @@ impl Decoder {
         self.done
     }
 
-    /// The stream ended: what is left to say. A call that was cut in the middle of its arguments is an error, since
-    /// the model did not say what is to be done; text that was cut ends with [`FinishReason::Unknown`].
+    /// Ends the stream and returns the remaining events. A call that was cut off in its arguments is an error, since we
+    /// do not know what the model wanted; text that was cut off ends with [`FinishReason::Unknown`].
     pub fn finish(&mut self) -> Result<Vec<LlmEvent>, LlmError> {
-        let cut = |call: &Call| !call.arguments.is_empty() && !is_json(&call.arguments);
+        let cut = |call: &PendingCall| !call.arguments.is_empty() && !is_json(&call.arguments);
         if self.finish.is_none() && !self.done && self.calls.iter().any(cut) {
             return Err(LlmError::retryable("The model's stream was cut in the middle of a tool call"));
         }
@@ -127,7 +127,7 @@ impl Decoder {
         self.end_calls(&mut events);
         events.extend(self.usage.take().map(LlmEvent::Usage));
         events.push(LlmEvent::Finish(match self.finish {
-            // Some servers say "stop" although they called tools; the loop must go on all the same.
+            // Some servers say "stop" although they called tools; the loop must continue anyway.
             Some(FinishReason::Stop | FinishReason::Unknown) if !self.calls.is_empty() => FinishReason::ToolCalls,
             Some(reason) => reason,
             None => FinishReason::Unknown,
@@ -137,7 +137,7 @@ impl Decoder {
 
     fn delta(&mut self, delta: Delta, events: &mut Vec<LlmEvent>) -> Result<(), LlmError> {
         let text = |text: Option<Text>| text.map(|text| text.0).filter(|text| !text.is_empty());
-        // Servers in the middle of renaming the field send both, with the same text.
+        // Servers that are renaming the field send both, with the same text.
         if let Some(reasoning) = text(delta.reasoning_content).or_else(|| text(delta.reasoning)) {
             events.push(LlmEvent::Reasoning(reasoning));
         }
@@ -172,7 +172,7 @@ impl Decoder {
                 let name = bounded(name, MAX_NAME);
                 events.push(LlmEvent::ToolStart { index, id: call.id.clone(), name: name.clone() });
                 call.name = Some(name);
-                // What came before the name.
+                // What arrived before the name.
                 if !call.arguments.is_empty() {
                     events.push(LlmEvent::ToolInput { index, delta: call.arguments.clone() });
                 }
@@ -183,7 +183,7 @@ impl Decoder {
             _ => {}
         }
         // A call can run while the model writes the next one.
-        let whole = call.scan.push(&arguments);
+        let whole = call.scanner.push(&arguments);
         if whole && !call.ended && call.name.is_some() && is_json(&call.arguments) {
             call.ended = true;
             events.push(LlmEvent::ToolEnd { index, input: call.arguments.clone() });
@@ -191,8 +191,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The call that a piece belongs to; `None` if it begins a new one. By number where there is one, else by id, else
-    /// the last one. Servers that give every call the same number or id are told by a second complete call.
+    /// The call that a piece belongs to; `None` if it starts a new one. By index if there is one, else by id, else the
+    /// last one. For servers that give every call the same index or id, a second complete call reveals the new one.
     fn find(&self, number: Option<u64>, id: &str, named: bool, arguments: &str) -> Option<usize> {
         let index = match number {
             Some(number) => self.calls.iter().rposition(|call| call.number == Some(number))?,
@@ -218,11 +218,11 @@ impl Decoder {
             )));
         }
         let mut id = if wire_id.is_empty() { format!("call_{index}") } else { wire_id.clone() };
-        // The new id ends in this call's index, so a few rounds at most find a free one.
+        // The new id ends with this call's index, so a few rounds find a free one.
         while self.calls.iter().any(|call| call.id == id) {
             id = format!("{id}_{index}");
         }
-        self.calls.push(Call { number, wire_id, id, ..Call::default() });
+        self.calls.push(PendingCall { number, wire_id, id, ..PendingCall::default() });
         Ok(index)
     }
 
@@ -242,7 +242,7 @@ impl Decoder {
     }
 }
 
-/// The vendor's word for why an answer ended.
+/// Interprets the vendor's reason for the end of an answer.
 pub fn finish_reason(word: &str) -> FinishReason {
     match word {
         "stop" | "eos" | "end_turn" | "stop_sequence" => FinishReason::Stop,

@@ -1,28 +1,28 @@
-//! The request's body. Pure.
+//! Builds the request body. Pure.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use api::{Json, JsonMap, Written};
+use api::{Json, JsonMap, SerializedJson};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::{AssistantContent, Content, Prompt, PromptMessage, Said, ToolResult, ToolSpec};
+use crate::{AssistantContent, CachedMessage, Content, Prompt, PromptMessage, ToolResult, ToolSpec};
 
 /// OpenAI's limit for a tool's name.
 const MAX_NAME: usize = 64;
-/// Body fields that options may not replace: the decoder and the conversation depend on them.
+/// Body fields that options must not replace: the decoder and the conversation depend on them.
 const OWN_FIELDS: [&str; 2] = ["messages", "stream"];
-/// What the model reads in place of a result that does not exist.
+/// What the model reads in place of a missing result.
 const NO_RESULT: &str = "No result: the call was interrupted, and whether it had an effect is unknown.";
 
-/// A body to be written.
+/// A request body.
 #[derive(Debug)]
 pub struct Body<'a> {
     model: &'a str,
-    messages: Vec<Line<'a>>,
-    /// Written from where they are: they are the same for every request, and long.
+    messages: Vec<WireMessage<'a>>,
+    /// Serialised in place: they are long and the same for every request.
     tools: &'a [ToolSpec],
     rest: JsonMap,
 }
@@ -38,7 +38,7 @@ impl Serialize for Body<'_> {
         struct Function<'a> {
             name: &'a str,
             description: &'a str,
-            parameters: &'a Written,
+            parameters: &'a SerializedJson,
         }
         let tools = self.tools.iter().map(|tool| Tool {
             r#type: "function",
@@ -62,14 +62,14 @@ impl Serialize for Body<'_> {
 /// The body of a streaming chat completion.
 pub fn request<'a>(prompt: &'a Prompt, model: &'a str) -> Body<'a> {
     let Prompt { system, messages, tools, settings } = prompt;
-    // Strict chat templates accept one system message only, and only as the first.
+    // Strict chat templates accept only one system message, which must be the first.
     let mut wire = Vec::with_capacity(messages.len() + 1);
     let system = system.iter().filter(|text| !text.trim().is_empty()).map(String::as_str).collect::<Vec<_>>();
     let system = system.join("\n\n");
     if !system.is_empty() {
-        wire.push(Line::Made(Message::System { content: system }));
+        wire.push(WireMessage::Built(Message::System { content: system }));
     }
-    Messages { out: &mut wire }.add(messages);
+    ConversationBuilder { out: &mut wire }.add(messages);
     let mut body = JsonMap::new();
     body.insert("stream".into(), true.into());
     body.insert("stream_options".into(), json!({"include_usage": true}));
@@ -89,7 +89,7 @@ pub fn request<'a>(prompt: &'a Prompt, model: &'a str) -> Body<'a> {
     Body { model, messages: wire, tools, rest: body }
 }
 
-/// OpenAI's reasoning models refuse `max_tokens`; most other servers know nothing else.
+/// OpenAI's reasoning models reject `max_tokens`; most other servers know nothing else.
 fn output_limit(model: &str) -> &'static str {
     let name = model.rsplit('/').next().unwrap_or(model);
     if ["o1", "o3", "o4", "gpt-5"].iter().any(|family| name.starts_with(family)) {
@@ -99,7 +99,7 @@ fn output_limit(model: &str) -> &'static str {
     }
 }
 
-/// A message on the wire. What is long is written from where it is.
+/// A message on the wire. Long texts are borrowed.
 #[derive(Debug, serde::Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 enum Message<'a> {
@@ -110,7 +110,7 @@ enum Message<'a> {
         content: Parts<'a>,
     },
     Assistant {
-        /// Null, not "": gateways to other vendors refuse empty texts.
+        /// Null, not "": gateways to other vendors reject empty texts.
         content: Option<Cow<'a, str>>,
         #[serde(skip_serializing_if = "String::is_empty")]
         reasoning_content: String,
@@ -123,7 +123,7 @@ enum Message<'a> {
     },
 }
 
-/// Texts alone are sent as one text: small servers know no lists of parts.
+/// Text-only content is sent as one string: small servers do not support lists of parts.
 #[derive(Debug)]
 struct Parts<'a>(Vec<Part<'a>>);
 
@@ -157,107 +157,107 @@ impl Serialize for Parts<'_> {
     }
 }
 
-/// A message of the body: one that is written already, or one that is made for this request.
+/// A message of the body: one that is already serialised, or one built for this request.
 #[derive(Debug)]
-enum Line<'a> {
-    /// The message, and its text.
-    Written(&'a PromptMessage, &'a RawValue),
-    Made(Message<'a>),
+enum WireMessage<'a> {
+    /// The message and its JSON.
+    Cached(&'a PromptMessage, &'a RawValue),
+    Built(Message<'a>),
 }
 
-impl Serialize for Line<'_> {
+impl Serialize for WireMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Written(_, text) => text.serialize(serializer),
-            Self::Made(message) => message.serialize(serializer),
+            Self::Cached(_, text) => text.serialize(serializer),
+            Self::Built(message) => message.serialize(serializer),
         }
     }
 }
 
-impl<'a> Line<'a> {
-    /// The line of a message that stands alone. Its text is kept with it: a long conversation is written once, not with every
-    /// request.
-    fn of(said: &'a Said) -> Option<Self> {
-        let text = said.wire(|message| alone(message).and_then(|message| to_raw_value(&message).ok()))?;
-        Some(Self::Written(said, text))
+impl<'a> WireMessage<'a> {
+    /// The wire form of a message that stands alone. Its JSON is cached with it: a long conversation is serialised
+    /// once, not with every request.
+    fn of(message: &'a CachedMessage) -> Option<Self> {
+        let text = message.wire(|message| standalone(message).and_then(|message| to_raw_value(&message).ok()))?;
+        Some(Self::Cached(message, text))
     }
 
     fn is_user(&self) -> bool {
         match self {
-            Self::Written(message, _) => matches!(message, PromptMessage::User(_)),
-            Self::Made(message) => matches!(message, Message::User { .. }),
+            Self::Cached(message, _) => matches!(message, PromptMessage::User(_)),
+            Self::Built(message) => matches!(message, Message::User { .. }),
         }
     }
 
-    /// Whether the model speaks without calling anything.
-    fn is_speech(&self) -> bool {
+    /// Whether it is an assistant message without calls.
+    fn is_plain_assistant(&self) -> bool {
         match self {
-            Self::Written(message, _) => matches!(message, PromptMessage::Assistant(said) if !calls(said)),
-            Self::Made(message) => matches!(message, Message::Assistant { tool_calls, .. } if tool_calls.is_empty()),
+            Self::Cached(message, _) => matches!(message, PromptMessage::Assistant(content) if !has_calls(content)),
+            Self::Built(message) => matches!(message, Message::Assistant { tool_calls, .. } if tool_calls.is_empty()),
         }
     }
 
-    /// The message, to be changed.
-    fn make(self) -> Option<Message<'a>> {
+    /// The message in a form that can be changed.
+    fn into_message(self) -> Option<Message<'a>> {
         match self {
-            Self::Written(message, _) => alone(message),
-            Self::Made(message) => Some(message),
+            Self::Cached(message, _) => standalone(message),
+            Self::Built(message) => Some(message),
         }
     }
 }
 
-/// A message as it is if nothing is joined with it, and if it is of an earlier turn. Nothing if there is nothing to say.
-fn alone(message: &PromptMessage) -> Option<Message<'_>> {
+/// The wire form of a message if nothing is joined with it and it belongs to an earlier turn. `None` if it is empty.
+fn standalone(message: &PromptMessage) -> Option<Message<'_>> {
     match message {
         PromptMessage::User(content) => Some(Message::User { content: Parts(parts(content)) }),
-        PromptMessage::Assistant(said) => assistant(said, false),
+        PromptMessage::Assistant(content) => assistant(content, false),
         PromptMessage::Tool(result) => Some(tool(&result.id, Some(result))),
     }
 }
 
-fn calls(said: &[AssistantContent]) -> bool {
-    said.iter().any(|piece| matches!(piece, AssistantContent::ToolCall { .. }))
+fn has_calls(content: &[AssistantContent]) -> bool {
+    content.iter().any(|piece| matches!(piece, AssistantContent::ToolCall { .. }))
 }
 
 /// Builds a conversation that strict servers accept: each call is followed by exactly one result, roles alternate where
-/// they can, and no message is empty.
-struct Messages<'a, 'o> {
-    out: &'o mut Vec<Line<'a>>,
+/// possible, and no message is empty.
+struct ConversationBuilder<'a, 'o> {
+    out: &'o mut Vec<WireMessage<'a>>,
 }
 
-impl<'a> Messages<'a, '_> {
-    fn add(&mut self, messages: &'a [Said]) {
-        // Thinking goes back only within the turn that it belongs to: vendors that want it back want it there, and
-        // refuse or ignore it later.
+impl<'a> ConversationBuilder<'a, '_> {
+    fn add(&mut self, messages: &'a [CachedMessage]) {
+        // Reasoning is sent back only within its turn: vendors that want it back want it there, and reject or ignore it
+        // later.
         let turn = messages.iter().rposition(|message| matches!(**message, PromptMessage::User(_))).unwrap_or(0);
-        let mut messages: Vec<Option<&Said>> = messages.iter().map(Some).collect();
+        let mut messages: Vec<Option<&CachedMessage>> = messages.iter().map(Some).collect();
         for at in 0..messages.len() {
-            let Some(said) = messages[at].take() else { continue };
-            match &**said {
+            let Some(message) = messages[at].take() else { continue };
+            match &**message {
                 PromptMessage::User(content) => {
-                    if self.out.last().is_some_and(Line::is_user) {
+                    if self.out.last().is_some_and(WireMessage::is_user) {
                         self.user(parts(content));
                     } else {
-                        self.out.extend(Line::of(said));
+                        self.out.extend(WireMessage::of(message));
                     }
                 }
                 PromptMessage::Assistant(content) => {
-                    self.speak(said, content, at > turn);
-                    if calls(content) {
+                    self.assistant(message, content, at > turn);
+                    if has_calls(content) {
                         let results = ids(content).map(|id| (id, take_result(&mut messages[at + 1..], id)));
                         let results = results.collect();
                         self.results(results);
                     }
                 }
-                // A result without its call: servers refuse the whole request for it.
+                // A result without its call: servers reject the whole request because of it.
                 PromptMessage::Tool(_) => {}
             }
         }
     }
 
-    /// Adds what the user says to what they said just before, or as a message of its own.
+    /// Appends user content to a preceding user message, or adds a new message.
     fn user(&mut self, mut parts: Vec<Part<'a>>) {
-        let before = self.out.pop_if(|line| line.is_user()).and_then(Line::make);
+        let before = self.out.pop_if(|line| line.is_user()).and_then(WireMessage::into_message);
         let content = match before {
             Some(Message::User { content: Parts(mut before) }) => {
                 before.append(&mut parts);
@@ -265,37 +265,37 @@ impl<'a> Messages<'a, '_> {
             }
             _ => parts,
         };
-        self.out.push(Line::Made(Message::User { content: Parts(content) }));
+        self.out.push(WireMessage::Built(Message::User { content: Parts(content) }));
     }
 
-    /// Adds what the model said.
-    fn speak(&mut self, said: &'a Said, content: &'a [AssistantContent], current: bool) {
-        let joins = self.out.last().is_some_and(Line::is_speech);
+    /// Adds an assistant message.
+    fn assistant(&mut self, message: &'a CachedMessage, content: &'a [AssistantContent], current: bool) {
+        let joins = self.out.last().is_some_and(WireMessage::is_plain_assistant);
         if !joins && !current {
-            self.out.extend(Line::of(said));
+            self.out.extend(WireMessage::of(message));
             return;
         }
         let Some(mut message) = assistant(content, current) else { return };
         if joins
             && let Message::Assistant { content, .. } = &mut message
-            && let Some(Message::Assistant { content: before, .. }) = self.out.pop().and_then(Line::make)
+            && let Some(Message::Assistant { content: before, .. }) = self.out.pop().and_then(WireMessage::into_message)
         {
             let (before, text) = (before.as_deref().unwrap_or_default(), content.as_deref().unwrap_or_default());
             *content = Some([before, text].join("\n\n").trim_end().to_owned().into());
         }
-        self.out.push(Line::Made(message));
+        self.out.push(WireMessage::Built(message));
     }
 
-    /// Adds the results of one message's calls, then what is attached to them: a result can only be text.
-    fn results(&mut self, results: Vec<(&'a str, Option<&'a Said>)>) {
+    /// Adds the results of a message's calls, then their attachments: a result can only be text.
+    fn results(&mut self, results: Vec<(&'a str, Option<&'a CachedMessage>)>) {
         let mut attached = Vec::new();
-        for (id, said) in results {
-            let result = said.and_then(result_of);
+        for (id, message) in results {
+            let result = message.and_then(result_of);
             if let Some(result) = result.filter(|result| !result.attachments.is_empty()) {
                 attached.push(Part::Text { text: format!("Attached to the result of {}:", result.name).into() });
                 attached.extend(result.attachments.iter().filter_map(part));
             }
-            self.out.push(said.and_then(Line::of).unwrap_or_else(|| Line::Made(tool(id, result))));
+            self.out.push(message.and_then(WireMessage::of).unwrap_or_else(|| WireMessage::Built(tool(id, result))));
         }
         if !attached.is_empty() {
             self.user(attached);
@@ -303,7 +303,7 @@ impl<'a> Messages<'a, '_> {
     }
 }
 
-/// The parts of what a user says; never none.
+/// The parts of user content; never empty.
 fn parts(content: &[Content]) -> Vec<Part<'_>> {
     let mut parts: Vec<Part<'_>> = content.iter().filter_map(part).collect();
     if parts.is_empty() {
@@ -312,14 +312,15 @@ fn parts(content: &[Content]) -> Vec<Part<'_>> {
     parts
 }
 
-/// What the model said. `current`: in the turn that goes on. Nothing if it neither spoke nor called anything.
+/// The wire form of an assistant message; `current` if it is in the running turn. `None` if it has neither text nor
+/// calls.
 fn assistant(content: &[AssistantContent], current: bool) -> Option<Message<'_>> {
     let (mut text, mut thinking) = (Cow::Borrowed(""), String::new());
     let mut tool_calls = Vec::new();
     let mut seen = HashSet::new();
     for piece in content {
         match piece {
-            // Only what stands in several pieces is copied.
+            // Copies only if there are several pieces.
             AssistantContent::Text(more) => text += more.as_str(),
             AssistantContent::Reasoning { text: more, .. } => thinking.push_str(more),
             AssistantContent::ToolCall { id, name, input } => {
@@ -337,7 +338,7 @@ fn assistant(content: &[AssistantContent], current: bool) -> Option<Message<'_>>
     Some(Message::Assistant { content, reasoning_content, tool_calls })
 }
 
-/// The ids of the calls that the model made, each once.
+/// The ids of the model's calls, without duplicates.
 fn ids(content: &[AssistantContent]) -> impl Iterator<Item = &str> {
     let mut seen = HashSet::new();
     let ids = content.iter().filter_map(|piece| match piece {
@@ -347,8 +348,8 @@ fn ids(content: &[AssistantContent]) -> impl Iterator<Item = &str> {
     ids.filter(move |id| seen.insert(*id))
 }
 
-fn result_of(said: &Said) -> Option<&ToolResult> {
-    match &**said {
+fn result_of(message: &CachedMessage) -> Option<&ToolResult> {
+    match &**message {
         PromptMessage::Tool(result) => Some(result),
         _ => None,
     }
@@ -359,10 +360,10 @@ fn tool<'a>(id: &'a str, result: Option<&'a ToolResult>) -> Message<'a> {
     Message::Tool { tool_call_id: id, content: if output.is_empty() { "(no output)" } else { output } }
 }
 
-/// The result of a call: it comes before the model speaks again. Ids may come back in later messages.
-fn take_result<'a>(rest: &mut [Option<&'a Said>], id: &str) -> Option<&'a Said> {
+/// Takes the result of a call, which comes before the model's next message. Later messages may reuse the id.
+fn take_result<'a>(rest: &mut [Option<&'a CachedMessage>], id: &str) -> Option<&'a CachedMessage> {
     for message in rest {
-        match message.map(|said| &**said) {
+        match message.map(|message| &**message) {
             Some(PromptMessage::Tool(result)) if result.id == id => return message.take(),
             Some(PromptMessage::Assistant(_)) => break,
             _ => {}
@@ -384,7 +385,7 @@ fn call(id: &str, name: &str, input: &Json) -> Json {
     let arguments = match input {
         Json::Object(_) => input.to_string(),
         Json::Null => "{}".to_owned(),
-        // The model's broken arguments; servers parse them again and want an object.
+        // The model's broken arguments; servers parse them again and expect an object.
         other => json!({"input": other}).to_string(),
     };
     json!({"id": id, "type": "function", "function": {"name": tool_name(name), "arguments": arguments}})

@@ -1,5 +1,5 @@
-//! The offline demo: a small real job with real tools, for those who have no model yet. It decides by what the tools
-//! answered, so what it says is true. Pure.
+//! The offline demo: a small real task with real tools, for users who have no model yet. It reacts to the results of
+//! the tools, so what it says is true. Pure.
 
 use api::Json;
 use serde_json::json;
@@ -7,17 +7,17 @@ use serde_json::json;
 use super::step::Call;
 use super::{Step, Turn};
 use crate::error::bounded;
-use crate::{AssistantContent, Prompt, PromptMessage, Said, ToolResult};
+use crate::{AssistantContent, CachedMessage, Prompt, PromptMessage, ToolResult};
 
 /// The sample project: a script with a spelling mistake, and a test that fails because of it.
 const SAMPLE: &str = "greeter.sh";
 const SAMPLE_TEST: &str = "test.sh";
 const MISTAKE: &str = "Helo, ";
 const CORRECTION: &str = "Hello, ";
-/// What the test prints if all is well.
+/// What the test prints if it passes.
 const PASSED: &str = "PASS";
 
-/// After so many answers the demo ends, whatever the tools say.
+/// The demo ends after this many answers, whatever the tools return.
 const MAX_STEPS: usize = 8;
 /// How much of a tool's output is quoted.
 const MAX_LINES: usize = 5;
@@ -28,15 +28,15 @@ const INTRODUCTION: &str = "This is Trefoil's offline demo: a fixed script, not 
 const FAREWELL: &str = "\n\nTo let a real model work here, set OPENAI_API_KEY, or name any OpenAI-compatible server \
     under `provider` in trefoil.json, and ask again.";
 
-/// Names that end like this are not worth reading aloud.
+/// File types that are not worth reading.
 const BINARY: [&str; 15] =
     ["png", "jpg", "jpeg", "gif", "webp", "ico", "pdf", "zip", "gz", "woff", "woff2", "so", "bin", "lock", "db"];
 
-/// What the demo does next.
+/// The next step of the demo.
 pub fn step(prompt: &Prompt, turn: &Turn<'_>) -> Step {
     let demo = Demo { prompt, results: results(turn.since) };
     let mut step = demo.next(turn.step);
-    // A script uses no tokens, and claims none.
+    // A script uses no tokens, and reports none.
     for name in ["prompt_tokens", "completion_tokens", "total_tokens"] {
         step.usage.insert(name.to_owned(), 0.into());
     }
@@ -48,31 +48,31 @@ pub fn step(prompt: &Prompt, turn: &Turn<'_>) -> Step {
 
 struct Demo<'a> {
     prompt: &'a Prompt,
-    /// What the tools answered in this turn, with the call's input.
+    /// The tool results of this turn, each with the call's input.
     results: Vec<(&'a Json, &'a ToolResult)>,
 }
 
 impl<'a> Demo<'a> {
     fn next(&self, step: usize) -> Step {
-        let Some(look) = self.result("glob") else {
+        let Some(listing) = self.result("glob") else {
             if step == 0 && self.has("glob") {
                 return act(format!("{INTRODUCTION}First, what is here?"), [("glob", json!({"pattern": "*"}))]);
             }
             return Step::say(format!("{INTRODUCTION}I have no tool to look around with here.{FAREWELL}"));
         };
-        if look.is_error {
-            return Step::say(format!("I could not look around: {}{FAREWELL}", quote(&look.output)));
+        if listing.is_error {
+            return Step::say(format!("I could not look around: {}{FAREWELL}", quote(&listing.output)));
         }
-        let files = Files::parse(&look.output);
+        let files = Files::parse(&listing.output);
         let next = match files.sample() {
-            Some((script, test)) => self.mend(&script, &test),
+            Some((script, test)) => self.repair(&script, &test),
             None => self.explore(&files),
         };
         next.filter(|_| step < MAX_STEPS).unwrap_or_else(|| self.report(&files))
     }
 
-    /// The next step in the sample project; `None` once there is nothing left but to report.
-    fn mend(&self, script: &str, test: &str) -> Option<Step> {
+    /// The next step in the sample project; `None` once only the report is left.
+    fn repair(&self, script: &str, test: &str) -> Option<Step> {
         let about_script =
             |(input, result): &&(&Json, &ToolResult)| result.name == "read" && input["filePath"] == script;
         let Some((_, read)) = self.results.iter().find(about_script) else {
@@ -93,7 +93,7 @@ impl<'a> Demo<'a> {
         ready.then(|| act("Now the test decides.", [("bash", json!({"command": format!("sh {SAMPLE_TEST}")}))]))
     }
 
-    /// The next step anywhere else.
+    /// The next step in any other directory.
     fn explore(&self, files: &Files<'_>) -> Option<Step> {
         if self.results.len() > 1 {
             return None;
@@ -128,14 +128,14 @@ impl<'a> Demo<'a> {
                 }
                 text
             }
-            (None, _) => self.sights(files),
+            (None, _) => self.describe(files),
         };
         text.push_str(FAREWELL);
         Step::say(text)
     }
 
-    /// What was seen in a directory that is not the sample.
-    fn sights(&self, files: &Files<'_>) -> String {
+    /// Describes a directory that is not the sample.
+    fn describe(&self, files: &Files<'_>) -> String {
         let mut text = match files.paths.len() {
             0 => "This directory holds no files that I can see.".to_owned(),
             count => {
@@ -167,13 +167,13 @@ impl<'a> Demo<'a> {
         self.prompt.tools.iter().any(|spec| spec.name == tool)
     }
 
-    /// The first answer of a tool.
+    /// The first result of a tool.
     fn result(&self, tool: &str) -> Option<&'a ToolResult> {
         self.results.iter().find(|(_, result)| result.name == tool).map(|(_, result)| *result)
     }
 }
 
-fn results(since: &[Said]) -> Vec<(&Json, &ToolResult)> {
+fn results(since: &[CachedMessage]) -> Vec<(&Json, &ToolResult)> {
     let mut inputs: Vec<(&str, &Json)> = Vec::new();
     let mut results = Vec::new();
     for message in since {
@@ -194,20 +194,20 @@ fn results(since: &[Said]) -> Vec<(&Json, &ToolResult)> {
 }
 
 fn act(text: impl Into<String>, calls: impl IntoIterator<Item = (&'static str, Json)>) -> Step {
-    let tools = calls.into_iter().map(|(name, input)| Call::Pair(name.to_owned(), input)).collect();
+    let tools = calls.into_iter().map(|(name, input)| ScriptedCall::Pair(name.to_owned(), input)).collect();
     Step { tools, ..Step::say(text) }
 }
 
 /// The files that `glob` listed.
 struct Files<'a> {
     paths: Vec<&'a str>,
-    /// The folder that holds them all, with its last slash.
+    /// The folder that contains all of them, with a trailing slash.
     root: &'a str,
 }
 
 impl<'a> Files<'a> {
     fn parse(output: &'a str) -> Self {
-        // Notes of the tool stand in brackets or are sentences.
+        // The tool's notes are in parentheses, or are sentences.
         let path = |line: &&str| !line.is_empty() && !line.starts_with('(') && !line.starts_with("No files");
         let paths: Vec<&str> = output.lines().map(str::trim).filter(path).collect();
         let folder = |path: &'a str| &path[..path.rfind('/').map_or(0, |slash| slash + 1)];
@@ -216,13 +216,13 @@ impl<'a> Files<'a> {
     }
 
     /// The sample's script and test, if this directory is the sample itself: not somewhere below it, so that the demo
-    /// never edits the sample of a checkout in which it is shown around.
+    /// never edits the sample in a checkout.
     fn sample(&self) -> Option<(String, String)> {
         let here = |name: &str| self.paths.iter().find(|path| self.short(path) == name).map(|path| (*path).to_owned());
         Some((here(SAMPLE)?, here(SAMPLE_TEST)?))
     }
 
-    /// The file that tells most about the directory.
+    /// The file that says most about the directory.
     fn readable(&self) -> Option<&'a str> {
         let kind = |path: &str| path.rsplit_once('.').map(|(_, kind)| kind.to_lowercase()).unwrap_or_default();
         let plain = |path: &&&str| {
@@ -239,14 +239,14 @@ impl<'a> Files<'a> {
     }
 }
 
-/// The folder that holds both.
+/// The folder that contains both.
 fn common<'a>(one: &'a str, other: &str) -> &'a str {
     let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let slash = one.as_bytes()[..same].iter().rposition(|byte| *byte == b'/');
     &one[..slash.map_or(0, |slash| slash + 1)]
 }
 
-/// The lines of a file in `read`'s answer, without its tags and line numbers.
+/// The lines of a file in `read`'s output, without tags and line numbers.
 fn content(output: &str) -> String {
     let body = output.split_once("<content>").map_or(output, |(_, body)| body);
     let body = body.split_once("</content>").map_or(body, |(body, _)| body);
@@ -257,7 +257,7 @@ fn content(output: &str) -> String {
     body.lines().map(unnumbered).collect::<Vec<_>>().join("\n")
 }
 
-/// The first lines of a tool's answer, as a quotation.
+/// The first lines of a tool's output, as a quotation.
 fn quote(text: &str) -> String {
     let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(MAX_LINES);
     let lines: Vec<String> = lines.map(|line| format!("> {}", bounded(line.to_owned(), MAX_LINE))).collect();

@@ -1,4 +1,4 @@
-//! A step as a list of actions, and the stream that performs them.
+//! Turns a step into a list of actions, and performs them as a stream.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,15 +13,15 @@ use crate::openai::{Decoder, finish_reason, usage};
 use crate::{FinishReason, LlmError, LlmEvent, classify};
 
 /// Characters per piece of text.
-const PIECE: usize = 12;
-/// Into how many pieces arguments are cut.
+const PIECE_CHARS: usize = 12;
+/// The number of pieces that arguments are split into.
 const ARGUMENT_PIECES: usize = 3;
-/// How often is looked whether a file is there.
-const LOOK: Duration = Duration::from_millis(10);
-/// A chunk that is no JSON.
+/// The interval between checks for a file.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// A chunk that is not JSON.
 const BROKEN_CHUNK: &str = r#"{"choices":[{"delta":{"content":"cut"#;
 
-/// What happens next.
+/// An action of the stream.
 #[derive(Debug, PartialEq)]
 pub enum Action {
     Wait(Duration),
@@ -31,7 +31,7 @@ pub enum Action {
     Fail(Box<LlmError>),
 }
 
-/// What a step does. Errors are made by the code that makes the real ones. Pure.
+/// Plans the actions of a step. Errors come from the same code as real ones. Pure.
 pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
     let mut plan = Plan { pause: Duration::from_millis(step.chunk_delay_ms), actions: Vec::new() };
     if step.delay_ms > 0 {
@@ -42,7 +42,7 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
         plan.fail(first_error(step));
         return plan.actions;
     }
-    let size = step.size.unwrap_or(PIECE);
+    let size = step.size.unwrap_or(PIECE_CHARS);
     for piece in pieces(&step.reasoning, size) {
         plan.event(LlmEvent::Reasoning(piece));
     }
@@ -121,7 +121,7 @@ fn first_error(step: &Step) -> LlmError {
     classify::http_error(status, "", headers, &body, SystemTime::now()).at("script:")
 }
 
-/// The actions so far; each piece of an answer is preceded by the pause.
+/// The actions so far; a pause precedes each piece of an answer.
 struct Plan {
     pause: Duration,
     actions: Vec<Action>,
@@ -174,11 +174,11 @@ pub fn play(actions: Vec<Action>) -> impl Stream<Item = Result<LlmEvent, LlmErro
     })
 }
 
-/// Waits until the file exists. An error of another kind than the watchdog's: asking again would wait once more.
+/// Waits until the file exists. The error is not retryable: a retry would wait again.
 pub async fn until(file: &Path, longest: Duration) -> Result<(), LlmError> {
     let there = async {
         while !file.exists() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::time::timeout(longest, there).await.map_err(|_| {

@@ -1,13 +1,13 @@
-//! Which step a prompt calls for. Pure.
+//! Selects the step for a prompt. Pure.
 
 use serde::Deserialize;
 
 use super::{INLINE, Step, Turn};
 use crate::Prompt;
 
-/// How far into the system prompt a title or summary request is looked for.
+/// How far into the system prompt a title or summary request is searched for.
 const MARKER_WINDOW: usize = 600;
-/// The longest title, in characters.
+/// The maximum length of a title, in characters.
 const MAX_TITLE: usize = 50;
 
 /// A script's rules.
@@ -24,13 +24,13 @@ pub struct Rules {
 #[serde(deny_unknown_fields)]
 struct Rule {
     #[serde(default)]
-    when: When,
+    when: Condition,
     steps: Vec<Step>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct When {
+struct Condition {
     text: Option<String>,
     glob: Option<String>,
     step: Option<usize>,
@@ -41,11 +41,13 @@ struct When {
 }
 
 impl Rules {
-    /// The step of the first rule that matches; for a chore only rules that look at the system prompt count.
-    pub fn pick(&self, prompt: &Prompt, turn: &Turn<'_>, chore: bool) -> Option<Step> {
-        let rule =
-            self.rules.iter().find(|rule| (!chore || rule.when.system.is_some()) && rule.when.holds(prompt, turn))?;
-        // A rule for one step has its own list, so it is counted from there.
+    /// The step of the first matching rule; for a side request, only rules about the system prompt count.
+    pub fn pick(&self, prompt: &Prompt, turn: &Turn<'_>, side_request: bool) -> Option<Step> {
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| (!side_request || rule.when.system.is_some()) && rule.when.holds(prompt, turn))?;
+        // A rule for one step has its own list, which is counted from there.
         Some(Step::nth(&rule.steps, turn.step - rule.when.step.unwrap_or(0)))
     }
 
@@ -63,7 +65,7 @@ impl Rules {
     }
 }
 
-impl When {
+impl Condition {
     fn holds(&self, prompt: &Prompt, turn: &Turn<'_>) -> bool {
         let texts = || turn.texts.iter().map(|text| text.to_lowercase());
         let system = || prompt.system.iter().map(|text| text.to_lowercase());
@@ -84,7 +86,7 @@ impl When {
 }
 
 /// The answer to an engine's side request: a prompt without tools whose system prompt asks for a title or a summary.
-pub fn chore(prompt: &Prompt, turn: &Turn<'_>) -> Option<String> {
+pub fn side_request(prompt: &Prompt, turn: &Turn<'_>) -> Option<String> {
     if !prompt.tools.is_empty() {
         return None;
     }
@@ -96,10 +98,10 @@ pub fn chore(prompt: &Prompt, turn: &Turn<'_>) -> Option<String> {
     asks.then(|| format!("A conversation of {} messages, summarised by a script.", prompt.messages.len()))
 }
 
-/// The first words of what the user said.
+/// The first words of the user's text.
 fn title(turn: &Turn<'_>) -> String {
     let text = turn.texts.iter().rev().find(|text| !text.trim().is_empty()).copied().unwrap_or_default();
-    // A request line of the engine stands before the user's words.
+    // The engine's request line precedes the user's words.
     let text = match text.trim().split_once('\n') {
         Some((first, rest)) if first.trim_end().ends_with(':') => rest,
         _ => text,

@@ -1,4 +1,4 @@
-//! One step of a script: what the model does in one answer.
+//! A step of a script: what the model does in one answer.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use serde::Deserialize;
 
 use super::ScriptError;
 
-/// The longest wait of a script, so that a typing error does not hang a test for days.
+/// The maximum delay in a script, so that a typo does not hang a test for days.
 pub const MAX_DELAY: Duration = Duration::from_secs(600);
-/// The most pieces that `chunks` may ask for.
+/// The maximum number of pieces that `chunks` may request.
 const MAX_CHUNKS: u32 = 1_000_000;
 
-/// One answer; the keys are explained in the module's documentation.
+/// One answer; the module's documentation explains the keys.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
@@ -38,16 +38,16 @@ pub struct Step {
     pub silence_ms: Option<u64>,
     #[serde(deserialize_with = "truthy")]
     pub drop: bool,
-    pub tools: Vec<Call>,
+    pub tools: Vec<ScriptedCall>,
     pub raw_args: Option<String>,
     pub usage: JsonMap,
     pub finish: Option<String>,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "a call is [name, input] or {\"name\": …, \"input\": …, \"raw\": …}")]
-pub enum Call {
+pub enum ScriptedCall {
     Pair(String, Json),
     Named {
         name: String,
@@ -57,7 +57,7 @@ pub enum Call {
     },
 }
 
-impl Call {
+impl ScriptedCall {
     pub fn name(&self) -> &str {
         match self {
             Self::Pair(name, _) | Self::Named { name, .. } => name,
@@ -75,27 +75,27 @@ impl Call {
 }
 
 impl Step {
-    /// An answer that is only text.
+    /// A text-only answer.
     pub fn say(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// The step with that number; past the end there is nothing left to do.
+    /// The step with that number; after the last one there is nothing left to do.
     pub fn nth(steps: &[Self], step: usize) -> Self {
         steps.get(step).cloned().unwrap_or_else(|| Self::say("done"))
     }
 
-    /// Whether it begins with an error.
+    /// Whether it starts with an error.
     pub fn fails_first(&self) -> bool {
         self.http_error.is_some() || self.network_error.is_some()
     }
 
-    /// Whether it fails at all, at once or in the middle of its answer.
+    /// Whether it fails at all, immediately or in the middle of its answer.
     pub fn fails(&self) -> bool {
         self.fails_first() || self.malformed || self.error_chunk.is_some() || self.silence_ms.is_some()
     }
 
-    /// Refuses what would run for ever, and files that depend on where the program was started.
+    /// Rejects what would run forever, and files that depend on where the program was started.
     pub fn check(&self) -> Result<(), ScriptError> {
         let delay = self.delay_ms.max(self.chunk_delay_ms).max(self.silence_ms.unwrap_or(0));
         if Duration::from_millis(delay) > MAX_DELAY {
@@ -107,14 +107,14 @@ impl Step {
         for (key, file) in [("after", &self.after), ("hold", &self.hold)] {
             if let Some(file) = file.as_deref().filter(|file| !file.is_absolute()) {
                 let file = file.display();
-                return Err(ScriptError::Bound(format!("`{key}` waits for {file:?}, which is no absolute path")));
+                return Err(ScriptError::Bound(format!("`{key}` waits for {file:?}, which is not an absolute path")));
             }
         }
         Ok(())
     }
 }
 
-/// `true`, `1` and the like.
+/// Accepts `true`, `1` and the like.
 fn truthy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let value = Json::deserialize(deserializer)?;
     Ok(value.as_bool().unwrap_or_else(|| value.as_f64() != Some(0.0) && !value.is_null()))

@@ -86,7 +86,7 @@ fn rules_match_in_order() {
 }
 
 #[test]
-fn bad_scripts_say_where() {
+fn invalid_scripts_are_explained() {
     let message = |text: &str| Script::parse(text).unwrap_err().to_string();
     assert!(message("{\n \"rulez\": []}").contains("rulez"));
     assert!(message(r#"{"default": [{"txt": ""}]}"#).contains("txt"));
@@ -198,7 +198,7 @@ fn errors_of_every_class() {
 }
 
 #[test]
-fn fails_so_many_times_then_recovers() {
+fn fail_times_limits_the_failures() {
     let script = Script::demo();
     let steps =
         json!([{"http_error": 429, "retry_after_ms": 5, "headers": {"X-Id": "7"}, "fail_times": 2, "text": "ok"}]);
@@ -211,23 +211,23 @@ fn fails_so_many_times_then_recovers() {
     }
     assert_eq!(said(&actions(&script, &first)), "ok");
     first.settings.message_id = Some("msg_2".into());
-    assert_eq!(error(&actions(&script, &first)).status, Some(429), "another message counts anew");
+    assert_eq!(error(&actions(&script, &first)).status, Some(429), "another message has its own counter");
 }
 
 #[test]
 fn titles_and_summaries() {
     let script = Script::demo();
-    let chore = |system: &str, text: &str| {
+    let side_request = |system: &str, text: &str| {
         let mut prompt = prompt(text, &[]);
         prompt.system = vec![system.to_owned()];
         said(&actions(&script, &prompt))
     };
-    assert_eq!(chore("You write a title", "Name this:\nfix the failing\ntest"), "fix the failing test");
-    assert_eq!(chore("a Title", "SCRIPT: [{}]"), "Scripted session");
-    assert_eq!(chore("title", " "), "Empty prompt");
-    assert!(chore("title", &"word ".repeat(100)).chars().count() <= 50);
-    assert_eq!(chore("title", &"é".repeat(100)).chars().count(), 50);
-    assert!(chore("Summarise it", "x").contains("1 messages"));
+    assert_eq!(side_request("You write a title", "Name this:\nfix the failing\ntest"), "fix the failing test");
+    assert_eq!(side_request("a Title", "SCRIPT: [{}]"), "Scripted session");
+    assert_eq!(side_request("title", " "), "Empty prompt");
+    assert!(side_request("title", &"word ".repeat(100)).chars().count() <= 50);
+    assert_eq!(side_request("title", &"é".repeat(100)).chars().count(), 50);
+    assert!(side_request("Summarise it", "x").contains("1 messages"));
 }
 
 /// Plays a whole turn of the demo with tools that answer from a table.
@@ -262,7 +262,7 @@ fn demo(tools: &[&str], tool: impl Fn(&str, &Json) -> (String, bool)) -> (Vec<(S
             }
         }
         prompt.messages.push(PromptMessage::Assistant(calls).into());
-        prompt.messages.extend(results.into_iter().map(Said::from));
+        prompt.messages.extend(results.into_iter().map(CachedMessage::from));
     }
     panic!("the demo does not end: {used:?}");
 }
@@ -392,7 +392,7 @@ async fn a_stream_that_waits_for_a_file_can_be_dropped() {
     tokio::task::yield_now().await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
-    assert!(dropped.await.is_err(), "what waited is gone");
+    assert!(dropped.await.is_err(), "the waiting task is gone");
 }
 
 #[tokio::test]

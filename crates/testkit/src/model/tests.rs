@@ -3,7 +3,7 @@ use futures::StreamExt;
 use super::*;
 
 fn ask(server: &ModelServer, body: Value) -> tokio::task::JoinHandle<reqwest::Result<reqwest::Response>> {
-    // Fails if another test was first, which is fine: the provider is there.
+    // Fails if another test was first, which is fine: a provider is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let request = reqwest::Client::builder().no_proxy().build().unwrap();
     let request = request.post(format!("{}/chat/completions", server.base_url())).header("x-kind", "unit").json(&body);
@@ -49,7 +49,7 @@ async fn the_test_decides_when_each_chunk_comes() {
 }
 
 #[tokio::test]
-async fn enqueued_replies_come_in_order_and_titles_apart() {
+async fn enqueued_replies_are_used_in_order_and_titles_are_separate() {
     let server = ModelServer::start().await;
     server.answer_titles("A title");
     server.enqueue(Reply::error(429, json!({"error": {"message": "slow down"}})));
@@ -64,7 +64,7 @@ async fn enqueued_replies_come_in_order_and_titles_apart() {
 }
 
 #[tokio::test]
-async fn a_cut_and_a_silence_look_like_that_to_the_client() {
+async fn clients_see_broken_and_silent_connections() {
     let mut server = ModelServer::start().await;
     let response = ask(&server, json!({"messages": []}));
     let mut call = server.next_call().await;

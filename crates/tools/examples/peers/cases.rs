@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// The file of every case.
 pub const FILE: &str = "file.txt";
 
-/// A file, and a call that changes it.
+/// A file and a call that changes it.
 #[derive(Debug)]
 pub struct Case {
     pub kind: &'static str,
@@ -14,10 +14,10 @@ pub struct Case {
     pub input: Value,
 }
 
-/// Kinds in which the peers do what we do not want:
+/// Kinds of cases in which the peers deliberately differ from us:
 ///
-/// * Both insert a new text as it is, where we indent it as the match shows, or refuse.
-/// * Both give lines of a mixed file one ending for all of them; we keep each.
+/// * Both insert new text as it is, where we indent it as the match shows, or refuse.
+/// * Both give all lines of a mixed file the same ending; we keep each.
 /// * Codex puts lines that are only added at the end even if an anchor names their place.
 pub fn may_differ(kind: &str) -> bool {
     matches!(kind, "indentation" | "mixed line endings" | "added below an anchor")
@@ -33,7 +33,7 @@ fn lines(random: &mut Rng) -> Vec<String> {
         .collect()
 }
 
-/// Joins lines with one line ending, or with different ones.
+/// Joins lines with one line ending, or with mixed ones.
 fn join(random: &mut Rng, lines: &[String]) -> (&'static str, String) {
     let (kind, ends): (_, &[&str]) = match random.u8(..10) {
         0..5 => ("line feeds", &["\n"]),
@@ -59,7 +59,7 @@ pub fn edit(random: &mut Rng) -> Case {
     let (a, b) = (pick(), pick());
     let mut old = text[a.min(b)..a.max(b)].to_owned();
     if random.u8(..3) == 0 {
-        // Whole lines, with another indentation or with spaces at their ends.
+        // Whole lines with a different indentation or trailing spaces.
         let from = random.usize(..lines.len());
         let some = &lines[from..random.usize(from + 1..=lines.len())];
         let change: fn(&str) -> String = match random.u8(..3) {
@@ -99,7 +99,7 @@ pub fn patch(random: &mut Rng) -> Case {
         }
         let mut shown = false;
         for line in &lines[from..to] {
-            // Now and then a line is not quite that of the file.
+            // Now and then a line differs slightly from the file.
             let slip = random.u8(..8) == 0;
             kind = if slip && line.trim() != line { "indentation" } else { kind };
             let line = if slip { line.trim().to_owned() } else { line.clone() };

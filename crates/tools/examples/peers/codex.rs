@@ -1,4 +1,4 @@
-//! The real Codex: its program applies a patch when it is called by the name `apply_patch`.
+//! The real Codex: its program applies a patch when called by the name `apply_patch`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

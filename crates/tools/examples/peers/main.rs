@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p trefoil-tools --example peers -- [codex|opencode] [CASES] [SEED]`
 //!
-//! Both programs come from npm. Cases that the tools answer differently are printed; the exit code tells whether both changed
-//! a file and left different bytes where they should not.
+//! Both programs come from npm. Cases in which the tools differ are printed; the exit code says whether both changed a
+//! file and left different bytes where they should not.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,13 +22,13 @@ use std::process::ExitCode;
 
 use cases::Case;
 
-/// Cases that are printed of each kind of difference.
+/// The maximum number of cases to print for each kind of difference.
 const PRINTED: usize = 5;
 
-/// The content of a file after a call; nothing if the call was refused.
+/// The content of a file after a call; `None` if the call was refused.
 type Outcome = Option<Vec<u8>>;
 
-/// A content without the indentation of its lines.
+/// The content without the indentation of its lines.
 fn flat(content: &[u8]) -> Vec<&[u8]> {
     content.split(|byte| *byte == b'\n').map(|line| line.trim_ascii_start()).collect()
 }

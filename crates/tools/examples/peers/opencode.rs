@@ -1,4 +1,4 @@
-//! The real OpenCode: one turn of a scripted model calls its `edit` once for each case, on a file of its own.
+//! The real OpenCode: one turn of a scripted model calls its `edit` once per case, each on its own file.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use testkit::{ModelServer, Reply, TempProject};
 use crate::Outcome;
 use crate::cases::Case;
 
-/// Calls of one answer.
+/// The number of calls per answer.
 const CALLS: usize = 50;
 /// How long OpenCode may take for one answer.
 const TIME: Duration = Duration::from_secs(300);

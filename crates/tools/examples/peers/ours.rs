@@ -1,11 +1,11 @@
-//! Our own tools, on a folder of their own for each case.
+//! Our own tools, in a separate folder for each case.
 
 use std::sync::Arc;
 
 use api::{MessageId, SessionId};
 use exec::Exec;
 use tokio_util::sync::CancellationToken;
-use trefoil_tools::{Context, LocalEnvironment, Options, Progress, Readable, Registry, RegistryOptions};
+use trefoil_tools::{Context, LocalEnvironment, Options, Progress, ReadPolicy, Registry, RegistryOptions};
 
 use crate::Outcome;
 use crate::cases::{Case, FILE};
@@ -32,7 +32,7 @@ pub async fn run(tool: &str, case: &Case) -> Outcome {
         options: Arc::new(Options::default()),
         answers: None,
         granted: Arc::default(),
-        readable: Readable::new(|_| true),
+        readable: ReadPolicy::new(|_| true),
     };
     context.granted = tool.needs(&case.input, &context).await.ok()?.into();
     tool.run(case.input.clone(), context).await.ok()?;

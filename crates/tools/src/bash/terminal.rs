@@ -1,4 +1,4 @@
-//! A command in a terminal that the human sees: an editor's.
+//! Runs a command in a terminal that the human sees, such as an editor's.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use exec::End;
 use serde_json::json;
 
 use super::{note, result};
-use crate::context::{Context, ProgressUpdate};
+use crate::files::write::object;
+use crate::tool::context::{Context, ProgressUpdate};
+use crate::tool::truncate::truncate;
 use crate::tool::{Output, ToolError};
-use crate::truncate::truncate;
-use crate::write::object;
 
-/// How long an ended command's terminal may take to say what was printed.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long a terminal may take to return the output of an ended command.
+const OUTPUT_WAIT: Duration = Duration::from_secs(10);
 
-/// The terminal of a command, where there are any.
+/// Opens a terminal for a command, if the environment has terminals.
 pub async fn open(ctx: &Context, command: &str, directory: &Path) -> Result<Option<Box<dyn Terminal>>, ToolError> {
     let command = TerminalCommand {
         program: ctx.options.shell.clone(),
@@ -28,7 +28,7 @@ pub async fn open(ctx: &Context, command: &str, directory: &Path) -> Result<Opti
     ctx.env.terminal(command).await.map_err(failed)
 }
 
-/// Follows a command to its end. The terminal is given back whatever happens.
+/// Follows a command to its end, and releases the terminal whatever happens.
 pub async fn run(
     terminal: Box<dyn Terminal>,
     command: String,
@@ -55,10 +55,10 @@ pub async fn run(
         }
     };
     if matches!(end, End::Cancelled | End::TimedOut) {
-        // What cannot be killed is given back all the same.
-        let _ = tokio::time::timeout(LAST_WORDS, terminal.kill()).await;
+        // A terminal that cannot be killed is released anyway.
+        let _ = tokio::time::timeout(OUTPUT_WAIT, terminal.kill()).await;
     }
-    let printed = tokio::time::timeout(LAST_WORDS, terminal.output()).await;
+    let printed = tokio::time::timeout(OUTPUT_WAIT, terminal.output()).await;
     terminal.release().await;
     let printed = printed.ok().and_then(Result::ok).unwrap_or_default();
     let text = truncate(api::strip_control(&printed.text).into_owned(), &ctx.options).await;

@@ -1,10 +1,10 @@
 use super::*;
-use crate::context::Progress;
-use crate::registry::testing::Workspace;
+use crate::tool::context::Progress;
+use crate::tool::registry::testing::Workspace;
 use std::sync::{Arc, Mutex};
 
 #[tokio::test]
-async fn the_recorded_shape() {
+async fn output_matches_the_recording() {
     let ws = Workspace::new();
     let command = "echo out; echo err >&2; echo more; exit 3";
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -22,7 +22,7 @@ async fn the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn silence_signals_and_places() {
+async fn empty_output_signals_and_working_directories() {
     let ws = Workspace::new();
     std::fs::create_dir(ws.path("sub")).unwrap();
     let silent = ws.run("bash", json!({"command": "true"})).await.unwrap();
@@ -39,9 +39,9 @@ async fn silence_signals_and_places() {
 }
 
 #[tokio::test]
-async fn a_timeout_and_an_abort_are_told() {
+async fn a_timeout_and_an_abort_are_reported() {
     let ws = Workspace::new();
-    // On a busy machine a command may take longer than the first of these to begin.
+    // On a busy machine the command may take longer than the first limit to start.
     for limit in [300, 3_000, 30_000] {
         let late = ws.run("bash", json!({"command": "echo a; sleep 300", "timeout": limit})).await.unwrap();
         assert!(late.output.contains(&format!("{limit} ms")), "{}", late.output);
@@ -78,7 +78,7 @@ async fn long_output_keeps_both_ends_and_is_saved() {
 }
 
 #[tokio::test]
-async fn needs_name_each_command_and_each_place_outside() {
+async fn needs_name_each_command_and_each_outside_folder() {
     let ws = Workspace::new();
     let needs = ws.needs("bash", json!({"command": "echo one && ls"})).await.unwrap();
     assert_eq!((needs.len(), needs[0].permission.as_str()), (1, "bash"));
@@ -119,7 +119,7 @@ async fn needs_name_each_command_and_each_place_outside() {
 }
 
 #[tokio::test]
-async fn what_is_not_understood_is_marked() {
+async fn unparsed_commands_are_opaque() {
     let ws = Workspace::new();
     let needs = ws.needs("bash", json!({"command": "eval \"$X\""})).await.unwrap();
     let need = needs.last().unwrap();
@@ -127,7 +127,7 @@ async fn what_is_not_understood_is_marked() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_known_is_an_opaque_need() {
+async fn an_unknown_file_is_an_opaque_need() {
     let ws = Workspace::new();
     for (command, permission) in [("echo x > $X", "edit"), ("cat < $X", "read"), ("cat $X", "external_directory")] {
         let needs = ws.needs("bash", json!({"command": command})).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_file_that_is_not_known_is_an_opaque_need() {
 }
 
 #[tokio::test]
-async fn nothing_is_understood_for_another_shell() {
+async fn every_command_is_opaque_for_another_shell() {
     let ws = Workspace::new();
     for (shell, opaque) in [("/bin/bash", false), ("/usr/local/bin/bash", false), ("/bin/sh", true), ("/bin/zsh", true)]
     {

@@ -87,12 +87,12 @@ fn parallel_calls_by_index() {
 }
 
 #[test]
-fn vendors_habits_with_calls() {
+fn call_deltas_of_many_vendors() {
     let piece = |id: serde_json::Value, name: serde_json::Value, arguments: serde_json::Value| {
         delta(json!({"tool_calls": [{"id": id, "function": {"name": name, "arguments": arguments}}]}))
     };
     let null = || serde_json::Value::Null;
-    // No index: told apart by id.
+    // No index: distinguished by id.
     let by_id = [
         piece(json!("a"), json!("x"), json!("{")),
         piece(null(), null(), json!("}")),
@@ -100,25 +100,25 @@ fn vendors_habits_with_calls() {
         end("tool_calls"),
     ];
     assert_eq!(calls(&by_id), [call("a", "x", "{}"), call("b", "y", "{}")]);
-    // Neither index nor id: a name begins a call. "stop" does not hide that there are calls.
+    // Neither index nor id: a name starts a call. "stop" does not hide that there are calls.
     let by_name = [piece(null(), json!("x"), json!("{}")), piece(null(), json!("y"), json!({"k": 1})), end("stop")];
     assert_eq!(calls(&by_name), [call("call_0", "x", "{}"), call("call_1", "y", "{\"k\":1}")]);
     assert_eq!(decode(&by_name).unwrap().last(), Some(&LlmEvent::Finish(FinishReason::ToolCalls)));
-    // Id and name repeated with every piece.
+    // Id and name are repeated with every piece.
     let repeated = [
         piece(json!("a"), json!("x"), json!("{\"k\"")),
         piece(json!("a"), json!("x"), json!(":{}}")),
         piece(json!("a"), json!("x"), json!("")),
     ];
     assert_eq!(calls(&repeated), [call("a", "x", "{\"k\":{}}")]);
-    // Two calls with one id.
+    // Two calls with the same id.
     let same = [piece(json!("a"), json!("x"), json!("{\"n\":1}")), piece(json!("a"), json!("x"), json!("{\"n\":2}"))];
     assert_eq!(calls(&same), [call("a", "x", "{\"n\":1}"), call("a_1", "x", "{\"n\":2}")]);
     // Index 0 for every call.
     let zero =
         |id: &str| delta(json!({"tool_calls": [{"index": 0, "id": id, "function": {"name": "x", "arguments": "{}"}}]}));
     assert_eq!(calls(&[zero("a"), zero("b")]), [call("a", "x", "{}"), call("b", "x", "{}")]);
-    // The name comes late, or never.
+    // The name arrives late, or never.
     let late = [piece(json!("a"), null(), json!("{")), piece(json!("a"), json!("x"), json!("}"))];
     assert_eq!(calls(&late), [call("a", "x", "{}")]);
     assert_eq!(calls(&[piece(json!("a"), null(), json!("{}"))]), [call("a", "", "{}")]);
@@ -135,14 +135,14 @@ fn names_ids_calls_and_arguments_are_bounded() {
     let many: Vec<_> =
         (0..=MAX_CALLS).map(|n| delta(json!({"tool_calls": [{"index": n, "function": {"name": "x"}}]}))).collect();
     assert!(decode(&many).is_err());
-    // Nothing is told of a call without a name, but its arguments are kept.
+    // No event is emitted for a call without a name, but its arguments are kept.
     let piece =
         delta(json!({"tool_calls": [{"index": 0, "function": {"arguments": "y".repeat(crate::MAX_ANSWER / 4 + 1)}}]}));
     assert_eq!(decode(&vec![piece; 4]).unwrap_err().class, crate::ErrorClass::TooLong);
 }
 
 #[test]
-fn odd_usage_is_no_problem() {
+fn odd_usage_is_tolerated() {
     let usage = |usage: serde_json::Value| {
         let events = decode(&[json!({"choices": null, "usage": usage})]).unwrap();
         match events[0] {
@@ -200,7 +200,7 @@ fn errors_in_the_stream() {
     }
 }
 
-/// Pieces that look like what servers send, in any order.
+/// Pieces like those that servers send, in any order.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("data: [DONE]\n\n".to_owned()),

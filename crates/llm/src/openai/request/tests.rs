@@ -26,9 +26,9 @@ fn result(id: &str, output: &str) -> PromptMessage {
 }
 
 fn messages(messages: Vec<PromptMessage>) -> Vec<Json> {
-    let prompt = Prompt { messages: messages.into_iter().map(Said::from).collect(), ..Prompt::default() };
+    let prompt = Prompt { messages: messages.into_iter().map(CachedMessage::from).collect(), ..Prompt::default() };
     let body = json!(request(&prompt, "m"));
-    assert_eq!(json!(request(&prompt, "m")), body, "what is written once stays so");
+    assert_eq!(json!(request(&prompt, "m")), body, "the cached form stays the same");
     body["messages"].as_array().unwrap().clone()
 }
 
@@ -178,20 +178,20 @@ fn pictures_documents_and_attachments() {
 }
 
 #[test]
-fn what_was_said_before_is_written_once() {
+fn earlier_messages_are_serialised_once() {
     let turn = |n: usize| [user(&format!("question {n}")), calls(&["a"]), result("a", "out"), says("answer")];
-    let mut messages: Vec<Said> = (0..50).flat_map(turn).map(Said::from).collect();
+    let mut messages: Vec<CachedMessage> = (0..50).flat_map(turn).map(CachedMessage::from).collect();
     messages.push(user("now").into());
     let prompt = Prompt { messages, ..Prompt::default() };
     let texts = |body: &Body<'_>| -> Vec<*const u8> {
         let written = body.messages.iter().map(|line| match line {
-            Line::Written(_, text) => text.get().as_ptr(),
-            Line::Made(message) => panic!("it is made anew for each request: {message:?}"),
+            WireMessage::Cached(_, text) => text.get().as_ptr(),
+            WireMessage::Built(message) => panic!("it is made anew for each request: {message:?}"),
         });
         written.collect()
     };
     let (first, second) = (texts(&request(&prompt, "m")), texts(&request(&prompt, "m")));
-    assert_eq!((first.len(), &first), (201, &second), "each text is where it was");
+    assert_eq!((first.len(), &first), (201, &second), "each text is at the same address");
 }
 
 #[test]

@@ -1,0 +1,187 @@
+//! Stamps of the files that configuration was read from, to detect changes without reading them again.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The maximum number of files and folders; changes to further ones are not noticed.
+pub const MAX_FILE_STAMPS: usize = 10_000;
+
+/// The stamps of all files and folders that were examined, including missing ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileStamps(BTreeMap<PathBuf, Option<FileStamp>>);
+
+/// How long two writes can have the same timestamp, which many file systems take from a coarse clock.
+const TICK: Duration = Duration::from_millis(12);
+
+/// What changes when a file is written or replaced, or an entry is added to or removed from a folder. Programs can set
+/// the modification time of a file, but not the time of its last change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileStamp {
+    modified: (i64, i64),
+    changed: (i64, i64),
+    inode: (u64, u64),
+    size: u64,
+}
+
+impl FileStamp {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = path.metadata().ok()?;
+        Some(Self {
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            inode: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+        })
+    }
+
+    /// How long ago it changed; `None` if that is in the future or unknown.
+    fn age(&self) -> Option<Duration> {
+        let (seconds, nanos) = (u64::try_from(self.changed.0).ok()?, u32::try_from(self.changed.1).ok()?);
+        SystemTime::now().duration_since(UNIX_EPOCH + Duration::new(seconds, nanos)).ok()
+    }
+}
+
+impl FileStamps {
+    /// Records a file or folder. Call it before reading: changes made meanwhile then count as changes.
+    pub(crate) fn record(&mut self, path: &Path) {
+        if self.0.len() >= MAX_FILE_STAMPS || self.0.contains_key(path) {
+            return;
+        }
+        let mut stamp = FileStamp::of(path);
+        // A file that was just written could be written again without a visible difference.
+        if let Some(left) = stamp.and_then(|stamp| TICK.checked_sub(stamp.age()?)).filter(|left| !left.is_zero()) {
+            std::thread::sleep(left);
+            stamp = FileStamp::of(path);
+        }
+        self.0.insert(path.to_owned(), stamp);
+    }
+
+    /// The number of stamps.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The current stamps of the same files and folders.
+    #[must_use]
+    pub fn now(&self) -> Self {
+        Self(self.0.keys().map(|path| (path.clone(), FileStamp::of(path))).collect())
+    }
+
+    /// Whether any of them has changed since.
+    pub fn have_changed(&self) -> bool {
+        // The contents of a folder follow it in the map, and cannot exist while the folder does not.
+        let mut missing: Option<&Path> = None;
+        self.0.iter().any(|(path, stamp)| {
+            if stamp.is_none() && missing.is_some_and(|folder| path.starts_with(folder)) {
+                return false;
+            }
+            missing = stamp.is_none().then_some(path.as_path());
+            FileStamp::of(path) != *stamp
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn creation_writes_replacement_and_removal_are_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "one").unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        let mut stamps = FileStamps::default();
+        for name in ["file", "folder", "none", "later/file", "later", "later/deep/file", "later-on", "folder/none"] {
+            stamps.record(&at(name));
+        }
+        assert!(!stamps.have_changed());
+        let changes: [(&str, &dyn Fn()); 9] = [
+            ("written", &|| fs::write(at("file"), "other").unwrap()),
+            ("replaced", &|| {
+                fs::write(at("new"), "third").unwrap();
+                fs::rename(at("new"), at("file")).unwrap();
+            }),
+            ("put in", &|| fs::write(at("folder/x"), "").unwrap()),
+            ("made", &|| fs::write(at("none"), "").unwrap()),
+            ("made beside a folder that is missing", &|| fs::write(at("later-on"), "").unwrap()),
+            ("made with its folder", &|| {
+                fs::create_dir_all(at("later/deep")).unwrap();
+                fs::write(at("later/deep/file"), "").unwrap();
+            }),
+            ("made in a folder that was made", &|| fs::write(at("later/file"), "").unwrap()),
+            ("made in a folder that was there", &|| fs::write(at("folder/none"), "").unwrap()),
+            ("removed", &|| fs::remove_file(at("file")).unwrap()),
+        ];
+        for (what, change) in changes {
+            change();
+            assert!(stamps.have_changed(), "{what}");
+            stamps = stamps.now();
+            assert!(!stamps.have_changed(), "{what}");
+        }
+    }
+
+    #[test]
+    fn no_change_goes_unnoticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "allow").unwrap();
+        fs::write(at("other"), "deny!").unwrap();
+        symlink(at("file"), at("link")).unwrap();
+        symlink(at("later"), at("dangling")).unwrap();
+        fs::create_dir(at("real")).unwrap();
+        symlink(at("real"), at("folder")).unwrap();
+        let modified = fs::metadata(at("file")).unwrap().modified().unwrap();
+        let same_time = |name: &str| {
+            fs::File::options().write(true).open(at(name)).unwrap().set_modified(modified).unwrap();
+        };
+        let mut stamps = FileStamps::default();
+        for name in ["file", "link", "dangling", "folder"] {
+            stamps.record(&at(name));
+        }
+        let changes: [(&str, &dyn Fn()); 7] = [
+            ("written at once, as long as before", &|| fs::write(at("file"), "deny!").unwrap()),
+            ("written, with its old time", &|| {
+                fs::write(at("file"), "allow").unwrap();
+                same_time("file");
+            }),
+            ("replaced, with its old time", &|| {
+                fs::write(at("new"), "ask!!").unwrap();
+                same_time("new");
+                fs::rename(at("new"), at("file")).unwrap();
+            }),
+            ("led elsewhere", &|| {
+                same_time("other");
+                symlink(at("other"), at("new")).unwrap();
+                fs::rename(at("new"), at("link")).unwrap();
+            }),
+            ("made where a link leads", &|| fs::write(at("later"), "").unwrap()),
+            ("put into a linked folder", &|| fs::write(at("real/x"), "").unwrap()),
+            ("closed", &|| fs::set_permissions(at("file"), fs::Permissions::from_mode(0o200)).unwrap()),
+        ];
+        for (what, change) in changes {
+            change();
+            assert!(stamps.have_changed(), "{what}");
+            stamps = stamps.now();
+            assert!(!stamps.have_changed(), "{what}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_stamps_is_bounded() {
+        let mut stamps = FileStamps::default();
+        for n in 0..MAX_FILE_STAMPS + 10 {
+            stamps.record(&PathBuf::from(format!("/none/{n}")));
+        }
+        assert_eq!(stamps.0.len(), MAX_FILE_STAMPS);
+    }
+}
