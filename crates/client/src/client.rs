@@ -163,7 +163,7 @@ impl Client {
 
     /// Follows the events of a scope: one connection, any number of listeners.
     pub async fn events(&self, scope: WatchScope) -> Result<Events, HostError> {
-        Ok(Events::follow(crate::watch::watch(self.clone(), scope, None).await?))
+        Ok(Events::follow(crate::events::watch::watch(self.clone(), scope, None).await?))
     }
 }
 

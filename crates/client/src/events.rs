@@ -1,5 +1,8 @@
 //! Events for programs: one stream, many listeners.
 
+mod connection;
+pub(crate) mod watch;
+
 use std::future::Future;
 use std::sync::Arc;
 

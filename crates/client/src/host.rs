@@ -15,9 +15,10 @@ use indexmap::IndexMap;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::call::Call;
+use crate::Client;
+use crate::events::watch;
+use crate::request::Call;
 use crate::wire::{self, Found, Place, Providers, Steered};
-use crate::{Client, watch};
 
 /// Sessions of a page, if the query does not say.
 const SESSIONS: usize = 100;

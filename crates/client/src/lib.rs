@@ -19,14 +19,12 @@
 //! # }
 //! ```
 
-mod call;
 mod client;
-mod connection;
 mod error;
 mod events;
 mod host;
 mod monitor;
-mod watch;
+mod request;
 mod wire;
 
 pub use client::{Client, Health, Options, Timeouts};

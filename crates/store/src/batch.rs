@@ -10,9 +10,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::lease::{Acquire, Lease};
-use crate::ledger::{Reservation, Shortage};
-use crate::text;
+use crate::feed::text;
+use crate::sqlite::lease::{Acquire, Lease};
+use crate::sqlite::ledger::{Reservation, Shortage};
 
 /// The most changes of a batch that its caller writes itself.
 const QUICK_OPS: usize = 32;

@@ -8,8 +8,8 @@ use api::{EventBody, Session, SessionId};
 use crate::Store;
 use crate::batch::{Batch, Place};
 use crate::error::StoreError;
-use crate::lease::{Acquire, Lease};
-use crate::row;
+use crate::sqlite::lease::{Acquire, Lease};
+use crate::sqlite::row;
 
 /// A session that is being written. One that is neither [published](Self::publish) nor [discarded](Self::discard) is
 /// removed after the process has ended.

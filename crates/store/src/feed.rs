@@ -2,6 +2,10 @@
 //!
 //! One mutex orders everything that watchers can see. Frames are sent under it in the order of their sequence numbers.
 
+pub(crate) mod queue;
+pub(crate) mod text;
+pub(crate) mod watch;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,10 +14,9 @@ use rusqlite::Connection;
 
 use crate::batch::{Batch, Op, Place};
 use crate::error::StoreError;
-use crate::log::{self, Entry};
-use crate::queue::{Gauge, Held, Queue};
-use crate::read::Readers;
-use crate::text;
+use crate::feed::queue::{Gauge, Held, Queue};
+use crate::sqlite::log::{self, Entry};
+use crate::sqlite::read::Readers;
 
 /// The most memory of what waits for all watchers together, about; beyond it those that are furthest behind are cut.
 pub const WATCH_BYTES: usize = 16 << 20;

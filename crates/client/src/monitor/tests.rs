@@ -11,8 +11,8 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::batch::Batch;
 use super::event::*;
+use super::throttle::Batch;
 use super::tree::{Read, ReadSession, SESSIONS, Tree};
 
 const SCENARIOS: [&str; 9] = [

@@ -201,9 +201,9 @@ async fn an_older_log_and_what_waits_in_it_are_kept() {
     fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
     let old = Connection::open(temp.path()).unwrap();
     for schema in [
-        include_str!("../../src/schema/1.sql"),
-        include_str!("../../src/schema/2.sql"),
-        include_str!("../../src/schema/3.sql"),
+        include_str!("../../src/sqlite/schema/1.sql"),
+        include_str!("../../src/sqlite/schema/2.sql"),
+        include_str!("../../src/sqlite/schema/3.sql"),
     ] {
         old.execute_batch(schema).unwrap();
     }

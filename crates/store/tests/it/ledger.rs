@@ -312,7 +312,7 @@ async fn what_was_used_before_there_was_a_ledger_is_in_it() {
     let temp = Temp::new();
     std::fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
     let old = rusqlite::Connection::open(temp.path()).unwrap();
-    old.execute_batch(include_str!("../../src/schema/1.sql")).unwrap();
+    old.execute_batch(include_str!("../../src/sqlite/schema/1.sql")).unwrap();
     old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 1").unwrap();
     let root = below(None);
     let mut child = below(Some(&root.id));

@@ -11,10 +11,10 @@ use trefoil_store::*;
 
 /// The schema before messages had an order of their own.
 const OLD: [&str; 4] = [
-    include_str!("../../src/schema/1.sql"),
-    include_str!("../../src/schema/2.sql"),
-    include_str!("../../src/schema/3.sql"),
-    include_str!("../../src/schema/4.sql"),
+    include_str!("../../src/sqlite/schema/1.sql"),
+    include_str!("../../src/sqlite/schema/2.sql"),
+    include_str!("../../src/sqlite/schema/3.sql"),
+    include_str!("../../src/sqlite/schema/4.sql"),
 ];
 
 /// A database of the version before.

@@ -326,7 +326,7 @@ async fn approvals_are_listed_and_end() {
 fn approvals_of_before_stay_with_the_main_worktree_or_end() {
     let temp = Temp::new();
     let old = crate::order::old(&temp);
-    old.execute_batch(include_str!("../../src/schema/5.sql")).unwrap();
+    old.execute_batch(include_str!("../../src/sqlite/schema/5.sql")).unwrap();
     old.execute_batch("PRAGMA user_version = 5").unwrap();
     for (id, worktree) in [("abc", "/repo"), ("global", "/"), ("odd", "/")] {
         let json = json!({"id": id, "worktree": worktree, "time": {"created": 1, "updated": 1}, "sandboxes": []});

@@ -14,9 +14,9 @@ use api::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::{StoreError, Trouble};
-use crate::identity::beside;
-use crate::wal::{self, Wal};
-use crate::{log, schema};
+use crate::sqlite::file::identity::beside;
+use crate::sqlite::file::wal::{self, Wal};
+use crate::sqlite::{log, schema};
 
 /// What begins a note.
 const MAGIC: [u8; 8] = *b"TrefTip1";

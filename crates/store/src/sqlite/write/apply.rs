@@ -8,10 +8,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::batch::{Batch, Change, Op, Place, SessionRow};
 use crate::error::StoreError;
-use crate::lease::Acquire;
-use crate::ledger::Shortage;
-use crate::row::{self, int, uint};
-use crate::{lease, ledger, log};
+use crate::sqlite::lease::Acquire;
+use crate::sqlite::ledger::Shortage;
+use crate::sqlite::row::{self, int, uint};
+use crate::sqlite::{lease, ledger, log};
 
 /// Answers an ask that still waits.
 const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
@@ -321,7 +321,7 @@ fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, i
 }
 
 /// Removes a session with the few rows that others could take for a sign of life. The bulk of it follows in pieces
-/// ([`sweep`](crate::sweep)), so that nobody waits long for the lock; until then the session stands in `removed`.
+/// ([`sweep`](crate::sqlite::upkeep::sweep)), so that nobody waits long for the lock; until then the session stands in `removed`.
 fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
     ledger::forget(conn, id)?;
     for sql in [

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction};
 
 use crate::error::StoreError;
-use crate::identity::Identity;
-use crate::reading::Access;
+use crate::sqlite::file::identity::Identity;
+use crate::sqlite::file::read_only::Access;
 
 pub(crate) use message::newest;
 pub use pages::Pages;

@@ -11,7 +11,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::error::StoreError;
-use crate::row::{self, int, uint};
+use crate::sqlite::row::{self, int, uint};
 
 /// The deepest tree of sessions that is walked.
 const DEPTH_MAX: usize = 100;

@@ -4,7 +4,7 @@ use api::Frame;
 
 use crate::Store;
 use crate::error::StoreError;
-use crate::log;
+use crate::sqlite::log;
 
 /// The bytes of events after which a piece of the log ends.
 const PIECE: usize = 1 << 20;

@@ -11,8 +11,8 @@ use futures::stream::{self, BoxStream};
 use sse_stream::Sse;
 use tokio::time::sleep;
 
+use super::connection::Connection;
 use crate::Client;
-use crate::connection::Connection;
 use crate::wire::{self, Envelope};
 
 /// The pause before the first attempt to connect again; it doubles with each …

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
-use crate::row;
+use crate::sqlite::row;
 
 /// The most signals that wait in a process for its engine.
 pub(crate) const QUEUE: usize = 256;

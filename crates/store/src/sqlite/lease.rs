@@ -1,5 +1,7 @@
 //! Who runs a session: leases with an epoch, and the lock files that tell whether their owner lives.
 
+pub(crate) mod signal;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,8 +13,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::StoreError;
-use crate::read;
-use crate::row::{int, uint};
+use crate::sqlite::read;
+use crate::sqlite::row::{int, uint};
 
 /// How often a fresh name is tried for this process's lock file.
 const NAME_TRIES: u32 = 16;

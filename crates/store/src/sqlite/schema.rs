@@ -10,8 +10,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{StoreError, Trouble};
-use crate::loss::{self, Loss, Noted};
-use crate::reading::{self, Access};
+use crate::sqlite::file::data_loss::{self, Loss, Noted};
+use crate::sqlite::file::read_only::{self, Access};
 
 /// Marks a file as ours ("Tref"), so that another program's database is never migrated.
 const APPLICATION: i64 = 0x5472_6566;
@@ -90,9 +90,9 @@ fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<Loss>) -> R
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     identify(path, &conn)?;
     if lost.is_none()
-        && let Some(loss) = loss::look(path, &conn, noted)?
+        && let Some(loss) = data_loss::look(path, &conn, noted)?
     {
-        *lost = Some(loss::keep(&conn, loss)?);
+        *lost = Some(data_loss::keep(&conn, loss)?);
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     tighten(path).map_err(|error| StoreError::io(path, &error))?;
@@ -212,7 +212,7 @@ pub(crate) fn check(path: &Path, busy: Duration) -> Result<(), StoreError> {
 /// The commits that the file has lost since it was last open. Changes nothing.
 pub(crate) fn lost(path: &Path, busy: Duration) -> Result<Option<Loss>, StoreError> {
     let noted = Noted::read(path);
-    look(path, busy, |conn| loss::look(path, conn, noted)).map_err(|error| error.at(path))
+    look(path, busy, |conn| data_loss::look(path, conn, noted)).map_err(|error| error.at(path))
 }
 
 /// Reads a file of ours without changing it.
@@ -223,8 +223,8 @@ pub(crate) fn look<T>(
 ) -> Result<T, StoreError> {
     fs::metadata(path).map_err(|error| StoreError::io(path, &error))?;
     // Where nothing can be written, it can still be looked through.
-    let conn = match reading::look(Access::Shared, path, busy) {
-        Err(why) => reading::look(reading::find(path, busy, why)?, path, busy)?,
+    let conn = match read_only::look(Access::Shared, path, busy) {
+        Err(why) => read_only::look(read_only::find(path, busy, why)?, path, busy)?,
         conn => conn?,
     };
     look(&conn)

@@ -15,9 +15,9 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{StatVfs, StatVfsMountFlags, statvfs};
 
 use crate::error::{StoreError, Trouble};
-use crate::identity::beside;
-use crate::lease::Owners;
-use crate::schema;
+use crate::sqlite::file::identity::beside;
+use crate::sqlite::lease::Owners;
+use crate::sqlite::schema;
 
 /// The system's files as they are, without locks: those of SQLite are no use where nobody else is, and cannot be taken where
 /// nothing can be written.

@@ -10,9 +10,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::Deserialize;
 
 use crate::error::StoreError;
-use crate::ledger::{self, Reservation, SUMS, SUMS_LEN};
-use crate::read::one_moment;
-use crate::row::{self, int, uint};
+use crate::sqlite::ledger::{self, Reservation, SUMS, SUMS_LEN};
+use crate::sqlite::read::one_moment;
+use crate::sqlite::row::{self, int, uint};
 use crate::{AskFilter, Store};
 
 /// One session of a tree.

@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use crate::Store;
 use crate::error::StoreError;
-use crate::lease::{self, Holder};
-use crate::row::{self, int};
+use crate::sqlite::lease::{self, Holder};
+use crate::sqlite::row::{self, int};
 
 /// Sessions of a page, if the query does not say.
 const PAGE: usize = 100;
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn every_page_is_read_from_an_index() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(&crate::schema::MIGRATIONS.concat()).unwrap();
+        conn.execute_batch(&crate::sqlite::schema::MIGRATIONS.concat()).unwrap();
         for bits in 0..=u8::MAX {
             let bit = |n: u8| bits & (1 << n) != 0;
             let query = SessionQuery {

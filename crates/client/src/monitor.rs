@@ -1,9 +1,9 @@
 //! Follows the subagents of a session on any host, from its events.
 
-mod batch;
 mod event;
 mod node;
 mod read;
+mod throttle;
 mod tree;
 
 #[cfg(test)]
@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 pub use event::{Ask, Changes, MonitorEvent, Outcome, Progress, State, Subagent, SubagentTree, ToolUse, Usage};
 
-use crate::watch::pause;
-use batch::Batch;
+use crate::events::watch::pause;
+use throttle::Batch;
 use tree::{Read, Tree};
 
 /// How long progress is held back, if nobody says otherwise.

@@ -8,10 +8,10 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use crate::error::StoreError;
+use crate::feed::queue::End;
 use crate::feed::{Attached, Feed};
-use crate::log;
-use crate::queue::End;
-use crate::read::Readers;
+use crate::sqlite::log;
+use crate::sqlite::read::Readers;
 
 /// How much of the log one watcher reads ahead, in bytes: what is read for it waits for nobody else.
 const REPLAY_BYTES: usize = 32 << 10;

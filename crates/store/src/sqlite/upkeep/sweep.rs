@@ -7,8 +7,8 @@ use api::SessionId;
 use rusqlite::{Connection, params};
 
 use crate::error::StoreError;
-use crate::log;
-use crate::row::{self, int, uint};
+use crate::sqlite::log;
+use crate::sqlite::row::{self, int, uint};
 
 /// The most rows of one piece.
 const ROWS: usize = 500;

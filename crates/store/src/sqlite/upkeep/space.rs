@@ -11,9 +11,9 @@ use api::SessionId;
 use rusqlite::Connection;
 
 use crate::error::{StoreError, Trouble};
-use crate::identity::beside;
-use crate::row::{self, int, uint};
-use crate::schema;
+use crate::sqlite::file::identity::beside;
+use crate::sqlite::row::{self, int, uint};
+use crate::sqlite::schema;
 
 /// So many free pages are kept for what is written next.
 pub(crate) const SLACK: u64 = 1024;

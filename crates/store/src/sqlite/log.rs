@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::batch::Place;
 use crate::error::StoreError;
-use crate::row::{self, int, uint};
-use crate::text;
+use crate::feed::text;
+use crate::sqlite::row::{self, int, uint};
 
 /// The most rows of the log that are read at once.
 pub(crate) const CHUNK: u64 = 256;

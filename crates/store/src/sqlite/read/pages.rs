@@ -5,8 +5,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::Store;
 use crate::error::StoreError;
-use crate::read::message::{Texts, part, place};
-use crate::row::{self, int};
+use crate::sqlite::read::message::{Texts, part, place};
+use crate::sqlite::row::{self, int};
 
 /// The most messages of a page.
 const MESSAGES: usize = 128;
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_page_is_read_without_sorting() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(&crate::schema::MIGRATIONS.concat()).unwrap();
+        conn.execute_batch(&crate::sqlite::schema::MIGRATIONS.concat()).unwrap();
         let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {PAGE}")).unwrap();
         let values = params!["s", 0, 1];
         let plan = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();

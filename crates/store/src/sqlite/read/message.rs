@@ -7,9 +7,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::Store;
 use crate::error::StoreError;
-use crate::read::one_moment;
-use crate::row::{self, int, uint};
-use crate::{log, text};
+use crate::feed::text;
+use crate::sqlite::log;
+use crate::sqlite::read::one_moment;
+use crate::sqlite::row::{self, int, uint};
 
 /// Texts that are newer than their rows. They are taken before the rows are read: a row that ended meanwhile wins.
 pub(super) type Texts = HashMap<PartId, String>;

@@ -7,6 +7,8 @@
 //! Before a transaction it checks that the files are still at their path ([`Identity`]); after it, it notes the end of the log
 //! ([`Note`]).
 
+mod apply;
+
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -20,17 +22,18 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::apply::{self, Applied};
 use crate::batch::{Batch, Committed, Op};
 use crate::error::StoreError;
 use crate::feed::Feed;
-use crate::identity::Identity;
-use crate::lease::{self, Acquire, Owners};
-use crate::loss::Note;
-use crate::row::int;
-use crate::signal::Signal;
-use crate::sweep::Sweep;
-use crate::{log, schema, signal, space};
+use crate::sqlite::file::data_loss::Note;
+use crate::sqlite::file::identity::Identity;
+use crate::sqlite::lease::signal::{self, Signal};
+use crate::sqlite::lease::{self, Acquire, Owners};
+use crate::sqlite::row::int;
+use crate::sqlite::upkeep::space;
+use crate::sqlite::upkeep::sweep::Sweep;
+use crate::sqlite::{log, schema};
+use apply::Applied;
 
 /// The most jobs that wait for the writer; further callers wait for room.
 pub(crate) const QUEUE: usize = 1024;

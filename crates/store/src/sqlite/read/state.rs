@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use crate::Store;
 use crate::batch::AskKind;
 use crate::error::StoreError;
-use crate::log;
-use crate::read::one_moment;
-use crate::row::{self, uint};
+use crate::sqlite::log;
+use crate::sqlite::read::one_moment;
+use crate::sqlite::row::{self, uint};
 
 /// An accepted prompt that did not run to its end yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
