@@ -11,25 +11,25 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::feed::text;
-use crate::sqlite::lease::{Acquire, Lease};
-use crate::sqlite::ledger::{Reservation, Shortage};
+use crate::sqlite::lease::{AcquireOutcome, Lease};
+use crate::sqlite::ledger::{BudgetExceeded, Reservation};
 
 /// The most changes of a batch that its caller writes itself.
-const QUICK_OPS: usize = 32;
+const INLINE_OPS: usize = 32;
 /// The most bytes of their rows and events.
-const QUICK_BYTES: usize = 64 << 10;
+const INLINE_BYTES: usize = 64 << 10;
 
 /// Where events happen. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The directory, absolute; empty for what is everywhere.
     pub directory: Arc<str>,
     /// The project.
     pub project: Arc<str>,
 }
 
-impl Place {
-    /// A place.
+impl Location {
+    /// A location.
     pub fn new(directory: impl Into<Arc<str>>, project: impl Into<Arc<str>>) -> Self {
         Self { directory: directory.into(), project: project.into() }
     }
@@ -37,15 +37,15 @@ impl Place {
 
 /// What a commit tells.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Committed {
+pub struct CommitOutcome {
     /// The batch's last event in the log.
     pub last: Option<Cursor>,
     /// The new version of each record that was written (not of those removed), in order.
     pub versions: Vec<u64>,
     /// Why nothing was written of what follows [`Batch::reserve`].
-    pub shortage: Option<Box<Shortage>>,
+    pub budget_exceeded: Option<Box<BudgetExceeded>>,
     /// The lease that [`Batch::claim`] took, if it was free.
-    pub claimed: Option<Acquire>,
+    pub claimed: Option<AcquireOutcome>,
 }
 
 /// Which kind of ask a row is.
@@ -113,7 +113,7 @@ pub(crate) enum Op {
         json: Bytes,
         part: Option<(PartId, Option<usize>)>,
     },
-    Live(Arc<Event>),
+    Delta(Arc<Event>),
     Status {
         session: SessionId,
         status: Option<String>,
@@ -124,8 +124,8 @@ pub(crate) enum Op {
         change: Change,
     },
     DeleteSession(SessionId),
-    Leftover(SessionId),
-    NeedSession(SessionId),
+    MarkOrphaned(SessionId),
+    RequireSession(SessionId),
     Message {
         id: MessageId,
         session: SessionId,
@@ -133,7 +133,7 @@ pub(crate) enum Op {
         insert: bool,
     },
     /// An answer of a turn ended: the JSON of its error, if it has one.
-    Ended {
+    AnswerEnded {
         session: SessionId,
         error: Option<String>,
     },
@@ -158,7 +158,7 @@ pub(crate) enum Op {
         data: Option<String>,
     },
     Dequeue(MessageId),
-    Attempt(MessageId),
+    CountAttempt(MessageId),
     Ask {
         id: String,
         session: SessionId,
@@ -169,7 +169,7 @@ pub(crate) enum Op {
         id: String,
         reply: String,
     },
-    Settle {
+    AnswerIfOpen {
         id: String,
         reply: String,
         event: Arc<Event>,
@@ -191,7 +191,7 @@ pub(crate) enum Op {
         value: Option<String>,
         expect: Option<u64>,
     },
-    Remember {
+    RecordIfChanged {
         namespace: String,
         key: String,
         value: String,
@@ -222,14 +222,14 @@ pub(crate) enum Op {
     Budget {
         session: SessionId,
         budget: Option<Budget>,
-        anew: bool,
+        additional: bool,
     },
 }
 
 /// Rows and events of one transaction.
 #[derive(Debug)]
 pub struct Batch {
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) fence: Option<Lease>,
     pub(crate) durable: bool,
     pub(crate) claim: Option<SessionId>,
@@ -239,9 +239,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch whose events happen at `place`.
-    pub fn new(place: &Place) -> Self {
-        Self { place: place.clone(), fence: None, durable: false, claim: None, ops: Vec::new(), invalid: None }
+    /// An empty batch whose events happen at `location`.
+    pub fn new(location: &Location) -> Self {
+        Self { location: location.clone(), fence: None, durable: false, claim: None, ops: Vec::new(), invalid: None }
     }
 
     /// Refuses the whole batch with [`StoreError::Stale`](crate::StoreError::Stale) unless the lease is still held.
@@ -263,13 +263,13 @@ impl Batch {
         self.claim = Some(session.clone());
     }
 
-    /// Takes in what another batch of the same place and lease writes, after its own.
+    /// Takes in what another batch of the same location and lease writes, after its own.
     pub fn append(&mut self, other: Batch) {
         self.durable |= other.durable;
         self.claim = self.claim.take().or(other.claim);
         other.ops.into_iter().for_each(|op| self.push(op));
         if let Some(why) = other.invalid {
-            self.refuse(why);
+            self.fail(why);
         }
     }
 
@@ -279,13 +279,13 @@ impl Batch {
     }
 
     /// Appends to the log, in order. A `session.status` also sets what [`Store::statuses`](crate::Store::statuses)
-    /// tells. Text deltas do not belong here, but to [`Store::live`](crate::Store::live) or [`Batch::live`].
+    /// tells. Text deltas do not belong here, but to [`Store::send_delta`](crate::Store::send_delta) or [`Batch::delta`].
     pub fn event(&mut self, body: EventBody) {
-        self.event_around(body, None);
+        self.event_with_json(body, None);
     }
 
     /// The same, with the JSON of the part or message that it is about, if that is there.
-    fn event_around(&mut self, body: EventBody, inner: Option<&RawValue>) {
+    fn event_with_json(&mut self, body: EventBody, inner: Option<&RawValue>) {
         if let EventBody::SessionStatus { session_id, status } = &body {
             let status = match status {
                 SessionStatus::Idle => None,
@@ -302,7 +302,7 @@ impl Batch {
         };
         let event = Arc::new(Event::new(body));
         let json = match inner {
-            Some(inner) => self.valid(event.json_around(inner)),
+            Some(inner) => self.check(event.json_around(inner)),
             None => self.json(&event),
         };
         if let Some(json) = json {
@@ -312,10 +312,10 @@ impl Batch {
 
     /// Text that grew after what this batch tells so far, and before what follows: watchers of this process get it in that
     /// order, and nothing is stored. For text whose part begins in this very batch; what is committed already grows with
-    /// [`Store::live`](crate::Store::live).
-    pub fn live(&mut self, part: &Part, delta: &str) {
+    /// [`Store::send_delta`](crate::Store::send_delta).
+    pub fn delta(&mut self, part: &Part, delta: &str) {
         if let Some(body) = text::delta(part, delta) {
-            self.ops.push(Op::Live(Arc::new(Event::new(body))));
+            self.ops.push(Op::Delta(Arc::new(Event::new(body))));
         }
     }
 
@@ -342,14 +342,14 @@ impl Batch {
 
     /// Notes a session that is not there, but of which something is: [`Store::sweep`](crate::Store::sweep) removes that.
     /// Does nothing if it is there.
-    pub fn leftover(&mut self, id: &SessionId) {
-        self.ops.push(Op::Leftover(id.clone()));
+    pub fn mark_orphaned(&mut self, id: &SessionId) {
+        self.ops.push(Op::MarkOrphaned(id.clone()));
     }
 
     /// Fails the whole batch with [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone: nothing
     /// must be written for it any more.
-    pub fn need_session(&mut self, id: &SessionId) {
-        self.ops.push(Op::NeedSession(id.clone()));
+    pub fn require_session(&mut self, id: &SessionId) {
+        self.ops.push(Op::RequireSession(id.clone()));
     }
 
     /// Writes a message's row. A new one comes after all that its session has.
@@ -364,19 +364,19 @@ impl Batch {
     }
 
     /// Writes a message's row and tells of it.
-    pub fn tell_message(&mut self, message: Message) {
-        self.put_and_tell(message, false);
+    pub fn publish_message(&mut self, message: Message) {
+        self.put_and_publish(message, false);
     }
 
     /// Writes a new message's row, as [`insert_message`](Self::insert_message) does, and tells of it.
-    pub fn tell_new_message(&mut self, message: Message) {
-        self.put_and_tell(message, true);
+    pub fn publish_new_message(&mut self, message: Message) {
+        self.put_and_publish(message, true);
     }
 
-    fn put_and_tell(&mut self, message: Message, insert: bool) {
+    fn put_and_publish(&mut self, message: Message, insert: bool) {
         let Some(json) = self.raw(&message) else { return };
         self.put_message_row(&message, json.get().to_owned(), insert);
-        self.event_around(EventBody::message(message), Some(&json));
+        self.event_with_json(EventBody::message(message), Some(&json));
     }
 
     fn put_message(&mut self, message: &Message, insert: bool) {
@@ -396,7 +396,7 @@ impl Batch {
         }
         if let Some(answer) = message.as_assistant().filter(|answer| answer.time.completed.is_some()) {
             let error = answer.error.as_ref().and_then(|error| self.json(error));
-            self.ops.push(Op::Ended { session, error });
+            self.ops.push(Op::AnswerEnded { session, error });
         }
     }
 
@@ -421,13 +421,13 @@ impl Batch {
     }
 
     /// Writes a part's row and tells of it. Returns the size of the row.
-    pub fn tell_part(&mut self, part: &Part) -> usize {
+    pub fn publish_part(&mut self, part: &Part) -> usize {
         let Some(json) = self.raw(part) else { return 0 };
         if let Some(op) = self.part_op(part, json.get().to_owned()) {
             self.push(op);
         }
         if let Some(event) = EventBody::part(part.clone()) {
-            self.event_around(event, Some(&json));
+            self.event_with_json(event, Some(&json));
         }
         json.get().len()
     }
@@ -439,7 +439,7 @@ impl Batch {
 
     fn part_op(&mut self, part: &Part, json: String) -> Option<Op> {
         let Some((id, session, message)) = text::ids(part) else {
-            self.refuse("a part without id, sessionID and messageID".to_owned());
+            self.fail("a part without id, sessionID and messageID".to_owned());
             return None;
         };
         let running = part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)));
@@ -452,7 +452,7 @@ impl Batch {
     }
 
     /// Writes the row of a part whose text is still growing. The log gets its id and length only: watchers in this
-    /// process had the text by [`Store::live`](crate::Store::live), those in others read the row.
+    /// process had the text by [`Store::send_delta`](crate::Store::send_delta), those in others read the row.
     pub fn progress(&mut self, part: &Part) {
         self.part(part);
         if let (Some((id, session, _)), Some(text)) = (text::ids(part), text::text(part)) {
@@ -465,7 +465,7 @@ impl Batch {
         self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: None });
     }
 
-    /// The same, with data that its row keeps ([`Inbox::data`](crate::Inbox::data)).
+    /// The same, with data that its row keeps ([`InboxEntry::data`](crate::InboxEntry::data)).
     pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: String) {
         self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: Some(data) });
     }
@@ -476,8 +476,8 @@ impl Batch {
     }
 
     /// Counts one more try at a message of the inbox.
-    pub fn attempt(&mut self, message: &MessageId) {
-        self.ops.push(Op::Attempt(message.clone()));
+    pub fn count_attempt(&mut self, message: &MessageId) {
+        self.ops.push(Op::CountAttempt(message.clone()));
     }
 
     /// Writes a permission request that waits for its answer.
@@ -503,11 +503,11 @@ impl Batch {
 
     /// Answers an ask if it still waits, and only then appends the event: for asks that are settled along with something
     /// else, where somebody may have been faster.
-    pub fn settle(&mut self, id: &str, reply: &Json, event: EventBody) {
+    pub fn answer_if_open(&mut self, id: &str, reply: &Json, event: EventBody) {
         let event = Arc::new(Event::new(event));
         if let Some(json) = self.json(&event) {
             let (id, reply) = (id.to_owned(), reply.to_string());
-            self.ops.push(Op::Settle { id, reply, event, json: Bytes::from(json) });
+            self.ops.push(Op::AnswerIfOpen { id, reply, event, json: Bytes::from(json) });
         }
     }
 
@@ -515,7 +515,7 @@ impl Batch {
     pub fn approve(&mut self, directory: &str, permission: &str, pattern: &str) {
         self.ops.push(Op::Approve(Approval {
             id: ApprovalId::new(),
-            project_id: self.place.project.as_ref().to_owned(),
+            project_id: self.location.project.as_ref().to_owned(),
             directory: directory.to_owned(),
             permission: permission.to_owned(),
             pattern: pattern.to_owned(),
@@ -556,9 +556,9 @@ impl Batch {
     }
 
     /// Writes a record unless it says just that already.
-    pub fn remember(&mut self, namespace: &str, key: &str, value: &Json) {
+    pub fn record_if_changed(&mut self, namespace: &str, key: &str, value: &Json) {
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        self.ops.push(Op::Remember { namespace, key, value: value.to_string() });
+        self.ops.push(Op::RecordIfChanged { namespace, key, value: value.to_string() });
     }
 
     /// Gives a lease back. Does nothing if it was lost.
@@ -572,8 +572,8 @@ impl Batch {
     }
 
     /// Counts a file that a session changed; the same one twice counts once, in the session and in every tree it is in.
-    pub fn touched(&mut self, session: &SessionId, file: &str) {
-        self.ops.push(Op::Touched { session: session.clone(), file: file.to_owned() });
+    pub fn count_changed_file(&mut self, session: &SessionId, file: &str) {
+        self.ops.push(Op::ChangedFile { session: session.clone(), file: file.to_owned() });
     }
 
     /// Remembers the content of a file that a session read or wrote; the newest one counts.
@@ -587,12 +587,12 @@ impl Batch {
     }
 
     /// A call of a model is about to begin. If a budget of its session or one above has no room for the most that the call
-    /// may use, nothing of what follows in this batch is written, and [`Committed::shortage`] says why.
+    /// may use, nothing of what follows in this batch is written, and [`CommitOutcome::budget_exceeded`] says why.
     pub fn reserve(&mut self, call: &Reservation) {
         self.ops.push(Op::Reserve(Box::new(call.clone())));
     }
 
-    /// A call of a model has ended: what it used takes the place of what was reserved. Does nothing if that happened
+    /// A call of a model has ended: what it used takes the location of what was reserved. Does nothing if that happened
     /// before, so that whoever comes first counts.
     pub fn spend(&mut self, reservation: &str, used: &Usage) {
         self.ops.push(Op::Spend { id: reservation.to_owned(), used: Box::new(used.clone()) });
@@ -601,29 +601,29 @@ impl Batch {
     /// Sets what a session and all below it may use, of all that they ever used; `None` lifts it. Its seconds count from
     /// when a bound of seconds was first set.
     pub fn budget(&mut self, session: &SessionId, budget: Option<&Budget>) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), anew: false });
+        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), additional: false });
     }
 
     /// Sets what a session and all below it may use from now on, beyond what they have used.
     pub fn grant(&mut self, session: &SessionId, budget: &Budget) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), anew: true });
+        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), additional: true });
     }
 
     /// Whether it takes so little time that its caller may write it itself.
-    pub(crate) fn is_quick(&self) -> bool {
+    pub(crate) fn can_commit_inline(&self) -> bool {
         let bytes = |op: &Op| match op {
             Op::Event { json, .. } => json.len(),
             Op::Message { json, .. } | Op::Part { json, .. } => json.len(),
             Op::FileVersion { version, .. } => version.content.as_ref().map_or(0, String::len),
             _ => 0,
         };
-        let small = || self.ops.len() <= QUICK_OPS && self.ops.iter().map(bytes).sum::<usize>() <= QUICK_BYTES;
+        let small = || self.ops.len() <= INLINE_OPS && self.ops.iter().map(bytes).sum::<usize>() <= INLINE_BYTES;
         !self.durable && self.claim.is_none() && small()
     }
 
     /// Whether it changes a conversation, other than its own turn does that and other than by a prompt that goes into the
     /// inbox. What a turn knows of its conversation stays true but for such batches.
-    pub(crate) fn disturbs(&self) -> bool {
+    pub(crate) fn invalidates_cache(&self) -> bool {
         let own = |session: &SessionId| self.fence.as_ref().is_some_and(|lease| lease.session == *session);
         let enqueued =
             |id: &MessageId| self.ops.iter().any(|op| matches!(op, Op::Enqueue { message, .. } if message == id));
@@ -646,16 +646,16 @@ impl Batch {
     fn push(&mut self, mut op: Op) {
         // What stands before a reservation is written even if there is no room for what follows, and nothing is written
         // before a row goes that has the same id.
-        let ends =
+        let is_barrier =
             |op: &Op| matches!(op, Op::Reserve(_) | Op::DeletePart(_) | Op::DeleteMessage(_) | Op::DeleteSession(_));
-        let fixed = self.ops.iter().rposition(ends).map_or(0, |place| place + 1);
-        let earlier = self.ops[fixed..].iter().position(|earlier| match (earlier, &op) {
+        let barrier = self.ops.iter().rposition(is_barrier).map_or(0, |index| index + 1);
+        let earlier = self.ops[barrier..].iter().position(|earlier| match (earlier, &op) {
             (Op::Part { id, .. }, Op::Part { id: new, .. }) => id == new,
             (Op::Message { id, .. }, Op::Message { id: new, .. }) => id == new,
             _ => false,
         });
         if let Op::Status { session, status } = &op {
-            let before = self.ops[fixed..].iter().rev().find_map(|op| match op {
+            let before = self.ops[barrier..].iter().rev().find_map(|op| match op {
                 Op::Status { session: of, status } if of == session => Some(status),
                 _ => None,
             });
@@ -663,7 +663,7 @@ impl Batch {
                 return;
             }
         }
-        let Some(earlier) = earlier.map(|place| &mut self.ops[fixed + place]) else {
+        let Some(earlier) = earlier.map(|index| &mut self.ops[barrier + index]) else {
             self.ops.push(op);
             return;
         };
@@ -674,18 +674,18 @@ impl Batch {
     }
 
     fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {
-        self.valid(serde_json::to_string(value))
+        self.check(serde_json::to_string(value))
     }
 
     fn raw(&mut self, value: &impl Serialize) -> Option<Box<RawValue>> {
-        self.valid(serde_json::value::to_raw_value(value))
+        self.check(serde_json::value::to_raw_value(value))
     }
 
-    fn valid<T>(&mut self, made: serde_json::Result<T>) -> Option<T> {
-        made.map_err(|error| self.refuse(error.to_string())).ok()
+    fn check<T>(&mut self, result: serde_json::Result<T>) -> Option<T> {
+        result.map_err(|error| self.fail(error.to_string())).ok()
     }
 
-    fn refuse(&mut self, why: String) {
+    fn fail(&mut self, why: String) {
         self.invalid.get_or_insert(why);
     }
 }

@@ -6,36 +6,36 @@
 use api::{EventBody, Session, SessionId};
 
 use crate::Store;
-use crate::batch::{Batch, Place};
+use crate::batch::{Batch, Location};
 use crate::error::StoreError;
-use crate::sqlite::lease::{Acquire, Lease};
+use crate::sqlite::lease::{AcquireOutcome, Lease};
 use crate::sqlite::row;
 
 /// A session that is being written. One that is neither [published](Self::publish) nor [discarded](Self::discard) is
 /// removed after the process has ended.
 #[derive(Debug)]
-pub struct Draft {
+pub struct SessionDraft {
     store: Store,
-    place: Place,
+    location: Location,
     session: SessionId,
     /// There is none before something is written.
     lease: Option<Lease>,
 }
 
-impl Draft {
+impl SessionDraft {
     /// Begins a session under an id that nobody uses.
-    pub fn new(store: &Store, place: &Place, session: &SessionId) -> Self {
-        Self { store: store.clone(), place: place.clone(), session: session.clone(), lease: None }
+    pub fn new(store: &Store, location: &Location, session: &SessionId) -> Self {
+        Self { store: store.clone(), location: location.clone(), session: session.clone(), lease: None }
     }
 
     /// An empty piece of it.
-    pub fn piece(&self) -> Batch {
-        Batch::new(&self.place)
+    pub fn new_batch(&self) -> Batch {
+        Batch::new(&self.location)
     }
 
     /// The last piece of it, with the session itself.
-    pub fn last_piece(&self, session: &Session) -> Batch {
-        let mut batch = self.piece().durable();
+    pub fn final_batch(&self, session: &Session) -> Batch {
+        let mut batch = self.new_batch().durable();
         if let Some(lease) = &self.lease {
             batch.release(lease);
         }
@@ -49,8 +49,10 @@ impl Draft {
         let lease = match &self.lease {
             Some(lease) => lease,
             None => match self.store.acquire(&self.session).await? {
-                Acquire::Taken { lease, .. } => self.lease.insert(lease),
-                Acquire::Held { .. } => return Err(StoreError::Stale { session: self.session.clone() }),
+                AcquireOutcome::Acquired { lease, .. } => self.lease.insert(lease),
+                AcquireOutcome::HeldElsewhere { .. } => {
+                    return Err(StoreError::Stale { session: self.session.clone() });
+                }
             },
         };
         self.store.commit(piece.fence(lease)).await.map(drop)
@@ -80,7 +82,7 @@ impl Draft {
 impl Store {
     /// Sessions that processes which are dead now began to write, and did not come to publish.
     pub fn abandoned_drafts(&self) -> Result<Vec<SessionId>, StoreError> {
-        let dead = self.dead()?;
+        let dead = self.dead_owners()?;
         let drafts = self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT session, owner FROM lease WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = lease.session)",
@@ -93,7 +95,7 @@ impl Store {
 
     /// Removes what is left of a session that was never published.
     pub async fn discard_draft(&self, session: &SessionId) -> Result<(), StoreError> {
-        let mut batch = Batch::new(&Place::new("", ""));
+        let mut batch = Batch::new(&Location::new("", ""));
         batch.delete_session(session);
         self.commit(batch).await?;
         self.sweep(std::slice::from_ref(session)).await

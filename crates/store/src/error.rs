@@ -6,7 +6,7 @@ use api::{MessageId, SessionId};
 
 /// What is wrong with the database as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum DatabaseErrorKind {
     /// The file is not a database, or no longer a sound one.
     #[error("the database is damaged; it was left as it is. Restore a copy, or move it away to start afresh")]
     Damaged,
@@ -39,13 +39,13 @@ pub enum Trouble {
 /// Why the store refused or failed. A batch that fails has written nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The database as a whole is in trouble.
-    #[error("{}: {trouble} ({detail})", path.display())]
+    /// The database as a whole is in kind.
+    #[error("{}: {kind} ({detail})", path.display())]
     Database {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        trouble: Trouble,
+        kind: DatabaseErrorKind,
         /// What SQLite or the operating system said.
         detail: String,
     },
@@ -125,18 +125,18 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn trouble(path: &Path, trouble: Trouble, detail: impl ToString) -> Self {
-        Self::Database { path: path.to_owned(), trouble, detail: detail.to_string() }
+    pub(crate) fn database(path: &Path, kind: DatabaseErrorKind, detail: impl ToString) -> Self {
+        Self::Database { path: path.to_owned(), kind, detail: detail.to_string() }
     }
 
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
         use std::io::ErrorKind as Kind;
-        let trouble = match error.kind() {
-            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Trouble::ReadOnly,
-            Kind::StorageFull | Kind::QuotaExceeded => Trouble::Full,
-            _ => Trouble::Failed,
+        let kind = match error.kind() {
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => DatabaseErrorKind::ReadOnly,
+            Kind::StorageFull | Kind::QuotaExceeded => DatabaseErrorKind::Full,
+            _ => DatabaseErrorKind::Failed,
         };
-        Self::trouble(path, trouble, error)
+        Self::database(path, kind, error)
     }
 
     /// Names the file, where the place of the failure did not know it.
@@ -150,13 +150,13 @@ impl StoreError {
     }
 
     /// Whether the reason may pass, so that the same call can succeed later: a lock, a full disk, a folder that was moved.
-    pub fn is_passing(&self) -> bool {
-        use Trouble::{Busy, Full, Io, Moved, ReadOnly};
-        matches!(self, Self::Database { trouble: Busy | Full | Io | Moved | ReadOnly, .. })
+    pub fn is_transient(&self) -> bool {
+        use DatabaseErrorKind::{Busy, Full, Io, Moved, ReadOnly};
+        matches!(self, Self::Database { kind: Busy | Full | Io | Moved | ReadOnly, .. })
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Database { trouble: Trouble::Busy, .. })
+        matches!(self, Self::Database { kind: DatabaseErrorKind::Busy, .. })
     }
 }
 
@@ -164,16 +164,20 @@ impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
         let extended = error.sqlite_error().map(|error| error.extended_code);
-        let trouble = match error.sqlite_error_code() {
-            Some(Code::DatabaseCorrupt | Code::NotADatabase) => Trouble::Damaged,
-            Some(Code::DiskFull) => Trouble::Full,
+        let kind = match error.sqlite_error_code() {
+            Some(Code::DatabaseCorrupt | Code::NotADatabase) => DatabaseErrorKind::Damaged,
+            Some(Code::DiskFull) => DatabaseErrorKind::Full,
             // The WAL's index could not grow.
-            Some(Code::SystemIoFailure) if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Trouble::Full,
-            Some(Code::SystemIoFailure) => Trouble::Io,
-            Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => Trouble::ReadOnly,
-            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => Trouble::Busy,
-            _ => Trouble::Failed,
+            Some(Code::SystemIoFailure) if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => {
+                DatabaseErrorKind::Full
+            }
+            Some(Code::SystemIoFailure) => DatabaseErrorKind::Io,
+            Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => DatabaseErrorKind::ReadOnly,
+            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
+                DatabaseErrorKind::Busy
+            }
+            _ => DatabaseErrorKind::Failed,
         };
-        Self::trouble(Path::new(""), trouble, error)
+        Self::database(Path::new(""), kind, error)
     }
 }

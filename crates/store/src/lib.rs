@@ -21,15 +21,17 @@ mod feed;
 mod sqlite;
 mod store;
 
-pub use batch::{AskKind, Batch, Committed, Place};
-pub use draft::Draft;
-pub use error::{StoreError, Trouble};
+pub use batch::{AskKind, Batch, CommitOutcome, Location};
+pub use draft::SessionDraft;
+pub use error::{DatabaseErrorKind, StoreError};
 pub use feed::WATCH_BYTES;
 pub use feed::queue::WATCH_QUEUE;
-pub use sqlite::file::data_loss::Loss;
+pub use sqlite::file::data_loss::DataLoss;
 pub use sqlite::lease::signal::Signal;
-pub use sqlite::lease::{Acquire, Holder, Lease};
-pub use sqlite::ledger::{Reservation, Shortage};
-pub use sqlite::read::{AskFilter, AskRow, Branch, ByAge, Inbox, Pages, Record, SessionQuery, Stats, TreeRows};
-pub use sqlite::upkeep::space::{Compacted, Sizes};
-pub use store::{BUSY_TIMEOUT, KEEP_EVENT_BYTES, KEEP_EVENTS, Options, PATIENCE, Schedule, Store};
+pub use sqlite::lease::{AcquireOutcome, Lease, LeaseHolder};
+pub use sqlite::ledger::{BudgetExceeded, Reservation};
+pub use sqlite::read::{
+    AskFilter, AskRow, CreationOrder, InboxEntry, MessagePages, Record, SessionQuery, Stats, TreeRows, TreeSession,
+};
+pub use sqlite::upkeep::space::{CompactOutcome, DiskUsage};
+pub use store::{BUSY_TIMEOUT, KEEP_EVENT_BYTES, KEEP_EVENTS, Options, Store, WRITE_RETRY_TIMEOUT, WriteSchedule};

@@ -14,18 +14,18 @@ use futures::stream::BoxStream;
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::batch::{Batch, Committed, Place};
+use crate::batch::{Batch, CommitOutcome, Location};
 use crate::error::StoreError;
 use crate::feed::{Feed, WATCH_BYTES, watch};
-use crate::sqlite::file::data_loss::{self, Loss, Note};
-use crate::sqlite::file::identity::Identity;
+use crate::sqlite::file::data_loss::{self, DataLoss, TipFile};
+use crate::sqlite::file::identity::FileIdentity;
 use crate::sqlite::file::read_only::{self, Access};
 use crate::sqlite::lease::signal::{self, Signal};
-use crate::sqlite::lease::{Acquire, Lock, Owners};
+use crate::sqlite::lease::{AcquireOutcome, OwnerLock, Owners};
 use crate::sqlite::read::Readers;
-use crate::sqlite::upkeep::space::{self, Compacted, Sizes};
+use crate::sqlite::upkeep::space::{self, CompactOutcome, DiskUsage};
 use crate::sqlite::upkeep::sweep::{self, Sweep};
-use crate::sqlite::write::{self, Call, Done, Job, Observer, Work, Writer};
+use crate::sqlite::write::{self, Job, Observer, WriteRequest, WriteResponse, Writer, WriterMessage};
 use crate::sqlite::{log, schema};
 
 /// The log keeps this many of its newest rows, and at most 256 more once pruning has caught up.
@@ -39,7 +39,7 @@ pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a turn retries a write that the database refuses for a passing reason. Long enough for a human to free some space,
 /// short enough that an unattended turn ends with an error instead of waiting for ever.
-pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
+pub const WRITE_RETRY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// What tests and benchmarks change; everyone else takes the defaults.
 #[derive(Debug, Clone)]
@@ -53,28 +53,28 @@ pub struct Options {
     /// How long a transaction waits for another process's.
     pub busy_timeout: Duration,
     /// How long a turn retries a write.
-    pub patience: Duration,
+    pub write_retry_timeout: Duration,
     /// The database's size limit in pages, as if the disk were that small.
     pub max_pages: Option<u32>,
     /// This process kills itself with SIGKILL right after so many commits, before anybody hears of the last one.
     pub crash_after: Option<u64>,
     /// Writes are made by whoever asks for them, in an order that a test chooses.
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<WriteSchedule>,
 }
 
 /// Chooses the order of writes in tests: each is made on its caller's thread, which lets others go first as often as this says,
 /// before the write and again after it. So a runtime of one thread plays the same order again for the same numbers.
 #[derive(Clone)]
-pub struct Schedule(pub Arc<dyn Fn() -> u32 + Send + Sync>);
+pub struct WriteSchedule(pub Arc<dyn Fn() -> u32 + Send + Sync>);
 
-impl std::fmt::Debug for Schedule {
+impl std::fmt::Debug for WriteSchedule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Schedule")
+        f.write_str("WriteSchedule")
     }
 }
 
-impl Schedule {
-    async fn let_others_go(&self) {
+impl WriteSchedule {
+    async fn yield_to_others(&self) {
         for _ in 0..(self.0)() {
             tokio::task::yield_now().await;
         }
@@ -88,7 +88,7 @@ impl Default for Options {
             keep_event_bytes: KEEP_EVENT_BYTES,
             watch_bytes: WATCH_BYTES,
             busy_timeout: BUSY_TIMEOUT,
-            patience: PATIENCE,
+            write_retry_timeout: WRITE_RETRY_TIMEOUT,
             max_pages: None,
             crash_after: None,
             schedule: None,
@@ -100,37 +100,37 @@ impl Default for Options {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-    /// The one connection that this clone reads with, if its reads are of one moment.
-    moment: Option<Arc<Readers>>,
+    /// The one connection that this clone reads with, if its reads are of one snapshot.
+    snapshot: Option<Arc<Readers>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     /// Taken when the store ends: that is what ends the writer.
-    calls: Option<std_mpsc::Sender<Call>>,
-    room: Arc<Semaphore>,
+    writer_messages: Option<std_mpsc::Sender<WriterMessage>>,
+    slots: Arc<Semaphore>,
     writer: Arc<Mutex<Writer>>,
     thread: Option<JoinHandle<()>>,
     pub(crate) feed: Arc<Feed>,
     observer: Arc<Observer>,
     readers: Arc<Readers>,
     /// One that can only be read is not looked after.
-    identity: Option<Arc<Identity>>,
-    patience: Duration,
-    loss: Option<Loss>,
+    identity: Option<Arc<FileIdentity>>,
+    write_retry_timeout: Duration,
+    data_loss: Option<DataLoss>,
     pub(crate) owners: Owners,
-    schedule: Option<Schedule>,
+    schedule: Option<WriteSchedule>,
     signals: Mutex<Option<mpsc::Receiver<(SessionId, Signal)>>>,
     /// Why nothing can be written, if it cannot.
-    refused: Option<StoreError>,
+    read_only_reason: Option<StoreError>,
     /// Dropped last: until then this process counts as alive. One that cannot write has none.
-    lock: Option<Lock>,
+    lock: Option<OwnerLock>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.feed.close();
-        self.calls = None;
+        self.writer_messages = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -139,62 +139,63 @@ impl Drop for Inner {
     }
 }
 
-/// A database file, and how it was found.
-struct Found {
+/// A database file, and how it was opened.
+struct OpenedFile {
     conn: Connection,
-    loss: Option<Loss>,
-    identity: Option<Arc<Identity>>,
+    data_loss: Option<DataLoss>,
+    identity: Option<Arc<FileIdentity>>,
     access: Access,
 }
 
 impl Store {
     /// Opens or makes a database (directory 0700, file 0600) and brings it to the newest schema. A damaged file, one
-    /// of another program and one with a newer schema are refused and left as they are.
+    /// of another program and one with a newer schema are read_only_reason and left as they are.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, Options::default())
     }
 
     /// The same, with other bounds.
     pub fn open_with(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let (conn, loss) = schema::open(path, options.busy_timeout).map_err(|error| read_only::explain(path, error))?;
-        if let Some(loss) = &loss {
-            tracing::error!("{loss}");
+        let (conn, data_loss) =
+            schema::open(path, options.busy_timeout).map_err(|error| read_only::explain_open_error(path, error))?;
+        if let Some(data_loss) = &data_loss {
+            tracing::error!("{data_loss}");
         }
-        let identity = Some(Arc::new(Identity::of(path)?));
-        let (owners, lock) = Owners::enter(path)?;
-        let found = Found { conn, loss, identity, access: Access::Shared };
-        Self::assemble(path, &options, found, owners, Ok(lock))
+        let identity = Some(Arc::new(FileIdentity::of(path)?));
+        let (owners, lock) = Owners::register(path)?;
+        let opened = OpenedFile { conn, data_loss, identity, access: Access::Shared };
+        Self::assemble(path, &options, opened, owners, Ok(lock))
     }
 
     /// The same where that is possible; else a store that can only be read, because the disk is full or the folder is
     /// read-only. A database that is missing has no rows then.
-    pub fn open_or_read(path: &Path, options: Options) -> Result<Self, StoreError> {
+    pub fn open_or_read_only(path: &Path, options: Options) -> Result<Self, StoreError> {
         let why = match Self::open_with(path, options.clone()) {
             Ok(store) => return Ok(store),
             Err(why) => why,
         };
         let busy = options.busy_timeout;
-        let access = read_only::find(path, busy, why.clone())?;
+        let access = read_only::find_access(path, busy, why.clone())?;
         let conn = access.open(path, busy).map_err(|error| error.at(path))?;
-        let found = Found { conn, loss: None, identity: None, access };
-        Self::assemble(path, &Options { max_pages: None, ..options }, found, Owners::visit(path), Err(why))
+        let opened = OpenedFile { conn, data_loss: None, identity: None, access };
+        Self::assemble(path, &Options { max_pages: None, ..options }, opened, Owners::read_only(path), Err(why))
     }
 
     /// Why nothing can be written, if that is so.
-    pub fn refused(&self) -> Option<&StoreError> {
-        self.inner.refused.as_ref()
+    pub fn read_only_reason(&self) -> Option<&StoreError> {
+        self.inner.read_only_reason.as_ref()
     }
 
     /// `lock`: this process's, or why it can only read.
     fn assemble(
         path: &Path,
         options: &Options,
-        found: Found,
+        opened: OpenedFile,
         owners: Owners,
-        lock: Result<Lock, StoreError>,
+        lock: Result<OwnerLock, StoreError>,
     ) -> Result<Self, StoreError> {
-        let Found { conn, loss, identity, access } = found;
-        let (lock, refused) = match lock {
+        let OpenedFile { conn, data_loss, identity, access } = opened;
+        let (lock, read_only_reason) = match lock {
             Ok(lock) => (Some(lock), None),
             Err(why) => (None, Some(why)),
         };
@@ -205,15 +206,15 @@ impl Store {
         let feed = Arc::new(Feed::new(options.watch_bytes));
         let tip = log::tip(&conn).map_err(|error| error.at(path))?;
         feed.start(tip);
-        let (calls, queue) = std_mpsc::channel();
-        let (signals, received) = mpsc::channel(signal::QUEUE);
+        let (writer_messages, queue) = std_mpsc::channel();
+        let (signals, signal_receiver) = mpsc::channel(signal::QUEUE);
         let observer = Arc::new(Observer::default());
         let mut writer = Writer {
             conn,
             observer: observer.clone(),
             path: path.to_owned(),
             identity: identity.clone(),
-            note: refused.is_none().then(|| Note::open(path, tip)).transpose()?,
+            tip: read_only_reason.is_none().then(|| TipFile::open(path, tip)).transpose()?,
             owners: owners.clone(),
             feed: feed.clone(),
             signals,
@@ -221,43 +222,43 @@ impl Store {
             keep: options.keep_events.max(1),
             keep_bytes: options.keep_event_bytes,
             crash_after: options.crash_after,
-            state: write::State::default(),
+            state: write::WriterState::default(),
         };
         writer.watch_wal().map_err(|error| error.at(path))?;
         let writer = Arc::new(Mutex::new(writer));
-        let work = {
+        let run_writer = {
             let writer = writer.clone();
             move || write::run(&writer, &queue)
         };
-        let thread = match refused {
-            None => Some(std::thread::Builder::new().name("store-writer".to_owned()).spawn(work)),
+        let thread = match read_only_reason {
+            None => Some(std::thread::Builder::new().name("store-writer".to_owned()).spawn(run_writer)),
             Some(_) => None,
         };
         Ok(Self {
             inner: Arc::new(Inner {
-                calls: thread.is_some().then_some(calls),
-                room: Arc::new(Semaphore::new(write::QUEUE)),
+                writer_messages: thread.is_some().then_some(writer_messages),
+                slots: Arc::new(Semaphore::new(write::QUEUE)),
                 writer,
                 thread: thread.transpose().map_err(|error| StoreError::io(path, &error))?,
                 feed,
                 observer,
                 readers: Arc::new(Readers::new(path, options.busy_timeout, identity.clone(), access)),
                 identity,
-                patience: options.patience,
-                loss,
+                write_retry_timeout: options.write_retry_timeout,
+                data_loss,
                 owners,
                 schedule: options.schedule.clone(),
-                signals: Mutex::new(Some(received)),
-                refused,
+                signals: Mutex::new(Some(signal_receiver)),
+                read_only_reason,
                 lock,
             }),
-            moment: None,
+            snapshot: None,
         })
     }
 
     /// Whether nothing more fits on the disk of a database.
-    pub fn is_full(path: &Path) -> bool {
-        read_only::is_full(path)
+    pub fn is_disk_full(path: &Path) -> bool {
+        read_only::is_disk_full(path)
     }
 
     /// Looks through a whole database file for damage, without changing it.
@@ -266,28 +267,28 @@ impl Store {
     }
 
     /// What takes how much of a database file, which is not changed.
-    pub fn sizes(path: &Path) -> Result<Sizes, StoreError> {
-        space::sizes(path, BUSY_TIMEOUT)
+    pub fn disk_usage(path: &Path) -> Result<DiskUsage, StoreError> {
+        space::disk_usage(path, BUSY_TIMEOUT)
     }
 
     /// The commits that a database file has lost since it was last open. Changes nothing.
-    pub fn lost(path: &Path) -> Result<Option<Loss>, StoreError> {
-        schema::lost(path, BUSY_TIMEOUT)
+    pub fn detect_data_loss(path: &Path) -> Result<Option<DataLoss>, StoreError> {
+        schema::detect_data_loss(path, BUSY_TIMEOUT)
     }
 
     /// The reports of earlier losses of a database, oldest first.
-    pub fn past_losses(path: &Path) -> Vec<String> {
+    pub fn past_data_losses(path: &Path) -> Vec<String> {
         data_loss::reports(path)
     }
 
     /// The commits that were missing when the database was opened.
-    pub fn loss(&self) -> Option<&Loss> {
-        self.inner.loss.as_ref()
+    pub fn data_loss(&self) -> Option<&DataLoss> {
+        self.inner.data_loss.as_ref()
     }
 
     /// Fails if the database is no longer the one at its path, so that nothing can be written.
     pub fn health(&self) -> Result<(), StoreError> {
-        match (&self.inner.refused, &self.inner.identity) {
+        match (&self.inner.read_only_reason, &self.inner.identity) {
             (Some(why), _) => Err(why.clone()),
             (None, Some(identity)) => identity.check(),
             (None, None) => Ok(()),
@@ -295,8 +296,8 @@ impl Store {
     }
 
     /// How long a turn retries a write that the database refuses for a passing reason.
-    pub fn patience(&self) -> Duration {
-        self.inner.patience
+    pub fn write_retry_timeout(&self) -> Duration {
+        self.inner.write_retry_timeout
     }
 
     /// This process's name in leases, different for every open store.
@@ -307,50 +308,50 @@ impl Store {
     /// The locked file that says that this process lives. A child that inherits it keeps this process's leases from
     /// being taken over until it ends, too. Nothing if the store can only be read.
     pub fn lock_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.lock.as_ref().map(Lock::fd)
+        self.inner.lock.as_ref().map(OwnerLock::fd)
     }
 
     /// Writes a batch: all of it or nothing. Returns after its transaction (and fsync, if it is durable), and after
     /// its events went to the watchers of this process. A batch that failed has written nothing and can be committed again.
-    pub async fn commit(&self, batch: impl Into<Arc<Batch>>) -> Result<Committed, StoreError> {
-        match self.ask_writer(Work::Commit(batch.into())).await? {
-            Done::Commit(committed) => Ok(committed),
+    pub async fn commit(&self, batch: impl Into<Arc<Batch>>) -> Result<CommitOutcome, StoreError> {
+        match self.request(WriteRequest::Commit(batch.into())).await? {
+            WriteResponse::Commit(committed) => Ok(committed),
             _ => Err(StoreError::Closed),
         }
     }
 
     /// Takes the lease of a session, if it is free, its owner is dead, or this store holds it already: then the earlier
     /// lease is stale from now on. The caller sees to it that its own process runs a session once.
-    pub async fn acquire(&self, session: &SessionId) -> Result<Acquire, StoreError> {
-        match self.ask_writer(Work::Acquire(session.clone())).await? {
-            Done::Acquire(acquire) => Ok(acquire),
+    pub async fn acquire(&self, session: &SessionId) -> Result<AcquireOutcome, StoreError> {
+        match self.request(WriteRequest::Acquire(session.clone())).await? {
+            WriteResponse::Acquire(acquire) => Ok(acquire),
             _ => Err(StoreError::Closed),
         }
     }
 
     /// Tells the process that runs a session something. False if nobody alive runs it.
     pub async fn signal(&self, session: &SessionId, signal: Signal) -> Result<bool, StoreError> {
-        match self.ask_writer(Work::Signal(session.clone(), signal)).await? {
-            Done::Signal(sent) => Ok(sent),
+        match self.request(WriteRequest::Signal(session.clone(), signal)).await? {
+            WriteResponse::Signal(sent) => Ok(sent),
             _ => Err(StoreError::Closed),
         }
     }
 
     /// Deleted sessions whose rows, events or files may not be gone yet.
-    pub fn removed(&self) -> Result<Vec<SessionId>, StoreError> {
-        self.read(sweep::removed)
+    pub fn unswept_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
+        self.read(sweep::unswept)
     }
 
     /// Sessions that are not there, but of which messages or events are: an older version left them. Looks at everything.
     /// One that somebody is about to write is not among them.
-    pub fn gone(&self) -> Result<Vec<SessionId>, StoreError> {
-        let mut gone = Vec::new();
-        for session in self.read(space::gone)? {
-            if !self.holder(&session)?.is_some_and(|holder| holder.alive) {
-                gone.push(session);
+    pub fn orphaned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
+        let mut orphaned = Vec::new();
+        for session in self.read(space::orphaned_sessions)? {
+            if !self.lease_holder(&session)?.is_some_and(|holder| holder.alive) {
+                orphaned.push(session);
             }
         }
-        Ok(gone)
+        Ok(orphaned)
     }
 
     /// Finishes the deletion of sessions: their messages, parts, asks and records go, and the log keeps only the numbers of
@@ -362,38 +363,38 @@ impl Store {
         }
         let mut next = Some(Sweep::new(sessions.iter().map(|id| id.as_str().to_owned()).collect()));
         while let Some(sweep) = next {
-            next = match self.ask_writer(Work::Sweep(sweep)).await? {
-                Done::Sweep(next) => next,
+            next = match self.request(WriteRequest::Sweep(sweep)).await? {
+                WriteResponse::Sweep(next) => next,
                 _ => return Err(StoreError::Closed),
             };
         }
         Ok(())
     }
 
-    /// Makes the file as small as it can be: rewrites it if no other process has it open and there is room, else gives
+    /// Makes the file as small as it can be: rewrites it if no other process has it open and there is slots, else gives
     /// back the free pages that it can give back.
-    pub async fn compact(&self) -> Result<Compacted, StoreError> {
-        let why = match self.cannot_rewrite()? {
+    pub async fn compact(&self) -> Result<CompactOutcome, StoreError> {
+        let why = match self.rewrite_obstacle()? {
             Some(why) => why,
-            None => match self.ask_writer(Work::Rewrite).await {
-                Ok(_) => return Ok(Compacted::Whole),
-                Err(error) => space::passing(&error).ok_or(error)?,
+            None => match self.request(WriteRequest::Rewrite).await {
+                Ok(_) => return Ok(CompactOutcome::Rewritten),
+                Err(error) => space::transient_reason(&error).ok_or(error)?,
             },
         };
-        while let Done::Upkeep(true) = self.ask_writer(Work::GiveBack).await? {}
-        let shrinks = self.read(space::shrinks)?;
-        Ok(if shrinks { Compacted::Pages(why) } else { Compacted::Not(why) })
+        while let WriteResponse::Upkeep(true) = self.request(WriteRequest::ReleasePages).await? {}
+        let can_shrink = self.read(space::can_shrink)?;
+        Ok(if can_shrink { CompactOutcome::PagesFreed(why) } else { CompactOutcome::Unchanged(why) })
     }
 
     /// Why the file cannot be rewritten now, as far as that can be known before.
-    fn cannot_rewrite(&self) -> Result<Option<String>, StoreError> {
-        let others = self.inner.owners.others();
+    fn rewrite_obstacle(&self) -> Result<Option<String>, StoreError> {
+        let others = self.inner.owners.count_others();
         if others > 0 {
             let (number, uses) = if others == 1 { ("one", "process uses") } else { ("several", "processes use") };
             return Ok(Some(format!("{number} other {uses} it; a rewrite needs it alone")));
         }
         let bytes = self.stats()?.bytes;
-        Ok(space::lacks_room(&self.inner.readers.path, bytes))
+        Ok(space::missing_space(&self.inner.readers.path, bytes))
     }
 
     /// The signals for this process; the first caller gets them.
@@ -403,14 +404,14 @@ impl Store {
 
     /// Sends a piece of text to the watchers of this process; nothing is stored. `part` is a text or reasoning part
     /// whose row is there, with its full text so far, `delta` included.
-    pub fn live(&self, place: &Place, part: &Part, delta: &str) {
-        self.inner.feed.live(place, part, delta);
+    pub fn send_delta(&self, location: &Location, part: &Part, delta: &str) {
+        self.inner.feed.send_delta(location, part, delta);
     }
 
     /// Sends an event to the watchers of this process without storing it, for use while the database refuses writes. A session
     /// status also replaces the stored one in [`statuses`](Self::statuses). The next commit under the session's lease sends the
-    /// stored status again before its own events; so does [`go_on`](Self::go_on).
-    pub fn tell(&self, place: &Place, body: EventBody) {
+    /// stored status again before its own events; so does [`restore_status`](Self::restore_status).
+    pub fn publish_transient(&self, location: &Location, body: EventBody) {
         let stored = match &body {
             // Only turns that run have a status.
             EventBody::SessionStatus { session_id, .. } => {
@@ -418,97 +419,97 @@ impl Store {
             }
             _ => None,
         };
-        self.inner.feed.tell(place, body, stored);
+        self.inner.feed.publish_transient(location, body, stored);
     }
 
-    /// Sends the stored status of a session again if [`tell`](Self::tell) replaced it.
-    pub fn go_on(&self, session: &SessionId) {
-        self.inner.feed.go_on(session);
+    /// Sends the stored status of a session again if [`publish_transient`](Self::publish_transient) replaced it.
+    pub fn restore_status(&self, session: &SessionId) {
+        self.inner.feed.restore_status(session);
     }
 
-    /// The status that [`tell`](Self::tell) has put in place of a session's stored one.
-    pub fn held_up(&self, session: &SessionId) -> Option<SessionStatus> {
-        self.inner.feed.held_up(session)
+    /// The status that [`publish_transient`](Self::publish_transient) has put in place of a session's stored one.
+    pub fn transient_status(&self, session: &SessionId) -> Option<SessionStatus> {
+        self.inner.feed.transient_status(session)
     }
 
     /// Events after a cursor, or from now on.
     ///
     /// A cursor that is not of this log, or that was pruned, gives [`WatchItem::Resync`] first. A watcher that leaves
-    /// [`WATCH_QUEUE`](crate::WATCH_QUEUE) events unread, or is furthest behind when [`WATCH_BYTES`] wait for all of them, gets [`WatchItem::Lagged`] as its last item. Parts that are growing at the moment
+    /// [`WATCH_QUEUE`](crate::WATCH_QUEUE) events unread, or is furthest behind when [`WATCH_BYTES`] wait for all of them, gets [`WatchItem::Lagged`] as its last item. Parts that are growing at the snapshot
     /// come first as `message.part.updated` without cursor, then their deltas follow.
     pub fn watch(&self, scope: WatchScope, after: Option<Cursor>) -> Result<BoxStream<'static, WatchItem>, StoreError> {
         let stream = watch::watch(&self.inner.feed, &self.inner.readers, self.owner(), scope, after)?;
-        self.call(Call::Follow)?;
+        self.send(WriterMessage::Follow)?;
         Ok(stream)
     }
 
     /// Has `see` look at every event that this process commits. It is called by whatever thread has written it, so that nobody
     /// is woken for it; it must be quick. A later caller takes the place of an earlier one.
-    pub fn observe(&self, see: impl Fn(&EventBody) + Send + Sync + 'static) {
-        self.inner.observer.set(see);
+    pub fn observe(&self, observer: impl Fn(&EventBody) + Send + Sync + 'static) {
+        self.inner.observer.set(observer);
     }
 
     /// The memory of the events that watchers have not read yet, about.
-    pub fn unread(&self) -> usize {
-        self.inner.feed.waiting()
+    pub fn unread_bytes(&self) -> usize {
+        self.inner.feed.unread_bytes()
     }
 
     /// How many writes wait or are on their way.
-    pub fn queued(&self) -> usize {
-        write::QUEUE.saturating_sub(self.inner.room.available_permits())
+    pub fn queued_writes(&self) -> usize {
+        write::QUEUE.saturating_sub(self.inner.slots.available_permits())
     }
 
-    async fn ask_writer(&self, work: Work) -> Result<Done, StoreError> {
-        if let Some(why) = &self.inner.refused {
+    async fn request(&self, request: WriteRequest) -> Result<WriteResponse, StoreError> {
+        if let Some(why) = &self.inner.read_only_reason {
             return Err(why.clone());
         }
         if let Some(schedule) = &self.inner.schedule {
-            schedule.let_others_go().await;
-            let done = write::here(&self.inner.writer, work);
-            schedule.let_others_go().await;
-            return done;
+            schedule.yield_to_others().await;
+            let result = write::execute_here(&self.inner.writer, request);
+            schedule.yield_to_others().await;
+            return result;
         }
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         // Nobody is overtaken.
-        let work = if self.queued() == 0 {
-            match write::at_once(&self.inner.writer, work) {
-                ControlFlow::Break(done) => return done,
-                ControlFlow::Continue(work) => work,
+        let request = if self.queued_writes() == 0 {
+            match write::commit_inline(&self.inner.writer, request) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(request) => request,
             }
         } else {
-            work
+            request
         };
-        let room = self.inner.room.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
-        let (reply, answer) = oneshot::channel();
-        self.call(Call::Job(Box::new(Job { work, asked, reply, _room: room })))?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        let slot = self.inner.slots.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let (reply, response) = oneshot::channel();
+        self.send(WriterMessage::Job(Box::new(Job { request, requested_at, reply, _slot: slot })))?;
+        response.await.map_err(|_| StoreError::Closed)?
     }
 
-    fn call(&self, call: Call) -> Result<(), StoreError> {
-        let closed = || self.inner.refused.clone().unwrap_or(StoreError::Closed);
-        let calls = self.inner.calls.as_ref().ok_or_else(closed)?;
-        calls.send(call).map_err(|_| StoreError::Closed)
+    fn send(&self, message: WriterMessage) -> Result<(), StoreError> {
+        let closed = || self.inner.read_only_reason.clone().unwrap_or(StoreError::Closed);
+        let writer_messages = self.inner.writer_messages.as_ref().ok_or_else(closed)?;
+        writer_messages.send(message).map_err(|_| StoreError::Closed)
     }
 
-    /// Reads that belong together: all that is read through the store that `look` gets is of one moment. It also costs
+    /// Reads that belong together: all that is read through the store that `look` gets is of one snapshot. It also costs
     /// less than as many looks at the file.
-    pub fn together<T>(&self, look: impl FnOnce(&Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let moment = Arc::new(self.inner.readers.stop()?);
-        let answer = look(&Self { inner: self.inner.clone(), moment: Some(moment.clone()) });
-        self.inner.readers.go_on(&moment);
-        answer
+    pub fn snapshot<T>(&self, read: impl FnOnce(&Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let snapshot = Arc::new(self.inner.readers.begin_snapshot()?);
+        let result = read(&Self { inner: self.inner.clone(), snapshot: Some(snapshot.clone()) });
+        self.inner.readers.end_snapshot(&snapshot);
+        result
     }
 
     pub(crate) fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.moment.as_ref().unwrap_or(&self.inner.readers).read(query)
+        self.snapshot.as_ref().unwrap_or(&self.inner.readers).read(query)
     }
 
-    pub(crate) fn texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {
-        self.inner.feed.texts(wanted)
+    pub(crate) fn live_texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {
+        self.inner.feed.live_texts(wanted)
     }
 
     /// Whether a process lives, by its name in leases.
     pub fn is_alive(&self, owner: &str) -> bool {
-        self.inner.owners.alive(owner)
+        self.inner.owners.is_alive(owner)
     }
 }

@@ -1,4 +1,4 @@
-//! What waits for watchers. A frame is held once, however many wait for it, and is counted as long as one of them does: so
+//! What waits for watchers. A frame is queued once, however many wait for it, and is counted as long as one of them does: so
 //! what all watchers together leave unread has a bound.
 
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use std::task::{Context, Poll, Waker};
 use api::Frame;
 use tokio::task::coop::cooperative;
 
-/// The most frames that wait for one watcher; a slower one is cut.
+/// The max_bytes frames that wait for one watcher; a slower one is cut.
 pub const WATCH_QUEUE: usize = 4096;
 
 /// The memory of all frames that wait, counted once each. A handle: clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gauge(Arc<AtomicUsize>);
+pub(crate) struct ByteCounter(Arc<AtomicUsize>);
 
-impl Gauge {
+impl ByteCounter {
     pub(crate) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -25,42 +25,42 @@ impl Gauge {
 
 /// A frame that somebody may wait for.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct QueuedFrame {
     frame: Frame,
     /// Its place among all that were ever sent.
     order: u64,
-    weight: usize,
-    gauge: Gauge,
+    bytes: usize,
+    counter: ByteCounter,
 }
 
-impl Held {
-    pub(crate) fn new(frame: &Frame, order: u64, gauge: &Gauge) -> Arc<Self> {
-        let weight = frame.weight();
-        gauge.0.fetch_add(weight, Ordering::Relaxed);
-        Arc::new(Self { frame: frame.clone(), order, weight, gauge: gauge.clone() })
+impl QueuedFrame {
+    pub(crate) fn new(frame: &Frame, order: u64, counter: &ByteCounter) -> Arc<Self> {
+        let bytes = frame.weight();
+        counter.0.fetch_add(bytes, Ordering::Relaxed);
+        Arc::new(Self { frame: frame.clone(), order, bytes, counter: counter.clone() })
     }
 }
 
-impl Drop for Held {
+impl Drop for QueuedFrame {
     fn drop(&mut self) {
-        self.gauge.0.fetch_sub(self.weight, Ordering::Relaxed);
+        self.counter.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// What waits for one watcher.
 #[derive(Debug, Default)]
-pub(crate) struct Queue(Mutex<Waiting>);
+pub(crate) struct Queue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
-struct Waiting {
-    frames: VecDeque<Arc<Held>>,
+struct QueueState {
+    frames: VecDeque<Arc<QueuedFrame>>,
     waker: Option<Waker>,
-    end: Option<End>,
+    end: Option<QueueEnd>,
 }
 
 /// Why nothing more comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum QueueEnd {
     /// The feed is closed.
     Closed,
     /// The watcher was too slow.
@@ -68,21 +68,21 @@ pub(crate) enum End {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a frame; false if there are too many, and the watcher is cut.
-    pub(crate) fn push(&self, frame: Arc<Held>) -> bool {
-        let mut waiting = self.lock();
-        if waiting.frames.len() >= WATCH_QUEUE {
-            drop(waiting);
+    pub(crate) fn push(&self, frame: Arc<QueuedFrame>) -> bool {
+        let mut state = self.lock();
+        if state.frames.len() >= WATCH_QUEUE {
+            drop(state);
             self.cut();
             return false;
         }
-        waiting.frames.push_back(frame);
-        let waker = waiting.waker.take();
-        drop(waiting);
+        state.frames.push_back(frame);
+        let waker = state.waker.take();
+        drop(state);
         waker.into_iter().for_each(Waker::wake);
         true
     }
@@ -90,46 +90,46 @@ impl Queue {
     /// Cuts the watcher. What waits for it is dropped: one that is stuck would never read it, and whoever reads on goes back
     /// to the log for it.
     pub(crate) fn cut(&self) {
-        self.end(End::Lagged);
+        self.finish(QueueEnd::Lagged);
     }
 
     /// Nothing more comes; what waits can still be read.
     pub(crate) fn close(&self) {
-        self.end(End::Closed);
+        self.finish(QueueEnd::Closed);
     }
 
-    fn end(&self, end: End) {
-        let mut waiting = self.lock();
-        waiting.end = Some(end);
-        let unread = if end == End::Lagged { std::mem::take(&mut waiting.frames) } else { VecDeque::new() };
-        let waker = waiting.waker.take();
-        drop(waiting);
+    fn finish(&self, end: QueueEnd) {
+        let mut state = self.lock();
+        state.end = Some(end);
+        let unread = if end == QueueEnd::Lagged { std::mem::take(&mut state.frames) } else { VecDeque::new() };
+        let waker = state.waker.take();
+        drop(state);
         drop(unread);
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Since when the watcher is behind: the place of the oldest frame that it has not read, unless that is the newest one
     /// too.
-    pub(crate) fn behind_since(&self) -> Option<u64> {
-        let waiting = self.lock();
-        waiting.frames.front().filter(|_| waiting.frames.len() > 1).map(|oldest| oldest.order)
+    pub(crate) fn oldest_unread(&self) -> Option<u64> {
+        let state = self.lock();
+        state.frames.front().filter(|_| state.frames.len() > 1).map(|oldest| oldest.order)
     }
 
     /// The next frame, or why there is none any more.
-    pub(crate) async fn next(&self) -> Result<Frame, End> {
+    pub(crate) async fn next(&self) -> Result<Frame, QueueEnd> {
         // A watcher that has much to read leaves room for others, too.
         cooperative(poll_fn(|context| self.poll(context))).await
     }
 
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Frame, End>> {
-        let mut waiting = self.lock();
-        if let Some(held) = waiting.frames.pop_front() {
-            return Poll::Ready(Ok(held.frame.clone()));
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Frame, QueueEnd>> {
+        let mut state = self.lock();
+        if let Some(oldest) = state.frames.pop_front() {
+            return Poll::Ready(Ok(oldest.frame.clone()));
         }
-        match waiting.end {
+        match state.end {
             Some(end) => Poll::Ready(Err(end)),
             None => {
-                waiting.waker = Some(context.waker().clone());
+                state.waker = Some(context.waker().clone());
                 Poll::Pending
             }
         }

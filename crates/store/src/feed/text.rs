@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{Event, EventBody, Frame, MessageId, Part, PartId, PartTime, SessionId};
 
-use crate::batch::Place;
+use crate::batch::Location;
 
 /// The text of a part that can grow.
 pub(crate) fn text(part: &Part) -> Option<&str> {
@@ -61,16 +61,16 @@ pub(crate) fn delta(part: &Part, delta: &str) -> Option<EventBody> {
 }
 
 /// A frame that is not in the log: the text grew by `delta`.
-pub(crate) fn delta_frame(place: &Place, part: &Part, delta: &str) -> Option<Frame> {
-    Some(live_frame(place, self::delta(part, delta)?))
+pub(crate) fn delta_frame(location: &Location, part: &Part, delta: &str) -> Option<Frame> {
+    Some(live_frame(location, self::delta(part, delta)?))
 }
 
 /// A frame that is not in the log: the part with its text so far.
-pub(crate) fn part_frame(place: &Place, part: &Part) -> Option<Frame> {
-    Some(live_frame(place, EventBody::part(part.clone())?))
+pub(crate) fn part_frame(location: &Location, part: &Part) -> Option<Frame> {
+    Some(live_frame(location, EventBody::part(part.clone())?))
 }
 
 /// A frame that is not in the log.
-pub(crate) fn live_frame(place: &Place, body: EventBody) -> Frame {
-    Frame::live(place.directory.clone(), place.project.clone(), Arc::new(Event::new(body)))
+pub(crate) fn live_frame(location: &Location, body: EventBody) -> Frame {
+    Frame::live(location.directory.clone(), location.project.clone(), Arc::new(Event::new(body)))
 }

@@ -8,20 +8,20 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use crate::error::StoreError;
-use crate::feed::queue::End;
-use crate::feed::{Attached, Feed};
+use crate::feed::queue::QueueEnd;
+use crate::feed::{Feed, Subscription};
 use crate::sqlite::log;
 use crate::sqlite::read::Readers;
 
 /// How much of the log one watcher reads ahead, in bytes: what is read for it waits for nobody else.
 const REPLAY_BYTES: usize = 32 << 10;
 
-struct Watch {
+struct WatchStream {
     readers: Arc<Readers>,
     scope: WatchScope,
-    attached: Attached,
+    subscription: Subscription,
     /// Read and not yet handed out.
-    ready: VecDeque<WatchItem>,
+    pending: VecDeque<WatchItem>,
     /// Everything up to here was read.
     after: u64,
     ended: bool,
@@ -34,38 +34,38 @@ pub(crate) fn watch(
     scope: WatchScope,
     after: Option<Cursor>,
 ) -> Result<BoxStream<'static, WatchItem>, StoreError> {
-    let mut ready = VecDeque::new();
-    let mut from = None;
+    let mut pending = VecDeque::new();
+    let mut resume_at = None;
     if let Some(cursor) = after {
-        match readers.read(|conn| log::unknown(conn, &cursor))? {
-            None => from = Some(cursor.seq),
-            Some(why) => ready.push_back(WatchItem::Resync(why)),
+        match readers.read(|conn| log::check_cursor(conn, &cursor))? {
+            None => resume_at = Some(cursor.seq),
+            Some(why) => pending.push_back(WatchItem::Resync(why)),
         }
     }
-    let attached = feed.attach(readers, owner, &scope, from.unwrap_or(0))?;
-    let after = from.unwrap_or(attached.base);
-    let watch = Watch { readers: readers.clone(), scope, attached, ready, after, ended: false };
+    let subscription = feed.attach(readers, owner, &scope, resume_at.unwrap_or(0))?;
+    let after = resume_at.unwrap_or(subscription.base);
+    let watch = WatchStream { readers: readers.clone(), scope, subscription, pending, after, ended: false };
     Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }).boxed())
 }
 
-impl Watch {
+impl WatchStream {
     async fn next(&mut self) -> Option<WatchItem> {
         loop {
-            if let Some(item) = self.ready.pop_front() {
+            if let Some(item) = self.pending.pop_front() {
                 return Some(item);
             }
             if self.ended {
                 return None;
             }
-            if self.after < self.attached.base {
+            if self.after < self.subscription.base {
                 self.replay();
                 continue;
             }
-            match self.attached.queue.next().await {
+            match self.subscription.queue.next().await {
                 Ok(frame) => return Some(WatchItem::Frame(frame)),
                 Err(end) => {
                     self.ended = true;
-                    if end == End::Lagged {
+                    if end == QueueEnd::Lagged {
                         return Some(WatchItem::Lagged);
                     }
                 }
@@ -74,7 +74,7 @@ impl Watch {
     }
 
     fn replay(&mut self) {
-        let (after, base) = (self.after, self.attached.base);
+        let (after, base) = (self.after, self.subscription.base);
         let read = self.readers.read(|conn| {
             let snapshot = conn.unchecked_transaction()?;
             let pruned = log::first(&snapshot)? > after + 1;
@@ -83,7 +83,7 @@ impl Watch {
         let why = match read {
             Ok((false, (frames, to))) => {
                 let wanted = frames.into_iter().filter(|frame| frame.within(&self.scope));
-                self.ready.extend(wanted.map(WatchItem::Frame));
+                self.pending.extend(wanted.map(WatchItem::Frame));
                 self.after = to;
                 return;
             }
@@ -94,6 +94,6 @@ impl Watch {
             }
         };
         self.after = base;
-        self.ready.push_back(WatchItem::Resync(why));
+        self.pending.push_back(WatchItem::Resync(why));
     }
 }

@@ -17,10 +17,10 @@ use crate::sqlite::read;
 use crate::sqlite::row::{int, uint};
 
 /// How often a fresh name is tried for this process's lock file.
-const NAME_TRIES: u32 = 16;
+const MAX_NAME_ATTEMPTS: u32 = 16;
 
 /// The most lock files of dead processes that one open removes.
-const SWEEP: usize = 1000;
+const MAX_STALE_LOCKS: usize = 1000;
 
 /// The right to run a session's turn. Its epoch is greater than that of every lease before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +49,9 @@ impl Lease {
 
 /// What became of the wish to run a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Acquire {
+pub enum AcquireOutcome {
     /// It is ours now.
-    Taken {
+    Acquired {
         /// The lease.
         lease: Lease,
         /// Whether its last holder did not give it back: a process that died, or this one when it could not write. Its
@@ -64,7 +64,7 @@ pub enum Acquire {
         newest: Stamp,
     },
     /// Another live process holds it.
-    Held {
+    HeldElsewhere {
         /// That process.
         owner: String,
     },
@@ -72,7 +72,7 @@ pub enum Acquire {
 
 /// Who holds a session's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct LeaseHolder {
     /// The process.
     pub owner: String,
     /// The epoch of its lease.
@@ -83,7 +83,7 @@ pub struct Holder {
     pub own: bool,
 }
 
-impl Holder {
+impl LeaseHolder {
     /// The process id, as the process itself saw it.
     pub fn pid(&self) -> Option<i32> {
         self.owner.split('-').next()?.parse().ok()
@@ -100,20 +100,20 @@ pub(crate) struct Owners {
 /// This process's lock, held as long as this lives (and as long as a child holds the same file); and a second one that no
 /// child ever has.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub(crate) struct OwnerLock {
     path: PathBuf,
     file: File,
-    _own: File,
+    _private: File,
 }
 
-impl Drop for Lock {
+impl Drop for OwnerLock {
     fn drop(&mut self) {
-        let _ = fs::remove_file(own_path(&self.path));
+        let _ = fs::remove_file(private_lock_path(&self.path));
         // A supervisor that inherited the file may still run: then the name must stay, or the owner would look dead.
         // An explicit unlock would release it for the supervisor too, so only a second handle can tell.
         if let Ok(probe) = File::open(&self.path) {
-            let own = std::mem::replace(&mut self.file, probe);
-            drop(own);
+            let locked = std::mem::replace(&mut self.file, probe);
+            drop(locked);
             if flock(&self.file, FlockOperation::NonBlockingLockShared).is_ok() {
                 let _ = fs::remove_file(&self.path);
             }
@@ -121,7 +121,7 @@ impl Drop for Lock {
     }
 }
 
-impl Lock {
+impl OwnerLock {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -129,13 +129,13 @@ impl Lock {
 
 impl Owners {
     /// Takes a lock file of our own in the folder next to the database, and removes those of dead processes.
-    pub(crate) fn enter(database: &Path) -> Result<(Self, Lock), StoreError> {
+    pub(crate) fn register(database: &Path) -> Result<(Self, OwnerLock), StoreError> {
         let folder = database.parent().unwrap_or(Path::new("")).join("locks");
         let fail = |error: std::io::Error| StoreError::io(&folder, &error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(fail)?;
-        for _ in 0..NAME_TRIES {
+        for _ in 0..MAX_NAME_ATTEMPTS {
             let pid = std::process::id();
-            let name = format!("{pid}-{:x}-{:016x}", started(pid).unwrap_or(0), fastrand::u64(..));
+            let name = format!("{pid}-{:x}-{:016x}", start_time(pid).unwrap_or(0), fastrand::u64(..));
             let owners = Self { folder: folder.clone(), name };
             let path = owners.path(&owners.name);
             let file = match create(&path) {
@@ -146,25 +146,25 @@ impl Owners {
             let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
             let ours = file.metadata().map_err(fail)?.ino();
             if locked && fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
-                owners.sweep();
-                let own = create(&own_path(&path)).map_err(fail)?;
+                owners.remove_stale_locks();
+                let private = create(&private_lock_path(&path)).map_err(fail)?;
                 // Whoever looks at it does so for a moment.
-                flock(&own, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
-                return Ok((owners, Lock { path, file, _own: own }));
+                flock(&private, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
+                return Ok((owners, OwnerLock { path, file, _private: private }));
             }
         }
         Err(StoreError::io(&folder, &std::io::Error::other("no lock file could be taken")))
     }
 
     /// The same for a process that only reads: nobody can know it, and it needs no lock.
-    pub(crate) fn visit(database: &Path) -> Self {
+    pub(crate) fn read_only(database: &Path) -> Self {
         let name = format!("{}-{:016x}", std::process::id(), fastrand::u64(..));
         Self { folder: database.parent().unwrap_or(Path::new("")).join("locks"), name }
     }
 
     /// Whether any process has the database open, as far as its lock files tell.
-    pub(crate) fn any(database: &Path) -> bool {
-        let entries = fs::read_dir(Self::visit(database).folder).into_iter().flatten().flatten();
+    pub(crate) fn any_alive(database: &Path) -> bool {
+        let entries = fs::read_dir(Self::read_only(database).folder).into_iter().flatten().flatten();
         let mut locks = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "lock"));
         locks.any(|path| is_locked(&path))
     }
@@ -174,8 +174,11 @@ impl Owners {
     }
 
     /// Whether a process that counts as alive is gone itself: only something that it started is left, which will end.
-    pub(crate) fn leaving(&self, owner: &str) -> bool {
-        self.alive(owner) && owner != self.name && !is_locked(&own_path(&self.path(owner))) && !is_running(owner)
+    pub(crate) fn is_lingering(&self, owner: &str) -> bool {
+        self.is_alive(owner)
+            && owner != self.name
+            && !is_locked(&private_lock_path(&self.path(owner)))
+            && !is_running(owner)
     }
 
     fn path(&self, owner: &str) -> PathBuf {
@@ -184,7 +187,7 @@ impl Owners {
 
     /// Whether a process lives: it does as long as its lock cannot be taken. If somebody removed the lock file, the process
     /// itself is looked for: its turns must not be run twice.
-    pub(crate) fn alive(&self, owner: &str) -> bool {
+    pub(crate) fn is_alive(&self, owner: &str) -> bool {
         if owner == self.name {
             return true;
         }
@@ -197,16 +200,16 @@ impl Owners {
     }
 
     /// How many other processes live that have the database open.
-    pub(crate) fn others(&self) -> usize {
+    pub(crate) fn count_others(&self) -> usize {
         let Ok(entries) = fs::read_dir(&self.folder) else { return 0 };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let owners = names.filter_map(|name| name.strip_suffix(".lock").map(str::to_owned));
-        owners.filter(|owner| *owner != self.name && self.alive(owner)).count()
+        owners.filter(|owner| *owner != self.name && self.is_alive(owner)).count()
     }
 
-    fn sweep(&self) {
+    fn remove_stale_locks(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
-        for entry in entries.flatten().take(SWEEP) {
+        for entry in entries.flatten().take(MAX_STALE_LOCKS) {
             let name = entry.file_name();
             let Some(owner) = name.to_str().and_then(|name| name.strip_suffix(".lock")) else { continue };
             if owner == self.name {
@@ -216,7 +219,7 @@ impl Owners {
             if let Ok(file) = File::open(entry.path())
                 && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
             {
-                let _ = fs::remove_file(own_path(&entry.path()));
+                let _ = fs::remove_file(private_lock_path(&entry.path()));
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -224,7 +227,7 @@ impl Owners {
 }
 
 /// The lock of a process that it has alone, by that which its children have too.
-fn own_path(path: &Path) -> PathBuf {
+fn private_lock_path(path: &Path) -> PathBuf {
     path.with_extension("own")
 }
 
@@ -244,11 +247,11 @@ fn is_running(owner: &str) -> bool {
     let Ok(pid) = pid.parse() else { return false };
     let start = u64::from_str_radix(start, 16).ok().filter(|start| *start > 0);
     // A closed store of this very process must count as dead.
-    pid != std::process::id() && start.is_some() && start == started(pid)
+    pid != std::process::id() && start.is_some() && start == start_time(pid)
 }
 
 /// The start time of a process, in clock ticks since the system's start; `None` without `/proc`.
-fn started(pid: u32) -> Option<u64> {
+fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name, which may contain blanks and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -274,26 +277,26 @@ pub(crate) fn acquire(
     owners: &Owners,
     session: &SessionId,
     revision: u64,
-) -> Result<Acquire, StoreError> {
+) -> Result<AcquireOutcome, StoreError> {
     let before = row(conn, session)?;
     if let Some((owner, _)) = &before
         && *owner != owners.name
     {
-        if owners.alive(owner) {
-            return Ok(Acquire::Held { owner: owner.clone() });
+        if owners.is_alive(owner) {
+            return Ok(AcquireOutcome::HeldElsewhere { owner: owner.clone() });
         }
         conn.prepare_cached("DELETE FROM signal WHERE owner = ?1")?.execute([owner])?;
     }
-    let epoch = next(conn, "epoch")?;
+    let epoch = next_counter(conn, "epoch")?;
     conn.prepare_cached("INSERT OR REPLACE INTO lease (session, owner, epoch) VALUES (?1, ?2, ?3)")?
         .execute(params![session.as_str(), owners.name, int(epoch)])?;
     let lease = Lease { session: session.clone(), owner: owners.name.clone(), epoch };
-    let newest = read::newest(conn, session)?;
-    Ok(Acquire::Taken { lease, took_over: before.is_some(), revision, newest })
+    let newest = read::newest_stamp(conn, session)?;
+    Ok(AcquireOutcome::Acquired { lease, took_over: before.is_some(), revision, newest })
 }
 
 /// The next number of a counter that never goes back.
-pub(crate) fn next(conn: &Connection, counter: &str) -> Result<u64, StoreError> {
+pub(crate) fn next_counter(conn: &Connection, counter: &str) -> Result<u64, StoreError> {
     // Not `RETURNING`, which takes longer than both.
     conn.prepare_cached(
         "INSERT INTO counter (name, value) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1",
@@ -311,12 +314,12 @@ mod tests {
     fn an_owner_lives_as_long_as_its_lock() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("t.db");
-        let (first, lock) = Owners::enter(&database).unwrap();
-        let (second, _other) = Owners::enter(&database).unwrap();
-        assert!(second.alive(first.name()) && !second.leaving(first.name()));
-        assert!(first.alive(first.name()));
+        let (first, lock) = Owners::register(&database).unwrap();
+        let (second, _other) = Owners::register(&database).unwrap();
+        assert!(second.is_alive(first.name()) && !second.is_lingering(first.name()));
+        assert!(first.is_alive(first.name()));
         drop(lock);
-        assert!(!second.alive(first.name()));
+        assert!(!second.is_alive(first.name()));
         let left = fs::read_dir(&second.folder).unwrap().count();
         assert_eq!(left, 2, "those of the second one");
     }
@@ -325,14 +328,14 @@ mod tests {
     fn an_inherited_lock_keeps_the_owner_alive() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("t.db");
-        let (first, lock) = Owners::enter(&database).unwrap();
+        let (first, lock) = Owners::register(&database).unwrap();
         let supervisor = lock.file.try_clone().unwrap();
         drop(lock);
-        let (second, _other) = Owners::enter(&database).unwrap();
-        assert!(second.alive(first.name()) && second.leaving(first.name()));
-        assert!(!first.leaving(second.name()) && !second.leaving(second.name()));
+        let (second, _other) = Owners::register(&database).unwrap();
+        assert!(second.is_alive(first.name()) && second.is_lingering(first.name()));
+        assert!(!first.is_lingering(second.name()) && !second.is_lingering(second.name()));
         drop(supervisor);
-        assert!(!second.alive(first.name()) && !second.leaving(first.name()));
+        assert!(!second.is_alive(first.name()) && !second.is_lingering(first.name()));
     }
 
     #[test]
@@ -340,36 +343,36 @@ mod tests {
     fn a_process_without_its_lock_files_lives_as_long_as_it_runs() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("t.db");
-        let (owners, _lock) = Owners::enter(&database).unwrap();
+        let (owners, _lock) = Owners::register(&database).unwrap();
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let pid = child.id();
-        let name = format!("{pid}-{:x}-0123456789abcdef", started(pid).unwrap());
-        assert!(owners.alive(&name) && !owners.leaving(&name));
+        let name = format!("{pid}-{:x}-0123456789abcdef", start_time(pid).unwrap());
+        assert!(owners.is_alive(&name) && !owners.is_lingering(&name));
         // The same number, but another process.
         for name in [format!("{pid}-1-0123456789abcdef"), format!("{pid}-0123456789abcdef"), format!("{pid}-0-1")] {
-            assert!(!owners.alive(&name), "{name}");
+            assert!(!owners.is_alive(&name), "{name}");
         }
         drop(child.stdin.take());
         let began = std::time::Instant::now();
-        while started(pid).is_some() {
+        while start_time(pid).is_some() {
             assert!(began.elapsed().as_secs() < 60, "`cat` does not end");
             std::thread::yield_now();
         }
-        assert!(!owners.alive(&name), "dead, but its parent has not heard of it");
+        assert!(!owners.is_alive(&name), "dead, but its parent has not heard of it");
         child.wait().unwrap();
-        assert!(!owners.alive(&name));
+        assert!(!owners.is_alive(&name));
     }
 
     #[test]
     fn locks_of_the_dead_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("t.db");
-        let (first, lock) = Owners::enter(&database).unwrap();
+        let (first, lock) = Owners::register(&database).unwrap();
         let dead = first.path("1-dead");
         fs::write(&dead, "").unwrap();
-        fs::write(own_path(&dead), "").unwrap();
-        let _second = Owners::enter(&database).unwrap();
-        assert!(!dead.exists() && !own_path(&dead).exists());
+        fs::write(private_lock_path(&dead), "").unwrap();
+        let _second = Owners::register(&database).unwrap();
+        assert!(!dead.exists() && !private_lock_path(&dead).exists());
         assert!(first.path(first.name()).exists());
         drop(lock);
     }
@@ -377,7 +380,7 @@ mod tests {
     #[test]
     fn a_name_that_leads_elsewhere_is_dead() {
         let folder = tempfile::tempdir().unwrap();
-        let (owners, _lock) = Owners::enter(&folder.path().join("t.db")).unwrap();
-        assert!(!owners.alive("../../etc/passwd"));
+        let (owners, _lock) = Owners::register(&folder.path().join("t.db")).unwrap();
+        assert!(!owners.is_alive("../../etc/passwd"));
     }
 }

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::sqlite::row::{self, int, uint};
 
 /// The deepest tree of sessions that is walked.
-const DEPTH_MAX: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// The numbers of a use, as the ledger's columns are named.
 const COLUMNS: [&str; 12] = [
@@ -33,16 +33,16 @@ const COLUMNS: [&str; 12] = [
 ];
 
 /// Adds to a session and its own total.
-static ADD_OWN: LazyLock<String> = LazyLock::new(|| adding(&["own", "total"]));
+static ADD_OWN: LazyLock<String> = LazyLock::new(|| upsert_sql(&["own", "total"]));
 /// Adds to the total of a session above.
-static ADD_TOTAL: LazyLock<String> = LazyLock::new(|| adding(&["total"]));
+static ADD_TOTAL: LazyLock<String> = LazyLock::new(|| upsert_sql(&["total"]));
 /// The columns of both sums, for `SELECT`s; own ones first.
 pub(crate) static SUMS: LazyLock<String> = LazyLock::new(|| {
     let of = |kind: &str| COLUMNS.map(|column| format!("ledger.{kind}_{column}")).join(", ");
     format!("{}, {}", of("own"), of("total"))
 });
 
-fn adding(kinds: &[&str]) -> String {
+fn upsert_sql(kinds: &[&str]) -> String {
     let (mut names, mut values, mut sums) = (String::new(), String::new(), String::new());
     for kind in kinds {
         for (at, column) in COLUMNS.iter().enumerate() {
@@ -71,9 +71,9 @@ pub struct Reservation {
     /// The price of a million tokens of the answer.
     pub output_price: Usd,
     /// The most tokens that it may use.
-    pub most_tokens: u64,
+    pub max_tokens: u64,
     /// The most that it may cost.
-    pub most_cost: Usd,
+    pub max_cost: Usd,
 }
 
 impl Reservation {
@@ -91,7 +91,7 @@ impl Reservation {
 
 /// What a budget lacks for the next call of a model. Money is in billionths of a dollar.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shortage {
+pub struct BudgetExceeded {
     /// Whose budget it is.
     pub session: SessionId,
     /// Which bound was hit.
@@ -106,7 +106,7 @@ pub struct Shortage {
     pub needed: u64,
 }
 
-impl std::fmt::Display for Shortage {
+impl std::fmt::Display for BudgetExceeded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { session, bound, limit, spent, reserved, needed } = self;
         let show = |amount: u64| match bound {
@@ -137,7 +137,7 @@ pub(crate) fn money(nanos: i64) -> Usd {
     Usd(nanos as f64 / 1e9)
 }
 
-fn numbers(used: &Usage) -> [i64; 12] {
+fn amounts(used: &Usage) -> [i64; 12] {
     let tokens = &used.tokens;
     [
         nanos(used.cost),
@@ -156,7 +156,7 @@ fn numbers(used: &Usage) -> [i64; 12] {
 }
 
 /// The use whose columns begin at that one; nothing if there is no such row.
-pub(crate) fn usage(row: &Row<'_>, at: usize) -> rusqlite::Result<Usage> {
+pub(crate) fn usage_columns(row: &Row<'_>, at: usize) -> rusqlite::Result<Usage> {
     let mut used = Usage::default();
     if row.get::<_, Option<i64>>(at)?.is_none() {
         return Ok(used);
@@ -180,7 +180,9 @@ pub(crate) fn usage(row: &Row<'_>, at: usize) -> rusqlite::Result<Usage> {
 /// What a session used itself, and with all below it.
 pub(crate) fn sums(conn: &Connection, session: &str) -> Result<(Usage, Usage), StoreError> {
     let mut statement = conn.prepare_cached(&format!("SELECT {} FROM ledger WHERE session = ?1", *SUMS))?;
-    let found = statement.query_row([session], |row| Ok((usage(row, 0)?, usage(row, COLUMNS.len())?))).optional()?;
+    let found = statement
+        .query_row([session], |row| Ok((usage_columns(row, 0)?, usage_columns(row, COLUMNS.len())?)))
+        .optional()?;
     Ok(found.unwrap_or_default())
 }
 
@@ -188,11 +190,11 @@ pub(crate) fn sums(conn: &Connection, session: &str) -> Result<(Usage, Usage), S
 pub(crate) const SUMS_LEN: usize = 2 * COLUMNS.len();
 
 /// A session and those above it, nearest first; nothing if it is gone.
-fn path(conn: &Connection, session: &str) -> Result<Vec<String>, StoreError> {
+fn ancestors(conn: &Connection, session: &str) -> Result<Vec<String>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT parent FROM session WHERE id = ?1")?;
     let mut path = Vec::new();
     let mut next = Some(session.to_owned());
-    while let Some(id) = next.filter(|_| path.len() < DEPTH_MAX) {
+    while let Some(id) = next.filter(|_| path.len() < MAX_DEPTH) {
         let found: Option<Option<String>> = statement.query_row([&id], |row| row.get(0)).optional()?;
         let Some(parent) = found else { break };
         path.push(id);
@@ -206,39 +208,39 @@ pub(crate) fn add(conn: &Connection, session: &str, used: &Usage) -> Result<(), 
     if *used == Usage::default() {
         return Ok(());
     }
-    let numbers = numbers(used);
-    for (above, session) in path(conn, session)?.iter().enumerate() {
-        put(conn, session, above > 0, &numbers)?;
+    let amounts = amounts(used);
+    for (above, session) in ancestors(conn, session)?.iter().enumerate() {
+        add_amounts(conn, session, above > 0, &amounts)?;
     }
     Ok(())
 }
 
 /// Counts a file that was changed, unless the session, or one above it, has counted it before.
-pub(crate) fn touch(conn: &Connection, session: &str, file: &str) -> Result<(), StoreError> {
-    let one = numbers(&Usage { files: 1, ..Usage::default() });
+pub(crate) fn count_changed_file(conn: &Connection, session: &str, file: &str) -> Result<(), StoreError> {
+    let one = amounts(&Usage { files: 1, ..Usage::default() });
     let mut insert = conn.prepare_cached("INSERT OR IGNORE INTO touched (session, path) VALUES (?1, ?2)")?;
-    for (above, session) in path(conn, session)?.iter().enumerate() {
+    for (above, session) in ancestors(conn, session)?.iter().enumerate() {
         if insert.execute(params![session, file])? > 0 {
-            put(conn, session, above > 0, &one)?;
+            add_amounts(conn, session, above > 0, &one)?;
         }
     }
     Ok(())
 }
 
-fn put(conn: &Connection, session: &str, above: bool, numbers: &[i64]) -> Result<(), StoreError> {
+fn add_amounts(conn: &Connection, session: &str, above: bool, amounts: &[i64]) -> Result<(), StoreError> {
     let sql = if above { &ADD_TOTAL } else { &ADD_OWN };
-    let values = std::iter::once(Value::from(session.to_owned())).chain(numbers.iter().map(|number| (*number).into()));
+    let values = std::iter::once(Value::from(session.to_owned())).chain(amounts.iter().map(|number| (*number).into()));
     conn.prepare_cached(sql)?.execute(params_from_iter(values))?;
     Ok(())
 }
 
 /// Reserves the most that a call of a model may use, or says which budget above it has no room.
-pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<Option<Shortage>, StoreError> {
+pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<Option<BudgetExceeded>, StoreError> {
     let bounded = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM budget)")?.query_row([], |row| row.get(0))?;
     if bounded {
-        for session in path(conn, wanted.session.as_str())? {
-            if let Some(shortage) = shortage(conn, &session, wanted)? {
-                return Ok(Some(shortage));
+        for session in ancestors(conn, wanted.session.as_str())? {
+            if let Some(exceeded) = check_budget(conn, &session, wanted)? {
+                return Ok(Some(exceeded));
             }
         }
     }
@@ -254,21 +256,21 @@ pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<Option<
         int(wanted.prompt),
         nanos(wanted.prompt_cost),
         nanos(wanted.output_price),
-        int(wanted.most_tokens),
-        nanos(wanted.most_cost),
+        int(wanted.max_tokens),
+        nanos(wanted.max_cost),
     ])?;
     Ok(None)
 }
 
-fn shortage(conn: &Connection, session: &str, wanted: &Reservation) -> Result<Option<Shortage>, StoreError> {
-    let Some((limit, began)) = limit(conn, session)? else { return Ok(None) };
-    let state = state(limit, began, &sums(conn, session)?.1, held(conn, session, &wanted.id)?);
+fn check_budget(conn: &Connection, session: &str, wanted: &Reservation) -> Result<Option<BudgetExceeded>, StoreError> {
+    let Some((limit, began)) = budget_row(conn, session)? else { return Ok(None) };
+    let state = budget_state(limit, began, &sums(conn, session)?.1, reserved(conn, session, &wanted.id)?);
     let dollars = |money: Option<Usd>| money.map(|money| uint(nanos(money)));
     let (spent, reserved) = (&state.spent, &state.reserved);
     let bounds = [
         (Bound::Seconds, limit.seconds, spent.seconds, None, 0),
-        (Bound::Cost, dollars(limit.cost), dollars(spent.cost), dollars(reserved.cost), uint(nanos(wanted.most_cost))),
-        (Bound::Tokens, limit.tokens, spent.tokens, reserved.tokens, wanted.most_tokens),
+        (Bound::Cost, dollars(limit.cost), dollars(spent.cost), dollars(reserved.cost), uint(nanos(wanted.max_cost))),
+        (Bound::Tokens, limit.tokens, spent.tokens, reserved.tokens, wanted.max_tokens),
         (Bound::Steps, limit.steps, spent.steps, reserved.steps, wanted.steps),
     ];
     for (bound, limit, spent, reserved, needed) in bounds {
@@ -276,7 +278,7 @@ fn shortage(conn: &Connection, session: &str, wanted: &Reservation) -> Result<Op
         let (spent, reserved) = (spent.unwrap_or(0), reserved.unwrap_or(0));
         if spent >= limit || spent.saturating_add(reserved).saturating_add(needed) > limit {
             let session = row::id("budget", session)?;
-            return Ok(Some(Shortage { session, bound, limit, spent, reserved, needed }));
+            return Ok(Some(BudgetExceeded { session, bound, limit, spent, reserved, needed }));
         }
     }
     Ok(None)
@@ -297,7 +299,7 @@ pub(crate) fn set_budget(
     anew: bool,
 ) -> Result<(), StoreError> {
     let id = session.as_str();
-    if path(conn, id)?.is_empty() {
+    if ancestors(conn, id)?.is_empty() {
         return Err(StoreError::NoSession { id: session.clone() });
     }
     let Some(budget) = budget else {
@@ -311,7 +313,7 @@ pub(crate) fn set_budget(
         limit.cost = limit.cost.map(|cost| Usd(cost.0 + total.cost.0));
         limit.tokens = limit.tokens.map(|tokens| tokens.saturating_add(total.all_tokens()));
         limit.steps = limit.steps.map(|steps| steps.saturating_add(total.steps));
-    } else if let Some((before, since)) = self::limit(conn, id)?
+    } else if let Some((before, since)) = budget_row(conn, id)?
         && before.seconds.is_some()
     {
         began = since;
@@ -332,7 +334,7 @@ pub(crate) fn set_budget(
 }
 
 /// What goes with a session: its own rows. A call that was cut off is estimated, so that those above it pay for it.
-pub(crate) fn forget(conn: &Connection, session: &SessionId) -> Result<(), StoreError> {
+pub(crate) fn delete_session(conn: &Connection, session: &SessionId) -> Result<(), StoreError> {
     for call in reservations(conn, Some(session))? {
         spend(conn, &call.id, &call.estimate(0))?;
     }
@@ -348,7 +350,7 @@ pub(crate) fn forget(conn: &Connection, session: &SessionId) -> Result<(), Store
 }
 
 /// The budget in columns that begin at that one, with its beginning.
-pub(crate) fn budget(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<(Budget, Timestamp)>> {
+pub(crate) fn budget_columns(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<(Budget, Timestamp)>> {
     let Some(began) = row.get::<_, Option<i64>>(at + 4)? else { return Ok(None) };
     let number = |column: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at + column)?.map(uint));
     let cost = row.get::<_, Option<i64>>(at)?.map(money);
@@ -356,14 +358,14 @@ pub(crate) fn budget(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<(Budge
 }
 
 /// A session's budget, and since when its seconds count.
-pub(crate) fn limit(conn: &Connection, session: &str) -> Result<Option<(Budget, Timestamp)>, StoreError> {
+pub(crate) fn budget_row(conn: &Connection, session: &str) -> Result<Option<(Budget, Timestamp)>, StoreError> {
     let mut statement =
         conn.prepare_cached("SELECT cost, tokens, steps, seconds, began FROM budget WHERE session = ?1")?;
-    Ok(statement.query_row([session], |row| budget(row, 0)).optional()?.flatten())
+    Ok(statement.query_row([session], |row| budget_columns(row, 0)).optional()?.flatten())
 }
 
 /// A budget and how much of it is left.
-pub(crate) fn state(limit: Budget, began: Timestamp, total: &Usage, reserved: Budget) -> BudgetState {
+pub(crate) fn budget_state(limit: Budget, began: Timestamp, total: &Usage, reserved: Budget) -> BudgetState {
     let passed = u64::try_from(api::now() - began).unwrap_or(0) / 1000;
     let spent = Budget {
         cost: Some(total.cost),
@@ -375,7 +377,7 @@ pub(crate) fn state(limit: Budget, began: Timestamp, total: &Usage, reserved: Bu
 }
 
 /// What calls that run in a session and below it may still use, but for one.
-pub(crate) fn held(conn: &Connection, session: &str, but: &str) -> Result<Budget, StoreError> {
+pub(crate) fn reserved(conn: &Connection, session: &str, except: &str) -> Result<Budget, StoreError> {
     // From the few calls that run upwards: the tree below may be large.
     let mut statement = conn.prepare_cached(
         "WITH RECURSIVE above (call, id) AS (
@@ -386,7 +388,7 @@ pub(crate) fn held(conn: &Connection, session: &str, but: &str) -> Result<Budget
          SELECT coalesce(sum(most_cost), 0), coalesce(sum(most_tokens), 0), coalesce(sum(steps), 0)
          FROM above JOIN reservation ON reservation.id = above.call WHERE above.id = ?1",
     )?;
-    Ok(statement.query_row([session, but], |row| {
+    Ok(statement.query_row([session, except], |row| {
         Ok(Budget {
             cost: Some(money(row.get(0)?)),
             tokens: Some(uint(row.get(1)?)),
@@ -414,8 +416,8 @@ pub(crate) fn reservations(conn: &Connection, of: Option<&SessionId>) -> Result<
             prompt: uint(row.get(3)?),
             prompt_cost: money(row.get(4)?),
             output_price: money(row.get(5)?),
-            most_tokens: uint(row.get(6)?),
-            most_cost: money(row.get(7)?),
+            max_tokens: uint(row.get(6)?),
+            max_cost: money(row.get(7)?),
         });
     }
     Ok(found)

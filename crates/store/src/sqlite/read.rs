@@ -14,30 +14,30 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction};
 
 use crate::error::StoreError;
-use crate::sqlite::file::identity::Identity;
+use crate::sqlite::file::identity::FileIdentity;
 use crate::sqlite::file::read_only::Access;
 
-pub(crate) use message::newest;
-pub use pages::Pages;
-pub use session::{ByAge, SessionQuery};
-pub use state::{AskFilter, AskRow, Inbox, Record, Stats};
-pub use tree::{Branch, TreeRows};
+pub(crate) use message::newest_stamp;
+pub use pages::MessagePages;
+pub use session::{CreationOrder, SessionQuery};
+pub use state::{AskFilter, AskRow, InboxEntry, Record, Stats};
+pub use tree::{TreeRows, TreeSession};
 
 /// The most idle reader connections that are kept.
-const IDLE: usize = 4;
+const MAX_IDLE: usize = 4;
 
 /// A pool of connections that only read. As many exist as threads read at the same moment; few are kept.
 #[derive(Debug)]
 pub(crate) struct Readers {
     pub path: PathBuf,
     busy: Duration,
-    identity: Option<Arc<Identity>>,
+    identity: Option<Arc<FileIdentity>>,
     access: Access,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path, busy: Duration, identity: Option<Arc<Identity>>, access: Access) -> Self {
+    pub(crate) fn new(path: &Path, busy: Duration, identity: Option<Arc<FileIdentity>>, access: Access) -> Self {
         Self { path: path.to_owned(), busy, identity, access, idle: Mutex::default() }
     }
 
@@ -45,15 +45,15 @@ impl Readers {
     pub(crate) fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let run = || {
             let conn = self.take()?;
-            let answer = query(&conn)?;
-            self.give_back(conn);
-            Ok(answer)
+            let result = query(&conn)?;
+            self.put_back(conn);
+            Ok(result)
         };
         run().map_err(|error: StoreError| error.at(&self.path))
     }
 
     /// A pool of one connection that sees the last commit as of now, whatever is committed meanwhile.
-    pub(crate) fn stop(&self) -> Result<Self, StoreError> {
+    pub(crate) fn begin_snapshot(&self) -> Result<Self, StoreError> {
         let run = || {
             let conn = self.take()?;
             conn.prepare_cached("BEGIN")?.execute([])?;
@@ -65,11 +65,11 @@ impl Readers {
     }
 
     /// Takes its connection back.
-    pub(crate) fn go_on(&self, stopped: &Self) {
+    pub(crate) fn end_snapshot(&self, snapshot: &Self) {
         // A connection that cannot end what it began is closed.
         let end = |conn: &Connection| conn.prepare_cached("COMMIT")?.execute([]);
-        if let Some(conn) = stopped.idle().pop().filter(|conn| end(conn).is_ok()) {
-            self.give_back(conn);
+        if let Some(conn) = snapshot.idle().pop().filter(|conn| end(conn).is_ok()) {
+            self.put_back(conn);
         }
     }
 
@@ -90,9 +90,9 @@ impl Readers {
         self.identity.as_ref().map_or(Ok(()), |identity| identity.check())
     }
 
-    fn give_back(&self, conn: Connection) {
+    fn put_back(&self, conn: Connection) {
         let mut idle = self.idle();
-        if idle.len() < IDLE {
+        if idle.len() < MAX_IDLE {
             idle.push(conn);
         }
     }
@@ -103,6 +103,6 @@ impl Readers {
 }
 
 /// Lets the queries of one read see one moment, if they do not already.
-pub(crate) fn one_moment(conn: &Connection) -> rusqlite::Result<Option<Transaction<'_>>> {
+pub(crate) fn read_transaction(conn: &Connection) -> rusqlite::Result<Option<Transaction<'_>>> {
     conn.is_autocommit().then(|| conn.unchecked_transaction()).transpose()
 }

@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::{StoreError, Trouble};
-use crate::sqlite::file::data_loss::{self, Loss, Noted};
+use crate::error::{DatabaseErrorKind, StoreError};
+use crate::sqlite::file::data_loss::{self, DataLoss, Tip};
 use crate::sqlite::file::read_only::{self, Access};
 
 /// Marks a file as ours ("Tref"), so that another program's database is never migrated.
-const APPLICATION: i64 = 0x5472_6566;
+const APPLICATION_ID: i64 = 0x5472_6566;
 
 /// The WAL file is cut to this size after a checkpoint.
-const WAL_BYTES: i64 = 16 << 20;
+const MAX_WAL_BYTES: i64 = 16 << 20;
 
 /// A checkpoint follows so many pages, less than the size above. Many, as a turn writes the same few pages again and again and
 /// only their last state is moved; not more, as a sync costs more while the file still grows.
-pub(crate) const WAL_PAGES: i32 = 1000;
+pub(crate) const CHECKPOINT_PAGES: i32 = 1000;
 
 /// How long opening is tried while another process opens the same file, or keeps it locked.
-const OPEN_WAIT: Duration = Duration::from_secs(5);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long each of those tries waits for the next.
-const OPEN_PAUSE: Duration = Duration::from_millis(20);
+const OPEN_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Each migration brings the schema from its index to the next number.
 pub(crate) const MIGRATIONS: &[&str] = &[
@@ -45,14 +45,14 @@ pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Opens the file for writing, makes it if it is missing, and brings it to the newest schema. Also returns the commits that it
 /// has lost since it was last open.
-pub(crate) fn open(path: &Path, busy: Duration) -> Result<(Connection, Option<Loss>), StoreError> {
-    let new = prepare(path)?;
+pub(crate) fn open(path: &Path, busy: Duration) -> Result<(Connection, Option<DataLoss>), StoreError> {
+    let new = create_if_missing(path)?;
     let (began, mut lost) = (Instant::now(), None);
     loop {
         match connect(path, busy, new, &mut lost) {
             // Switching to WAL takes an exclusive lock and does not wait for it, so a process that opens at the same
             // moment can make it fail.
-            Err(error) if error.is_busy() && began.elapsed() < OPEN_WAIT => std::thread::sleep(OPEN_PAUSE),
+            Err(error) if error.is_busy() && began.elapsed() < OPEN_TIMEOUT => std::thread::sleep(OPEN_RETRY_DELAY),
             done => return done.map(|conn| (conn, lost)).map_err(|error| error.at(path)),
         }
     }
@@ -62,7 +62,7 @@ pub(crate) fn open(path: &Path, busy: Duration) -> Result<(Connection, Option<Lo
 ///
 /// The file must never be opened here: closing it would drop the locks that SQLite holds on it for another connection
 /// of this process.
-fn prepare(path: &Path) -> Result<bool, StoreError> {
+fn create_if_missing(path: &Path) -> Result<bool, StoreError> {
     let fail = |error: std::io::Error| StoreError::io(path, &error);
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(fail)?;
@@ -80,22 +80,22 @@ fn prepare(path: &Path) -> Result<bool, StoreError> {
     Ok(false)
 }
 
-fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<Loss>) -> Result<Connection, StoreError> {
+fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<DataLoss>) -> Result<Connection, StoreError> {
     // Read before the log, or commits of another process in between would look like a loss. A new file has lost nothing, even
     // if the note of a removed one is still there.
-    let noted = if new { None } else { Noted::read(path) };
-    let mut conn = Connection::open_with_flags(path, flags())?;
-    set_up(&conn, busy)?;
+    let tip = if new { None } else { Tip::read(path) };
+    let mut conn = Connection::open_with_flags(path, open_flags())?;
+    configure(&conn, busy)?;
     // Until the file is known to be ours, closing it must not move pages from the WAL into it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    identify(path, &conn)?;
+    verify(path, &conn)?;
     if lost.is_none()
-        && let Some(loss) = data_loss::look(path, &conn, noted)?
+        && let Some(loss) = data_loss::detect(path, &conn, tip)?
     {
-        *lost = Some(data_loss::keep(&conn, loss)?);
+        *lost = Some(data_loss::preserve(&conn, loss)?);
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-    tighten(path).map_err(|error| StoreError::io(path, &error))?;
+    restrict_permissions(path).map_err(|error| StoreError::io(path, &error))?;
     if conn.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))? == 0 {
         // Only before anything is written to a file; later a `VACUUM` is needed.
         conn.pragma_update(None, "auto_vacuum", "incremental")?;
@@ -103,7 +103,7 @@ fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<Loss>) -> R
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     // What is deleted is overwritten where its page is written anyway; pages that get free are given back.
     conn.pragma_update_and_check(None, "secure_delete", "fast", |_| Ok(()))?;
-    conn.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES, |_| Ok(()))?;
+    conn.pragma_update_and_check(None, "journal_size_limit", MAX_WAL_BYTES, |_| Ok(()))?;
     // The writer does that when nobody waits for it.
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     conn.pragma_update(None, "synchronous", "normal")?;
@@ -114,19 +114,19 @@ fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<Loss>) -> R
 }
 
 /// Refuses a file that is damaged, newer or another program's, by reading alone.
-pub(crate) fn identify(path: &Path, conn: &Connection) -> Result<(), StoreError> {
+pub(crate) fn verify(path: &Path, conn: &Connection) -> Result<(), StoreError> {
     // One snapshot: another process may be making the tables at this moment.
     let snapshot = conn.unchecked_transaction()?;
     let tables: i64 = snapshot.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let application: i64 = snapshot.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    if application != APPLICATION && tables > 0 {
-        return Err(StoreError::trouble(path, Trouble::Foreign, format!("application id {application:#x}")));
+    if application != APPLICATION_ID && tables > 0 {
+        return Err(StoreError::database(path, DatabaseErrorKind::Foreign, format!("application id {application:#x}")));
     }
     refuse_newer(version(&snapshot)?)
 }
 
 /// Takes a file from others that could read it.
-fn tighten(path: &Path) -> std::io::Result<()> {
+fn restrict_permissions(path: &Path) -> std::io::Result<()> {
     let mut permissions = fs::metadata(path)?.permissions();
     if permissions.mode() & 0o077 != 0 {
         permissions.set_mode(0o600);
@@ -146,7 +146,7 @@ fn migrate(conn: &mut Connection) -> Result<(), StoreError> {
     for migration in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(0)) {
         transaction.execute_batch(migration)?;
     }
-    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     Ok(transaction.commit()?)
 }
@@ -164,12 +164,12 @@ pub(crate) fn refuse_newer(found: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn flags() -> OpenFlags {
+fn open_flags() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
 /// What every connection needs.
-fn set_up(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
+fn configure(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
     conn.busy_timeout(busy)?;
     // Otherwise the planner looks at bound values, and a kept statement is compiled anew whenever they change.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -177,55 +177,55 @@ fn set_up(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
 }
 
 /// A connection that only reads. It is opened writable, as WAL readers share an index file that they may have to make.
-pub(crate) fn reader(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
-    let conn = Connection::open_with_flags(path, flags())?;
-    set_up_reader(&conn, busy)?;
+pub(crate) fn open_reader(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+    let conn = Connection::open_with_flags(path, open_flags())?;
+    configure_reader(&conn, busy)?;
     Ok(conn)
 }
 
 /// What every connection needs that only reads.
-pub(crate) fn set_up_reader(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
-    set_up(conn, busy)?;
+pub(crate) fn configure_reader(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
+    configure(conn, busy)?;
     conn.pragma_update(None, "query_only", true)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(())
 }
 
 /// A connection to a database without rows, in memory.
-pub(crate) fn empty(busy: Duration) -> Result<Connection, StoreError> {
+pub(crate) fn open_empty(busy: Duration) -> Result<Connection, StoreError> {
     let mut conn = Connection::open_in_memory()?;
     migrate(&mut conn)?;
-    set_up_reader(&conn, busy)?;
+    configure_reader(&conn, busy)?;
     Ok(conn)
 }
 
 /// Looks through the whole file for damage, without changing it.
 pub(crate) fn check(path: &Path, busy: Duration) -> Result<(), StoreError> {
     let found =
-        look(path, busy, |conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?));
+        inspect(path, busy, |conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?));
     match found.map_err(|error| error.at(path))? {
         text if text == "ok" => Ok(()),
-        text => Err(StoreError::trouble(path, Trouble::Damaged, text)),
+        text => Err(StoreError::database(path, DatabaseErrorKind::Damaged, text)),
     }
 }
 
 /// The commits that the file has lost since it was last open. Changes nothing.
-pub(crate) fn lost(path: &Path, busy: Duration) -> Result<Option<Loss>, StoreError> {
-    let noted = Noted::read(path);
-    look(path, busy, |conn| data_loss::look(path, conn, noted)).map_err(|error| error.at(path))
+pub(crate) fn detect_data_loss(path: &Path, busy: Duration) -> Result<Option<DataLoss>, StoreError> {
+    let tip = Tip::read(path);
+    inspect(path, busy, |conn| data_loss::detect(path, conn, tip)).map_err(|error| error.at(path))
 }
 
 /// Reads a file of ours without changing it.
-pub(crate) fn look<T>(
+pub(crate) fn inspect<T>(
     path: &Path,
     busy: Duration,
-    look: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    read: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     fs::metadata(path).map_err(|error| StoreError::io(path, &error))?;
     // Where nothing can be written, it can still be looked through.
-    let conn = match read_only::look(Access::Shared, path, busy) {
-        Err(why) => read_only::look(read_only::find(path, busy, why)?, path, busy)?,
+    let conn = match read_only::inspect(Access::Shared, path, busy) {
+        Err(why) => read_only::inspect(read_only::find_access(path, busy, why)?, path, busy)?,
         conn => conn?,
     };
-    look(&conn)
+    read(&conn)
 }

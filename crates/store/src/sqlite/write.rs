@@ -4,8 +4,8 @@
 //! What needs no fsync is written by its caller itself while nobody else writes: that takes less than two threads that wait
 //! for each other.
 //!
-//! Before a transaction it checks that the files are still at their path ([`Identity`]); after it, it notes the end of the log
-//! ([`Note`]).
+//! Before a transaction it checks that the files are still at their path ([`FileIdentity`]); after it, it notes the end of the log
+//! ([`TipFile`]).
 
 mod apply;
 
@@ -22,13 +22,13 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::batch::{Batch, Committed, Op};
+use crate::batch::{Batch, CommitOutcome, Op};
 use crate::error::StoreError;
 use crate::feed::Feed;
-use crate::sqlite::file::data_loss::Note;
-use crate::sqlite::file::identity::Identity;
+use crate::sqlite::file::data_loss::TipFile;
+use crate::sqlite::file::identity::FileIdentity;
 use crate::sqlite::lease::signal::{self, Signal};
-use crate::sqlite::lease::{self, Acquire, Owners};
+use crate::sqlite::lease::{self, AcquireOutcome, Owners};
 use crate::sqlite::row::int;
 use crate::sqlite::upkeep::space;
 use crate::sqlite::upkeep::sweep::Sweep;
@@ -39,25 +39,25 @@ use apply::Applied;
 pub(crate) const QUEUE: usize = 1024;
 
 /// The most jobs of one transaction.
-const GROUP: usize = 128;
+const MAX_GROUP: usize = 128;
 
 /// How often other processes' commits are looked for. Half of the 50 ms within which they must be seen.
-const POLL: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The log is pruned whenever it grew by this many rows, or bytes.
-const PRUNE_EVERY: u64 = 256;
+const PRUNE_EVERY_ROWS: u64 = 256;
 const PRUNE_EVERY_BYTES: u64 = 1 << 20;
 
 /// The most rows, and about the most bytes, that are pruned in one transaction, so that nobody waits long for it.
-const PRUNE_STEP: u64 = 2048;
+const PRUNE_STEP_ROWS: u64 = 2048;
 const PRUNE_STEP_BYTES: u64 = 8 << 20;
 
 /// What can wait is done when nobody has written for so long, one bounded step at a time.
-const IDLE: Duration = Duration::from_millis(100);
+const IDLE_AFTER: Duration = Duration::from_millis(100);
 
 /// What the writer is asked to do.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum WriteRequest {
     /// Shared with its caller, who may retry it.
     Commit(Arc<Batch>),
     Acquire(SessionId),
@@ -66,21 +66,21 @@ pub(crate) enum Work {
     Sweep(Sweep),
     /// Rewrites the whole file, or gives a few of its free pages back.
     Rewrite,
-    GiveBack,
+    ReleasePages,
 }
 
-impl Work {
+impl WriteRequest {
     /// Whether it must be alone and outside of a transaction.
     fn is_upkeep(&self) -> bool {
-        matches!(self, Self::Rewrite | Self::GiveBack)
+        matches!(self, Self::Rewrite | Self::ReleasePages)
     }
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) enum Done {
-    Commit(Committed),
-    Acquire(Acquire),
+pub(crate) enum WriteResponse {
+    Commit(CommitOutcome),
+    Acquire(AcquireOutcome),
     Signal(bool),
     Sweep(Option<Sweep>),
     /// Whether something was given back.
@@ -90,25 +90,25 @@ pub(crate) enum Done {
 /// Work with its way back.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub work: Work,
+    pub request: WriteRequest,
     /// When its caller asked for it.
-    pub asked: Instant,
-    pub reply: oneshot::Sender<Result<Done, StoreError>>,
-    pub _room: OwnedSemaphorePermit,
+    pub requested_at: Instant,
+    pub reply: oneshot::Sender<Result<WriteResponse, StoreError>>,
+    pub _slot: OwnedSemaphorePermit,
 }
 
 /// What reaches the writer's queue.
 #[derive(Debug)]
-pub(crate) enum Call {
+pub(crate) enum WriterMessage {
     Job(Box<Job>),
     /// Somebody watches now.
     Follow,
 }
 
 /// The outcome of one job inside a transaction that is not committed yet.
-enum Outcome {
+enum JobOutcome {
     Applied(Applied),
-    Acquire(Acquire),
+    Acquire(AcquireOutcome),
     Sent(bool),
     Swept(Option<Sweep>),
     /// The owner is this process: no row is needed.
@@ -116,18 +116,18 @@ enum Outcome {
 }
 
 /// Why a whole group failed.
-enum Failure {
+enum GroupFailure {
     /// The transaction could not begin: nothing was tried.
     Begin(StoreError),
     /// The transaction was lost: a smaller one may still work.
     Lost(StoreError),
 }
 
-type See = dyn Fn(&EventBody) + Send + Sync;
+type ObserverFn = dyn Fn(&EventBody) + Send + Sync;
 
 /// Whoever looks at this process's events.
 #[derive(Default)]
-pub(crate) struct Observer(Mutex<Option<Box<See>>>);
+pub(crate) struct Observer(Mutex<Option<Box<ObserverFn>>>);
 
 impl std::fmt::Debug for Observer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -136,13 +136,13 @@ impl std::fmt::Debug for Observer {
 }
 
 impl Observer {
-    pub(crate) fn set(&self, see: impl Fn(&EventBody) + Send + Sync + 'static) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(see));
+    pub(crate) fn set(&self, observer: impl Fn(&EventBody) + Send + Sync + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(observer));
     }
 
-    fn see<'a>(&self, frames: impl Iterator<Item = &'a Frame>) {
-        if let Some(see) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            frames.filter_map(Frame::event).for_each(|event| see(&event.body));
+    fn notify<'a>(&self, frames: impl Iterator<Item = &'a Frame>) {
+        if let Some(observer) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            frames.filter_map(Frame::event).for_each(|event| observer(&event.body));
         }
     }
 }
@@ -152,8 +152,8 @@ pub(crate) struct Writer {
     pub conn: Connection,
     pub path: PathBuf,
     /// Both are there if it can write.
-    pub identity: Option<Arc<Identity>>,
-    pub note: Option<Note>,
+    pub identity: Option<Arc<FileIdentity>>,
+    pub tip: Option<TipFile>,
     pub owners: Owners,
     pub feed: Arc<Feed>,
     pub observer: Arc<Observer>,
@@ -165,102 +165,102 @@ pub(crate) struct Writer {
     pub keep_bytes: u64,
     /// Commits until this process kills itself, for crash tests.
     pub crash_after: Option<u64>,
-    pub state: State,
+    pub state: WriterState,
 }
 
 /// What the writer remembers between transactions.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct WriterState {
     /// Whether commits are fsynced at the moment.
-    full: bool,
+    synchronous_full: bool,
     /// Changes when another process has committed.
     data_version: i64,
     /// The epochs of the leases that this process holds.
     leases: HashMap<SessionId, u64>,
     /// When other processes' commits were last looked for.
-    polled: Option<Instant>,
+    last_poll: Option<Instant>,
     /// Signals wait that did not fit into the queue.
-    signals_left: bool,
+    has_stored_signals: bool,
     /// Rows and bytes added to the log since it was last found short enough.
-    grown: (u64, u64),
+    unpruned: (u64, u64),
     /// When something was last written.
-    wrote: Instant,
+    last_write: Instant,
     /// Whether there may be free pages to give back.
-    frees: bool,
+    may_have_free_pages: bool,
     /// Whether some were given back a moment ago.
-    gave: bool,
+    released: bool,
     /// Counts what may have changed a conversation behind the back of its turn.
     revision: u64,
     /// The data version when the revision was last told.
-    told: i64,
+    revision_data_version: i64,
     /// The pages of the WAL that wait for a checkpoint.
-    pages: Arc<AtomicI32>,
+    wal_pages: Arc<AtomicI32>,
     /// When the files were last checked.
-    seen: Option<Instant>,
+    last_file_check: Option<Instant>,
 }
 
-impl Default for State {
+impl Default for WriterState {
     fn default() -> Self {
         Self {
-            full: false,
+            synchronous_full: false,
             data_version: 0,
             leases: HashMap::new(),
-            polled: None,
-            signals_left: false,
-            grown: (0, 0),
-            wrote: Instant::now(),
-            frees: true,
-            gave: false,
+            last_poll: None,
+            has_stored_signals: false,
+            unpruned: (0, 0),
+            last_write: Instant::now(),
+            may_have_free_pages: true,
+            released: false,
             revision: 0,
-            told: 0,
-            pages: Arc::default(),
-            seen: None,
+            revision_data_version: 0,
+            wal_pages: Arc::default(),
+            last_file_check: None,
         }
     }
 }
 
 /// Works until the store is dropped.
-pub(crate) fn run(writer: &Mutex<Writer>, calls: &Receiver<Call>) {
+pub(crate) fn run(writer: &Mutex<Writer>, messages: &Receiver<WriterMessage>) {
     loop {
-        let patience = lock(writer).patience();
-        let call = if let Some(patience) = patience {
-            match calls.recv_timeout(patience) {
-                Ok(call) => Some(call),
+        let idle_timeout = lock(writer).idle_timeout();
+        let message = if let Some(idle_timeout) = idle_timeout {
+            match messages.recv_timeout(idle_timeout) {
+                Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         } else {
-            match calls.recv() {
-                Ok(call) => Some(call),
+            match messages.recv() {
+                Ok(message) => Some(message),
                 Err(_) => return,
             }
         };
-        let more = std::iter::from_fn(|| calls.try_recv().ok());
-        let group: Vec<Job> = call
+        let more = std::iter::from_fn(|| messages.try_recv().ok());
+        let group: Vec<Job> = message
             .into_iter()
             .chain(more)
-            .take(GROUP)
-            .filter_map(|call| match call {
-                Call::Job(job) => Some(*job),
-                Call::Follow => None,
+            .take(MAX_GROUP)
+            .filter_map(|message| match message {
+                WriterMessage::Job(job) => Some(*job),
+                WriterMessage::Follow => None,
             })
             .collect();
         let mut writer = lock(writer);
         if !group.is_empty() {
             writer.process(group);
         }
-        if writer.following()
-            && writer.state.polled.is_none_or(|polled| polled.elapsed() >= POLL)
+        if writer.is_following()
+            && writer.state.last_poll.is_none_or(|polled| polled.elapsed() >= POLL_INTERVAL)
             && let Err(error) = writer.poll()
         {
             let error = error.at(&writer.path);
             // Writers get the same error and report it.
-            if !error.is_passing() {
+            if !error.is_transient() {
                 tracing::warn!(%error, "other processes cannot be followed");
             }
         }
         writer.checkpoint();
-        writer.shrink();
+        writer.release_when_idle();
     }
 }
 
@@ -271,27 +271,30 @@ fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
 
 /// Does something at once, on the caller's thread, if it is small and needs no fsync, and nobody else writes; gives it back
 /// otherwise.
-pub(crate) fn at_once(writer: &Mutex<Writer>, work: Work) -> ControlFlow<Result<Done, StoreError>, Work> {
-    if !matches!(&work, Work::Commit(batch) if batch.is_quick()) {
-        return ControlFlow::Continue(work);
+pub(crate) fn commit_inline(
+    writer: &Mutex<Writer>,
+    request: WriteRequest,
+) -> ControlFlow<Result<WriteResponse, StoreError>, WriteRequest> {
+    if !matches!(&request, WriteRequest::Commit(batch) if batch.can_commit_inline()) {
+        return ControlFlow::Continue(request);
     }
     match writer.try_lock() {
-        Ok(mut writer) => writer.at_once(work),
-        Err(_) => ControlFlow::Continue(work),
+        Ok(mut writer) => writer.commit_inline(request),
+        Err(_) => ControlFlow::Continue(request),
     }
 }
 
 /// Does something on the caller's thread, whatever it takes.
-pub(crate) fn here(writer: &Mutex<Writer>, work: Work) -> Result<Done, StoreError> {
+pub(crate) fn execute_here(writer: &Mutex<Writer>, request: WriteRequest) -> Result<WriteResponse, StoreError> {
     let mut writer = lock(writer);
-    let until = Instant::now() + writer.busy;
-    writer.perform(&[work], until).pop().unwrap_or(Err(StoreError::Closed))
+    let deadline = Instant::now() + writer.busy;
+    writer.execute(&[request], deadline).pop().unwrap_or(Err(StoreError::Closed))
 }
 
 impl Writer {
     /// Has the connection tell how long the WAL is.
     pub(crate) fn watch_wal(&mut self) -> Result<(), StoreError> {
-        let pages = self.state.pages.clone();
+        let pages = self.state.wal_pages.clone();
         let hook = move |_: &mut Wal, now| {
             pages.store(now, Ordering::Relaxed);
             Ok(())
@@ -299,31 +302,31 @@ impl Writer {
         Ok(self.conn.wal_hook(Some(hook))?)
     }
 
-    fn following(&self) -> bool {
-        !self.state.leases.is_empty() || self.state.signals_left || self.feed.watched()
+    fn is_following(&self) -> bool {
+        !self.state.leases.is_empty() || self.state.has_stored_signals || self.feed.has_watchers()
     }
 
     /// How long to wait for a call before there is something else to do.
-    fn patience(&self) -> Option<Duration> {
-        match (self.following(), self.state.frees) {
-            (true, _) => Some(POLL),
-            (false, true) => Some(IDLE),
+    fn idle_timeout(&self) -> Option<Duration> {
+        match (self.is_following(), self.state.may_have_free_pages) {
+            (true, _) => Some(POLL_INTERVAL),
+            (false, true) => Some(IDLE_AFTER),
             (false, false) => None,
         }
     }
 
     /// Gives a few free pages back, if nobody has written for a while.
-    fn shrink(&mut self) {
-        if !self.state.frees || self.state.wrote.elapsed() < IDLE {
+    fn release_when_idle(&mut self) {
+        if !self.state.may_have_free_pages || self.state.last_write.elapsed() < IDLE_AFTER {
             return;
         }
-        self.state.wrote = Instant::now();
+        self.state.last_write = Instant::now();
         // Nobody is waited for: while another process writes it is not the time.
-        let begun = self.conn.busy_timeout(Duration::ZERO).map_err(StoreError::from);
-        let done = begun.and_then(|()| self.give_back(space::SLACK));
+        let timeout_set = self.conn.busy_timeout(Duration::ZERO).map_err(StoreError::from);
+        let done = timeout_set.and_then(|()| self.release_free_pages(space::KEPT_FREE_PAGES));
         let done = self.conn.busy_timeout(self.busy).map_err(StoreError::from).and(done);
-        self.state.frees = match done {
-            Ok(gave) => gave,
+        self.state.may_have_free_pages = match done {
+            Ok(released) => released,
             Err(error) if error.is_busy() => true,
             Err(error) => {
                 tracing::warn!(error = %error.at(&self.path), "free pages cannot be given back");
@@ -334,34 +337,34 @@ impl Writer {
 
     /// Gives some free pages back, but for those to be kept. False if there were none; then the file itself is as short as
     /// it gets, if this has shortened it.
-    fn give_back(&mut self, keep: u64) -> Result<bool, StoreError> {
+    fn release_free_pages(&mut self, keep: u64) -> Result<bool, StoreError> {
         schema::version(&self.conn).and_then(schema::refuse_newer)?;
-        let gave = space::give_back(&self.conn, keep)?;
-        if self.state.gave && !gave {
+        let released = space::release_free_pages(&self.conn, keep)?;
+        if self.state.released && !released {
             space::truncate_wal(&self.conn)?;
         }
-        self.state.gave = gave;
-        Ok(gave)
+        self.state.released = released;
+        Ok(released)
     }
 
     /// What cannot be part of a transaction.
-    fn upkeep(&mut self, work: &Work) -> Result<Done, StoreError> {
-        self.state.gave = true;
+    fn run_upkeep(&mut self, request: &WriteRequest) -> Result<WriteResponse, StoreError> {
+        self.state.released = true;
         let known = schema::version(&self.conn).and_then(schema::refuse_newer);
-        let done = known.and_then(|()| match work {
-            Work::Rewrite => space::rewrite(&self.conn).and_then(|()| self.give_back(0)),
-            _ => self.give_back(0),
+        let done = known.and_then(|()| match request {
+            WriteRequest::Rewrite => space::rewrite(&self.conn).and_then(|()| self.release_free_pages(0)),
+            _ => self.release_free_pages(0),
         });
-        done.map(Done::Upkeep).map_err(|error| error.at(&self.path))
+        done.map(WriteResponse::Upkeep).map_err(|error| error.at(&self.path))
     }
 
     /// Moves what was written into the database itself, when it has become much: that takes several fsyncs.
     fn checkpoint(&mut self) {
-        if self.state.pages.load(Ordering::Relaxed) < schema::WAL_PAGES {
+        if self.state.wal_pages.load(Ordering::Relaxed) < schema::CHECKPOINT_PAGES {
             return;
         }
         // Later commits tell how long it is then; until there is one, nothing is to be moved.
-        self.state.pages.store(0, Ordering::Relaxed);
+        self.state.wal_pages.store(0, Ordering::Relaxed);
         if let Err(error) = self.conn.pragma_query(None, "wal_checkpoint", |_| Ok(())) {
             tracing::warn!(error = %StoreError::from(error).at(&self.path), "a checkpoint failed; later ones may not");
         }
@@ -370,14 +373,15 @@ impl Writer {
     /// Runs a group of jobs, and answers. A job waits for the lock of another process for the busy timeout in all, including
     /// the time that it has waited in the queue.
     fn process(&mut self, mut group: Vec<Job>) {
-        while let Some(asked) = group.iter().map(|job| job.asked).min() {
-            let (works, callers): (Vec<_>, Vec<_>) =
-                group.drain(..).map(|job| (job.work, (job.asked, job.reply, job._room))).unzip();
-            let answers = self.perform(&works, asked + self.busy);
-            for ((work, (asked, reply, _room)), answer) in works.into_iter().zip(callers).zip(answers) {
-                let waits_on = answer.as_ref().is_err_and(StoreError::is_busy) && asked.elapsed() < self.busy;
-                if waits_on {
-                    group.push(Job { work, asked, reply, _room });
+        while let Some(requested_at) = group.iter().map(|job| job.requested_at).min() {
+            let (requests, callers): (Vec<_>, Vec<_>) =
+                group.drain(..).map(|job| (job.request, (job.requested_at, job.reply, job._slot))).unzip();
+            let answers = self.execute(&requests, requested_at + self.busy);
+            for ((request, (requested_at, reply, _slot)), answer) in requests.into_iter().zip(callers).zip(answers) {
+                let keeps_waiting =
+                    answer.as_ref().is_err_and(StoreError::is_busy) && requested_at.elapsed() < self.busy;
+                if keeps_waiting {
+                    group.push(Job { request, requested_at, reply, _slot });
                 } else {
                     // The caller may have stopped waiting; what it asked for is done all the same.
                     let _ = reply.send(answer);
@@ -386,53 +390,53 @@ impl Writer {
         }
     }
 
-    fn at_once(&mut self, work: Work) -> ControlFlow<Result<Done, StoreError>, Work> {
-        if self.state.pages.load(Ordering::Relaxed) >= schema::WAL_PAGES {
+    fn commit_inline(&mut self, request: WriteRequest) -> ControlFlow<Result<WriteResponse, StoreError>, WriteRequest> {
+        if self.state.wal_pages.load(Ordering::Relaxed) >= schema::CHECKPOINT_PAGES {
             // The thread checkpoints after what it writes.
-            return ControlFlow::Continue(work);
+            return ControlFlow::Continue(request);
         }
         let now = Instant::now();
-        let begun = self.begin(false, now);
-        if begun.as_ref().is_err_and(StoreError::is_busy) {
-            return ControlFlow::Continue(work);
+        let begin_result = self.begin(false, now);
+        if begin_result.as_ref().is_err_and(StoreError::is_busy) {
+            return ControlFlow::Continue(request);
         }
-        let done = self.complete(&[work], begun, now).pop();
+        let done = self.finish_transaction(&[request], begin_result, now).pop();
         ControlFlow::Break(done.unwrap_or(Err(StoreError::Closed)))
     }
 
     /// Does everything in one transaction; alone, each in its own, if that was lost. Waits for others until then.
-    fn perform(&mut self, works: &[Work], until: Instant) -> Vec<Result<Done, StoreError>> {
-        if works.iter().any(Work::is_upkeep) {
-            let alone = works.iter().flat_map(|work| match work.is_upkeep() {
-                true => vec![self.upkeep(work)],
-                false => self.perform(std::slice::from_ref(work), until),
+    fn execute(&mut self, requests: &[WriteRequest], deadline: Instant) -> Vec<Result<WriteResponse, StoreError>> {
+        if requests.iter().any(WriteRequest::is_upkeep) {
+            let results = requests.iter().flat_map(|request| match request.is_upkeep() {
+                true => vec![self.run_upkeep(request)],
+                false => self.execute(std::slice::from_ref(request), deadline),
             });
-            return alone.collect();
+            return results.collect();
         }
-        let durable = works.iter().any(|work| matches!(work, Work::Commit(batch) if batch.durable));
-        let begun = self.begin(durable, until);
-        self.complete(works, begun, until)
+        let durable = requests.iter().any(|request| matches!(request, WriteRequest::Commit(batch) if batch.durable));
+        let begin_result = self.begin(durable, deadline);
+        self.finish_transaction(requests, begin_result, deadline)
     }
 
-    fn complete(
+    fn finish_transaction(
         &mut self,
-        works: &[Work],
-        begun: Result<(), StoreError>,
-        until: Instant,
-    ) -> Vec<Result<Done, StoreError>> {
-        match begun.map_err(Failure::Begin).and_then(|()| self.transact(works)) {
-            Ok(outcomes) => self.finish(works, outcomes),
-            Err(Failure::Lost(_)) if works.len() > 1 => {
-                works.iter().flat_map(|work| self.perform(std::slice::from_ref(work), until)).collect()
+        requests: &[WriteRequest],
+        begin_result: Result<(), StoreError>,
+        deadline: Instant,
+    ) -> Vec<Result<WriteResponse, StoreError>> {
+        match begin_result.map_err(GroupFailure::Begin).and_then(|()| self.transact(requests)) {
+            Ok(outcomes) => self.publish_outcomes(requests, outcomes),
+            Err(GroupFailure::Lost(_)) if requests.len() > 1 => {
+                requests.iter().flat_map(|request| self.execute(std::slice::from_ref(request), deadline)).collect()
             }
-            Err(Failure::Begin(error) | Failure::Lost(error)) => {
+            Err(GroupFailure::Begin(error) | GroupFailure::Lost(error)) => {
                 let error = error.at(&self.path);
-                works.iter().map(|_| Err(error.clone())).collect()
+                requests.iter().map(|_| Err(error.clone())).collect()
             }
         }
     }
 
-    fn transact(&mut self, group: &[Work]) -> Result<Vec<Result<Outcome, StoreError>>, Failure> {
+    fn transact(&mut self, group: &[WriteRequest]) -> Result<Vec<Result<JobOutcome, StoreError>>, GroupFailure> {
         match self.apply(group) {
             Ok(outcomes) => Ok(outcomes),
             Err(error) => {
@@ -442,28 +446,28 @@ impl Writer {
                 {
                     tracing::error!(%error, "a failed transaction cannot be rolled back");
                 }
-                Err(Failure::Lost(error))
+                Err(GroupFailure::Lost(error))
             }
         }
     }
 
     /// Begins a transaction; waits for the lock of another process until then.
-    fn begin(&mut self, durable: bool, until: Instant) -> Result<(), StoreError> {
+    fn begin(&mut self, durable: bool, deadline: Instant) -> Result<(), StoreError> {
         if !self.conn.is_autocommit() {
             // Whoever began it panicked.
             self.conn.execute_batch("ROLLBACK")?;
         }
-        self.look(durable)?;
-        if durable != self.state.full {
+        self.check_files(durable)?;
+        if durable != self.state.synchronous_full {
             self.conn.execute_batch(if durable {
                 "PRAGMA synchronous = FULL"
             } else {
                 "PRAGMA synchronous = NORMAL"
             })?;
-            self.state.full = durable;
+            self.state.synchronous_full = durable;
         }
-        let left = until.saturating_duration_since(Instant::now());
-        self.waiting(left, |conn| Ok(conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.with_busy_timeout(left, |conn| Ok(conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?))?;
         if let Err(error) = schema::version(&self.conn).and_then(schema::refuse_newer) {
             self.conn.execute_batch("ROLLBACK")?;
             return Err(error);
@@ -472,7 +476,7 @@ impl Writer {
     }
 
     /// Runs something with another busy timeout.
-    fn waiting<T>(
+    fn with_busy_timeout<T>(
         &self,
         time: Duration,
         work: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -485,56 +489,56 @@ impl Writer {
 
     /// Fails if the files are no longer at their path. Durable commits check every time, others only now and then: a check
     /// takes a few microseconds.
-    fn look(&mut self, fresh: bool) -> Result<(), StoreError> {
-        if fresh || self.state.seen.is_none_or(|seen| seen.elapsed() >= POLL) {
-            self.state.seen = None;
+    fn check_files(&mut self, always: bool) -> Result<(), StoreError> {
+        if always || self.state.last_file_check.is_none_or(|checked| checked.elapsed() >= POLL_INTERVAL) {
+            self.state.last_file_check = None;
             self.identity.as_ref().map_or(Ok(()), |identity| identity.check())?;
-            self.state.seen = Some(Instant::now());
+            self.state.last_file_check = Some(Instant::now());
         }
         Ok(())
     }
 
     /// Applies each job under its own savepoint and commits. An error means that the transaction is of no use.
-    fn apply(&mut self, group: &[Work]) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    fn apply(&mut self, group: &[WriteRequest]) -> Result<Vec<Result<JobOutcome, StoreError>>, StoreError> {
         let mut outcomes = Vec::with_capacity(group.len());
         let (mut logged, mut bytes, mut last) = (0, 0, 0);
         // One job alone needs no savepoint, which copies every page that is changed: it takes the transaction with it.
-        let alone = group.len() == 1;
-        for work in group {
-            if !alone {
+        let is_single = group.len() == 1;
+        for request in group {
+            if !is_single {
                 self.conn.prepare_cached("SAVEPOINT job")?.execute([])?;
             }
-            let outcome = self.one(work);
+            let outcome = self.apply_request(request);
             match &outcome {
-                Ok(Outcome::Applied(applied)) => {
+                Ok(JobOutcome::Applied(applied)) => {
                     logged += applied.logged;
                     bytes += applied.logged_bytes;
                     last = applied.last.max(last);
                 }
-                Ok(Outcome::Swept(_)) => self.state.frees = true,
+                Ok(JobOutcome::Swept(_)) => self.state.may_have_free_pages = true,
                 Ok(_) => {}
-                Err(error) if alone || self.conn.is_autocommit() => return Err(error.clone()),
+                Err(error) if is_single || self.conn.is_autocommit() => return Err(error.clone()),
                 Err(_) => {
                     self.conn.prepare_cached("ROLLBACK TO job")?.execute([])?;
                 }
             }
-            if !alone {
+            if !is_single {
                 self.conn.prepare_cached("RELEASE job")?.execute([])?;
             }
             outcomes.push(outcome);
         }
-        let grown = self.prune((self.state.grown.0 + logged, self.state.grown.1 + bytes))?;
+        let unpruned = self.prune((self.state.unpruned.0 + logged, self.state.unpruned.1 + bytes))?;
         self.conn.prepare_cached("COMMIT")?.execute([])?;
-        if let Some(note) = &mut self.note {
-            note.put(last, self.state.full);
+        if let Some(tip) = &mut self.tip {
+            tip.record(last, self.state.synchronous_full);
         }
-        self.maybe_crash();
-        self.state.grown = grown;
-        self.state.wrote = Instant::now();
+        self.crash_if_due();
+        self.state.unpruned = unpruned;
+        self.state.last_write = Instant::now();
         Ok(outcomes)
     }
 
-    fn maybe_crash(&mut self) {
+    fn crash_if_due(&mut self) {
         if let Some(left) = &mut self.crash_after {
             *left = left.saturating_sub(1);
             if *left == 0 {
@@ -543,35 +547,35 @@ impl Writer {
         }
     }
 
-    fn one(&mut self, work: &Work) -> Result<Outcome, StoreError> {
-        match work {
-            Work::Commit(batch) => {
+    fn apply_request(&mut self, request: &WriteRequest) -> Result<JobOutcome, StoreError> {
+        match request {
+            WriteRequest::Commit(batch) => {
                 // Counted even if the batch fails: too often is harmless.
-                self.state.revision += u64::from(batch.disturbs());
+                self.state.revision += u64::from(batch.invalidates_cache());
                 let mut applied = apply::batch(&self.conn, batch)?;
                 if let Some(session) = &batch.claim
                     && lease::row(&self.conn, session)?.is_none()
                 {
                     applied.claimed = Some(self.acquire(session)?);
                 }
-                Ok(Outcome::Applied(applied))
+                Ok(JobOutcome::Applied(applied))
             }
-            Work::Acquire(session) => self.acquire(session).map(Outcome::Acquire),
-            Work::Signal(session, signal) => match lease::row(&self.conn, session)? {
-                Some((owner, _)) if owner == self.owners.name() => Ok(Outcome::Deliver),
-                Some((owner, _)) if self.owners.alive(&owner) => {
+            WriteRequest::Acquire(session) => self.acquire(session).map(JobOutcome::Acquire),
+            WriteRequest::Signal(session, signal) => match lease::row(&self.conn, session)? {
+                Some((owner, _)) if owner == self.owners.name() => Ok(JobOutcome::Deliver),
+                Some((owner, _)) if self.owners.is_alive(&owner) => {
                     signal::send(&self.conn, &owner, session, signal)?;
-                    Ok(Outcome::Sent(true))
+                    Ok(JobOutcome::Sent(true))
                 }
-                _ => Ok(Outcome::Sent(false)),
+                _ => Ok(JobOutcome::Sent(false)),
             },
-            Work::Sweep(sweep) => sweep.step(&self.conn).map(Outcome::Swept),
+            WriteRequest::Sweep(sweep) => sweep.step(&self.conn).map(JobOutcome::Swept),
             // Never part of a transaction.
-            Work::Rewrite | Work::GiveBack => Err(StoreError::Closed),
+            WriteRequest::Rewrite | WriteRequest::ReleasePages => Err(StoreError::Closed),
         }
     }
 
-    fn acquire(&mut self, session: &SessionId) -> Result<Acquire, StoreError> {
+    fn acquire(&mut self, session: &SessionId) -> Result<AcquireOutcome, StoreError> {
         let revision = self.revision()?;
         lease::acquire(&self.conn, &self.owners, session, revision)
     }
@@ -579,8 +583,8 @@ impl Writer {
     /// What another process committed may have changed any conversation. Inside a transaction nothing can follow.
     fn revision(&mut self) -> Result<u64, StoreError> {
         let version = self.data_version()?;
-        if version != self.state.told {
-            self.state.told = version;
+        if version != self.state.revision_data_version {
+            self.state.revision_data_version = version;
             self.state.revision += 1;
         }
         Ok(self.state.revision)
@@ -592,43 +596,47 @@ impl Writer {
     }
 
     /// Cuts the log to its bounds, a piece at a time. Gives back how much growth is still to be looked at.
-    fn prune(&mut self, grown: (u64, u64)) -> Result<(u64, u64), StoreError> {
-        if grown.0 < PRUNE_EVERY && grown.1 < PRUNE_EVERY_BYTES {
-            return Ok(grown);
+    fn prune(&mut self, unpruned: (u64, u64)) -> Result<(u64, u64), StoreError> {
+        if unpruned.0 < PRUNE_EVERY_ROWS && unpruned.1 < PRUNE_EVERY_BYTES {
+            return Ok(unpruned);
         }
-        let (first, stays) = log::bounds(&self.conn, self.keep, self.keep_bytes)?;
+        let (first, stays) = log::retention_bounds(&self.conn, self.keep, self.keep_bytes)?;
         if first == stays {
             return Ok((0, 0));
         }
-        let to = log::piece(&self.conn, first, stays, PRUNE_STEP, PRUNE_STEP_BYTES)?;
+        let to = log::chunk_end(&self.conn, first, stays, PRUNE_STEP_ROWS, PRUNE_STEP_BYTES)?;
         self.conn.prepare_cached("DELETE FROM event WHERE seq < ?1")?.execute(params![int(to)])?;
-        self.state.frees = true;
-        Ok(if to < stays { grown } else { (0, 0) })
+        self.state.may_have_free_pages = true;
+        Ok(if to < stays { unpruned } else { (0, 0) })
     }
 
     /// Sends the frames of a committed group; gives the answers.
-    fn finish(&mut self, group: &[Work], outcomes: Vec<Result<Outcome, StoreError>>) -> Vec<Result<Done, StoreError>> {
+    fn publish_outcomes(
+        &mut self,
+        group: &[WriteRequest],
+        outcomes: Vec<Result<JobOutcome, StoreError>>,
+    ) -> Vec<Result<WriteResponse, StoreError>> {
         let mut answers = Vec::with_capacity(group.len());
-        for (work, outcome) in group.iter().zip(outcomes) {
-            answers.push(match (outcome, work) {
-                (Ok(Outcome::Applied(applied)), Work::Commit(batch)) => {
-                    let made = applied.short.as_ref().map_or(batch.ops.len(), |(made, _)| *made);
-                    self.free(&batch.ops[..made]);
-                    self.hold(applied.claimed.as_ref());
-                    Ok(Done::Commit(self.publish(batch, &batch.ops[..made], applied)))
+        for (request, outcome) in group.iter().zip(outcomes) {
+            answers.push(match (outcome, request) {
+                (Ok(JobOutcome::Applied(applied)), WriteRequest::Commit(batch)) => {
+                    let count = applied.budget_exceeded.as_ref().map_or(batch.ops.len(), |(count, _)| *count);
+                    self.forget_leases(&batch.ops[..count]);
+                    self.remember_lease(applied.claimed.as_ref());
+                    Ok(WriteResponse::Commit(self.publish_batch(batch, &batch.ops[..count], applied)))
                 }
-                (Ok(Outcome::Acquire(acquire)), _) => {
-                    self.hold(Some(&acquire));
-                    Ok(Done::Acquire(acquire))
+                (Ok(JobOutcome::Acquire(acquire)), _) => {
+                    self.remember_lease(Some(&acquire));
+                    Ok(WriteResponse::Acquire(acquire))
                 }
-                (Ok(Outcome::Deliver), Work::Signal(session, signal)) => {
+                (Ok(JobOutcome::Deliver), WriteRequest::Signal(session, signal)) => {
                     match self.signals.try_send((session.clone(), signal.clone())) {
-                        Ok(()) => Ok(Done::Signal(true)),
+                        Ok(()) => Ok(WriteResponse::Signal(true)),
                         Err(_) => Err(StoreError::Overloaded("signals")),
                     }
                 }
-                (Ok(Outcome::Sent(sent)), _) => Ok(Done::Signal(sent)),
-                (Ok(Outcome::Swept(next)), _) => Ok(Done::Sweep(next)),
+                (Ok(JobOutcome::Sent(sent)), _) => Ok(WriteResponse::Signal(sent)),
+                (Ok(JobOutcome::Swept(next)), _) => Ok(WriteResponse::Sweep(next)),
                 (Ok(_), _) => Err(StoreError::Closed),
                 (Err(error), _) => Err(error.at(&self.path)),
             });
@@ -637,15 +645,15 @@ impl Writer {
     }
 
     /// Remembers a lease that was taken.
-    fn hold(&mut self, acquire: Option<&Acquire>) {
-        if let Some(Acquire::Taken { lease, .. }) = acquire {
+    fn remember_lease(&mut self, acquire: Option<&AcquireOutcome>) {
+        if let Some(AcquireOutcome::Acquired { lease, .. }) = acquire {
             self.state.leases.insert(lease.session.clone(), lease.epoch);
         }
     }
 
     /// Forgets the leases that a batch gave back.
-    fn free(&mut self, made: &[Op]) {
-        for op in made {
+    fn forget_leases(&mut self, applied_ops: &[Op]) {
+        for op in applied_ops {
             match op {
                 Op::Release(lease) => self.state.leases.retain(|_, epoch| *epoch != lease.epoch),
                 Op::DeleteSession(session) => drop(self.state.leases.remove(session)),
@@ -654,16 +662,16 @@ impl Writer {
         }
     }
 
-    fn publish(&mut self, batch: &Batch, made: &[Op], applied: Applied) -> Committed {
-        let Applied { frames, last, versions, logged, short, claimed, .. } = applied;
+    fn publish_batch(&mut self, batch: &Batch, applied_ops: &[Op], applied: Applied) -> CommitOutcome {
+        let Applied { frames, last, versions, logged, budget_exceeded, claimed, .. } = applied;
         if logged > 0 {
             // What others committed before this batch must go out before it.
             self.catch_up(last - logged);
         }
-        self.observer.see(frames.iter().filter(|frame| frame.cursor.is_some()));
-        self.feed.publish_own(batch, made, &frames, last);
+        self.observer.notify(frames.iter().filter(|frame| frame.cursor.is_some()));
+        self.feed.publish_own(batch, applied_ops, &frames, last);
         let last = frames.into_iter().rev().find_map(|frame| frame.cursor);
-        Committed { last, versions, shortage: short.map(|(_, shortage)| shortage), claimed }
+        CommitOutcome { last, versions, budget_exceeded: budget_exceeded.map(|(_, exceeded)| exceeded), claimed }
     }
 
     /// Sends what other processes committed, up to a sequence number.
@@ -673,11 +681,11 @@ impl Writer {
             if published >= to {
                 return;
             }
-            if !self.feed.watched() {
+            if !self.feed.has_watchers() {
                 self.feed.skip(to);
                 continue;
             }
-            match log::follow(&self.conn, published, to, |part| self.feed.sent(part)) {
+            match log::read_entries(&self.conn, published, to, |part| self.feed.sent_bytes(part)) {
                 // Sequence numbers have no holes, so a missing one was pruned before it could be sent.
                 Ok(entries) if entries.first().is_none_or(|entry| entry.seq() > published + 1) => {
                     return self.feed.cut(to);
@@ -693,27 +701,28 @@ impl Writer {
 
     /// Looks for what other processes committed.
     fn poll(&mut self) -> Result<(), StoreError> {
-        self.state.polled = Some(Instant::now());
+        self.state.last_poll = Some(Instant::now());
         let version = self.data_version()?;
         if version != self.state.data_version {
             self.catch_up(log::tip(&self.conn)?);
             self.check_leases()?;
-            self.state.signals_left = signal::waiting(&self.conn, self.owners.name())?;
+            self.state.has_stored_signals = signal::has_waiting(&self.conn, self.owners.name())?;
             self.state.data_version = version;
         }
         let room = self.signals.capacity();
-        if self.state.signals_left && room > 0 {
-            self.look(false)?;
+        if self.state.has_stored_signals && room > 0 {
+            self.check_files(false)?;
             // Without waiting: jobs queue up behind this, and the next poll is soon.
-            let taken = match self.waiting(Duration::ZERO, |conn| signal::take(conn, self.owners.name(), room)) {
-                Err(error) if error.is_busy() => return Ok(()),
-                taken => taken?,
-            };
+            let taken =
+                match self.with_busy_timeout(Duration::ZERO, |conn| signal::take(conn, self.owners.name(), room)) {
+                    Err(error) if error.is_busy() => return Ok(()),
+                    taken => taken?,
+                };
             for signal in taken {
                 // Only this thread fills the queue, so the room is still there.
                 let _ = self.signals.try_send(signal);
             }
-            self.state.signals_left = signal::waiting(&self.conn, self.owners.name())?;
+            self.state.has_stored_signals = signal::has_waiting(&self.conn, self.owners.name())?;
         }
         Ok(())
     }

@@ -15,9 +15,9 @@ fn impatient() -> Options {
 }
 
 /// The error of something that may succeed later.
-fn passing<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Trouble {
+fn transient_kind<T: std::fmt::Debug>(result: Result<T, StoreError>) -> DatabaseErrorKind {
     match result.unwrap_err() {
-        error @ StoreError::Database { trouble, .. } if error.is_passing() => trouble,
+        error @ StoreError::Database { kind, .. } if error.is_transient() => kind,
         other => panic!("expected something that passes, got {other}"),
     }
 }
@@ -40,7 +40,7 @@ async fn what_a_lock_refused_is_written_once_when_it_is_tried_again() {
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let batch = Arc::new(toast_batch("x").durable());
     for _ in 0..3 {
-        assert_eq!(passing(store.commit(batch.clone()).await), Trouble::Busy);
+        assert_eq!(transient_kind(store.commit(batch.clone()).await), DatabaseErrorKind::Busy);
     }
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.commit(batch).await.unwrap().last.unwrap().seq, 1);
@@ -72,13 +72,13 @@ async fn nobody_waits_for_a_lock_longer_than_it_may_in_all() {
         let store = store.clone();
         tokio::spawn(async move {
             let began = Instant::now();
-            assert_eq!(passing(store.commit(toast_batch(name).durable()).await), Trouble::Busy);
+            assert_eq!(transient_kind(store.commit(toast_batch(name).durable()).await), DatabaseErrorKind::Busy);
             began.elapsed()
         })
     };
     let first = commit("first");
     // While the first one waits in a transaction that cannot begin, more come.
-    while store.queued() == 0 {
+    while store.queued_writes() == 0 {
         tokio::task::yield_now().await;
     }
     let rest: Vec<_> = (0..5).map(|_| commit("later")).collect();
@@ -98,7 +98,7 @@ async fn a_full_disk_is_over_once_there_is_room_again() {
     other.execute_batch("CREATE TABLE filler (x); INSERT INTO filler VALUES (zeroblob(1000000))").unwrap();
     let batch = Arc::new(toast_batch("x".repeat(50_000)).durable());
     for _ in 0..3 {
-        assert_eq!(passing(store.commit(batch.clone()).await), Trouble::Full);
+        assert_eq!(transient_kind(store.commit(batch.clone()).await), DatabaseErrorKind::Full);
     }
     // Its pages are free now, and used before the file would grow.
     other.execute_batch("DROP TABLE filler").unwrap();
@@ -118,9 +118,9 @@ async fn a_folder_that_is_moved_away_and_back() {
         fs::rename(&folder, &away).unwrap();
         let error = store.commit(toast_batch("x").durable()).await.unwrap_err();
         assert!(error.to_string().contains("moved, deleted or replaced"), "{error}");
-        assert_eq!(passing(Err::<(), _>(error)), Trouble::Moved);
-        assert_eq!(passing(store.acquire(&SessionId::new()).await), Trouble::Moved);
-        assert_eq!(passing(store.health()), Trouble::Moved);
+        assert_eq!(transient_kind(Err::<(), _>(error)), DatabaseErrorKind::Moved);
+        assert_eq!(transient_kind(store.acquire(&SessionId::new()).await), DatabaseErrorKind::Moved);
+        assert_eq!(transient_kind(store.health()), DatabaseErrorKind::Moved);
         assert_eq!(store.stats().unwrap().events, 1, "what is there can be read");
         assert!(!folder.exists(), "nothing was made in its place");
         fs::rename(&away, &folder).unwrap();
@@ -140,7 +140,7 @@ async fn what_is_quick_notices_a_missing_folder_soon() {
         }
     };
     tokio::time::timeout(WAIT, noticed).await.expect("a commit is refused");
-    assert_eq!(passing(store.commit(toast_batch("x")).await), Trouble::Moved);
+    assert_eq!(transient_kind(store.commit(toast_batch("x")).await), DatabaseErrorKind::Moved);
 }
 
 #[tokio::test]
@@ -149,10 +149,10 @@ async fn a_folder_that_is_deleted_is_not_made_anew() {
     let store = temp.open();
     let folder = temp.path().parent().unwrap().to_owned();
     fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(passing(store.commit(toast_batch("x").durable()).await), Trouble::Moved);
+    assert_eq!(transient_kind(store.commit(toast_batch("x").durable()).await), DatabaseErrorKind::Moved);
     // Two reads at once: the second one would need another connection.
-    let read = store.together(|_| store.stats());
-    assert_eq!(passing(read), Trouble::Moved);
+    let read = store.snapshot(|_| store.stats());
+    assert_eq!(transient_kind(read), DatabaseErrorKind::Moved);
     drop(store);
     assert!(!folder.exists());
 }
@@ -173,9 +173,9 @@ async fn a_file_that_takes_the_place_of_the_database_is_left_alone() {
     fs::rename(&folder, temp.folder.path().join("away")).unwrap();
     fs::rename(theirs.path().parent().unwrap(), &folder).unwrap();
     let before: Vec<_> = files(&folder).into_iter().map(|file| (fs::read(&file).unwrap(), file)).collect();
-    assert_eq!(passing(store.commit(toast_batch("x").durable()).await), Trouble::Moved);
+    assert_eq!(transient_kind(store.commit(toast_batch("x").durable()).await), DatabaseErrorKind::Moved);
     assert_eq!(store.stats().unwrap().events, 1, "ours is read, not theirs");
-    assert_eq!(passing(store.together(|_| store.stats())), Trouble::Moved);
+    assert_eq!(transient_kind(store.snapshot(|_| store.stats())), DatabaseErrorKind::Moved);
     drop(store);
     let after: Vec<_> = files(&folder).into_iter().map(|file| (fs::read(&file).unwrap(), file)).collect();
     assert!(before == after, "their files were touched: {:?}", files(&folder));
@@ -191,7 +191,7 @@ async fn a_wal_or_its_index_that_is_removed_in_use_stops_the_writing() {
         fs::remove_file(temp.path().with_extension(suffix)).unwrap();
         let error = store.commit(toast_batch("y").durable()).await.unwrap_err();
         assert!(error.to_string().contains(suffix), "{error}");
-        assert_eq!(passing(Err::<(), _>(error)), Trouble::Moved);
+        assert_eq!(transient_kind(Err::<(), _>(error)), DatabaseErrorKind::Moved);
         // Closing it saves what was written before.
         drop(store);
         assert_eq!(temp.open().stats().unwrap().events, 1, "{suffix}");
@@ -218,10 +218,10 @@ async fn a_status_that_cannot_be_stored_is_told_until_something_can() {
     last.event(status(SessionStatus::Idle));
     last.release(&lease);
     let last = Arc::new(last);
-    assert_eq!(passing(store.commit(last.clone()).await), Trouble::Busy);
-    store.tell(&place(), status(retry.clone()));
+    assert_eq!(transient_kind(store.commit(last.clone()).await), DatabaseErrorKind::Busy);
+    store.publish_transient(&location(), status(retry.clone()));
     assert_eq!(store.statuses().unwrap(), [(session.id.clone(), retry.clone())]);
-    assert_eq!(store.held_up(&session.id), Some(retry.clone()));
+    assert_eq!(store.transient_status(&session.id), Some(retry.clone()));
     assert_eq!(store.tree(&session.id).unwrap().unwrap().sessions[0].status, Some(retry.clone()));
     other.execute_batch("ROLLBACK").unwrap();
     store.commit(last).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_status_that_cannot_be_stored_is_told_until_something_can() {
         (true, status(SessionStatus::Idle)),
     ];
     assert_eq!(seen, want);
-    assert_eq!((store.statuses().unwrap(), store.held_up(&session.id)), (Vec::new(), None));
+    assert_eq!((store.statuses().unwrap(), store.transient_status(&session.id)), (Vec::new(), None));
 }
 
 /// A database whose last process was killed at work, with a part of it in the WAL alone.
@@ -279,15 +279,15 @@ fn a_kill_alone_loses_nothing() {
         let mut longer = wal.clone();
         longer.extend_from_slice(&wal[32..32 + tail]);
         fs::write(wal_of(&temp), longer).unwrap();
-        assert_eq!(Store::lost(&temp.path()).unwrap(), None, "{tail}");
+        assert_eq!(Store::detect_data_loss(&temp.path()).unwrap(), None, "{tail}");
         let store = temp.open();
-        assert_eq!(store.loss(), None, "{tail}");
+        assert_eq!(store.data_loss(), None, "{tail}");
         assert!(store.stats().unwrap().events > 40);
         drop(store);
         // Closed in order there is no WAL.
         assert!(!wal_of(&temp).exists());
-        assert_eq!(temp.open().loss(), None);
-        assert!(Store::past_losses(&temp.path()).is_empty());
+        assert_eq!(temp.open().data_loss(), None);
+        assert!(Store::past_data_losses(&temp.path()).is_empty());
     }
 }
 
@@ -319,9 +319,10 @@ fn a_wal_that_was_removed_or_torn_is_told_and_kept() {
             Some(torn) => fs::write(wal_of(&temp), torn).unwrap(),
             None => fs::remove_file(wal_of(&temp)).unwrap(),
         }
-        let seen = Store::lost(&temp.path()).unwrap().unwrap_or_else(|| panic!("{what}: nothing is missing"));
+        let seen =
+            Store::detect_data_loss(&temp.path()).unwrap().unwrap_or_else(|| panic!("{what}: nothing is missing"));
         let store = temp.open();
-        let loss = store.loss().unwrap_or_else(|| panic!("{what}: nothing is missing")).clone();
+        let loss = store.data_loss().unwrap_or_else(|| panic!("{what}: nothing is missing")).clone();
         assert_eq!((seen.events, seen.synced, seen.since), (loss.events, loss.synced, loss.since));
         let left = store.stats().unwrap().last_seq;
         let all = Store::open(&copy(&whole).path()).unwrap().stats().unwrap().last_seq;
@@ -338,8 +339,8 @@ fn a_wal_that_was_removed_or_torn_is_told_and_kept() {
         }
         drop(store);
         let again = temp.open();
-        assert_eq!(again.loss(), None, "{what}: it is told once");
-        assert_eq!(Store::past_losses(&temp.path()), [format!("{text}\n")], "{what}: and remembered");
+        assert_eq!(again.data_loss(), None, "{what}: it is told once");
+        assert_eq!(Store::past_data_losses(&temp.path()), [format!("{text}\n")], "{what}: and remembered");
     }
 }
 
@@ -348,7 +349,7 @@ async fn few_torn_wals_are_kept() {
     let temp = Temp::new();
     for round in 0..7 {
         let store = temp.open();
-        assert_eq!(store.loss().is_some(), round > 0);
+        assert_eq!(store.data_loss().is_some(), round > 0);
         store.commit(toast_batch(round.to_string())).await.unwrap();
         // As a kill would leave it: the WAL is not moved into the file.
         let dead = copy(&temp);
@@ -371,5 +372,5 @@ async fn a_database_that_takes_the_place_of_another_has_lost_nothing() {
     drop(store);
     fs::remove_file(temp.path()).unwrap();
     let store = temp.open();
-    assert_eq!((store.loss(), store.stats().unwrap().events), (None, 0));
+    assert_eq!((store.data_loss(), store.stats().unwrap().events), (None, 0));
 }

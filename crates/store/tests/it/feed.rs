@@ -16,7 +16,7 @@ async fn a_watcher_sees_commits_from_now_on_and_within_its_scope() {
     let mut all = store.watch(WatchScope::All, None).unwrap();
     let mut here = store.watch(WatchScope::Directory("/repo".into()), None).unwrap();
     let mut one = store.watch(WatchScope::Session(session.clone()), None).unwrap();
-    let mut elsewhere = Batch::new(&Place::new("/else", "other"));
+    let mut elsewhere = Batch::new(&Location::new("/else", "other"));
     elsewhere.event(toast("elsewhere"));
     store.commit(elsewhere).await.unwrap();
     let mut idle = batch();
@@ -112,7 +112,7 @@ async fn a_slow_watcher_is_told_and_cut_and_can_go_on_from_its_cursor() {
         big.event(toast(i.to_string()));
     }
     store.commit(big).await.unwrap();
-    assert_eq!(store.unread(), 0, "nothing waits for one that is cut");
+    assert_eq!(store.unread_bytes(), 0, "nothing waits for one that is cut");
     assert!(matches!(next(&mut slow).await, WatchItem::Lagged));
     assert!(slow.next().await.is_none());
     let mut again = store.watch(WatchScope::All, last).unwrap();
@@ -137,7 +137,7 @@ async fn what_waits_for_slow_watchers_has_a_bound() {
     let mut most = 0;
     for _ in 0..300 {
         store.commit(toast_batch(&text)).await.unwrap();
-        most = most.max(store.unread());
+        most = most.max(store.unread_bytes());
         assert_eq!(toast_text(&next_frame(&mut reads).await).as_ref(), Some(&text), "whoever reads hears everything");
     }
     assert!(most <= MOST && most > MOST / 2, "{most}");
@@ -147,10 +147,10 @@ async fn what_waits_for_slow_watchers_has_a_bound() {
     // Those that come then wait for the same frames: they are held once.
     stuck.extend((0..50).map(|_| store.watch(WatchScope::All, None).unwrap()));
     store.commit(toast_batch(&text)).await.unwrap();
-    let one = store.unread();
+    let one = store.unread_bytes();
     assert!(one > text.len() && one < 10 * text.len(), "{one}");
     drop((stuck, reads));
-    assert_eq!(store.unread(), 0, "they are gone");
+    assert_eq!(store.unread_bytes(), 0, "they are gone");
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn the_watcher_that_is_furthest_behind_is_cut_first() {
     let weight = {
         store.commit(toast_batch(&text)).await.unwrap();
         next_frame(&mut slow).await;
-        store.unread()
+        store.unread_bytes()
     };
     // As many as there is room for, and one more.
     for _ in 0..100_000 / weight {
@@ -265,11 +265,11 @@ async fn attaching_to_growing_text_is_atomic() {
     let id = part.head().unwrap().id.clone();
     let opened = next_frame(&mut early).await;
     assert_eq!(updated(&opened).as_deref(), Some(""));
-    store.live(&place(), &with_text(&part, "Grüß", None), "Grüß");
-    store.live(&place(), &with_text(&part, "Grüß dich", None), " dich");
+    store.send_delta(&location(), &with_text(&part, "Grüß", None), "Grüß");
+    store.send_delta(&location(), &with_text(&part, "Grüß dich", None), " dich");
     let mut late = store.watch(WatchScope::All, None).unwrap();
     let mut replayed = store.watch(WatchScope::All, opened.cursor.clone()).unwrap();
-    store.live(&place(), &with_text(&part, "Grüß dich!", None), "!");
+    store.send_delta(&location(), &with_text(&part, "Grüß dich!", None), "!");
 
     for want in ["Grüß", " dich", "!"] {
         assert_eq!(delta(&next_frame(&mut early).await).as_deref(), Some(want));
@@ -317,8 +317,8 @@ async fn text_that_begins_in_a_batch_grows_in_it() {
     together.message(&message);
     together.part(&begun);
     together.event(EventBody::part(begun.clone()).unwrap());
-    together.live(&with_text(&begun, "Grüß", None), "Grüß");
-    together.live(&with_text(&begun, "Grüß dich", None), " dich");
+    together.delta(&with_text(&begun, "Grüß", None), "Grüß");
+    together.delta(&with_text(&begun, "Grüß dich", None), " dich");
     let mut whole = batch();
     let done = with_text(&begun, "Grüß dich", Some(9));
     whole.part(&done);
@@ -327,7 +327,7 @@ async fn text_that_begins_in_a_batch_grows_in_it() {
     let second = text(&message, "", true);
     open.part(&second);
     open.event(EventBody::part(second.clone()).unwrap());
-    open.live(&with_text(&second, "so", None), "so");
+    open.delta(&with_text(&second, "so", None), "so");
     together.append(whole);
     together.append(open);
     let last = store.commit(together).await.unwrap().last.unwrap();
@@ -342,7 +342,7 @@ async fn text_that_begins_in_a_batch_grows_in_it() {
     assert_eq!(store.part(&done.head().unwrap().id).unwrap(), Some(done));
     // What is still open is known to those who come late, and goes on.
     let mut late = store.watch(WatchScope::All, None).unwrap();
-    store.live(&place(), &with_text(&second, "so what", None), " what");
+    store.send_delta(&location(), &with_text(&second, "so what", None), " what");
     assert_eq!(updated(&next_frame(&mut late).await).as_deref(), Some("so"));
     for watch in [&mut watch, &mut late] {
         assert_eq!(delta(&next_frame(watch).await).as_deref(), Some(" what"));
@@ -354,7 +354,7 @@ async fn an_idle_session_has_no_growing_text() {
     let temp = Temp::new();
     let store = temp.open();
     let (message, part) = growing(&store).await;
-    store.live(&place(), &with_text(&part, "x", None), "x");
+    store.send_delta(&location(), &with_text(&part, "x", None), "x");
     let mut idle = batch();
     idle.event(EventBody::SessionStatus { session_id: message.session_id().clone(), status: SessionStatus::Idle });
     store.commit(idle).await.unwrap();
@@ -411,7 +411,7 @@ async fn whoever_watches_ends_with_the_same_text_wherever_it_is_written() {
         for j in 0..20 {
             let piece = format!("ä{i}.{j} ");
             text.push_str(&piece);
-            store.live(&place(), &with_text(&part, &text, None), &piece);
+            store.send_delta(&location(), &with_text(&part, &text, None), &piece);
         }
         let mut progress = batch().fence(&lease);
         progress.progress(&with_text(&part, &text, None));

@@ -13,13 +13,13 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-fn trouble(result: Result<impl std::fmt::Debug, StoreError>) -> Trouble {
+fn error_kind(result: Result<impl std::fmt::Debug, StoreError>) -> DatabaseErrorKind {
     match result.unwrap_err() {
-        StoreError::Database { trouble, path, .. } => {
+        StoreError::Database { kind, path, .. } => {
             assert!(!path.as_os_str().is_empty(), "the error names the file");
-            trouble
+            kind
         }
-        other => panic!("expected trouble with the database, got {other}"),
+        other => panic!("expected a database error, got {other}"),
     }
 }
 
@@ -78,8 +78,8 @@ async fn damaged_files_are_refused_and_left_alone() {
     let short = sound[..sound.len() / 2].to_vec();
     for damaged in [b"hello, this is not a database".to_vec(), vec![7; 8192], schema, short] {
         fs::write(temp.path(), &damaged).unwrap();
-        assert_eq!(trouble(Store::open(&temp.path())), Trouble::Damaged);
-        assert_eq!(trouble(Store::check(&temp.path())), Trouble::Damaged);
+        assert_eq!(error_kind(Store::open(&temp.path())), DatabaseErrorKind::Damaged);
+        assert_eq!(error_kind(Store::check(&temp.path())), DatabaseErrorKind::Damaged);
         assert!(fs::read(temp.path()).unwrap() == damaged, "the file was changed");
     }
     // Damage that only a look at everything finds.
@@ -87,7 +87,7 @@ async fn damaged_files_are_refused_and_left_alone() {
     let middle = sound.len() / 2 / 4096 * 4096;
     leaf[middle..middle + 4096].fill(0xee);
     fs::write(temp.path(), &leaf).unwrap();
-    assert_eq!(trouble(Store::check(&temp.path())), Trouble::Damaged);
+    assert_eq!(error_kind(Store::check(&temp.path())), DatabaseErrorKind::Damaged);
     assert!(fs::read(temp.path()).unwrap() == leaf, "the file was changed");
 }
 
@@ -97,7 +97,7 @@ fn a_database_of_another_program_is_refused() {
     fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
     Connection::open(temp.path()).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     let before = fs::read(temp.path()).unwrap();
-    assert_eq!(trouble(Store::open(&temp.path())), Trouble::Foreign);
+    assert_eq!(error_kind(Store::open(&temp.path())), DatabaseErrorKind::Foreign);
     assert!(fs::read(temp.path()).unwrap() == before);
 }
 
@@ -140,7 +140,7 @@ async fn a_full_disk_fails_one_batch_and_nothing_else() {
     big.session(&session("half", 1));
     let (before, failed, after) =
         tokio::join!(store.commit(toast_batch("a")), store.commit(big), store.commit(toast_batch("b").durable()));
-    assert_eq!(trouble(failed), Trouble::Full);
+    assert_eq!(error_kind(failed), DatabaseErrorKind::Full);
     before.unwrap();
     assert_eq!(after.unwrap().last.unwrap().seq, 3);
     assert!(store.sessions(&SessionQuery::default()).unwrap().is_empty(), "nothing of it was written");
@@ -153,7 +153,7 @@ async fn a_writer_that_holds_the_lock_gives_a_clear_error_and_the_store_goes_on(
     let store = Store::open_with(&temp.path(), options).unwrap();
     let other = Connection::open(temp.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_eq!(trouble(store.commit(toast_batch("x")).await), Trouble::Busy);
+    assert_eq!(error_kind(store.commit(toast_batch("x")).await), DatabaseErrorKind::Busy);
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.commit(toast_batch("y")).await.unwrap().last.unwrap().seq, 1);
 }
@@ -253,7 +253,7 @@ fn a_place_that_cannot_be_written_is_named() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o500)).unwrap();
     // The superuser may write everywhere; then there is nothing to see here.
     if fs::write(folder.join("probe"), "").is_err() {
-        assert_eq!(trouble(Store::open(&folder.join("trefoil.db"))), Trouble::ReadOnly);
+        assert_eq!(error_kind(Store::open(&folder.join("trefoil.db"))), DatabaseErrorKind::ReadOnly);
     }
 }
 

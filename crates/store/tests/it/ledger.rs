@@ -34,16 +34,16 @@ fn call(id: &str, session: &SessionId, most: u64) -> Reservation {
         prompt: 7,
         prompt_cost: Usd(7e-9),
         output_price: Usd(0.002),
-        most_tokens: most,
-        most_cost: Usd(most as f64 / 1e9),
+        max_tokens: most,
+        max_cost: Usd(most as f64 / 1e9),
     }
 }
 
 /// Whether there is room for a call.
-async fn reserve(store: &Store, call: &Reservation) -> Result<(), Box<Shortage>> {
+async fn reserve(store: &Store, call: &Reservation) -> Result<(), Box<BudgetExceeded>> {
     let mut batch = batch();
     batch.reserve(call);
-    store.commit(batch).await.unwrap().shortage.map_or(Ok(()), Err)
+    store.commit(batch).await.unwrap().budget_exceeded.map_or(Ok(()), Err)
 }
 
 async fn budget(store: &Store, session: &SessionId, budget: Budget) {
@@ -52,7 +52,7 @@ async fn budget(store: &Store, session: &SessionId, budget: Budget) {
     store.commit(batch).await.unwrap();
 }
 
-fn shortage(result: Result<(), Box<Shortage>>) -> Shortage {
+fn exceeded(result: Result<(), Box<BudgetExceeded>>) -> BudgetExceeded {
     *result.unwrap_err()
 }
 
@@ -124,7 +124,7 @@ proptest! {
                     Act::Touch(at, file) => {
                         let Some(id) = find(at) else { continue };
                         let mut batch = batch();
-                        batch.touched(&id, &format!("/repo/{file}"));
+                        batch.count_changed_file(&id, &format!("/repo/{file}"));
                         store.commit(batch).await.unwrap();
                         files.extend(path[&id].iter().map(|id| (id.clone(), file)));
                     }
@@ -172,9 +172,9 @@ async fn a_budget_has_room_for_the_most_that_calls_may_use() {
     let stranger = put(&store, None).await;
     budget(&store, &root, Budget { tokens: Some(100), ..Budget::default() }).await;
     reserve(&store, &call("a", &one, 60)).await.unwrap();
-    let short = shortage(reserve(&store, &call("b", &other, 60)).await);
-    assert_eq!((short.bound, &short.session), (Bound::Tokens, &root));
-    assert_eq!((short.limit, short.spent, short.reserved, short.needed), (100, 0, 60, 60));
+    let exceeded = exceeded(reserve(&store, &call("b", &other, 60)).await);
+    assert_eq!((exceeded.bound, &exceeded.session), (Bound::Tokens, &root));
+    assert_eq!((exceeded.limit, exceeded.spent, exceeded.reserved, exceeded.needed), (100, 0, 60, 60));
     reserve(&store, &call("c", &stranger, 6000)).await.unwrap();
     // The same call again replaces its own reservation.
     reserve(&store, &call("a", &one, 100)).await.unwrap();
@@ -185,10 +185,10 @@ async fn a_budget_has_room_for_the_most_that_calls_may_use() {
     batch.spend("a", &used(30));
     store.commit(batch).await.unwrap();
     reserve(&store, &call("b", &other, 70)).await.unwrap();
-    let short = shortage(reserve(&store, &call("d", &root, 1)).await);
-    assert_eq!((short.spent, short.reserved), (30, 70));
+    let exceeded = exceeded(reserve(&store, &call("d", &root, 1)).await);
+    assert_eq!((exceeded.spent, exceeded.reserved), (30, 70));
     let told = "30 tokens of 100 tokens are used, calls that run may take 70 tokens, the next call may take 1 tokens";
-    assert_eq!(short.to_string(), format!("The budget of {root} does not suffice: {told}"));
+    assert_eq!(exceeded.to_string(), format!("The budget of {root} does not suffice: {told}"));
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn without_room_only_what_stands_before_the_call_is_written() {
     batch.event(toast("after"));
     batch.usage(&root, &used(1));
     let committed = store.commit(batch).await.unwrap();
-    assert_eq!(committed.shortage.unwrap().needed, 6);
+    assert_eq!(committed.budget_exceeded.unwrap().needed, 6);
     store.commit(toast_batch("next")).await.unwrap();
     let told = [next_frame(&mut watch).await, next_frame(&mut watch).await].map(|frame| toast_text(&frame).unwrap());
     assert_eq!(told, ["before", "next"]);
@@ -227,13 +227,17 @@ async fn every_bound_holds_and_the_nearest_budget_is_named() {
     store.commit(batch).await.unwrap();
     for (limit, bound) in bounds {
         budget(&store, &root, limit).await;
-        assert_eq!(shortage(reserve(&store, &call("x", &child, 60)).await).bound, bound);
+        assert_eq!(exceeded(reserve(&store, &call("x", &child, 60)).await).bound, bound);
     }
     budget(&store, &root, Budget { seconds: Some(3600), ..Budget::default() }).await;
     reserve(&store, &call("x", &child, 60)).await.unwrap();
     budget(&store, &child, Budget { tokens: Some(1), ..Budget::default() }).await;
-    let short = shortage(reserve(&store, &call("y", &child, 0)).await);
-    assert_eq!((short.session, short.spent, short.limit), (child.clone(), 1, 1), "what is used up lets nothing pass");
+    let exceeded = exceeded(reserve(&store, &call("y", &child, 0)).await);
+    assert_eq!(
+        (exceeded.session, exceeded.spent, exceeded.limit),
+        (child.clone(), 1, 1),
+        "what is used up lets nothing pass"
+    );
     // Lifted.
     let mut lift = crate::common::batch();
     lift.budget(&child, None);
@@ -350,11 +354,11 @@ async fn a_tree_comes_whole_and_in_order() {
     let below_second = put(&store, Some(&second)).await;
     put(&store, None).await;
     assert_eq!(store.tree(&SessionId::new()).unwrap(), None);
-    let family: Vec<SessionId> = store.family(&root).unwrap().into_iter().map(|session| session.id).collect();
+    let family: Vec<SessionId> = store.subtree(&root).unwrap().into_iter().map(|session| session.id).collect();
     assert_eq!(family, [&root, &first, &second, &grandchild, &below_second].map(Clone::clone), "level by level");
-    assert_eq!((store.descendants(&root, 100).unwrap(), store.descendants(&root, 3).unwrap()), (4, 3));
+    assert_eq!((store.count_descendants(&root, 100).unwrap(), store.count_descendants(&root, 3).unwrap()), (4, 3));
     assert_eq!(
-        (store.descendants(&grandchild, 100).unwrap(), store.descendants(&SessionId::new(), 9).unwrap()),
+        (store.count_descendants(&grandchild, 100).unwrap(), store.count_descendants(&SessionId::new(), 9).unwrap()),
         (0, 0)
     );
 

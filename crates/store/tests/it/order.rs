@@ -60,7 +60,7 @@ fn check(store: &Store, session: &SessionId, wanted: &[MessageId]) {
         assert_eq!(ids(&from.collect::<Vec<_>>()), wanted[place..]);
     }
     let stamps = wanted.iter().filter_map(|id| Stamp::of(id.as_str()));
-    assert_eq!(store.newest(session).unwrap(), stamps.max().unwrap_or_default());
+    assert_eq!(store.newest_stamp(session).unwrap(), stamps.max().unwrap_or_default());
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn children_asks_and_running_calls_are_listed_as_they_were_made() {
     let store = temp.open();
     let found = |sessions: Vec<Session>| sessions.into_iter().map(|session| session.id).collect::<Vec<_>>();
     assert_eq!(found(store.children(&root.id).unwrap()), children);
-    assert_eq!(found(store.family(&root.id).unwrap())[1..], children);
+    assert_eq!(found(store.subtree(&root.id).unwrap())[1..], children);
     let tree = store.tree(&root.id).unwrap().unwrap();
     assert_eq!(tree.sessions[1..].iter().map(|branch| branch.id.clone()).collect::<Vec<_>>(), children);
     assert_eq!(tree.tools.iter().map(|tool| tool.head.id.clone()).collect::<Vec<_>>(), calls);

@@ -26,7 +26,7 @@ fn put(batch: &mut Batch, session: &SessionId, created: i64, bytes: usize) -> Me
     message
 }
 
-fn all_of(mut pages: Pages) -> (Vec<MessageWithParts>, Vec<usize>) {
+fn all_of(mut pages: MessagePages) -> (Vec<MessageWithParts>, Vec<usize>) {
     let (mut all, mut sizes) = (Vec::new(), Vec::new());
     while !pages.is_done() {
         let page = pages.next_page().unwrap();
@@ -43,19 +43,19 @@ async fn pages_are_what_a_whole_read_gives_and_none_is_large() {
     let store = temp.open();
     let session = filled(&store, 150, 8 << 10).await;
     let whole = store.messages(&session.id, None, None).unwrap().messages;
-    let (read, sizes) = all_of(store.pages(&session.id, None, None).unwrap());
+    let (read, sizes) = all_of(store.message_pages(&session.id, None, None).unwrap());
     assert_eq!(read, whole);
     assert!(sizes.len() >= 4 && sizes.iter().all(|size| *size < 600 << 10), "{sizes:?}");
     for (limit, before) in [(1, None), (40, None), (40, Some(100)), (150, None), (151, None), (0, None)] {
         let before = before.map(|at: usize| whole[at].info.id());
         let page = store.messages(&session.id, Some(limit), before).unwrap();
-        let pages = store.pages(&session.id, Some(limit), before).unwrap();
+        let pages = store.message_pages(&session.id, Some(limit), before).unwrap();
         assert_eq!(pages.has_older(), page.messages.len() < before.map_or(150, |_| 100), "{limit}");
         assert_eq!(all_of(pages).0, page.messages, "{limit}");
     }
     let unknown = MessageId::new();
-    assert!(matches!(store.pages(&session.id, None, Some(&unknown)), Err(StoreError::NoMessage { .. })));
-    assert!(all_of(store.pages(&SessionId::new(), None, None).unwrap()).0.is_empty());
+    assert!(matches!(store.message_pages(&session.id, None, Some(&unknown)), Err(StoreError::NoMessage { .. })));
+    assert!(all_of(store.message_pages(&SessionId::new(), None, None).unwrap()).0.is_empty());
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn what_comes_or_goes_meanwhile_disturbs_no_reader() {
     let store = temp.open();
     let session = filled(&store, 300, 10).await;
     let whole = store.messages(&session.id, None, None).unwrap().messages;
-    let mut pages = store.pages(&session.id, None, None).unwrap();
+    let mut pages = store.message_pages(&session.id, None, None).unwrap();
     let first = pages.next_page().unwrap();
     let mut change = batch();
     put(&mut change, &session.id, i64::MAX - 1, 10);
@@ -81,23 +81,23 @@ async fn nobody_sees_a_draft_before_it_is_published() {
     let (store, other) = (temp.open(), temp.open());
     let mut events = store.watch(WatchScope::All, None).unwrap();
     let session = session("draft", 1);
-    let mut draft = Draft::new(&store, &place(), &session.id);
+    let mut draft = SessionDraft::new(&store, &location(), &session.id);
     for piece in 0..3 {
-        let mut batch = draft.piece();
+        let mut batch = draft.new_batch();
         put(&mut batch, &session.id, piece, 10);
         draft.add(batch).await.unwrap();
         for store in [&store, &other] {
             assert_eq!(store.session(&session.id).unwrap(), None);
             assert!(store.sessions(&SessionQuery::default()).unwrap().is_empty());
             assert!(store.abandoned_drafts().unwrap().is_empty(), "somebody is at it");
-            assert!(store.gone().unwrap().is_empty(), "so it is not swept away");
+            assert!(store.orphaned_sessions().unwrap().is_empty(), "so it is not swept away");
         }
     }
-    let mut last = draft.last_piece(&session);
+    let mut last = draft.final_batch(&session);
     put(&mut last, &session.id, 3, 10);
     draft.publish(last).await.unwrap();
     assert_eq!(store.messages(&session.id, None, None).unwrap().messages.len(), 4);
-    assert_eq!(store.holder(&session.id).unwrap(), None, "its lease is given back");
+    assert_eq!(store.lease_holder(&session.id).unwrap(), None, "its lease is given back");
     let first = next_frame(&mut events).await;
     assert!(matches!(&first.event().unwrap().body, EventBody::SessionCreated { .. }), "{first:?}");
 }
@@ -108,15 +108,15 @@ async fn half_a_session_is_removed() {
     let store = temp.open();
     let ids = [SessionId::new(), SessionId::new()];
     let begin = async |store: &Store, id: &SessionId| {
-        let mut draft = Draft::new(store, &place(), id);
-        let mut batch = draft.piece();
+        let mut draft = SessionDraft::new(store, &location(), id);
+        let mut batch = draft.new_batch();
         put(&mut batch, id, 1, 10);
         draft.add(batch).await.unwrap();
         draft
     };
     let left = |id: &SessionId| store.messages(id, None, None).unwrap().messages.len();
     begin(&store, &ids[0]).await.discard().await;
-    assert_eq!((left(&ids[0]), store.holder(&ids[0]).unwrap()), (0, None), "it failed");
+    assert_eq!((left(&ids[0]), store.lease_holder(&ids[0]).unwrap()), (0, None), "it failed");
     let other = temp.open();
     let draft = begin(&other, &ids[1]).await;
     assert_eq!(left(&ids[1]), 1);

@@ -40,7 +40,7 @@ async fn what_was_acknowledged_survives_kill_9() {
     let stats = store.stats().unwrap();
     assert!(stats.last_seq > acknowledged as u64);
     assert_eq!(store.inbox(&the_session()).unwrap().len() as u64, stats.last_seq, "rows and events together");
-    assert_eq!(store.unfinished().unwrap(), vec![the_session()]);
+    assert_eq!(store.unfinished_sessions().unwrap(), vec![the_session()]);
     Store::check(&temp.path()).unwrap();
 }
 
@@ -68,13 +68,13 @@ async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living()
     let mut ears = Ears::of(&mut child);
     let hello = ears.hear();
     let (epoch, owner) = hello.split_once(' ').unwrap();
-    assert_eq!(store.acquire(&the_session()).await.unwrap(), Acquire::Held { owner: owner.into() });
-    let holder = store.holder(&the_session()).unwrap().unwrap();
+    assert_eq!(store.acquire(&the_session()).await.unwrap(), AcquireOutcome::HeldElsewhere { owner: owner.into() });
+    let holder = store.lease_holder(&the_session()).unwrap().unwrap();
     let epoch: u64 = epoch.parse().unwrap();
-    assert_eq!(holder, Holder { owner: owner.into(), epoch, alive: true, own: false });
+    assert_eq!(holder, LeaseHolder { owner: owner.into(), epoch, alive: true, own: false });
     assert_eq!(holder.pid(), i32::try_from(child.id()).ok());
     assert_eq!(store.statuses().unwrap(), vec![(the_session(), SessionStatus::Busy)]);
-    assert!(store.unfinished().unwrap().is_empty());
+    assert!(store.unfinished_sessions().unwrap().is_empty());
     let sent = [
         Signal::Abort { epoch },
         Signal::Wake,
@@ -90,11 +90,13 @@ async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living()
 
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!store.holder(&the_session()).unwrap().unwrap().alive);
+    assert!(!store.lease_holder(&the_session()).unwrap().unwrap().alive);
     assert!(store.statuses().unwrap().is_empty(), "a dead process makes nothing busy");
-    assert_eq!(store.unfinished().unwrap(), vec![the_session()]);
+    assert_eq!(store.unfinished_sessions().unwrap(), vec![the_session()]);
     assert!(!store.signal(&the_session(), Signal::Abort { epoch }).await.unwrap());
-    let Acquire::Taken { lease, took_over, .. } = store.acquire(&the_session()).await.unwrap() else { panic!() };
+    let AcquireOutcome::Acquired { lease, took_over, .. } = store.acquire(&the_session()).await.unwrap() else {
+        panic!()
+    };
     assert!(took_over && lease.epoch() > epoch);
     store.commit(batch().fence(&lease)).await.unwrap();
 }
@@ -237,8 +239,8 @@ async fn child_cannot_write_for_a_while() {
         batch.session(&session("s", 1));
         let batch = std::sync::Arc::new(if durable { batch.durable() } else { batch });
         let error = store.commit(batch.clone()).await.unwrap_err();
-        assert!(matches!(error, StoreError::Database { trouble: Trouble::Io, .. }), "{error}");
-        assert!(error.is_passing(), "{error}");
+        assert!(matches!(error, StoreError::Database { kind: DatabaseErrorKind::Io, .. }), "{error}");
+        assert!(error.is_transient(), "{error}");
         assert_eq!(store.stats().unwrap().sessions as usize, number, "nothing of it was written");
         limit(None);
         store.commit(batch).await.unwrap();

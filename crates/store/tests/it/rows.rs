@@ -123,10 +123,10 @@ async fn an_answer_without_an_end_is_found() {
     store.commit(batch).await.unwrap();
 
     let wanted = |indexes: &[usize]| indexes.iter().map(|&i| messages[i].clone()).collect::<Vec<_>>();
-    let found = store.incomplete(&one.id, 10).unwrap();
+    let found = store.incomplete_answers(&one.id, 10).unwrap();
     assert_eq!(found.iter().map(|m| m.info.clone()).collect::<Vec<_>>(), wanted(&[0, 3]));
     assert_eq!(found[1].parts, vec![part]);
-    let newest: Vec<Message> = store.incomplete(&one.id, 2).unwrap().into_iter().map(|m| m.info).collect();
+    let newest: Vec<Message> = store.incomplete_answers(&one.id, 2).unwrap().into_iter().map(|m| m.info).collect();
     assert_eq!(newest, wanted(&[3]));
 }
 
@@ -171,17 +171,17 @@ async fn an_accepted_prompt_waits_in_the_inbox_and_the_same_id_is_taken_once() {
     assert_eq!(store.stats().unwrap(), before, "a batch that failed left no event");
 
     let mut batch = batch();
-    batch.attempt(message.id());
+    batch.count_attempt(message.id());
     store.commit(batch).await.unwrap();
     let inbox = store.inbox(&session.id).unwrap();
     assert_eq!((inbox.len(), &inbox[0].message_id, inbox[0].attempts), (1, message.id(), 1));
     assert_eq!(inbox[0].data.as_deref(), Some("kept"));
-    assert_eq!(store.unfinished().unwrap(), vec![session.id.clone()]);
+    assert_eq!(store.unfinished_sessions().unwrap(), vec![session.id.clone()]);
     let mut batch = crate::common::batch();
     batch.dequeue(message.id());
     store.commit(batch).await.unwrap();
     assert!(store.inbox(&session.id).unwrap().is_empty());
-    assert!(store.unfinished().unwrap().is_empty());
+    assert!(store.unfinished_sessions().unwrap().is_empty());
 }
 
 fn permission(session: &SessionId) -> PermissionRequest {
@@ -235,7 +235,7 @@ async fn asks_are_answered_once_and_survive_a_restart() {
     assert_eq!(gone, StoreError::NotOpen { id: "per_gone".into(), answered: false });
     for ask in [ask.id.as_str(), dropped.id.as_str(), dropped.id.as_str()] {
         let mut batch = crate::common::batch();
-        batch.settle(ask, &json!({"reply": "reject"}), toast("settled"));
+        batch.answer_if_open(ask, &json!({"reply": "reject"}), toast("settled"));
         store.commit(batch).await.unwrap();
     }
     assert_eq!(store.ask(ask.id.as_str()).unwrap().unwrap().reply, Some(json!({"reply": "once"})));
@@ -282,10 +282,10 @@ async fn approvals_todos_and_projects() {
     batch.todos(&session, std::slice::from_ref(&todo));
     batch.project(&project);
     store.commit(batch).await.unwrap();
-    let rules = store.approved("/repo").unwrap();
+    let rules = store.approved_rules("/repo").unwrap();
     assert_eq!(rules, vec![Rule::new("bash", "git *", Action::Allow), Rule::new("bash", "a", Action::Allow)]);
     for elsewhere in ["/", "/rep", "/repo/", "/repo/sub", "p"] {
-        assert!(store.approved(elsewhere).unwrap().is_empty(), "{elsewhere}");
+        assert!(store.approved_rules(elsewhere).unwrap().is_empty(), "{elsewhere}");
     }
     assert_eq!(store.todos(&session).unwrap(), vec![todo]);
     assert_eq!(store.project("p").unwrap(), Some(project.clone()));
@@ -297,7 +297,7 @@ async fn approvals_are_listed_and_end() {
     let temp = Temp::new();
     let store = temp.open();
     for (project, directory, pattern) in [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")] {
-        let mut batch = Batch::new(&Place::new(directory, project));
+        let mut batch = Batch::new(&Location::new(directory, project));
         batch.approve(directory, "bash", pattern);
         store.commit(batch).await.unwrap();
     }
@@ -314,12 +314,12 @@ async fn approvals_are_listed_and_end() {
         batch.revoke(Some(&all[0].id));
         other.commit(batch).await.unwrap();
         assert_eq!(store.approvals(None).unwrap(), all[1..]);
-        assert_eq!(store.approved("/one").unwrap(), vec![Rule::new("bash", "c", Action::Allow)]);
+        assert_eq!(store.approved_rules("/one").unwrap(), vec![Rule::new("bash", "c", Action::Allow)]);
     }
     let mut batch = batch();
     batch.revoke(None);
     other.commit(batch).await.unwrap();
-    assert!(store.approvals(None).unwrap().is_empty() && store.approved("/two").unwrap().is_empty());
+    assert!(store.approvals(None).unwrap().is_empty() && store.approved_rules("/two").unwrap().is_empty());
 }
 
 #[test]
@@ -366,14 +366,14 @@ async fn a_deleted_session_leaves_nothing() {
     store.commit(batch).await.unwrap();
     assert_eq!(store.session(&session.id).unwrap(), None);
     assert!(store.permissions(&AskFilter::default()).unwrap().is_empty());
-    assert_eq!(store.removed().unwrap(), vec![session.id.clone()]);
-    store.sweep(&store.removed().unwrap()).await.unwrap();
-    assert!(store.removed().unwrap().is_empty());
+    assert_eq!(store.unswept_sessions().unwrap(), vec![session.id.clone()]);
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
+    assert!(store.unswept_sessions().unwrap().is_empty());
     assert_eq!(store.message(message.id()).unwrap(), None);
     assert_eq!(store.part(&part.head().unwrap().id).unwrap(), None);
     assert_eq!(store.ask(ask.id.as_str()).unwrap(), None);
-    assert!(store.statuses().unwrap().is_empty() && store.unfinished().unwrap().is_empty());
-    assert_eq!(store.holder(&session.id).unwrap(), None);
+    assert!(store.statuses().unwrap().is_empty() && store.unfinished_sessions().unwrap().is_empty());
+    assert_eq!(store.lease_holder(&session.id).unwrap(), None);
     let late = store.commit(crate::common::batch().fence(&lease)).await.unwrap_err();
     assert_eq!(late, StoreError::Stale { session: session.id });
 }
@@ -393,7 +393,7 @@ async fn a_lost_lease_fences_every_write() {
     batch.event(EventBody::SessionStatus { session_id: session.clone(), status: SessionStatus::Idle });
     batch.release(&first);
     store.commit(batch).await.unwrap();
-    assert_eq!(store.holder(&session).unwrap(), None);
+    assert_eq!(store.lease_holder(&session).unwrap(), None);
     let second = lease(&store, &session).await;
     assert!(second.epoch() > first.epoch());
     let mut stale = crate::common::batch().fence(&first);
@@ -402,7 +402,7 @@ async fn a_lost_lease_fences_every_write() {
     let mut late = crate::common::batch();
     late.release(&first);
     store.commit(late).await.unwrap();
-    let holder = store.holder(&session).unwrap().unwrap();
+    let holder = store.lease_holder(&session).unwrap().unwrap();
     assert_eq!((holder.owner.as_str(), holder.alive, holder.own), (store.owner(), true, true));
     assert_eq!(store.stats().unwrap().events, 1);
 }
@@ -416,13 +416,15 @@ async fn a_lease_comes_with_a_batch_if_it_is_free() {
         batch.claim(&id);
         store.commit(batch)
     };
-    let Some(Acquire::Taken { lease, took_over: false, .. }) = claim().await.unwrap().claimed else { panic!() };
-    assert!(store.holder(&id).unwrap().unwrap().own);
+    let Some(AcquireOutcome::Acquired { lease, took_over: false, .. }) = claim().await.unwrap().claimed else {
+        panic!()
+    };
+    assert!(store.lease_holder(&id).unwrap().unwrap().own);
     assert_eq!(claim().await.unwrap().claimed, None, "what is held is not taken");
     let mut end = batch().fence(&lease);
     end.release(&lease);
     store.commit(end).await.unwrap();
-    let Some(Acquire::Taken { lease: next, .. }) = claim().await.unwrap().claimed else { panic!() };
+    let Some(AcquireOutcome::Acquired { lease: next, .. }) = claim().await.unwrap().claimed else { panic!() };
     assert!(next.epoch() > lease.epoch());
     let mut stale = batch().fence(&lease);
     stale.event(toast("late"));
@@ -443,7 +445,7 @@ fn reads_that_belong_together_are_of_one_moment() {
     let title = |store: &Store| -> Result<String, StoreError> {
         Ok(store.session(&SessionId::parse("ses_one").unwrap())?.unwrap().title)
     };
-    let seen = store.together(|moment| {
+    let seen = store.snapshot(|moment| {
         let first = title(moment)?;
         put("after");
         // One that reads more than once has a moment of its own elsewhere.
@@ -461,7 +463,7 @@ async fn what_is_remembered_already_is_not_written_again() {
     let mut versions = Vec::new();
     for value in ["one", "one", "two", "two", "one"] {
         let mut batch = batch();
-        batch.remember("state", "last", &json!(value));
+        batch.record_if_changed("state", "last", &json!(value));
         versions.extend(store.commit(batch).await.unwrap().versions);
         assert_eq!(store.record("state", "last").unwrap().unwrap().value, json!(value));
     }
@@ -567,7 +569,7 @@ proptest! {
 
 /// What a turn reads of the revision when it takes the lease; it gives the lease back.
 async fn revision(store: &Store, session: &SessionId) -> u64 {
-    let Acquire::Taken { lease, revision, .. } = store.acquire(session).await.unwrap() else { panic!() };
+    let AcquireOutcome::Acquired { lease, revision, .. } = store.acquire(session).await.unwrap() else { panic!() };
     let mut end = batch().fence(&lease);
     end.release(&lease);
     store.commit(end).await.unwrap();

@@ -11,7 +11,7 @@ use trefoil_store::*;
 
 const MARK: &str = "swordfish-4711";
 
-/// The bytes of everything beside the database.
+/// The bytes of everything sibling the database.
 fn on_disk(temp: &Temp) -> Vec<u8> {
     let files = fs::read_dir(temp.path().parent().unwrap()).unwrap();
     let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
@@ -70,7 +70,7 @@ async fn the_log_is_bounded_in_bytes() {
                 last = store.commit(toast_batch("x".repeat(size))).await.unwrap().last.unwrap().seq;
             }
         }
-        let sizes = Store::sizes(&temp.path()).unwrap();
+        let sizes = Store::disk_usage(&temp.path()).unwrap();
         assert!(sizes.event_bytes <= BOUND + (1 << 20) + 300_000, "{sizes:?}");
         let stats = store.stats().unwrap();
         assert_eq!((stats.last_seq, stats.events), (last, last + 1 - stats.first_seq), "no number is missing");
@@ -93,7 +93,7 @@ async fn the_log_is_bounded_in_bytes() {
     for _ in 0..300 {
         store.commit(toast_batch("small")).await.unwrap();
     }
-    assert!(Store::sizes(&temp.path()).unwrap().event_bytes < 300 * 500);
+    assert!(Store::disk_usage(&temp.path()).unwrap().event_bytes < 300 * 500);
     // The row bound still holds.
     drop(store);
     let store = Store::open_with(&temp.path(), Options { keep_events: 10, ..options() }).unwrap();
@@ -146,7 +146,7 @@ async fn a_deleted_session_is_nowhere_on_the_disk() {
     batch.event(EventBody::TodoUpdated { session_id: session.id.clone(), todos: vec![todo] });
     batch.record("started", started.as_str(), Some(&json!(MARK)), None);
     batch.record("state", "other", Some(&json!("stays")), None);
-    batch.touched(&session.id, MARK);
+    batch.count_changed_file(&session.id, MARK);
     for number in 0..200 {
         let version = FileVersion { hash: MARK.into(), content: Some(MARK.repeat(100)) };
         batch.file_version(&session.id, &format!("{MARK}{number}"), version);
@@ -162,8 +162,8 @@ async fn a_deleted_session_is_nowhere_on_the_disk() {
     assert!(holds(&on_disk(&temp), MARK));
 
     delete(&store, &session).await;
-    store.sweep(&store.removed().unwrap()).await.unwrap();
-    assert_eq!(store.compact().await.unwrap(), Compacted::Whole);
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
+    assert_eq!(store.compact().await.unwrap(), CompactOutcome::Rewritten);
     assert!(!holds(&on_disk(&temp), MARK), "it can still be read");
     let raw = rusqlite::Connection::open(temp.path()).unwrap();
     let tables = [
@@ -214,19 +214,19 @@ async fn what_an_older_version_left_of_deleted_sessions_is_found() {
     let raw = rusqlite::Connection::open(temp.path()).unwrap();
     raw.execute_batch("DELETE FROM part; DELETE FROM message; DELETE FROM session").unwrap();
     let (stays, ..) = fill(&store, 1, 10).await;
-    let sizes = Store::sizes(&temp.path()).unwrap();
-    assert_eq!(sizes.leftovers, 1);
-    assert!(sizes.leftover_bytes > 3000, "{sizes:?}");
-    assert_eq!(store.gone().unwrap(), vec![session.id.clone()]);
+    let sizes = Store::disk_usage(&temp.path()).unwrap();
+    assert_eq!(sizes.orphans, 1);
+    assert!(sizes.orphan_bytes > 3000, "{sizes:?}");
+    assert_eq!(store.orphaned_sessions().unwrap(), vec![session.id.clone()]);
     let mut batch = batch();
-    batch.leftover(&session.id);
-    batch.leftover(&stays.id);
+    batch.mark_orphaned(&session.id);
+    batch.mark_orphaned(&stays.id);
     store.commit(batch).await.unwrap();
-    assert_eq!(store.removed().unwrap(), vec![session.id.clone()], "what is there is no leftover");
-    store.sweep(&store.removed().unwrap()).await.unwrap();
-    assert!(store.gone().unwrap().is_empty());
-    let sizes = Store::sizes(&temp.path()).unwrap();
-    assert_eq!((sizes.leftovers, sizes.leftover_bytes), (0, 0));
+    assert_eq!(store.unswept_sessions().unwrap(), vec![session.id.clone()], "what is there is no leftover");
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
+    assert!(store.orphaned_sessions().unwrap().is_empty());
+    let sizes = Store::disk_usage(&temp.path()).unwrap();
+    assert_eq!((sizes.orphans, sizes.orphan_bytes), (0, 0));
     let mut log = Vec::new();
     let mut at = 0;
     while let Some((frames, next)) = store.history(at).unwrap() {
@@ -245,7 +245,7 @@ async fn others_write_while_a_large_session_goes() {
     let store = temp.open();
     let (session, ..) = fill(&store, 1500, 5_000).await;
     delete(&store, &session).await;
-    let removed = store.removed().unwrap();
+    let removed = store.unswept_sessions().unwrap();
     let mut sweep = std::pin::pin!(store.sweep(&removed));
     let mut between = 0;
     loop {
@@ -260,8 +260,8 @@ async fn others_write_while_a_large_session_goes() {
         }
     }
     assert!(between >= 4, "{between}");
-    assert!(store.removed().unwrap().is_empty());
-    assert_eq!(Store::sizes(&temp.path()).unwrap().leftover_bytes, 0);
+    assert!(store.unswept_sessions().unwrap().is_empty());
+    assert_eq!(Store::disk_usage(&temp.path()).unwrap().orphan_bytes, 0);
 }
 
 #[tokio::test]
@@ -274,15 +274,15 @@ async fn a_deletion_that_was_cut_off_is_finished_later() {
         (two, ..) = fill(&store, 10, 1_000).await;
         delete(&store, &one).await;
         delete(&store, &two).await;
-        let removed = store.removed().unwrap();
+        let removed = store.unswept_sessions().unwrap();
         let mut sweep = std::pin::pin!(store.sweep(&removed));
         assert!(futures::poll!(sweep.as_mut()).is_pending(), "it begins");
     }
     let store = temp.open();
     assert_eq!(store.session(&one.id).unwrap(), None);
-    assert_eq!(store.removed().unwrap().len(), 2);
-    store.sweep(&store.removed().unwrap()).await.unwrap();
-    assert!(store.removed().unwrap().is_empty() && store.gone().unwrap().is_empty());
+    assert_eq!(store.unswept_sessions().unwrap().len(), 2);
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
+    assert!(store.unswept_sessions().unwrap().is_empty() && store.orphaned_sessions().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -291,7 +291,7 @@ async fn a_session_that_is_there_again_keeps_what_it_has() {
     let store = temp.open();
     let (session, ..) = fill(&store, 1, 10).await;
     delete(&store, &session).await;
-    store.sweep(&store.removed().unwrap()).await.unwrap();
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
     // It comes back while it is still to be swept.
     delete(&store, &session).await;
     let message = user(&session.id, 1);
@@ -300,7 +300,7 @@ async fn a_session_that_is_there_again_keeps_what_it_has() {
     batch.message(&message);
     batch.event(EventBody::message(message.clone()));
     let last = store.commit(batch).await.unwrap().last.unwrap();
-    store.sweep(&store.removed().unwrap()).await.unwrap();
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
     assert!(store.message(message.id()).unwrap().is_some());
     let (frames, _) = store.history(last.seq - 1).unwrap().unwrap();
     assert_eq!(frames.len(), 1, "what was told since stays");
@@ -315,10 +315,10 @@ async fn free_pages_go_back_by_themselves() {
     let temp = Temp::new();
     let store = temp.open();
     let (session, ..) = fill(&store, 200, 50_000).await;
-    let before = Store::sizes(&temp.path()).unwrap();
-    assert!(before.shrinks && before.database > 20_000_000, "{before:?}");
+    let before = Store::disk_usage(&temp.path()).unwrap();
+    assert!(before.can_shrink && before.database > 20_000_000, "{before:?}");
     delete(&store, &session).await;
-    store.sweep(&store.removed().unwrap()).await.unwrap();
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
     let wait = std::time::Instant::now();
     while size(&temp.path()) > 6_000_000 {
         assert!(wait.elapsed() < WAIT, "the file has still {} bytes", size(&temp.path()));
@@ -327,7 +327,7 @@ async fn free_pages_go_back_by_themselves() {
     }
     Store::check(&temp.path()).unwrap();
     // On request all of them go.
-    assert_eq!(store.compact().await.unwrap(), Compacted::Whole);
+    assert_eq!(store.compact().await.unwrap(), CompactOutcome::Rewritten);
     assert!(size(&temp.path()) < 1_000_000);
     assert_eq!(fs::metadata(temp.path().with_extension("db-wal")).map_or(0, |wal| wal.len()), 0);
 }
@@ -339,23 +339,23 @@ async fn a_file_of_an_older_version_is_converted_when_nobody_else_has_it() {
     let store = temp.open();
     let (session, ..) = fill(&store, 100, 50_000).await;
     delete(&store, &session).await;
-    store.sweep(&store.removed().unwrap()).await.unwrap();
-    assert!(!Store::sizes(&temp.path()).unwrap().shrinks);
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
+    assert!(!Store::disk_usage(&temp.path()).unwrap().can_shrink);
     let other = temp.open();
-    let Compacted::Not(why) = store.compact().await.unwrap() else { panic!() };
+    let CompactOutcome::Unchanged(why) = store.compact().await.unwrap() else { panic!() };
     assert!(why.contains("other process"), "{why}");
     drop(other);
-    assert_eq!(store.compact().await.unwrap(), Compacted::Whole);
-    let sizes = Store::sizes(&temp.path()).unwrap();
-    assert!(sizes.shrinks && sizes.free == 0 && sizes.database < 1_000_000, "{sizes:?}");
+    assert_eq!(store.compact().await.unwrap(), CompactOutcome::Rewritten);
+    let sizes = Store::disk_usage(&temp.path()).unwrap();
+    assert!(sizes.can_shrink && sizes.free == 0 && sizes.database < 1_000_000, "{sizes:?}");
     Store::check(&temp.path()).unwrap();
     // One that can give pages back does so while others have it.
     let (session, ..) = fill(&store, 100, 50_000).await;
     delete(&store, &session).await;
-    store.sweep(&store.removed().unwrap()).await.unwrap();
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
     let _other = temp.open();
-    assert!(matches!(store.compact().await.unwrap(), Compacted::Pages(_)));
-    assert_eq!(Store::sizes(&temp.path()).unwrap().free, 0);
+    assert!(matches!(store.compact().await.unwrap(), CompactOutcome::PagesFreed(_)));
+    assert_eq!(Store::disk_usage(&temp.path()).unwrap().free, 0);
     // The other one may have been at it in that moment.
     let wait = std::time::Instant::now();
     while holds(&on_disk(&temp), MARK) {

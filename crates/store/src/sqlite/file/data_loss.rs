@@ -13,65 +13,65 @@ use std::path::{Path, PathBuf};
 use api::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::error::{StoreError, Trouble};
-use crate::sqlite::file::identity::beside;
-use crate::sqlite::file::wal::{self, Wal};
+use crate::error::{DatabaseErrorKind, StoreError};
+use crate::sqlite::file::identity::sibling;
+use crate::sqlite::file::wal::{self, WalState};
 use crate::sqlite::{log, schema};
 
 /// What begins a note.
 const MAGIC: [u8; 8] = *b"TrefTip1";
 
 /// The most reports that are kept, each with its torn WAL. The oldest are removed.
-const KEEP: usize = 4;
+const MAX_REPORTS: usize = 4;
 
 /// Part of the names of the files that are kept.
-const TORN: &str = "-wal.torn-";
+const TORN_WAL: &str = "-wal.torn-";
 
 /// The newest number of the log, and the newest that was synced to the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct Tip {
     newest: u64,
     synced: u64,
 }
 
-impl Noted {
+impl Tip {
     /// Reads the note of a database, and when it was written. `None` if there is no valid note.
     pub(crate) fn read(path: &Path) -> Option<(Self, Timestamp)> {
-        let file = File::open(note_path(path)).ok()?;
+        let file = File::open(tip_path(path)).ok()?;
         let mut bytes = [0; 24];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
         let written = file.metadata().ok()?.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
         let written = Timestamp::try_from(written.as_millis()).ok()?;
-        let noted = Self { newest: number(8), synced: number(16) };
-        (bytes[..8] == MAGIC).then_some((noted, written))
+        let tip = Self { newest: number(8), synced: number(16) };
+        (bytes[..8] == MAGIC).then_some((tip, written))
     }
 }
 
 /// The note of an open database.
 #[derive(Debug)]
-pub(crate) struct Note {
+pub(crate) struct TipFile {
     file: File,
-    noted: Noted,
+    tip: Tip,
 }
 
-impl Note {
+impl TipFile {
     /// Opens the note and resets it to the current end of the log.
     pub(crate) fn open(path: &Path, tip: u64) -> Result<Self, StoreError> {
-        let note = note_path(path);
+        let note = tip_path(path);
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&note);
         let file = file.map_err(|error| StoreError::io(&note, &error))?;
-        let note = Self { file, noted: Noted { newest: tip, synced: tip } };
+        let note = Self { file, tip: Tip { newest: tip, synced: tip } };
         note.write();
         Ok(note)
     }
 
     /// Notes the end of the log after a commit.
-    pub(crate) fn put(&mut self, newest: u64, synced: bool) {
-        let newest = newest.max(self.noted.newest);
-        let noted = Noted { newest, synced: if synced { newest } else { self.noted.synced } };
-        if self.noted != noted {
-            self.noted = noted;
+    pub(crate) fn record(&mut self, newest: u64, synced: bool) {
+        let newest = newest.max(self.tip.newest);
+        let tip = Tip { newest, synced: if synced { newest } else { self.tip.synced } };
+        if self.tip != tip {
+            self.tip = tip;
             self.write();
         }
     }
@@ -79,21 +79,21 @@ impl Note {
     fn write(&self) {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..16].copy_from_slice(&self.noted.newest.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.noted.synced.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.tip.newest.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.tip.synced.to_le_bytes());
         // A failure only means that less can be detected.
         let _ = self.file.write_all_at(&bytes, 0);
     }
 }
 
 /// Does not match `trefoil.db-*`, so that removing those files does not remove the note too.
-fn note_path(path: &Path) -> PathBuf {
-    beside(path, ".tip")
+fn tip_path(path: &Path) -> PathBuf {
+    sibling(path, ".tip")
 }
 
 /// Commits that a database has lost while no process had it open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
+pub struct DataLoss {
     /// The database.
     pub path: PathBuf,
     /// How many of the log's newest rows are gone.
@@ -106,10 +106,10 @@ pub struct Loss {
     pub until: Timestamp,
     /// The copy of the WAL as it was found, if there was one.
     pub kept: Option<PathBuf>,
-    wal: Wal,
+    wal: WalState,
 }
 
-impl std::fmt::Display for Loss {
+impl std::fmt::Display for DataLoss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { path, events, synced, since, until, kept, wal } = self;
         let time = |time: Timestamp| {
@@ -120,12 +120,14 @@ impl std::fmt::Display for Loss {
         let (path, until) = (path.display(), time(*until));
         write!(f, "{path}: the newest {events} events of its log are gone: those {after}up to {until}. ")?;
         match wal {
-            Wal::Missing => f.write_str("The -wal file that held them is missing. ")?,
-            Wal::Torn { transactions: 0 } => f.write_str("The -wal file that held them is cut off or damaged. ")?,
-            Wal::Torn { transactions } => {
+            WalState::Missing => f.write_str("The -wal file that held them is missing. ")?,
+            WalState::Torn { transactions: 0 } => {
+                f.write_str("The -wal file that held them is cut off or damaged. ")?
+            }
+            WalState::Torn { transactions } => {
                 write!(f, "The -wal file that held them is damaged; {transactions} commits stand behind the damage. ")?;
             }
-            Wal::Sound => f.write_str("The -wal file was cut off, or it or the database is an older copy. ")?,
+            WalState::Sound => f.write_str("The -wal file was cut off, or it or the database is an older copy. ")?,
         }
         if *synced == 0 {
             f.write_str("None of them had been synced to the disk yet, so a power failure can be the reason. ")?;
@@ -142,16 +144,16 @@ impl std::fmt::Display for Loss {
 }
 
 /// Compares a database that was just opened with its note, which must have been read before.
-pub(crate) fn look(
+pub(crate) fn detect(
     path: &Path,
     conn: &Connection,
-    noted: Option<(Noted, Timestamp)>,
-) -> Result<Option<Loss>, StoreError> {
-    let Some((noted, until)) = noted else { return Ok(None) };
+    recorded: Option<(Tip, Timestamp)>,
+) -> Result<Option<DataLoss>, StoreError> {
+    let Some((recorded, until)) = recorded else { return Ok(None) };
     // The tables themselves may have been in the WAL only.
     let empty = schema::version(conn)? == 0;
     let tip = if empty { 0 } else { log::tip(conn)? };
-    if tip >= noted.newest {
+    if tip >= recorded.newest {
         return Ok(None);
     }
     let last: Option<String> = if empty {
@@ -160,32 +162,32 @@ pub(crate) fn look(
         let mut statement = conn.prepare("SELECT id FROM event WHERE id <> '' ORDER BY seq DESC LIMIT 1")?;
         statement.query_row([], |row| row.get(0)).optional()?
     };
-    let wal_path = beside(path, "-wal");
-    Ok(Some(Loss {
+    let wal_path = sibling(path, "-wal");
+    Ok(Some(DataLoss {
         path: path.to_owned(),
-        events: noted.newest - tip,
-        synced: noted.synced.saturating_sub(tip),
+        events: recorded.newest - tip,
+        synced: recorded.synced.saturating_sub(tip),
         since: last.as_deref().and_then(api::made_at),
         until,
         kept: None,
-        wal: wal::look(&wal_path).map_err(|error| StoreError::io(&wal_path, &error))?,
+        wal: wal::inspect(&wal_path).map_err(|error| StoreError::io(&wal_path, &error))?,
     }))
 }
 
 /// Copies the WAL before anybody overwrites it, and writes a report. Refuses a database that is damaged without the lost
 /// commits, which happens if a checkpoint was under way.
-pub(crate) fn keep(conn: &Connection, mut loss: Loss) -> Result<Loss, StoreError> {
+pub(crate) fn preserve(conn: &Connection, mut loss: DataLoss) -> Result<DataLoss, StoreError> {
     let sound: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if sound != "ok" {
-        return Err(StoreError::trouble(&loss.path, Trouble::Damaged, format!("{sound}; {loss}")));
+        return Err(StoreError::database(&loss.path, DatabaseErrorKind::Damaged, format!("{sound}; {loss}")));
     }
     let time = chrono::DateTime::from_timestamp_millis(api::now()).unwrap_or_default();
-    let kept = beside(&loss.path, &format!("{TORN}{}", time.format("%Y%m%dT%H%M%S%3fZ")));
-    let report = report_of(&kept);
+    let kept = sibling(&loss.path, &format!("{TORN_WAL}{}", time.format("%Y%m%dT%H%M%S%3fZ")));
+    let report = report_path(&kept);
     let mut write = || {
-        if loss.wal != Wal::Missing {
+        if loss.wal != WalState::Missing {
             // Keeps the file's mode, which is private.
-            fs::copy(beside(&loss.path, "-wal"), &kept)?;
+            fs::copy(sibling(&loss.path, "-wal"), &kept)?;
             loss.kept = Some(kept.clone());
         }
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&report)?;
@@ -193,24 +195,24 @@ pub(crate) fn keep(conn: &Connection, mut loss: Loss) -> Result<Loss, StoreError
     };
     let written: std::io::Result<()> = write();
     written.map_err(|error| StoreError::io(&kept, &error))?;
-    tidy(&loss.path);
+    remove_old_reports(&loss.path);
     Ok(loss)
 }
 
 /// The reports of earlier losses, oldest first.
 pub(crate) fn reports(path: &Path) -> Vec<String> {
-    kept(path).iter().filter_map(|kept| fs::read_to_string(report_of(kept)).ok()).collect()
+    preserved_wals(path).iter().filter_map(|kept| fs::read_to_string(report_path(kept)).ok()).collect()
 }
 
-fn report_of(kept: &Path) -> PathBuf {
+fn report_path(kept: &Path) -> PathBuf {
     let mut name = kept.as_os_str().to_owned();
     name.push(".txt");
     name.into()
 }
 
 /// The paths of the torn WALs, oldest first. For a WAL that was missing there is only the report.
-fn kept(path: &Path) -> Vec<PathBuf> {
-    let base = beside(path, TORN);
+fn preserved_wals(path: &Path) -> Vec<PathBuf> {
+    let base = sibling(path, TORN_WAL);
     let (Some(folder), Some(begin)) = (base.parent(), base.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();
     };
@@ -226,10 +228,10 @@ fn kept(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn tidy(path: &Path) {
-    let kept = kept(path);
-    for old in &kept[..kept.len().saturating_sub(KEEP)] {
-        for file in [old.clone(), report_of(old)] {
+fn remove_old_reports(path: &Path) {
+    let kept = preserved_wals(path);
+    for old in &kept[..kept.len().saturating_sub(MAX_REPORTS)] {
+        for file in [old.clone(), report_path(old)] {
             match fs::remove_file(&file) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     tracing::warn!(file = %file.display(), %error, "an old copy of a torn WAL cannot be removed");

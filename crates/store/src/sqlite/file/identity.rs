@@ -7,22 +7,22 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{StoreError, Trouble};
+use crate::error::{DatabaseErrorKind, StoreError};
 
 /// Device and inode of the files of an open database: the file itself, its WAL and the WAL's index.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct FileIdentity {
     files: Vec<(PathBuf, (u64, u64))>,
 }
 
-impl Identity {
+impl FileIdentity {
     /// Reads them; the database must be open, so that its files exist.
     pub(crate) fn of(path: &Path) -> Result<Self, StoreError> {
-        let mut files = vec![(path.to_owned(), number(path).map_err(|error| StoreError::io(path, &error))?)];
+        let mut files = vec![(path.to_owned(), device_and_inode(path).map_err(|error| StoreError::io(path, &error))?)];
         for suffix in ["-wal", "-shm"] {
-            let file = beside(path, suffix);
+            let file = sibling(path, suffix);
             // Without shared memory there is no index.
-            files.extend(number(&file).ok().map(|number| (file, number)));
+            files.extend(device_and_inode(&file).ok().map(|id| (file, id)));
         }
         Ok(Self { files })
     }
@@ -30,8 +30,8 @@ impl Identity {
     /// Fails if one of them was moved, deleted or replaced.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         for (file, known) in &self.files {
-            let moved = |what: &str| Err(StoreError::trouble(file, Trouble::Moved, what));
-            match number(file) {
+            let moved = |what: &str| Err(StoreError::database(file, DatabaseErrorKind::Moved, what));
+            match device_and_inode(file) {
                 Ok(found) if found == *known => {}
                 Ok(_) => return moved("there is another file now"),
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -45,13 +45,13 @@ impl Identity {
 }
 
 /// Device and inode.
-fn number(path: &Path) -> std::io::Result<(u64, u64)> {
+fn device_and_inode(path: &Path) -> std::io::Result<(u64, u64)> {
     let found = fs::metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
 
 /// The path of a database with a suffix. SQLite puts such files next to the file itself, not next to a link to it.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name: OsString = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).into_os_string();
     name.push(suffix);
     name.into()

@@ -14,14 +14,14 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{StatVfs, StatVfsMountFlags, statvfs};
 
-use crate::error::{StoreError, Trouble};
-use crate::sqlite::file::identity::beside;
+use crate::error::{DatabaseErrorKind, StoreError};
+use crate::sqlite::file::identity::sibling;
 use crate::sqlite::lease::Owners;
 use crate::sqlite::schema;
 
 /// The system's files as they are, without locks: those of SQLite are no use where nobody else is, and cannot be taken where
 /// nothing can be written.
-const WITHOUT_LOCKS: &std::ffi::CStr = c"unix-none";
+const NO_LOCKS_VFS: &std::ffi::CStr = c"unix-none";
 
 /// How readers get at the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,26 +29,26 @@ pub(crate) enum Access {
     /// Together with all others, through the index that they share.
     Shared,
     /// The file alone: nothing is in its WAL.
-    Still,
+    Immutable,
     /// The file and its WAL, with an index in memory.
-    Private,
+    PrivateIndex,
     /// There is no file, so there are no rows.
-    Nothing,
+    Missing,
 }
 
 impl Access {
     /// A connection that only reads.
     pub(crate) fn open(self, path: &Path, busy: Duration) -> Result<Connection, StoreError> {
         let conn = match self {
-            Self::Shared => return schema::reader(path, busy),
-            Self::Nothing => return schema::empty(busy),
-            Self::Still => {
+            Self::Shared => return schema::open_reader(path, busy),
+            Self::Missing => return schema::open_empty(busy),
+            Self::Immutable => {
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-                Connection::open_with_flags(immutable(path), flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
+                Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
             }
-            Self::Private => {
+            Self::PrivateIndex => {
                 let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-                let conn = Connection::open_with_flags_and_vfs(path, flags, WITHOUT_LOCKS)?;
+                let conn = Connection::open_with_flags_and_vfs(path, flags, NO_LOCKS_VFS)?;
                 // Closing it would move the WAL into the file.
                 conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
                 // What nobody shares is kept in memory. Before the first read, which opens the WAL.
@@ -56,43 +56,47 @@ impl Access {
                 conn
             }
         };
-        schema::set_up_reader(&conn, busy)?;
+        schema::configure_reader(&conn, busy)?;
         Ok(conn)
     }
 }
 
 /// How a database can be read that could not be opened for writing; `why` otherwise.
-pub(crate) fn find(path: &Path, busy: Duration, why: StoreError) -> Result<Access, StoreError> {
-    let StoreError::Database { trouble: Trouble::Full | Trouble::ReadOnly | Trouble::Failed, .. } = &why else {
+pub(crate) fn find_access(path: &Path, busy: Duration, why: StoreError) -> Result<Access, StoreError> {
+    let StoreError::Database {
+        kind: DatabaseErrorKind::Full | DatabaseErrorKind::ReadOnly | DatabaseErrorKind::Failed,
+        ..
+    } = &why
+    else {
         return Err(why);
     };
     match fs::exists(path) {
         Ok(true) => {}
-        Ok(false) => return Ok(Access::Nothing),
+        Ok(false) => return Ok(Access::Missing),
         Err(_) => return Err(why),
     }
     if is_readable(Access::Shared, path, busy) {
         return Ok(Access::Shared);
     }
-    if Owners::any(path) {
+    if Owners::any_alive(path) {
         return Err(why);
     }
-    let wal = fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len());
-    let access = if wal == 0 { Access::Still } else { Access::Private };
+    let wal = fs::metadata(sibling(path, "-wal")).map_or(0, |wal| wal.len());
+    let access = if wal == 0 { Access::Immutable } else { Access::PrivateIndex };
     if is_readable(access, path, busy) { Ok(access) } else { Err(why) }
 }
 
 /// A connection to look at a database that may be another program's: nothing is changed, also not when it is closed.
-pub(crate) fn look(access: Access, path: &Path, busy: Duration) -> Result<Connection, StoreError> {
+pub(crate) fn inspect(access: Access, path: &Path, busy: Duration) -> Result<Connection, StoreError> {
     let conn = access.open(path, busy)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    schema::identify(path, &conn)?;
+    schema::verify(path, &conn)?;
     Ok(conn)
 }
 
 /// Whether it is a database of ours with tables as this program knows them.
 fn is_readable(access: Access, path: &Path, busy: Duration) -> bool {
-    let read = || Ok::<_, StoreError>(schema::version(&look(access, path, busy)?)? == schema::VERSION);
+    let read = || Ok::<_, StoreError>(schema::version(&inspect(access, path, busy)?)? == schema::VERSION);
     read().unwrap_or_else(|error| {
         tracing::debug!(%error, ?access, "the database cannot be read this way");
         false
@@ -101,17 +105,19 @@ fn is_readable(access: Access, path: &Path, busy: Duration) -> bool {
 
 /// Says of an error that was met while opening that the disk is full, if it is: SQLite knows no more than that a file could
 /// not be made.
-pub(crate) fn explain(path: &Path, error: StoreError) -> StoreError {
+pub(crate) fn explain_open_error(path: &Path, error: StoreError) -> StoreError {
     match error {
-        StoreError::Database { path: place, trouble: Trouble::ReadOnly | Trouble::Failed, detail } if is_full(path) => {
-            StoreError::Database { path: place, trouble: Trouble::Full, detail }
+        StoreError::Database { path: file, kind: DatabaseErrorKind::ReadOnly | DatabaseErrorKind::Failed, detail }
+            if is_disk_full(path) =>
+        {
+            StoreError::Database { path: file, kind: DatabaseErrorKind::Full, detail }
         }
         error => error,
     }
 }
 
 /// Whether nothing more fits on the disk of a file, of those that could be written.
-pub(crate) fn is_full(path: &Path) -> bool {
+pub(crate) fn is_disk_full(path: &Path) -> bool {
     let folder = path.ancestors().skip(1).find(|folder| folder.exists());
     let full = |disk: StatVfs| {
         let (blocks, files) = (disk.f_bavail == 0, disk.f_files > 0 && disk.f_favail == 0);
@@ -121,7 +127,7 @@ pub(crate) fn is_full(path: &Path) -> bool {
 }
 
 /// The address of a file that does not change while it is read.
-fn immutable(path: &Path) -> String {
+fn immutable_uri(path: &Path) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte);
     let mut address = String::from("file:");
     for byte in OsStr::as_bytes(path.as_os_str()) {
@@ -143,7 +149,7 @@ mod tests {
     const BUSY: Duration = Duration::from_secs(1);
 
     fn full(path: &Path) -> StoreError {
-        StoreError::trouble(path, Trouble::Full, "said so")
+        StoreError::database(path, DatabaseErrorKind::Full, "said so")
     }
 
     fn count(conn: &Connection) -> i64 {
@@ -158,7 +164,7 @@ mod tests {
         conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
         conn.execute("INSERT INTO counter VALUES ('wal', 1)", []).unwrap();
         fs::copy(&origin, &copy).unwrap();
-        fs::copy(beside(&origin, "-wal"), beside(&copy, "-wal")).unwrap();
+        fs::copy(sibling(&origin, "-wal"), sibling(&copy, "-wal")).unwrap();
         copy
     }
 
@@ -166,53 +172,58 @@ mod tests {
     fn a_wal_is_read_without_a_shared_index_and_left_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = left_by_a_dead_process(folder.path());
-        let files = || [fs::read(&path).unwrap(), fs::read(beside(&path, "-wal")).unwrap()];
+        let files = || [fs::read(&path).unwrap(), fs::read(sibling(&path, "-wal")).unwrap()];
         let before = files();
         for _ in 0..2 {
-            let (one, two) = (Access::Private.open(&path, BUSY).unwrap(), Access::Private.open(&path, BUSY).unwrap());
+            let (one, two) =
+                (Access::PrivateIndex.open(&path, BUSY).unwrap(), Access::PrivateIndex.open(&path, BUSY).unwrap());
             assert_eq!((count(&one), count(&two)), (2, 2));
             assert!(one.execute("INSERT INTO counter VALUES ('x', 1)", []).is_err(), "it only reads");
         }
-        assert!(files() == before && !beside(&path, "-shm").exists(), "nothing was changed or made");
-        assert!(is_readable(Access::Private, &path, BUSY));
+        assert!(files() == before && !sibling(&path, "-shm").exists(), "nothing was changed or made");
+        assert!(is_readable(Access::PrivateIndex, &path, BUSY));
     }
 
     #[test]
     fn a_file_is_read_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = left_by_a_dead_process(folder.path());
-        fs::remove_file(beside(&path, "-wal")).unwrap();
-        let conn = Access::Still.open(&path, BUSY).unwrap();
+        fs::remove_file(sibling(&path, "-wal")).unwrap();
+        let conn = Access::Immutable.open(&path, BUSY).unwrap();
         assert_eq!(count(&conn), 1);
         assert!(conn.execute("INSERT INTO counter VALUES ('x', 1)", []).is_err(), "it only reads");
-        assert!(!beside(&path, "-wal").exists() && !beside(&path, "-shm").exists());
+        assert!(!sibling(&path, "-wal").exists() && !sibling(&path, "-shm").exists());
     }
 
     #[test]
     fn which_way_is_taken() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("none/at/all.db");
-        assert_eq!(find(&missing, BUSY, full(&missing)).unwrap(), Access::Nothing);
-        assert_eq!(count(&Access::Nothing.open(&missing, BUSY).unwrap()), 0);
+        assert_eq!(find_access(&missing, BUSY, full(&missing)).unwrap(), Access::Missing);
+        assert_eq!(count(&Access::Missing.open(&missing, BUSY).unwrap()), 0);
         let path = left_by_a_dead_process(folder.path());
         // Where there is space it is read as ever.
-        assert_eq!(find(&path, BUSY, full(&path)).unwrap(), Access::Shared);
-        let damaged = StoreError::trouble(&path, Trouble::Damaged, "said so");
-        assert_eq!(find(&path, BUSY, damaged.clone()), Err(damaged));
+        assert_eq!(find_access(&path, BUSY, full(&path)).unwrap(), Access::Shared);
+        let damaged = StoreError::database(&path, DatabaseErrorKind::Damaged, "said so");
+        assert_eq!(find_access(&path, BUSY, damaged.clone()), Err(damaged));
         // An index that cannot be made: a link that leads nowhere is in its place.
-        let _ = fs::remove_file(beside(&path, "-shm"));
-        std::os::unix::fs::symlink("/nowhere/at/all", beside(&path, "-shm")).unwrap();
-        assert_eq!(find(&path, BUSY, full(&path)).unwrap(), Access::Private);
+        let _ = fs::remove_file(sibling(&path, "-shm"));
+        std::os::unix::fs::symlink("/nowhere/at/all", sibling(&path, "-shm")).unwrap();
+        assert_eq!(find_access(&path, BUSY, full(&path)).unwrap(), Access::PrivateIndex);
         // Somebody may be writing.
-        let (_, lock) = Owners::enter(&path).unwrap();
-        assert_eq!(find(&path, BUSY, full(&path)), Err(full(&path)));
+        let (_, lock) = Owners::register(&path).unwrap();
+        assert_eq!(find_access(&path, BUSY, full(&path)), Err(full(&path)));
         drop(lock);
-        fs::remove_file(beside(&path, "-wal")).unwrap();
-        assert_eq!(find(&path, BUSY, full(&path)).unwrap(), Access::Still);
+        fs::remove_file(sibling(&path, "-wal")).unwrap();
+        assert_eq!(find_access(&path, BUSY, full(&path)).unwrap(), Access::Immutable);
         let (conn, _) = schema::open(&folder.path().join("origin.db"), BUSY).unwrap();
         conn.pragma_update(None, "user_version", schema::VERSION - 1).unwrap();
         drop(conn);
         let old = folder.path().join("origin.db");
-        assert_eq!(find(&old, BUSY, full(&old)), Err(full(&old)), "tables that this program would not understand");
+        assert_eq!(
+            find_access(&old, BUSY, full(&old)),
+            Err(full(&old)),
+            "tables that this program would not understand"
+        );
     }
 }

@@ -17,7 +17,7 @@ const PAGE_MAX: usize = 65_536;
 
 /// The state of a WAL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wal {
+pub(crate) enum WalState {
     /// There is none, or an empty one.
     Missing,
     /// Every transaction in it is sound.
@@ -27,27 +27,27 @@ pub(crate) enum Wal {
 }
 
 /// Checks a WAL.
-pub(crate) fn look(path: &Path) -> std::io::Result<Wal> {
+pub(crate) fn inspect(path: &Path) -> std::io::Result<WalState> {
     let mut file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Wal::Missing),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(WalState::Missing),
         opened => BufReader::with_capacity(1 << 20, opened?),
     };
     let mut header = [0; HEADER];
-    match fill(&mut file, &mut header)? {
-        0 => return Ok(Wal::Missing),
+    match read_full(&mut file, &mut header)? {
+        0 => return Ok(WalState::Missing),
         HEADER => {}
-        _ => return Ok(Wal::Torn { transactions: 0 }),
+        _ => return Ok(WalState::Torn { transactions: 0 }),
     }
-    let (magic, size) = (word(&header[..4]), word(&header[8..12]) as usize);
+    let (magic, size) = (be_u32(&header[..4]), be_u32(&header[8..12]) as usize);
     let big = magic & 1 == 1;
     let mut sum = checksum(big, &header[..24], (0, 0));
-    if magic & !1 != MAGIC || !size.is_power_of_two() || size > PAGE_MAX || sum != pair(&header[24..]) {
-        return Ok(Wal::Torn { transactions: 0 });
+    if magic & !1 != MAGIC || !size.is_power_of_two() || size > PAGE_MAX || sum != checksum_at(&header[24..]) {
+        return Ok(WalState::Torn { transactions: 0 });
     }
     let mut frame = vec![0; FRAME + size];
     let (mut sound, mut lost, mut cut) = (true, 0, false);
     loop {
-        match fill(&mut file, &mut frame)? {
+        match read_full(&mut file, &mut frame)? {
             0 => break,
             read if read < frame.len() => {
                 // The salt tells whether it belongs to this WAL or is left over from an earlier one.
@@ -62,16 +62,16 @@ pub(crate) fn look(path: &Path) -> std::io::Result<Wal> {
             continue;
         }
         sum = checksum(big, &frame[FRAME..], checksum(big, &frame[..8], sum));
-        sound &= sum == pair(&frame[16..24]);
+        sound &= sum == checksum_at(&frame[16..24]);
         // The last frame of a transaction has the size of the database.
-        lost += u64::from(!sound && word(&frame[4..8]) > 0);
+        lost += u64::from(!sound && be_u32(&frame[4..8]) > 0);
     }
     // Frames without an end are a transaction that a crash cut off; it was never committed.
-    Ok(if lost > 0 || cut { Wal::Torn { transactions: lost } } else { Wal::Sound })
+    Ok(if lost > 0 || cut { WalState::Torn { transactions: lost } } else { WalState::Sound })
 }
 
 /// Reads until the buffer is full or the file ends.
-fn fill(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {
         match file.read(&mut buffer[read..]) {
@@ -84,16 +84,16 @@ fn fill(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(read)
 }
 
-fn word(bytes: &[u8]) -> u32 {
+fn be_u32(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-fn pair(bytes: &[u8]) -> (u32, u32) {
-    (word(&bytes[..4]), word(&bytes[4..8]))
+fn checksum_at(bytes: &[u8]) -> (u32, u32) {
+    (be_u32(&bytes[..4]), be_u32(&bytes[4..8]))
 }
 
 fn checksum(big: bool, bytes: &[u8], (mut first, mut second): (u32, u32)) -> (u32, u32) {
-    let take = |bytes: &[u8]| if big { word(bytes) } else { word(bytes).swap_bytes() };
+    let take = |bytes: &[u8]| if big { be_u32(bytes) } else { be_u32(bytes).swap_bytes() };
     for eight in bytes.chunks_exact(8) {
         first = first.wrapping_add(take(&eight[..4])).wrapping_add(second);
         second = second.wrapping_add(take(&eight[4..])).wrapping_add(first);
@@ -118,10 +118,10 @@ mod tests {
         std::fs::read(folder.join("w.db-wal")).unwrap()
     }
 
-    fn seen(bytes: &[u8]) -> Wal {
+    fn inspect_bytes(bytes: &[u8]) -> WalState {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        look(file.path()).unwrap()
+        inspect(file.path()).unwrap()
     }
 
     #[test]
@@ -131,35 +131,35 @@ mod tests {
         let frame = 4096 + FRAME;
         let frames = (bytes.len() - HEADER) / frame;
         let at = |number: usize| HEADER + number * frame;
-        let is_end = |number: usize| word(&bytes[at(number) + 4..at(number) + 8]) > 0;
+        let is_end = |number: usize| be_u32(&bytes[at(number) + 4..at(number) + 8]) > 0;
         let ends = |from: usize| (from..frames).filter(|number| is_end(*number)).count() as u64;
         assert_eq!(ends(0), 10);
-        assert_eq!(seen(&bytes), Wal::Sound);
-        assert_eq!(seen(&[]), Wal::Missing);
-        assert_eq!(look(&folder.path().join("nothing")).unwrap(), Wal::Missing);
+        assert_eq!(inspect_bytes(&bytes), WalState::Sound);
+        assert_eq!(inspect_bytes(&[]), WalState::Missing);
+        assert_eq!(inspect(&folder.path().join("nothing")).unwrap(), WalState::Missing);
 
         // Bytes in the middle.
         let mut damaged = bytes.clone();
         damaged[at(frames / 2) + 1000] ^= 1;
-        assert_eq!(seen(&damaged), Wal::Torn { transactions: ends(frames / 2) });
+        assert_eq!(inspect_bytes(&damaged), WalState::Torn { transactions: ends(frames / 2) });
         damaged[at(frames / 2)..at(frames / 2 + 1)].fill(0xee);
-        assert_eq!(seen(&damaged), Wal::Torn { transactions: ends(frames / 2 + 1) });
+        assert_eq!(inspect_bytes(&damaged), WalState::Torn { transactions: ends(frames / 2 + 1) });
         let mut headless = bytes.clone();
         headless[5] ^= 1;
-        assert_eq!(seen(&headless), Wal::Torn { transactions: 0 });
+        assert_eq!(inspect_bytes(&headless), WalState::Torn { transactions: 0 });
 
         // Cut in the middle of a frame.
-        assert_eq!(seen(&bytes[..at(frames - 1) + 500]), Wal::Torn { transactions: 0 });
-        assert_eq!(seen(&bytes[..10]), Wal::Torn { transactions: 0 });
+        assert_eq!(inspect_bytes(&bytes[..at(frames - 1) + 500]), WalState::Torn { transactions: 0 });
+        assert_eq!(inspect_bytes(&bytes[..10]), WalState::Torn { transactions: 0 });
 
         // A transaction that was not finished: its frames are there but for the last one.
         let last = (0..frames).rev().find(|number| !is_end(*number)).unwrap();
-        assert_eq!(seen(&bytes[..at(last + 1)]), Wal::Sound);
+        assert_eq!(inspect_bytes(&bytes[..at(last + 1)]), WalState::Sound);
         // What is left of an earlier WAL has another salt.
         let mut older = bytes.clone();
         for number in frames / 2..frames {
             older[at(number) + 8] ^= 1;
         }
-        assert_eq!(seen(&older), Wal::Sound);
+        assert_eq!(inspect_bytes(&older), WalState::Sound);
     }
 }

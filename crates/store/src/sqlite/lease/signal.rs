@@ -11,7 +11,7 @@ use crate::sqlite::row;
 pub(crate) const QUEUE: usize = 256;
 
 /// The most signals that wait in the database for one process.
-const WAITING: i64 = 1024;
+const MAX_STORED: i64 = 1024;
 
 /// What the owner of a session's lease is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub(crate) fn send(conn: &Connection, owner: &str, session: &SessionId, signal: 
         return Ok(());
     }
     let mut statement = conn.prepare_cached("SELECT count(*) FROM signal WHERE owner = ?1")?;
-    if statement.query_row([owner], |row| row.get::<_, i64>(0))? >= WAITING {
+    if statement.query_row([owner], |row| row.get::<_, i64>(0))? >= MAX_STORED {
         return Err(StoreError::Overloaded("signals"));
     }
     conn.prepare_cached("INSERT INTO signal (owner, session, json) VALUES (?1, ?2, ?3)")?.execute(params![
@@ -59,18 +59,18 @@ pub(crate) fn send(conn: &Connection, owner: &str, session: &SessionId, signal: 
 }
 
 /// Whether signals wait for a process.
-pub(crate) fn waiting(conn: &Connection, owner: &str) -> Result<bool, StoreError> {
+pub(crate) fn has_waiting(conn: &Connection, owner: &str) -> Result<bool, StoreError> {
     let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM signal WHERE owner = ?1)")?;
     Ok(statement.query_row([owner], |row| row.get(0))?)
 }
 
 /// Takes the oldest signals of a process out of the database, so that none is delivered twice.
-pub(crate) fn take(conn: &Connection, owner: &str, most: usize) -> Result<Vec<(SessionId, Signal)>, StoreError> {
+pub(crate) fn take(conn: &Connection, owner: &str, limit: usize) -> Result<Vec<(SessionId, Signal)>, StoreError> {
     let mut statement = conn.prepare_cached(
         "DELETE FROM signal WHERE id IN (SELECT id FROM signal WHERE owner = ?1 ORDER BY id LIMIT ?2)
          RETURNING id, session, json",
     )?;
-    let rows = statement.query_map(params![owner, i64::try_from(most).unwrap_or(i64::MAX)], |row| {
+    let rows = statement.query_map(params![owner, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
     })?;
     let mut rows = rows.collect::<Result<Vec<_>, _>>()?;

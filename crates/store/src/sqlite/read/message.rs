@@ -9,13 +9,13 @@ use crate::Store;
 use crate::error::StoreError;
 use crate::feed::text;
 use crate::sqlite::log;
-use crate::sqlite::read::one_moment;
+use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, int, uint};
 
 /// Texts that are newer than their rows. They are taken before the rows are read: a row that ended meanwhile wins.
-pub(super) type Texts = HashMap<PartId, String>;
+pub(super) type LiveTexts = HashMap<PartId, String>;
 
-fn overlay(part: &mut Part, texts: &mut Texts) {
+fn overlay(part: &mut Part, texts: &mut LiveTexts) {
     if !text::is_open(part) {
         return;
     }
@@ -28,12 +28,12 @@ fn overlay(part: &mut Part, texts: &mut Texts) {
 }
 
 /// A message of which the parts are still to be read.
-fn bare(row: &Row<'_>) -> Result<Message, StoreError> {
+fn message_row(row: &Row<'_>) -> Result<Message, StoreError> {
     let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
     row::json("message", text(0)?, text(1)?)
 }
 
-pub(super) fn part(row: &Row<'_>, texts: &mut Texts) -> Result<Part, StoreError> {
+pub(super) fn part_row(row: &Row<'_>, texts: &mut LiveTexts) -> Result<Part, StoreError> {
     let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
     let (id, json) = (text(0)?, text(1)?);
     let mut part = Part::from_json(json).map_err(|error| row::unreadable("part", id, &error))?;
@@ -41,25 +41,25 @@ pub(super) fn part(row: &Row<'_>, texts: &mut Texts) -> Result<Part, StoreError>
     Ok(part)
 }
 
-fn with_parts(conn: &Connection, info: Message, texts: &mut Texts) -> Result<MessageWithParts, StoreError> {
+fn with_parts(conn: &Connection, info: Message, texts: &mut LiveTexts) -> Result<MessageWithParts, StoreError> {
     let mut statement = conn.prepare_cached("SELECT id, json FROM part WHERE message = ?1 ORDER BY position, id")?;
     let mut rows = statement.query([info.id().as_str()])?;
     let mut parts = Vec::new();
     while let Some(row) = rows.next()? {
-        parts.push(part(row, texts)?);
+        parts.push(part_row(row, texts)?);
     }
     Ok(MessageWithParts { info, parts })
 }
 
 /// Where a message stands in its session.
-pub(super) fn place(conn: &Connection, session: &SessionId, id: &MessageId) -> Result<i64, StoreError> {
+pub(super) fn position(conn: &Connection, session: &SessionId, id: &MessageId) -> Result<i64, StoreError> {
     let mut statement = conn.prepare_cached("SELECT position FROM message WHERE id = ?1 AND session = ?2")?;
     let found = statement.query_row([id.as_str(), session.as_str()], |row| row.get(0)).optional()?;
     found.ok_or_else(|| StoreError::NoMessage { id: id.clone() })
 }
 
 /// The greatest stamp of an id among the messages of a session.
-pub(crate) fn newest(conn: &Connection, session: &SessionId) -> Result<Stamp, StoreError> {
+pub(crate) fn newest_stamp(conn: &Connection, session: &SessionId) -> Result<Stamp, StoreError> {
     let mut statement =
         conn.prepare_cached("SELECT stamp FROM message WHERE session = ?1 ORDER BY position DESC LIMIT 1")?;
     let found: Option<String> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
@@ -71,23 +71,23 @@ fn page(
     session: &SessionId,
     limit: Option<usize>,
     before: Option<&MessageId>,
-    texts: &mut Texts,
+    texts: &mut LiveTexts,
 ) -> Result<MessagePage, StoreError> {
-    let end = before.map_or(Ok(i64::MAX), |id| place(conn, session, id))?;
+    let end = before.map_or(Ok(i64::MAX), |id| position(conn, session, id))?;
     // One more than wanted tells whether there is an older page; a negative limit means all.
-    let most = limit.map_or(-1, |limit| int(limit as u64).saturating_add(1));
+    let limit_plus_one = limit.map_or(-1, |limit| int(limit as u64).saturating_add(1));
     let mut statement = conn.prepare_cached(
         "SELECT id, json, position FROM message WHERE session = ?1 AND position < ?2
          ORDER BY position DESC LIMIT ?3",
     )?;
-    let mut rows = statement.query(params![session.as_str(), end, most])?;
+    let mut rows = statement.query(params![session.as_str(), end, limit_plus_one])?;
     let (mut messages, mut begin, mut older) = (Vec::new(), end, None);
     while let Some(row) = rows.next()? {
         if limit == Some(messages.len()) {
             older = messages.last().map(|message: &MessageWithParts| message.info.id().clone());
             break;
         }
-        messages.push(MessageWithParts { info: bare(row)?, parts: Vec::new() });
+        messages.push(MessageWithParts { info: message_row(row)?, parts: Vec::new() });
         begin = row.get(2)?;
     }
     messages.reverse();
@@ -102,7 +102,7 @@ fn add_parts(
     session: &SessionId,
     (begin, end): (i64, i64),
     messages: &mut [MessageWithParts],
-    texts: &mut Texts,
+    texts: &mut LiveTexts,
 ) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT part.id, part.json, message.id FROM message CROSS JOIN part ON part.message = message.id
@@ -118,7 +118,7 @@ fn add_parts(
             current = messages.next();
         }
         if let Some(message) = &mut current {
-            message.parts.push(part(row, texts)?);
+            message.parts.push(part_row(row, texts)?);
         }
     }
     Ok(())
@@ -132,9 +132,9 @@ impl Store {
         limit: Option<usize>,
         before: Option<&MessageId>,
     ) -> Result<MessagePage, StoreError> {
-        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
+        let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
-            let _moment = one_moment(conn)?;
+            let _snapshot = read_transaction(conn)?;
             page(conn, session, limit, before, &mut texts)
         })
     }
@@ -145,16 +145,16 @@ impl Store {
         session: &SessionId,
         from: &MessageId,
     ) -> Result<Vec<(MessageWithParts, u64)>, StoreError> {
-        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
+        let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
-            let _moment = one_moment(conn)?;
+            let _snapshot = read_transaction(conn)?;
             let mut statement = conn.prepare_cached(
                 "SELECT id, json, turn FROM message WHERE session = ?1 AND position >= ?2 ORDER BY position",
             )?;
-            let mut rows = statement.query(params![session.as_str(), place(conn, session, from)?])?;
+            let mut rows = statement.query(params![session.as_str(), position(conn, session, from)?])?;
             let mut messages = Vec::new();
             while let Some(row) = rows.next()? {
-                messages.push((with_parts(conn, bare(row)?, &mut texts)?, uint(row.get(2)?)));
+                messages.push((with_parts(conn, message_row(row)?, &mut texts)?, uint(row.get(2)?)));
             }
             Ok(messages)
         })
@@ -163,8 +163,8 @@ impl Store {
     /// The ids of that message and of all later ones of its session, or of all that there are.
     pub fn message_ids(&self, session: &SessionId, from: Option<&MessageId>) -> Result<Vec<MessageId>, StoreError> {
         self.read(|conn| {
-            let _moment = one_moment(conn)?;
-            let begin = from.map_or(Ok(0), |id| place(conn, session, id))?;
+            let _snapshot = read_transaction(conn)?;
+            let begin = from.map_or(Ok(0), |id| position(conn, session, id))?;
             let mut statement =
                 conn.prepare_cached("SELECT id FROM message WHERE session = ?1 AND position >= ?2 ORDER BY position")?;
             let mut rows = statement.query(params![session.as_str(), begin])?;
@@ -177,16 +177,16 @@ impl Store {
     }
 
     /// The greatest stamp among the ids of a session's messages: an id [made after it](MessageId::after) sorts last.
-    pub fn newest(&self, session: &SessionId) -> Result<Stamp, StoreError> {
-        self.read(|conn| newest(conn, session))
+    pub fn newest_stamp(&self, session: &SessionId) -> Result<Stamp, StoreError> {
+        self.read(|conn| newest_stamp(conn, session))
     }
 
     /// The answers among the newest so many messages of a session that are not complete, oldest first. The rows are
     /// judged by the database, so that looking through a long conversation costs next to nothing.
-    pub fn incomplete(&self, session: &SessionId, newest: usize) -> Result<Vec<MessageWithParts>, StoreError> {
-        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.session_id == *session));
+    pub fn incomplete_answers(&self, session: &SessionId, newest: usize) -> Result<Vec<MessageWithParts>, StoreError> {
+        let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
-            let _moment = one_moment(conn)?;
+            let _snapshot = read_transaction(conn)?;
             let mut statement = conn.prepare_cached(
                 "SELECT id, json FROM (SELECT id, json, position FROM message WHERE session = ?1
                                        ORDER BY position DESC LIMIT ?2)
@@ -195,7 +195,7 @@ impl Store {
             let mut rows = statement.query(params![session.as_str(), int(newest as u64)])?;
             let mut messages = Vec::new();
             while let Some(row) = rows.next()? {
-                messages.push(with_parts(conn, bare(row)?, &mut texts)?);
+                messages.push(with_parts(conn, message_row(row)?, &mut texts)?);
             }
             Ok(messages)
         })
@@ -203,23 +203,23 @@ impl Store {
 
     /// A message with its parts.
     pub fn message(&self, id: &MessageId) -> Result<Option<MessageWithParts>, StoreError> {
-        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.message_id == *id));
+        let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.message_id == *id));
         self.read(|conn| {
-            let _moment = one_moment(conn)?;
+            let _snapshot = read_transaction(conn)?;
             let mut statement = conn.prepare_cached("SELECT id, json FROM message WHERE id = ?1")?;
             let mut rows = statement.query([id.as_str()])?;
             let Some(row) = rows.next()? else { return Ok(None) };
-            with_parts(conn, bare(row)?, &mut texts).map(Some)
+            with_parts(conn, message_row(row)?, &mut texts).map(Some)
         })
     }
 
     /// Has `see` look at the JSON of every part that contains a text. Looks at everything.
-    pub fn parts_with(&self, text: &str, mut see: impl FnMut(&str)) -> Result<(), StoreError> {
+    pub fn for_each_part_containing(&self, text: &str, mut visit: impl FnMut(&str)) -> Result<(), StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare("SELECT json FROM part WHERE instr(json, ?1) > 0")?;
             let mut rows = statement.query([text])?;
             while let Some(row) = rows.next()? {
-                see(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?);
+                visit(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?);
             }
             Ok(())
         })
@@ -227,7 +227,7 @@ impl Store {
 
     /// A part.
     pub fn part(&self, id: &PartId) -> Result<Option<Part>, StoreError> {
-        let mut texts = self.texts(|part| part.head().is_some_and(|head| head.id == *id));
+        let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.id == *id));
         let mut part = self.read(|conn| log::part(conn, id))?;
         if let Some(part) = &mut part {
             overlay(part, &mut texts);

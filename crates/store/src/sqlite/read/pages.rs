@@ -5,17 +5,17 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::Store;
 use crate::error::StoreError;
-use crate::sqlite::read::message::{Texts, part, place};
+use crate::sqlite::read::message::{LiveTexts, part_row, position};
 use crate::sqlite::row::{self, int};
 
 /// The most messages of a page.
-const MESSAGES: usize = 128;
+const MAX_MESSAGES: usize = 128;
 /// A page ends with the message that brings it to so many bytes.
-const BYTES: usize = 512 << 10;
+const MAX_BYTES: usize = 512 << 10;
 
 /// The messages of a session that were there when it was asked for, oldest first, page by page.
 #[derive(Debug)]
-pub struct Pages {
+pub struct MessagePages {
     store: Store,
     session: SessionId,
     /// Everything up to here was read.
@@ -29,41 +29,46 @@ pub struct Pages {
 
 impl Store {
     /// Reads a session page by page: all of it, or the newest `limit` messages of those before one.
-    pub fn pages(
+    pub fn message_pages(
         &self,
         session: &SessionId,
         limit: Option<usize>,
         before: Option<&MessageId>,
-    ) -> Result<Pages, StoreError> {
+    ) -> Result<MessagePages, StoreError> {
         let (after, end) = self.read(|conn| {
             let end = match before {
-                Some(id) => place(conn, session, id)?,
-                None => newest(conn, session, i64::MAX, 0)?.map_or(0, |newest| newest + 1),
+                Some(id) => position(conn, session, id)?,
+                None => position_from_end(conn, session, i64::MAX, 0)?.map_or(0, |newest| newest + 1),
             };
-            let after = limit.map(|limit| newest(conn, session, end, limit)).transpose()?.flatten();
+            let after = limit.map(|limit| position_from_end(conn, session, end, limit)).transpose()?.flatten();
             Ok((after, end))
         })?;
         let (store, session, older) = (self.clone(), session.clone(), after.is_some());
-        Ok(Pages { store, session, after: after.unwrap_or(i64::MIN), end, done: false, older })
+        Ok(MessagePages { store, session, after: after.unwrap_or(i64::MIN), end, done: false, older })
     }
 }
 
 /// Where the message stands that is so many before the newest one.
-fn newest(conn: &Connection, session: &SessionId, before: i64, skip: usize) -> Result<Option<i64>, StoreError> {
+fn position_from_end(
+    conn: &Connection,
+    session: &SessionId,
+    before: i64,
+    skip: usize,
+) -> Result<Option<i64>, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT position FROM message WHERE session = ?1 AND position < ?2 ORDER BY position DESC LIMIT 1 OFFSET ?3",
     )?;
     Ok(statement.query_row(params![session.as_str(), before, int(skip as u64)], |row| row.get(0)).optional()?)
 }
 
-impl Pages {
+impl MessagePages {
     /// The next messages; nothing once there are no more.
     pub fn next_page(&mut self) -> Result<Vec<MessageWithParts>, StoreError> {
         if self.done {
             return Ok(Vec::new());
         }
-        let mut texts = self.store.texts(|part| part.head().is_some_and(|head| head.session_id == self.session));
-        let (page, after) = self.store.read(|conn| read(conn, &self.session, self.after, self.end, &mut texts))?;
+        let mut texts = self.store.live_texts(|part| part.head().is_some_and(|head| head.session_id == self.session));
+        let (page, after) = self.store.read(|conn| read_page(conn, &self.session, self.after, self.end, &mut texts))?;
         match after {
             Some(after) => self.after = after,
             None => self.done = true,
@@ -82,41 +87,41 @@ impl Pages {
     }
 }
 
-const PAGE: &str = "SELECT part.id, part.json, message.id, message.json, message.position
+const SELECT_PAGE: &str = "SELECT part.id, part.json, message.id, message.json, message.position
      FROM message LEFT JOIN part ON part.message = message.id
      WHERE message.session = ?1 AND message.position > ?2 AND message.position < ?3
      ORDER BY message.position, part.position, part.id";
 
 /// A page, and where it ends; nothing if it was the last one.
-fn read(
+fn read_page(
     conn: &Connection,
     session: &SessionId,
     after: i64,
     end: i64,
-    texts: &mut Texts,
+    texts: &mut LiveTexts,
 ) -> Result<(Vec<MessageWithParts>, Option<i64>), StoreError> {
     // A message's own columns come with each of its parts: that costs nothing unless they are looked at.
-    let mut statement = conn.prepare_cached(PAGE)?;
+    let mut statement = conn.prepare_cached(SELECT_PAGE)?;
     let mut rows = statement.query(params![session.as_str(), after, end])?;
     let mut page: Vec<MessageWithParts> = Vec::new();
-    let (mut bytes, mut mark) = (0, after);
+    let (mut bytes, mut last_position) = (0, after);
     while let Some(row) = rows.next()? {
         let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
         let id = text(2)?;
         if page.last().is_none_or(|message| message.info.id().as_str() != id) {
-            if page.len() >= MESSAGES || bytes >= BYTES {
-                return Ok((page, Some(mark)));
+            if page.len() >= MAX_MESSAGES || bytes >= MAX_BYTES {
+                return Ok((page, Some(last_position)));
             }
             let json = text(3)?;
             bytes += json.len();
             page.push(MessageWithParts { info: row::json("message", id, json)?, parts: Vec::new() });
-            mark = row.get(4)?;
+            last_position = row.get(4)?;
         }
         if let Some(json) = row.get_ref(1)?.as_str_or_null().map_err(rusqlite::Error::from)?
             && let Some(message) = page.last_mut()
         {
             bytes += json.len();
-            message.parts.push(part(row, texts)?);
+            message.parts.push(part_row(row, texts)?);
         }
     }
     Ok((page, None))
@@ -131,7 +136,7 @@ mod tests {
     fn a_page_is_read_without_sorting() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(&crate::sqlite::schema::MIGRATIONS.concat()).unwrap();
-        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {PAGE}")).unwrap();
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {SELECT_PAGE}")).unwrap();
         let values = params!["s", 0, 1];
         let plan = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();
         let plan: Vec<String> = plan.map(Result::unwrap).collect();

@@ -8,22 +8,22 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use crate::Store;
 use crate::error::StoreError;
-use crate::sqlite::lease::{self, Holder};
+use crate::sqlite::lease::{self, LeaseHolder};
 use crate::sqlite::row::{self, int};
 
 /// Sessions of a page, if the query does not say.
-const PAGE: usize = 100;
+const DEFAULT_LIMIT: usize = 100;
 
 /// Sessions in the order in which they were made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ByAge {
+pub struct CreationOrder {
     /// Oldest first.
     pub ascending: bool,
     /// Only those that come after this one in that order. Nothing comes after one that is gone.
     pub after: Option<SessionId>,
 }
 
-/// Which sessions to list: newest change first, unless `by_age` says otherwise.
+/// Which sessions to list: newest change first, unless `creation_order` says otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionQuery {
     /// Only those of this project.
@@ -45,7 +45,7 @@ pub struct SessionQuery {
     /// Only those that are not archived.
     pub unarchived: bool,
     /// In the order in which they were made.
-    pub by_age: Option<ByAge>,
+    pub creation_order: Option<CreationOrder>,
     /// The most; 100 by default.
     pub limit: usize,
 }
@@ -62,8 +62,8 @@ impl Default for SessionQuery {
             path: None,
             workspace: None,
             unarchived: false,
-            by_age: None,
-            limit: PAGE,
+            creation_order: None,
+            limit: DEFAULT_LIMIT,
         }
     }
 }
@@ -109,15 +109,15 @@ impl SessionQuery {
         if self.unarchived {
             and("json_extract(json, '$.time.archived') IS NULL", None);
         }
-        if let Some(ByAge { ascending, after: Some(after) }) = &self.by_age {
+        if let Some(CreationOrder { ascending, after: Some(after) }) = &self.creation_order {
             let sign = if *ascending { '>' } else { '<' };
             let condition = format!("rowid {sign} (SELECT rowid FROM session WHERE id = ?)");
             and(&condition, Some(after.to_string().into()));
         }
-        sql.push_str(match &self.by_age {
+        sql.push_str(match &self.creation_order {
             None => " ORDER BY updated DESC, id LIMIT ?",
-            Some(ByAge { ascending: true, .. }) => " ORDER BY rowid LIMIT ?",
-            Some(ByAge { ascending: false, .. }) => " ORDER BY rowid DESC LIMIT ?",
+            Some(CreationOrder { ascending: true, .. }) => " ORDER BY rowid LIMIT ?",
+            Some(CreationOrder { ascending: false, .. }) => " ORDER BY rowid DESC LIMIT ?",
         });
         values.push(int(self.limit as u64).into());
         (sql, values)
@@ -125,10 +125,11 @@ impl SessionQuery {
 }
 
 /// Session row's JSON and id.
-fn page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, String)>, StoreError> {
+fn query_page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, String)>, StoreError> {
     let (sql, values) = query.sql();
     let mut statement = conn.prepare_cached(&sql)?;
-    let rows = statement.query_map(params_from_iter(values.iter().map(Bound)), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows =
+        statement.query_map(params_from_iter(values.iter().map(BoundValue)), |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -150,7 +151,7 @@ pub(super) fn status_rows(conn: &Connection) -> Result<Vec<StatusRow>, StoreErro
 }
 
 /// What is true of them.
-pub(super) fn living(
+pub(super) fn live_statuses(
     rows: Vec<StatusRow>,
     dead: &HashSet<String>,
 ) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
@@ -163,9 +164,9 @@ pub(super) fn living(
 }
 
 /// A bound value by reference.
-struct Bound<'a>(&'a Value);
+struct BoundValue<'a>(&'a Value);
 
-impl ToSql for Bound<'_> {
+impl ToSql for BoundValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         self.0.to_sql()
     }
@@ -183,13 +184,13 @@ impl Store {
 
     /// Sessions, newest change first.
     pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
-        let rows = self.read(|conn| page(conn, query))?;
+        let rows = self.read(|conn| query_page(conn, query))?;
         rows.iter().map(|(json, id)| row::json("session", id, json)).collect()
     }
 
     /// The same as JSON texts, just as they are stored.
     pub fn sessions_json(&self, query: &SessionQuery) -> Result<Vec<String>, StoreError> {
-        Ok(self.read(|conn| page(conn, query))?.into_iter().map(|(json, _)| json).collect())
+        Ok(self.read(|conn| query_page(conn, query))?.into_iter().map(|(json, _)| json).collect())
     }
 
     /// The sessions that a session spawned, oldest first.
@@ -208,9 +209,9 @@ impl Store {
 
     /// What every session does that is not idle. Only a live owner of its lease makes a session busy.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
-        let dead = self.dead()?;
-        let mut statuses = living(self.read(status_rows)?, &dead)?;
-        self.inner.feed.correct(&mut statuses);
+        let dead = self.dead_owners()?;
+        let mut statuses = live_statuses(self.read(status_rows)?, &dead)?;
+        self.inner.feed.overlay_statuses(&mut statuses);
         Ok(statuses)
     }
 
@@ -225,7 +226,7 @@ impl Store {
 
     /// The owners of leases that are dead. To be asked before the rows are read that this is about: then those hold all
     /// that such a process has written, and it was not cut off only because it ended in between.
-    pub(crate) fn dead(&self) -> Result<HashSet<String>, StoreError> {
+    pub(crate) fn dead_owners(&self) -> Result<HashSet<String>, StoreError> {
         Ok(self.owners()?.into_iter().filter(|owner| !self.is_alive(owner)).collect())
     }
 
@@ -238,9 +239,9 @@ impl Store {
     }
 
     /// Who runs a session.
-    pub fn holder(&self, session: &SessionId) -> Result<Option<Holder>, StoreError> {
+    pub fn lease_holder(&self, session: &SessionId) -> Result<Option<LeaseHolder>, StoreError> {
         let found = self.read(|conn| lease::row(conn, session))?;
-        Ok(found.map(|(owner, epoch)| Holder {
+        Ok(found.map(|(owner, epoch)| LeaseHolder {
             alive: self.is_alive(&owner),
             own: owner == self.owner(),
             owner,
@@ -250,17 +251,17 @@ impl Store {
 
     /// Whether a process that is gone still holds leases, because something that it started is not: that of a session, or
     /// any.
-    pub fn leaving(&self, session: Option<&SessionId>) -> Result<bool, StoreError> {
+    pub fn has_lingering_owner(&self, session: Option<&SessionId>) -> Result<bool, StoreError> {
         let owners = match session {
             Some(session) => self.read(|conn| lease::row(conn, session))?.map(|(owner, _)| owner).into_iter().collect(),
             None => self.owners()?,
         };
-        Ok(owners.iter().any(|owner| self.inner.owners.leaving(owner)))
+        Ok(owners.iter().any(|owner| self.inner.owners.is_lingering(owner)))
     }
 
     /// Sessions with something to do that perhaps nobody does: those with prompts in the inbox, and those whose
     /// lease has a dead owner.
-    pub fn unfinished(&self) -> Result<Vec<SessionId>, StoreError> {
+    pub fn unfinished_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let rows = self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT DISTINCT session, NULL FROM inbox UNION
@@ -286,7 +287,7 @@ mod tests {
         for bits in 0..=u8::MAX {
             let bit = |n: u8| bits & (1 << n) != 0;
             let query = SessionQuery {
-                by_age: None,
+                creation_order: None,
                 workspace: None,
                 project: bit(0).then(|| "p".to_owned()),
                 directory: bit(1).then(|| "d".to_owned()),
@@ -300,7 +301,8 @@ mod tests {
             };
             let (sql, values) = query.sql();
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            let plan = statement.query_map(params_from_iter(values.iter().map(Bound)), |row| row.get::<_, String>(3));
+            let plan =
+                statement.query_map(params_from_iter(values.iter().map(BoundValue)), |row| row.get::<_, String>(3));
             let plan: Vec<String> = plan.unwrap().map(Result::unwrap).collect();
             let wanted = match (&query.directory, &query.project) {
                 (Some(_), _) => "session_directory",

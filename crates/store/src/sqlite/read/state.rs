@@ -11,12 +11,12 @@ use crate::Store;
 use crate::batch::AskKind;
 use crate::error::StoreError;
 use crate::sqlite::log;
-use crate::sqlite::read::one_moment;
+use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, uint};
 
 /// An accepted prompt that did not run to its end yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inbox {
+pub struct InboxEntry {
     /// The prompt.
     pub message_id: MessageId,
     /// Its session.
@@ -81,7 +81,7 @@ pub struct Stats {
 
 impl Store {
     /// A session's accepted prompts, in the order of their acceptance.
-    pub fn inbox(&self, session: &SessionId) -> Result<Vec<Inbox>, StoreError> {
+    pub fn inbox(&self, session: &SessionId) -> Result<Vec<InboxEntry>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT message, attempts, accepted, data FROM inbox WHERE session = ?1 ORDER BY position",
@@ -89,7 +89,7 @@ impl Store {
             let mut rows = statement.query([session.as_str()])?;
             let mut inbox = Vec::new();
             while let Some(row) = rows.next()? {
-                inbox.push(Inbox {
+                inbox.push(InboxEntry {
                     message_id: row::id("inbox", &row.get::<_, String>(0)?)?,
                     session_id: session.clone(),
                     attempts: row.get(1)?,
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// What a tool call asked, answered or not, oldest first.
-    pub fn asks_of(&self, session: &SessionId, call: &str) -> Result<Vec<AskRow>, StoreError> {
+    pub fn asks_of_call(&self, session: &SessionId, call: &str) -> Result<Vec<AskRow>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT id FROM ask WHERE session = ?1 AND json_extract(json, '$.tool.callID') = ?2 ORDER BY rowid",
@@ -169,7 +169,7 @@ impl Store {
     }
 
     /// What was approved in a directory, oldest first, as rules.
-    pub fn approved(&self, directory: &str) -> Result<Ruleset, StoreError> {
+    pub fn approved_rules(&self, directory: &str) -> Result<Ruleset, StoreError> {
         self.read(|conn| {
             let mut statement =
                 conn.prepare_cached("SELECT permission, pattern FROM approval WHERE directory = ?1 ORDER BY rowid")?;
@@ -260,7 +260,7 @@ impl Store {
     /// The size of things.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         self.read(|conn| {
-            let _moment = one_moment(conn)?;
+            let _snapshot = read_transaction(conn)?;
             let number = |sql: &str| -> Result<u64, StoreError> {
                 Ok(uint(conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
             };

@@ -11,13 +11,13 @@ use serde::Deserialize;
 
 use crate::error::StoreError;
 use crate::sqlite::ledger::{self, Reservation, SUMS, SUMS_LEN};
-use crate::sqlite::read::one_moment;
+use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, int, uint};
 use crate::{AskFilter, Store};
 
 /// One session of a tree.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Branch {
+pub struct TreeSession {
     /// The session.
     pub id: SessionId,
     /// The one above it.
@@ -52,7 +52,7 @@ pub struct Branch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TreeRows {
     /// The sessions: parents before their children, each followed by its own subtree.
-    pub sessions: Vec<Branch>,
+    pub sessions: Vec<TreeSession>,
     /// Calls of models that run, of all trees.
     pub reservations: Vec<Reservation>,
     /// Calls of tools that run in these sessions, oldest first.
@@ -67,36 +67,36 @@ pub struct TreeRows {
 
 impl TreeRows {
     /// A session's budget with what is left of it.
-    pub fn budget_of(&self, session: &Branch, reserved: Budget) -> Option<BudgetState> {
-        session.budget.map(|(limit, began)| ledger::state(limit, began, &session.total, reserved))
+    pub fn budget_of(&self, session: &TreeSession, reserved: Budget) -> Option<BudgetState> {
+        session.budget.map(|(limit, began)| ledger::budget_state(limit, began, &session.total, reserved))
     }
 }
 
 /// The part of a session's JSON that a tree shows; all of it would take most of the time.
 #[derive(Deserialize)]
-struct Shown {
+struct SessionSummary {
     title: String,
     #[serde(default)]
     agent: Option<String>,
     #[serde(default)]
     model: Option<SessionModel>,
-    time: Created,
+    time: CreatedTime,
 }
 
 #[derive(Deserialize)]
-struct Created {
+struct CreatedTime {
     created: Timestamp,
 }
 
 /// A session and all below it, parents before their children; siblings are oldest first, which the numbers of rows tell.
-const BELOW: &str = "WITH RECURSIVE below (number, id, depth) AS (
+const SUBTREE: &str = "WITH RECURSIVE below (number, id, depth) AS (
      SELECT rowid, id, 0 FROM session WHERE id = ?1
      UNION ALL
      SELECT session.rowid, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
      WHERE below.depth < 100 ORDER BY 3, 1";
 
 /// The sessions in their order, without what they do.
-fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<Branch>, StoreError> {
+fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>, StoreError> {
     // The deepest first, so that a subtree comes whole. Their rows are found by number, which is one search instead of two.
     let mut statement = conn.prepare_cached(&format!(
         "WITH RECURSIVE below (number, id, depth) AS (
@@ -112,26 +112,26 @@ fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<Branch>, StoreErr
          LEFT JOIN budget ON budget.session = below.id",
         *SUMS
     ))?;
-    const SUM: usize = 12;
+    const SUMS_START: usize = 12;
     let mut rows = statement.query([root.as_str()])?;
-    let mut branches = Vec::new();
+    let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
         let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
         let optional = |column| row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from);
         let id = text(0)?;
-        let shown: Shown = row::json("session", id, text(3)?)?;
+        let summary: SessionSummary = row::json("session", id, text(3)?)?;
         let parent = optional(2)?.map(|parent| row::id("session", parent)).transpose()?;
         let error = optional(6)?.map(|json| row::json("turn", id, json)).transpose()?;
-        branches.push(Branch {
+        sessions.push(TreeSession {
             parent,
             depth: u32::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
-            title: shown.title,
-            agent: shown.agent,
-            model: shown.model,
-            created: shown.time.created,
-            own: ledger::usage(row, SUM)?,
-            total: ledger::usage(row, SUM + SUMS_LEN / 2)?,
-            budget: ledger::budget(row, 7)?,
+            title: summary.title,
+            agent: summary.agent,
+            model: summary.model,
+            created: summary.time.created,
+            own: ledger::usage_columns(row, SUMS_START)?,
+            total: ledger::usage_columns(row, SUMS_START + SUMS_LEN / 2)?,
+            budget: ledger::budget_columns(row, 7)?,
             started: row.get(4)?,
             ended: row.get(5)?,
             error,
@@ -139,10 +139,10 @@ fn branches(conn: &Connection, root: &SessionId) -> Result<Vec<Branch>, StoreErr
             id: row::id("session", id)?,
         });
     }
-    Ok(branches)
+    Ok(sessions)
 }
 
-fn tools(conn: &Connection, sessions: &[Branch]) -> Result<Vec<ToolPart>, StoreError> {
+fn running_tools(conn: &Connection, sessions: &[TreeSession]) -> Result<Vec<ToolPart>, StoreError> {
     let running: std::collections::HashSet<&str> = sessions.iter().map(|session| session.id.as_str()).collect();
     let mut statement = conn.prepare_cached("SELECT id, session, json FROM part WHERE running = 1 ORDER BY +rowid")?;
     let mut rows = statement.query([])?;
@@ -157,7 +157,7 @@ fn tools(conn: &Connection, sessions: &[Branch]) -> Result<Vec<ToolPart>, StoreE
 }
 
 /// The last event of the log.
-fn cursor(conn: &Connection) -> Result<Option<Cursor>, StoreError> {
+fn last_cursor(conn: &Connection) -> Result<Option<Cursor>, StoreError> {
     let mut statement =
         conn.prepare_cached("SELECT seq, id FROM event WHERE json IS NOT NULL ORDER BY seq DESC LIMIT 1")?;
     let last: Option<(i64, String)> = statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
@@ -167,34 +167,34 @@ fn cursor(conn: &Connection) -> Result<Option<Cursor>, StoreError> {
 impl Store {
     /// A session and all below it; nothing if it is not there.
     pub fn tree(&self, root: &SessionId) -> Result<Option<TreeRows>, StoreError> {
-        let dead = self.dead()?;
+        let dead = self.dead_owners()?;
         let read = self.read(|conn| {
-            let _moment = one_moment(conn)?;
-            let cursor = cursor(conn)?;
-            let (sessions, rows) = (branches(conn, root)?, super::session::status_rows(conn)?);
+            let _snapshot = read_transaction(conn)?;
+            let cursor = last_cursor(conn)?;
+            let (sessions, rows) = (tree_sessions(conn, root)?, super::session::status_rows(conn)?);
             Ok((sessions, rows, ledger::reservations(conn, None)?, cursor))
         });
         let (mut sessions, rows, reservations, cursor) = read?;
         if sessions.is_empty() {
             return Ok(None);
         }
-        let mut statuses = super::session::living(rows, &dead)?;
-        self.inner.feed.correct(&mut statuses);
+        let mut statuses = super::session::live_statuses(rows, &dead)?;
+        self.inner.feed.overlay_statuses(&mut statuses);
         let mut statuses: HashMap<SessionId, SessionStatus> = statuses.into_iter().collect();
         for session in &mut sessions {
             session.status = statuses.remove(&session.id);
         }
         let all = AskFilter::default();
         let (permissions, questions) = (self.permissions(&all)?, self.questions(&all)?);
-        let tools = self.read(|conn| tools(conn, &sessions))?;
+        let tools = self.read(|conn| running_tools(conn, &sessions))?;
         Ok(Some(TreeRows { sessions, reservations, tools, permissions, questions, cursor }))
     }
 
     /// A session and all below it, parents before their children; nothing if it is not there.
-    pub fn family(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
+    pub fn subtree(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!(
-                "{BELOW}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.rowid = below.number"
+                "{SUBTREE}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.rowid = below.number"
             ))?;
             let mut rows = statement.query([root.as_str()])?;
             let mut family = Vec::new();
@@ -207,10 +207,10 @@ impl Store {
     }
 
     /// How many sessions are below one; no more than so many are counted.
-    pub fn descendants(&self, root: &SessionId, most: usize) -> Result<usize, StoreError> {
+    pub fn count_descendants(&self, root: &SessionId, limit: usize) -> Result<usize, StoreError> {
         self.read(|conn| {
-            let mut statement = conn.prepare_cached(&format!("{BELOW} LIMIT ?2) SELECT count(*) FROM below"))?;
-            let limit = int((most as u64).saturating_add(1));
+            let mut statement = conn.prepare_cached(&format!("{SUBTREE} LIMIT ?2) SELECT count(*) FROM below"))?;
+            let limit = int((limit as u64).saturating_add(1));
             let family: i64 = statement.query_row(params![root.as_str(), limit], |row| row.get(0))?;
             Ok(usize::try_from(family).unwrap_or(0).saturating_sub(1))
         })
@@ -229,11 +229,11 @@ impl Store {
     /// A session's budget with what is left of it, if it has one.
     pub fn budget(&self, session: &SessionId) -> Result<Option<BudgetState>, StoreError> {
         self.read(|conn| {
-            let _moment = one_moment(conn)?;
-            let Some((limit, began)) = ledger::limit(conn, session.as_str())? else { return Ok(None) };
+            let _snapshot = read_transaction(conn)?;
+            let Some((limit, began)) = ledger::budget_row(conn, session.as_str())? else { return Ok(None) };
             let total = ledger::sums(conn, session.as_str())?.1;
-            let reserved = ledger::held(conn, session.as_str(), "")?;
-            Ok(Some(ledger::state(limit, began, &total, reserved)))
+            let reserved = ledger::reserved(conn, session.as_str(), "")?;
+            Ok(Some(ledger::budget_state(limit, began, &total, reserved)))
         })
     }
 }

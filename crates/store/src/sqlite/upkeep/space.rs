@@ -10,31 +10,31 @@ use std::time::Duration;
 use api::SessionId;
 use rusqlite::Connection;
 
-use crate::error::{StoreError, Trouble};
-use crate::sqlite::file::identity::beside;
+use crate::error::{DatabaseErrorKind, StoreError};
+use crate::sqlite::file::identity::sibling;
 use crate::sqlite::row::{self, int, uint};
 use crate::sqlite::schema;
 
 /// So many free pages are kept for what is written next.
-pub(crate) const SLACK: u64 = 1024;
+pub(crate) const KEPT_FREE_PAGES: u64 = 1024;
 
 /// The most pages that one step gives back: it holds the lock for some milliseconds.
-const STEP: u64 = 256;
+const MAX_RELEASED_PAGES: u64 = 256;
 
 /// What `PRAGMA auto_vacuum` says of a file that can give pages back.
-const INCREMENTAL: i64 = 2;
+const AUTO_VACUUM_INCREMENTAL: i64 = 2;
 
 /// What takes how much of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sizes {
+pub struct DiskUsage {
     /// Bytes of the file.
     pub database: u64,
-    /// Bytes of the write-ahead log beside it.
+    /// Bytes of the write-ahead log sibling it.
     pub wal: u64,
     /// Bytes of the file that nothing uses.
     pub free: u64,
     /// Whether those are given back by themselves. A file of an older version must be rewritten for that.
-    pub shrinks: bool,
+    pub can_shrink: bool,
     /// Events in the log.
     pub events: u64,
     /// Bytes of their content.
@@ -44,20 +44,20 @@ pub struct Sizes {
     /// Bytes of their messages and parts.
     pub session_bytes: u64,
     /// Deleted sessions of which something is left, and the bytes of that.
-    pub leftovers: u64,
+    pub orphans: u64,
     /// Bytes of their messages, parts and events.
-    pub leftover_bytes: u64,
+    pub orphan_bytes: u64,
 }
 
 /// What became of the wish to make the file as small as it can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Compacted {
+pub enum CompactOutcome {
     /// It was rewritten.
-    Whole,
+    Rewritten,
     /// Its free pages were given back; it was not rewritten, and this is why.
-    Pages(String),
+    PagesFreed(String),
     /// It is as it was, and this is why.
-    Not(String),
+    Unchanged(String),
 }
 
 fn number(conn: &Connection, sql: &str) -> Result<u64, StoreError> {
@@ -66,54 +66,55 @@ fn number(conn: &Connection, sql: &str) -> Result<u64, StoreError> {
 
 /// Sessions that are gone but have messages, or events with content: deleted by this version and not swept to the end, or
 /// by an older one, which left its events.
-const GONE: &str = "SELECT DISTINCT session FROM message WHERE session NOT IN (SELECT id FROM session)
+const ORPHANED: &str = "SELECT DISTINCT session FROM message WHERE session NOT IN (SELECT id FROM session)
      UNION SELECT DISTINCT session FROM event WHERE session NOT IN (SELECT id FROM session) AND json IS NOT NULL
          AND (json ->> '$.type' <> 'session.deleted' OR json ->> '$.properties.info.title' <> '')";
 
 /// What takes how much, by reading alone. The schema may be an older one.
-pub(crate) fn sizes(path: &Path, busy: Duration) -> Result<Sizes, StoreError> {
-    let read = |conn: &Connection| -> Result<Sizes, StoreError> {
-        let moment = conn.unchecked_transaction()?;
-        let page = number(&moment, "PRAGMA page_size")?;
-        let bytes =
-            |table: &str, of: &str| number(&moment, &format!("SELECT sum(octet_length(json)) FROM {table} WHERE {of}"));
-        let gone = format!("session IN ({GONE})");
-        let there = "session IN (SELECT id FROM session)";
-        Ok(Sizes {
-            database: number(&moment, "PRAGMA page_count")?.saturating_mul(page),
-            wal: fs::metadata(beside(path, "-wal")).map_or(0, |file| file.len()),
-            free: number(&moment, "PRAGMA freelist_count")?.saturating_mul(page),
-            shrinks: shrinks(&moment)?,
-            events: number(&moment, "SELECT count(*) FROM event")?,
+pub(crate) fn disk_usage(path: &Path, busy: Duration) -> Result<DiskUsage, StoreError> {
+    let read = |conn: &Connection| -> Result<DiskUsage, StoreError> {
+        let snapshot = conn.unchecked_transaction()?;
+        let page = number(&snapshot, "PRAGMA page_size")?;
+        let bytes = |table: &str, of: &str| {
+            number(&snapshot, &format!("SELECT sum(octet_length(json)) FROM {table} WHERE {of}"))
+        };
+        let orphaned = format!("session IN ({ORPHANED})");
+        let existing = "session IN (SELECT id FROM session)";
+        Ok(DiskUsage {
+            database: number(&snapshot, "PRAGMA page_count")?.saturating_mul(page),
+            wal: fs::metadata(sibling(path, "-wal")).map_or(0, |file| file.len()),
+            free: number(&snapshot, "PRAGMA freelist_count")?.saturating_mul(page),
+            can_shrink: can_shrink(&snapshot)?,
+            events: number(&snapshot, "SELECT count(*) FROM event")?,
             event_bytes: bytes("event", "1")?,
-            sessions: number(&moment, "SELECT count(*) FROM session")?,
-            session_bytes: bytes("message", there)? + bytes("part", there)?,
-            leftovers: number(&moment, &format!("SELECT count(*) FROM ({GONE})"))?,
-            leftover_bytes: bytes("message", &gone)? + bytes("part", &gone)? + bytes("event", &gone)?,
+            sessions: number(&snapshot, "SELECT count(*) FROM session")?,
+            session_bytes: bytes("message", existing)? + bytes("part", existing)?,
+            orphans: number(&snapshot, &format!("SELECT count(*) FROM ({ORPHANED})"))?,
+            orphan_bytes: bytes("message", &orphaned)? + bytes("part", &orphaned)? + bytes("event", &orphaned)?,
         })
     };
-    schema::look(path, busy, read).map_err(|error| error.at(path))
+    schema::inspect(path, busy, read).map_err(|error| error.at(path))
 }
 
 /// Sessions that are gone, but of which something is left.
-pub(crate) fn gone(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
-    let mut statement = conn.prepare(GONE)?;
+pub(crate) fn orphaned_sessions(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
+    let mut statement = conn.prepare(ORPHANED)?;
     let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
     ids.map(|id| row::id("removed", &id?)).collect()
 }
 
 /// Whether a file can give pages back.
-pub(crate) fn shrinks(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached("PRAGMA auto_vacuum")?.query_row([], |row| row.get::<_, i64>(0))? == INCREMENTAL)
+pub(crate) fn can_shrink(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(conn.prepare_cached("PRAGMA auto_vacuum")?.query_row([], |row| row.get::<_, i64>(0))? == AUTO_VACUUM_INCREMENTAL)
 }
 
 /// Gives some free pages back, but for those to be kept; false if there were none.
-pub(crate) fn give_back(conn: &Connection, keep: u64) -> Result<bool, StoreError> {
+pub(crate) fn release_free_pages(conn: &Connection, keep: u64) -> Result<bool, StoreError> {
     let free = number(conn, "PRAGMA freelist_count")?;
-    if free <= keep || !shrinks(conn)? {
+    if free <= keep || !can_shrink(conn)? {
         return Ok(false);
     }
-    conn.pragma(None, "incremental_vacuum", int((free - keep).min(STEP)), |_| Ok(()))?;
+    conn.pragma(None, "incremental_vacuum", int((free - keep).min(MAX_RELEASED_PAGES)), |_| Ok(()))?;
     Ok(number(conn, "PRAGMA freelist_count")? < free)
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn rewrite(conn: &Connection) -> Result<(), StoreError> {
 }
 
 /// Why there is no room for the whole file a second time, if there is none.
-pub(crate) fn lacks_room(path: &Path, needed: u64) -> Option<String> {
+pub(crate) fn missing_space(path: &Path, needed: u64) -> Option<String> {
     let folder = path.parent()?;
     let free = rustix::fs::statvfs(folder).ok()?;
     let free = free.f_bavail.saturating_mul(free.f_frsize);
@@ -145,12 +146,12 @@ pub(crate) fn lacks_room(path: &Path, needed: u64) -> Option<String> {
 }
 
 /// What to say of a rewrite that failed for a reason that may pass.
-pub(crate) fn passing(error: &StoreError) -> Option<String> {
+pub(crate) fn transient_reason(error: &StoreError) -> Option<String> {
     match error {
-        StoreError::Database { trouble: Trouble::Full, .. } => {
+        StoreError::Database { kind: DatabaseErrorKind::Full, .. } => {
             Some("there is not enough space to rewrite it, here or where temporary files are".to_owned())
         }
-        StoreError::Database { trouble: Trouble::Busy, .. } => Some("another process uses it".to_owned()),
+        StoreError::Database { kind: DatabaseErrorKind::Busy, .. } => Some("another process uses it".to_owned()),
         _ => None,
     }
 }

@@ -11,19 +11,19 @@ use crate::sqlite::log;
 use crate::sqlite::row::{self, int, uint};
 
 /// The most rows of one piece.
-const ROWS: usize = 500;
+const MAX_ROWS: usize = 500;
 
 /// The most files of a session that one piece forgets; each may have 64 KB.
-const FILES: usize = 64;
+const MAX_FILES: usize = 64;
 
 /// The bytes of rows and events after which a piece ends.
-const BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// The most rows of the log that are looked at for one piece.
-const EVENTS: u64 = 4096;
+const MAX_EVENTS: u64 = 4096;
 
 /// Deleted sessions of which something may be left.
-pub(crate) fn removed(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
+pub(crate) fn unswept(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT session FROM removed ORDER BY session")?;
     let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
     ids.map(|id| row::id("removed", &id?)).collect()
@@ -49,10 +49,10 @@ impl Sweep {
     pub(crate) fn step(&self, conn: &Connection) -> Result<Option<Self>, StoreError> {
         let mut next = self.clone();
         if let Some(session) = self.sessions.get(self.swept) {
-            next.swept += usize::from(rows(conn, session)?);
+            next.swept += usize::from(delete_rows(conn, session)?);
             return Ok(Some(next));
         }
-        match scrub(conn, self.scrubbed)? {
+        match scrub_events(conn, self.scrubbed)? {
             Some(scrubbed) => {
                 next.scrubbed = scrubbed;
                 Ok(Some(next))
@@ -69,27 +69,27 @@ impl Sweep {
 }
 
 /// Removes rows of a session; true once there are none. One that is there again, under its old id, keeps its rows.
-fn rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
-    let there = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
-    if exists(there, session)? {
+fn delete_rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
+    let existing = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
+    if exists(existing, session)? {
         return Ok(true);
     }
-    let mut left = Left { rows: ROWS, bytes: BYTES };
+    let mut limit = StepLimit { rows: MAX_ROWS, bytes: MAX_BYTES };
     let mut first = conn.prepare_cached("SELECT id FROM message WHERE session = ?1 ORDER BY position LIMIT 1")?;
     let mut parts = conn.prepare_cached("SELECT id, octet_length(json) FROM part WHERE message = ?1 LIMIT ?2")?;
     let mut drop_part = conn.prepare_cached("DELETE FROM part WHERE id = ?1")?;
     let mut drop_message = conn.prepare_cached("DELETE FROM message WHERE id = ?1")?;
-    let mut records = Records::default();
+    let mut records = RecordIndex::default();
     while let Some(message) = first.query_map([session], |row| row.get::<_, String>(0))?.next().transpose()? {
-        let found = parts.query_map(params![message, int(ROWS as u64)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found = parts.query_map(params![message, int(MAX_ROWS as u64)], |row| Ok((row.get(0)?, row.get(1)?)))?;
         for (part, bytes) in found.collect::<Result<Vec<(String, i64)>, _>>()? {
-            if !left.take(uint(bytes)) {
+            if !limit.take(uint(bytes)) {
                 return Ok(false);
             }
-            records.forget(conn, &part)?;
+            records.delete_for_part(conn, &part)?;
             drop_part.execute([&part])?;
         }
-        if !left.take(0) {
+        if !limit.take(0) {
             return Ok(false);
         }
         // Unless there were more of its parts than one look shows.
@@ -97,19 +97,19 @@ fn rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
             drop_message.execute([&message])?;
         }
     }
-    for (sql, most) in [
-        ("DELETE FROM ask WHERE id IN (SELECT id FROM ask WHERE session = ?1 LIMIT ?2)", ROWS),
+    for (sql, limit) in [
+        ("DELETE FROM ask WHERE id IN (SELECT id FROM ask WHERE session = ?1 LIMIT ?2)", MAX_ROWS),
         (
             "DELETE FROM touched WHERE session = ?1 AND path IN (SELECT path FROM touched WHERE session = ?1 LIMIT ?2)",
-            ROWS,
+            MAX_ROWS,
         ),
         (
             "DELETE FROM file_version WHERE session = ?1
              AND path IN (SELECT path FROM file_version WHERE session = ?1 LIMIT ?2)",
-            FILES,
+            MAX_FILES,
         ),
     ] {
-        if conn.prepare_cached(sql)?.execute(params![session, int(most as u64)])? == most {
+        if conn.prepare_cached(sql)?.execute(params![session, int(limit as u64)])? == limit {
             return Ok(false);
         }
     }
@@ -121,12 +121,12 @@ fn exists(mut statement: rusqlite::CachedStatement<'_>, key: &str) -> Result<boo
 }
 
 /// What a piece may still take.
-struct Left {
+struct StepLimit {
     rows: usize,
     bytes: u64,
 }
 
-impl Left {
+impl StepLimit {
     /// Takes a row; false if it is to be left for the next piece. The first one is always taken.
     fn take(&mut self, bytes: u64) -> bool {
         if self.rows == 0 || self.bytes == 0 {
@@ -140,11 +140,11 @@ impl Left {
 
 /// Records by their key. There are few, but no index for keys alone.
 #[derive(Default)]
-struct Records(Option<HashMap<String, Vec<String>>>);
+struct RecordIndex(Option<HashMap<String, Vec<String>>>);
 
-impl Records {
+impl RecordIndex {
     /// Removes those that are kept for a part.
-    fn forget(&mut self, conn: &Connection, part: &str) -> Result<(), StoreError> {
+    fn delete_for_part(&mut self, conn: &Connection, part: &str) -> Result<(), StoreError> {
         if self.0.is_none() {
             let mut all: HashMap<String, Vec<String>> = HashMap::new();
             let mut statement = conn.prepare_cached("SELECT key, namespace FROM record")?;
@@ -163,14 +163,14 @@ impl Records {
 
 /// Takes the content out of the next events of deleted sessions. Their rows stay, so that cursors stay valid and numbers have
 /// no hole; what says that a session was deleted stays, without what was said in it. Gives how far it came.
-fn scrub(conn: &Connection, after: u64) -> Result<Option<u64>, StoreError> {
+fn scrub_events(conn: &Connection, after: u64) -> Result<Option<u64>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT coalesce(max(seq), 0) FROM removed")?;
     let end = uint(statement.query_row([], |row| row.get(0))?).min(log::tip(conn)?);
     let from = log::first(conn)?.max(after + 1);
     if from > end {
         return Ok(None);
     }
-    let to = log::piece(conn, from, end + 1, EVENTS, BYTES)?;
+    let to = log::chunk_end(conn, from, end + 1, MAX_EVENTS, MAX_BYTES)?;
     conn.prepare_cached(
         "UPDATE event SET part = NULL, length = NULL, json = CASE json ->> '$.type' WHEN 'session.deleted' THEN
              json_remove(json_set(json, '$.properties.info.title', ''), '$.properties.info.summary',

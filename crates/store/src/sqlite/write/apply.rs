@@ -6,10 +6,10 @@ use api::{Approval, ApprovalId, Cursor, Event, EventBody, Frame, MessageId, Sess
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::batch::{Batch, Change, Op, Place, SessionRow};
+use crate::batch::{Batch, Change, Location, Op, SessionRow};
 use crate::error::StoreError;
-use crate::sqlite::lease::Acquire;
-use crate::sqlite::ledger::Shortage;
+use crate::sqlite::lease::AcquireOutcome;
+use crate::sqlite::ledger::BudgetExceeded;
 use crate::sqlite::row::{self, int, uint};
 use crate::sqlite::{lease, ledger, log};
 
@@ -32,9 +32,9 @@ pub(crate) struct Applied {
     pub total: Option<u64>,
     pub logged_bytes: u64,
     /// Which budget had no room, and how many changes stand before what needed it: only those were made.
-    pub short: Option<(usize, Box<Shortage>)>,
+    pub budget_exceeded: Option<(usize, Box<BudgetExceeded>)>,
     /// The lease that was taken along with it.
-    pub claimed: Option<Acquire>,
+    pub claimed: Option<AcquireOutcome>,
 }
 
 pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreError> {
@@ -50,12 +50,12 @@ pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreEr
     let mut applied = Applied::default();
     for (before, op) in batch.ops.iter().enumerate() {
         if let Op::Reserve(call) = op
-            && let Some(shortage) = ledger::reserve(conn, call)?
+            && let Some(exceeded) = ledger::reserve(conn, call)?
         {
-            applied.short = Some((before, Box::new(shortage)));
+            applied.budget_exceeded = Some((before, Box::new(exceeded)));
             break;
         }
-        apply(conn, &batch.place, op, &mut applied)?;
+        apply(conn, &batch.location, op, &mut applied)?;
     }
     Ok(applied)
 }
@@ -64,18 +64,18 @@ fn run(conn: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<us
     Ok(conn.prepare_cached(sql)?.execute(params)?)
 }
 
-fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Result<(), StoreError> {
+fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied) -> Result<(), StoreError> {
     match op {
         Op::Event { event, json, part } => {
             let (id, length) = part.as_ref().map_or((None, None), |(id, length)| (Some(id.as_str()), *length));
-            log_event(conn, place, event, json, (id, length), applied)?;
+            log_event(conn, location, event, json, (id, length), applied)?;
         }
-        Op::Live(event) => {
-            let (directory, project) = (place.directory.clone(), place.project.clone());
+        Op::Delta(event) => {
+            let (directory, project) = (location.directory.clone(), location.project.clone());
             applied.frames.push(Frame::live(directory, project, event.clone()));
         }
         Op::Progress { id, session, length } => {
-            log(conn, place, "", Some(session.as_str()), (Some(id.as_str()), Some(*length)), None, applied)?;
+            log(conn, location, "", Some(session.as_str()), (Some(id.as_str()), Some(*length)), None, applied)?;
         }
         Op::Status { session, status: Some(json) } => {
             run(
@@ -96,9 +96,9 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
             run(conn, "UPDATE turn SET ended = ?2 WHERE session = ?1", params![session.as_str(), api::now()])?;
         }
         Op::Session(row) => put_session(conn, row)?,
-        Op::ChangeSession { id, change } => change_session(conn, place, id, change, applied)?,
+        Op::ChangeSession { id, change } => change_session(conn, location, id, change, applied)?,
         Op::DeleteSession(id) => delete_session(conn, id)?,
-        Op::Leftover(id) => {
+        Op::MarkOrphaned(id) => {
             run(
                 conn,
                 "INSERT OR IGNORE INTO removed (session, seq)
@@ -107,14 +107,14 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
                 [id.as_str()],
             )?;
         }
-        Op::NeedSession(id) => {
+        Op::RequireSession(id) => {
             let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
             if !statement.query_row([id.as_str()], |row| row.get(0))? {
                 return Err(StoreError::NoSession { id: id.clone() });
             }
         }
         Op::Message { id, session, json, insert } => message(conn, id, session, json, *insert)?,
-        Op::Ended { session, error } => {
+        Op::AnswerEnded { session, error } => {
             let sql = "UPDATE turn SET error = ?2 WHERE session = ?1 AND error IS NOT ?2";
             run(conn, sql, params![session.as_str(), error])?;
         }
@@ -124,7 +124,7 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
             run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
         }
         Op::Part { id, session, message, open, running, json } => {
-            // Most parts are written several times; only a new one needs its place.
+            // Most parts are written several times; only a new one needs its location.
             let sql = "UPDATE part SET open = ?2, running = ?3, json = ?4 WHERE id = ?1";
             if run(conn, sql, params![id.as_str(), open, running, json])? == 0 {
                 run(
@@ -150,7 +150,7 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::Dequeue(message) => {
             run(conn, "DELETE FROM inbox WHERE message = ?1", [message.as_str()])?;
         }
-        Op::Attempt(message) => {
+        Op::CountAttempt(message) => {
             run(conn, "UPDATE inbox SET attempts = attempts + 1 WHERE message = ?1", [message.as_str()])?;
         }
         Op::Ask { id, session, kind, json } => {
@@ -158,13 +158,13 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
                 conn,
                 "INSERT INTO ask (id, session, project, directory, kind, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (id) DO NOTHING",
-                params![id, session.as_str(), &*place.project, &*place.directory, kind.name(), json],
+                params![id, session.as_str(), &*location.project, &*location.directory, kind.name(), json],
             )?;
         }
         Op::Answer { id, reply } => answer(conn, id, reply)?,
-        Op::Settle { id, reply, event, json } => {
+        Op::AnswerIfOpen { id, reply, event, json } => {
             if run(conn, ANSWER, params![id, reply])? > 0 {
-                log_event(conn, place, event, json, (None, None), applied)?;
+                log_event(conn, location, event, json, (None, None), applied)?;
             }
         }
         Op::Approve(Approval { id, project_id, directory, permission, pattern, created }) => {
@@ -191,7 +191,7 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         Op::Record { namespace, key, value, expect } => {
             record(conn, (namespace, key), value.as_deref(), *expect, applied)?;
         }
-        Op::Remember { namespace, key, value } => {
+        Op::RecordIfChanged { namespace, key, value } => {
             let mut statement = conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2")?;
             let known: Option<String> = statement.query_row([namespace, key], |row| row.get(0)).optional()?;
             if known.as_ref() != Some(value) {
@@ -206,7 +206,7 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
             )?;
         }
         Op::Usage { session, used } => ledger::add(conn, session.as_str(), used)?,
-        Op::Touched { session, file } => ledger::touch(conn, session.as_str(), file)?,
+        Op::ChangedFile { session, file } => ledger::count_changed_file(conn, session.as_str(), file)?,
         Op::FileVersion { session, path, version } => {
             let sql = "INSERT OR REPLACE INTO file_version (session, path, hash, content) VALUES (?1, ?2, ?3, ?4)";
             run(conn, sql, params![session.as_str(), path, version.hash, version.content])?;
@@ -219,7 +219,7 @@ fn apply(conn: &Connection, place: &Place, op: &Op, applied: &mut Applied) -> Re
         // Decides about what follows, so it is done there.
         Op::Reserve(_) => {}
         Op::Spend { id, used } => ledger::spend(conn, id, used)?,
-        Op::Budget { session, budget, anew } => ledger::set_budget(conn, session, budget.as_ref(), *anew)?,
+        Op::Budget { session, budget, additional } => ledger::set_budget(conn, session, budget.as_ref(), *additional)?,
     }
     Ok(())
 }
@@ -238,7 +238,7 @@ fn put_session(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
 
 fn change_session(
     conn: &Connection,
-    place: &Place,
+    location: &Location,
     id: &SessionId,
     change: &Change,
     applied: &mut Applied,
@@ -252,12 +252,12 @@ fn change_session(
     put_session(conn, &SessionRow::new(&session, serde_json::to_string(&session).map_err(invalid)?))?;
     let event = Arc::new(Event::new(EventBody::session(session)));
     let json = Bytes::from(serde_json::to_string(&event).map_err(invalid)?);
-    log_event(conn, place, &event, &json, (None, None), applied)
+    log_event(conn, location, &event, &json, (None, None), applied)
 }
 
 fn log_event(
     conn: &Connection,
-    place: &Place,
+    location: &Location,
     event: &Arc<Event>,
     json: &Bytes,
     part: (Option<&str>, Option<usize>),
@@ -266,16 +266,16 @@ fn log_event(
     let session = event.body.session_id().map(SessionId::as_str);
     // JSON is UTF-8 by construction; as text it can be read with any SQLite tool.
     let text = std::str::from_utf8(json).map_err(|error| StoreError::Invalid(error.to_string()))?;
-    log(conn, place, event.id.as_str(), session, part, Some(text), applied)?;
+    log(conn, location, event.id.as_str(), session, part, Some(text), applied)?;
     let cursor = Cursor { seq: applied.last, id: event.id.clone() };
-    let (directory, project) = (place.directory.clone(), place.project.clone());
+    let (directory, project) = (location.directory.clone(), location.project.clone());
     applied.frames.push(Frame::new(Some(cursor), directory, project, event.clone(), json.clone()));
     Ok(())
 }
 
 fn log(
     conn: &Connection,
-    place: &Place,
+    location: &Location,
     id: &str,
     session: Option<&str>,
     (part, length): (Option<&str>, Option<usize>),
@@ -283,13 +283,13 @@ fn log(
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
     let length = length.map(|length| i64::try_from(length).unwrap_or(i64::MAX));
-    let before = applied.total.map_or_else(|| log::total(conn), Ok)?;
-    let bytes = json.map_or(0, str::len) as u64 + log::ROW_BYTES;
+    let before = applied.total.map_or_else(|| log::total_bytes(conn), Ok)?;
+    let bytes = json.map_or(0, str::len) as u64 + log::ROW_OVERHEAD_BYTES;
     run(
         conn,
         "INSERT INTO event (id, session, directory, project, part, length, total, json)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![id, session, &*place.directory, &*place.project, part, length, int(before + bytes), json],
+        params![id, session, &*location.directory, &*location.project, part, length, int(before + bytes), json],
     )?;
     applied.last = uint(conn.last_insert_rowid());
     applied.logged += 1;
@@ -323,7 +323,7 @@ fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, i
 /// Removes a session with the few rows that others could take for a sign of life. The bulk of it follows in pieces
 /// ([`sweep`](crate::sqlite::upkeep::sweep)), so that nobody waits long for the lock; until then the session stands in `removed`.
 fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
-    ledger::forget(conn, id)?;
+    ledger::delete_session(conn, id)?;
     for sql in [
         "DELETE FROM inbox WHERE session = ?1",
         "DELETE FROM todo WHERE session = ?1",
@@ -367,7 +367,7 @@ fn record(
         run(conn, "DELETE FROM record WHERE namespace = ?1 AND key = ?2", [namespace, key])?;
         return Ok(());
     };
-    let version = lease::next(conn, "record")?;
+    let version = lease::next_counter(conn, "record")?;
     run(
         conn,
         "INSERT OR REPLACE INTO record (namespace, key, version, json) VALUES (?1, ?2, ?3, ?4)",

@@ -10,7 +10,7 @@ use api::*;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::json;
-use trefoil_store::{Acquire, Batch, Lease, Place, Store};
+use trefoil_store::{AcquireOutcome, Batch, Lease, Location, Store};
 
 /// The longest that anything here waits for something to happen.
 pub const WAIT: Duration = Duration::from_secs(60);
@@ -33,12 +33,12 @@ impl Temp {
     }
 }
 
-pub fn place() -> Place {
-    Place::new("/repo", "project")
+pub fn location() -> Location {
+    Location::new("/repo", "project")
 }
 
 pub fn batch() -> Batch {
-    Batch::new(&place())
+    Batch::new(&location())
 }
 
 pub fn session(title: &str, updated: i64) -> Session {
@@ -112,7 +112,7 @@ pub async fn next_frame(stream: &mut BoxStream<'static, WatchItem>) -> Frame {
 
 pub async fn lease(store: &Store, session: &SessionId) -> Lease {
     match store.acquire(session).await.unwrap() {
-        Acquire::Taken { lease, .. } => lease,
+        AcquireOutcome::Acquired { lease, .. } => lease,
         held => panic!("expected to take the lease, got {held:?}"),
     }
 }
