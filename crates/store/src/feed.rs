@@ -1,6 +1,6 @@
-//! The in-process side of the log: watchers with their queues, and the parts whose text is growing right now.
+//! The live side of the log: this process's watchers with their queues, and the parts whose text is growing right now.
 //!
-//! One mutex orders everything that watchers can see. Frames are sent under it in the order of their sequence numbers.
+//! One mutex orders everything that watchers can see. Frames are sent under it, in the order of their sequence numbers.
 
 pub(crate) mod queue;
 pub(crate) mod text;
@@ -18,10 +18,10 @@ use crate::feed::queue::{ByteCounter, Queue, QueuedFrame};
 use crate::sqlite::log::{self, LogEntry};
 use crate::sqlite::read::Readers;
 
-/// The max_bytes memory of what waits for all watchers together, about; beyond it those that are furthest behind are cut.
+/// The approximate memory limit for frames queued for all watchers. Beyond it, the watchers furthest behind are cut.
 pub const WATCH_BYTES: usize = 16 << 20;
 
-/// The max_bytes growing parts that are kept for late watchers. Text of further ones is sent, but not kept.
+/// The most growing parts that are kept for watchers that attach later. Text of further parts is sent, but not kept.
 const MAX_GROWING_PARTS: usize = 1024;
 
 #[derive(Debug)]
@@ -37,24 +37,24 @@ struct State {
     watchers: HashMap<u64, Watcher>,
     next_key: u64,
     growing: HashMap<PartId, GrowingPart>,
-    /// Sessions whose status cannot be stored at the moment.
+    /// Statuses of sessions whose status cannot be stored at the moment.
     transient: HashMap<SessionId, TransientStatus>,
-    /// What waits for watchers, and the max_bytes that may.
+    /// The bytes queued for watchers, and their limit.
     counter: ByteCounter,
     max_bytes: usize,
-    /// How many frames were sent.
+    /// How many frames were sent so far.
     frames_sent: u64,
 }
 
 #[derive(Debug)]
 struct Watcher {
     scope: WatchScope,
-    /// What came up to here is replayed from the database.
+    /// Everything up to this sequence number is replayed from the database.
     base: u64,
     queue: Arc<Queue>,
 }
 
-/// A part whose text is growing, with what watchers have seen of it.
+/// A part whose text is growing, with the text that watchers have seen so far.
 #[derive(Debug)]
 struct GrowingPart {
     location: Location,
@@ -63,26 +63,26 @@ struct GrowingPart {
     own: bool,
 }
 
-/// The status of a session whose turn cannot write.
+/// The status of a session whose turn cannot write to the database.
 #[derive(Debug)]
 struct TransientStatus {
     location: Location,
-    /// The one that is shown.
+    /// The status that is shown.
     shown: SessionStatus,
-    /// The one in its row.
+    /// The status in the session's row.
     stored: SessionStatus,
 }
 
-/// A new watcher's end of its queue.
+/// A new watcher's queue.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// Where the queue begins: it holds what came after this sequence number.
+    /// The queue holds everything after this sequence number.
     pub base: u64,
     pub queue: Arc<Queue>,
     pub _guard: SubscriptionGuard,
 }
 
-/// Ends a watcher when it is dropped.
+/// Removes the watcher on drop.
 #[derive(Debug)]
 pub(crate) struct SubscriptionGuard {
     feed: Arc<Feed>,
@@ -96,13 +96,13 @@ impl Drop for SubscriptionGuard {
 }
 
 impl Feed {
-    /// A feed that nobody watches. `max_bytes`: bytes that may wait for all watchers together.
+    /// Creates a feed without watchers. `max_bytes` limits the bytes queued for all watchers together.
     pub(crate) fn new(max_bytes: usize) -> Self {
         let counter = ByteCounter::default();
         Self { state: Mutex::new(State { counter: counter.clone(), max_bytes, ..State::default() }), counter }
     }
 
-    /// The memory of what waits for watchers.
+    /// The memory of frames that watchers have not read yet.
     pub(crate) fn unread_bytes(&self) -> usize {
         self.counter.bytes()
     }
@@ -111,17 +111,17 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins at the end of the log as it is now.
+    /// Starts at the current end of the log.
     pub(crate) fn start(&self, tip: u64) {
         self.lock().published = tip;
     }
 
-    /// Whether anybody watches.
+    /// Whether anyone is watching.
     pub(crate) fn has_watchers(&self) -> bool {
         !self.lock().watchers.is_empty()
     }
 
-    /// Everything up to this sequence number has been sent.
+    /// The sequence number up to which everything has been sent.
     pub(crate) fn published(&self) -> u64 {
         self.lock().published
     }
@@ -134,7 +134,7 @@ impl Feed {
     }
 
     /// Registers a watcher that knows everything up to `floor`. Its queue begins with the full text so far of every
-    /// part that is growing.
+    /// growing part.
     pub(crate) fn attach(
         self: &Arc<Self>,
         readers: &Readers,
@@ -144,18 +144,18 @@ impl Feed {
     ) -> Result<Subscription, StoreError> {
         let mut state = self.lock();
         if state.watchers.is_empty() {
-            // Nobody followed the others' commits, and what they were is not news.
+            // Nobody followed other processes' commits, and a new watcher does not need the old ones.
             readers.read(|conn| state.refresh(&*conn.unchecked_transaction()?, owner))?;
         }
         let base = state.published.max(floor);
         let queue = Arc::new(Queue::default());
         for (id, live) in &state.growing {
-            // What another process ended is told by an event to come.
+            // If another process has ended the part, its event is still to come.
             if !live.own && !readers.read(|conn| log::is_growing(conn, id))? {
                 continue;
             }
             if let Some(frame) = text::part_frame(&live.location, &live.part).filter(|frame| frame.within(scope)) {
-                // The queue is empty and longer than MAX_GROWING_PARTS, so this cannot fail.
+                // The queue is empty and holds more than MAX_GROWING_PARTS, so this cannot fail.
                 queue.push(QueuedFrame::new(&frame, state.frames_sent, &self.counter));
             }
         }
@@ -165,17 +165,17 @@ impl Feed {
         Ok(Subscription { base, queue, _guard: SubscriptionGuard { feed: self.clone(), key } })
     }
 
-    /// Sends a piece of text that this process's model wrote; `part` has its full text so far.
+    /// Sends text that this process's model wrote. `part` has the full text so far.
     pub(crate) fn send_delta(&self, location: &Location, part: &Part, delta: &str) {
         let (Some(head), Some(full)) = (part.head(), text::text(part)) else { return };
         let mut state = self.lock();
         let room = state.growing.len() < MAX_GROWING_PARTS;
         match state.growing.get_mut(&head.id) {
             Some(live) => {
-                // It may have been another process's before this one took its session over.
+                // Another process may have written it before this one took over the session.
                 live.own = true;
                 match text::text_mut(&mut live.part) {
-                    // The usual case: only the new piece is copied.
+                    // The usual case: copies only the new text.
                     Some(known) if known.len() + delta.len() == full.len() && full.ends_with(delta) => {
                         known.push_str(delta);
                     }
@@ -195,7 +195,7 @@ impl Feed {
         }
     }
 
-    /// Sends an event that is not stored. If it is a status, `stored` is the one in the session's row.
+    /// Sends an event without storing it. If it is a status, `stored` is the one in the session's row.
     pub(crate) fn publish_transient(&self, location: &Location, body: EventBody, stored: Option<SessionStatus>) {
         let mut state = self.lock();
         if let (EventBody::SessionStatus { session_id, status: shown }, Some(stored)) = (&body, stored) {
@@ -205,17 +205,17 @@ impl Feed {
         state.send(None, &text::live_frame(location, body));
     }
 
-    /// The session can write again: sends its stored status.
+    /// Sends the session's stored status, because it can be written again.
     pub(crate) fn restore_status(&self, session: &SessionId) {
         self.lock().restore_status(session);
     }
 
-    /// The status of a session that is shown in place of its stored one.
+    /// The status shown in place of a session's stored one.
     pub(crate) fn transient_status(&self, session: &SessionId) -> Option<SessionStatus> {
         self.lock().transient.get(session).map(|status| status.shown.clone())
     }
 
-    /// Replaces stored statuses by those that cannot be stored.
+    /// Replaces stored statuses by the transient ones.
     pub(crate) fn overlay_statuses(&self, statuses: &mut Vec<(SessionId, SessionStatus)>) {
         let state = self.lock();
         if !state.transient.is_empty() {
@@ -225,14 +225,14 @@ impl Feed {
         }
     }
 
-    /// The texts of this process's growing parts that `wanted` picks.
+    /// The texts of this process's growing parts that `wanted` selects.
     pub(crate) fn live_texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {
         let state = self.lock();
         let own = state.growing.iter().filter(|(_, live)| live.own && wanted(&live.part));
         own.filter_map(|(id, live)| Some((id.clone(), text::text(&live.part)?.to_owned()))).collect()
     }
 
-    /// How much of another process's growing part was sent.
+    /// How many bytes of another process's growing part were sent.
     pub(crate) fn sent_bytes(&self, part: &PartId) -> usize {
         self.lock().growing.get(part).and_then(|live| text::text(&live.part)).map_or(0, str::len)
     }
@@ -259,7 +259,7 @@ impl Feed {
         }
     }
 
-    /// Sends what one committed batch tells, and forgets the parts that it ended.
+    /// Sends the frames of a batch that this process committed, and forgets the parts it ended.
     pub(crate) fn publish_own(&self, batch: &Batch, applied: &[Op], frames: &[Frame], last_seq: u64) {
         let mut state = self.lock();
         if let Some(lease) = &batch.fence {
@@ -272,7 +272,7 @@ impl Feed {
         state.track_growing(&batch.location, applied);
     }
 
-    /// What is up to here cannot be sent: whoever watches must read anew.
+    /// Cuts all watchers, because the log up to `tip` cannot be sent. They must resync.
     pub(crate) fn cut(&self, tip: u64) {
         let mut state = self.lock();
         state.published = state.published.max(tip);
@@ -281,7 +281,7 @@ impl Feed {
         }
     }
 
-    /// Nobody watches: what others committed up to here is skipped.
+    /// Skips other processes' commits up to `tip` if nobody is watching.
     pub(crate) fn skip(&self, tip: u64) {
         let mut state = self.lock();
         if state.watchers.is_empty() {
@@ -292,7 +292,7 @@ impl Feed {
 }
 
 impl State {
-    /// Sends a frame to everyone who wants it and does not get it by replay; cuts those whose queue is full.
+    /// Sends a frame to every watcher in scope that does not get it by replay. Cuts watchers whose queue is full.
     fn send(&mut self, seq: Option<u64>, frame: &Frame) {
         let Self { watchers, counter, frames_sent, .. } = self;
         let mut queued = None;
@@ -308,8 +308,8 @@ impl State {
         }
     }
 
-    /// Cuts those that are furthest behind, until what waits for the others has room. Whoever waits for the newest frame
-    /// alone is not behind, however large that is.
+    /// Cuts the watchers furthest behind until the queued bytes are within the limit. A watcher that has only the
+    /// newest frame left to read is not behind, however large the frame is.
     fn cut_slowest(&mut self) {
         while self.counter.bytes() > self.max_bytes {
             let behind = self.watchers.iter().filter_map(|(key, watcher)| Some((watcher.queue.oldest_unread()?, *key)));
@@ -322,14 +322,14 @@ impl State {
 
     fn restore_status(&mut self, session: &SessionId) {
         if let Some(TransientStatus { location, stored, .. }) = self.transient.remove(session) {
-            // Idle would say that a turn has ended.
+            // Idle would mean that the turn has ended.
             let status = if stored == SessionStatus::Idle { SessionStatus::Busy } else { stored };
             let body = EventBody::SessionStatus { session_id: session.clone(), status };
             self.send(None, &text::live_frame(&location, body));
         }
     }
 
-    /// A part of another process began, changed or ended with an event.
+    /// Tracks another process's part that an event began, changed or ended.
     fn follow_part(&mut self, id: PartId, open: bool, frame: &Frame) {
         if self.growing.get(&id).is_some_and(|live| live.own) {
             return;
@@ -347,14 +347,14 @@ impl State {
         }
     }
 
-    /// The row of another process's part has this text now: what is new of it is sent.
+    /// Sends the new text of another process's part, whose row now has this text.
     fn part_grew(&mut self, location: Location, part: Part) {
         let Some((id, ..)) = text::ids(&part) else { return };
         let frame = match self.growing.get(&id) {
             Some(live) if live.own => return,
             Some(live) => {
                 let sent = text::text(&live.part).map_or(0, str::len);
-                // Nothing if the text was rewritten: its last event will carry it whole.
+                // Sends nothing if the text was rewritten: the part's last event carries all of it.
                 match text::text(&part).and_then(|text| text.get(sent..)) {
                     Some(delta) if !delta.is_empty() => text::delta_frame(&location, &part, delta),
                     _ => return,
@@ -370,8 +370,9 @@ impl State {
         }
     }
 
-    /// Goes to the end of the log without sending anything. One snapshot of the database says where that is and which
-    /// parts are growing there: a part that it shows as ended has its last event before that end, sent or not.
+    /// Moves to the end of the log without sending anything. One snapshot of the database determines both that end and
+    /// the parts still growing there, so the last event of a part that it shows as ended lies before that end, sent or
+    /// not.
     fn refresh(&mut self, snapshot: &Connection, owner: &str) -> Result<(), StoreError> {
         self.published = self.published.max(log::tip(snapshot)?);
         let known = std::mem::take(&mut self.growing);
@@ -388,7 +389,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps the growing parts that a batch of this process began, and forgets those that it ended.
+    /// Tracks the growing parts that a batch of this process began, and forgets those it ended.
     fn track_growing(&mut self, location: &Location, applied: &[Op]) {
         let of_session =
             |live: &GrowingPart, id: &SessionId| live.part.head().is_some_and(|head| head.session_id == *id);
@@ -423,7 +424,8 @@ impl State {
                 _ => {}
             }
         }
-        // A row has its last state where it was written first, perhaps before what is told of it.
+        // A batch holds a row's last state at its first position, possibly before the event that opens the part. So
+        // closed parts are removed only now.
         for op in applied {
             if let Op::Part { id, open: false, .. } = op {
                 self.growing.remove(id);

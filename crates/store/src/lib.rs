@@ -1,17 +1,17 @@
 //! The durable journal: rows and their events in one SQLite file that several processes share.
 //!
-//! [`Store::commit`] is the one way to change durable state, [`Store::watch`] replays the log and then follows it,
-//! [`Store::acquire`] says who runs a session, [`Store::signal`] reaches that process.
+//! [`Store::commit`] is the only way to change durable state, [`Store::watch`] replays the log and then follows it,
+//! [`Store::acquire`] decides which process runs a session, [`Store::signal`] sends that process a signal.
 //!
-//! Invariants: what a watcher saw was committed (text that grows is the exception, see [`Store::live`]); frames go out
-//! in the order of their sequence numbers, which are never used twice; nothing waits for a watcher.
+//! Invariants: what a watcher saw was committed (growing text is the exception, see [`Store::send_delta`]); frames go
+//! out in the order of their sequence numbers, which are never reused; nothing waits for a watcher.
 //!
 //! | room | what lives there |
 //! |---|---|
-//! | `store` | the handle, its options, and the way from a call to the writer |
+//! | `store` | the handle, its options, and how a call reaches the writer |
 //! | `batch` | the description of one write; knows no database |
-//! | `draft` | a session that is written in pieces and published at the end |
-//! | `feed` | the live side: watchers of this process, their queues, and text that is still growing |
+//! | `draft` | a session written in several commits and published at the end |
+//! | `feed` | live events: the watchers of this process, their queues, and text that is still growing |
 //! | `sqlite` | the back end: schema, writer, queries, leases and upkeep. New SQL and `rusqlite` calls belong there |
 
 mod batch;

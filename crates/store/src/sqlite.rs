@@ -1,7 +1,7 @@
-//! The SQLite back end: the file, its tables, the one writer, the queries, and the leases that several processes share.
+//! The SQLite back end: the file, its tables, the single writer, the queries, and the leases that processes share.
 //!
-//! What is left of SQLite outside of this folder: [`Store`](crate::Store) opens connections, [`feed`](crate::feed) reads the
-//! log for watchers that attach, [`draft`](crate::draft) has one query, and [`error`](crate::error) translates error codes.
+//! Outside this folder, four places still know SQLite: [`Store`](crate::Store) opens connections, [`feed`](crate::feed) reads
+//! the log for new watchers, [`draft`](crate::draft) has one query, and [`error`](crate::error) maps error codes.
 
 pub(crate) mod file;
 pub(crate) mod lease;

@@ -1,4 +1,4 @@
-//! The handle that everybody uses: opening, committing, leases, signals and watching. Queries are in
+//! The store's handle: opening, committing, leases, signals and watching. Queries are in
 //! [`sqlite::read`](crate::sqlite::read).
 
 use std::collections::HashMap;
@@ -28,42 +28,43 @@ use crate::sqlite::upkeep::sweep::{self, Sweep};
 use crate::sqlite::write::{self, Job, Observer, WriteRequest, WriteResponse, Writer, WriterMessage};
 use crate::sqlite::{log, schema};
 
-/// The log keeps this many of its newest rows, and at most 256 more once pruning has caught up.
+/// The number of newest rows the log keeps. It holds at most 256 more once pruning has caught up.
 pub const KEEP_EVENTS: u64 = 100_000;
 
-/// It keeps fewer if they have more bytes than that, and at most a megabyte more. The newest row stays, whatever its size.
+/// The log keeps fewer rows if they exceed this many bytes, by at most a megabyte. The newest row always stays,
+/// whatever its size.
 pub const KEEP_EVENT_BYTES: u64 = 64 << 20;
 
-/// How long a transaction waits for another process's.
+/// How long a transaction waits for another process's lock.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a turn retries a write that the database refuses for a passing reason. Long enough for a human to free some space,
-/// short enough that an unattended turn ends with an error instead of waiting for ever.
+/// How long a turn retries a write that fails for a transient reason. Long enough for a person to free some space,
+/// short enough that an unattended turn ends with an error instead of waiting forever.
 pub const WRITE_RETRY_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// What tests and benchmarks change; everyone else takes the defaults.
+/// Settings that tests and benchmarks change; everyone else uses the defaults.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The log keeps this many of its newest rows.
+    /// The number of newest rows the log keeps.
     pub keep_events: u64,
-    /// The log keeps no more bytes than that.
+    /// The most bytes the log keeps.
     pub keep_event_bytes: u64,
-    /// The most memory of what waits for all watchers together.
+    /// The most memory used by events queued for all watchers together.
     pub watch_bytes: usize,
-    /// How long a transaction waits for another process's.
+    /// How long a transaction waits for another process's lock.
     pub busy_timeout: Duration,
-    /// How long a turn retries a write.
+    /// How long a turn retries a failed write.
     pub write_retry_timeout: Duration,
-    /// The database's size limit in pages, as if the disk were that small.
+    /// The database's size limit in pages, to simulate a small disk.
     pub max_pages: Option<u32>,
-    /// This process kills itself with SIGKILL right after so many commits, before anybody hears of the last one.
+    /// Kills this process with SIGKILL right after this many commits, before anyone hears of the last one.
     pub crash_after: Option<u64>,
-    /// Writes are made by whoever asks for them, in an order that a test chooses.
+    /// Runs writes on their callers' threads, in an order that the test chooses.
     pub schedule: Option<WriteSchedule>,
 }
 
-/// Chooses the order of writes in tests: each is made on its caller's thread, which lets others go first as often as this says,
-/// before the write and again after it. So a runtime of one thread plays the same order again for the same numbers.
+/// Chooses the order of writes in tests. Each write runs on its caller's thread, which yields this many times before
+/// and after it, so a single-threaded runtime replays the same order for the same numbers.
 #[derive(Clone)]
 pub struct WriteSchedule(pub Arc<dyn Fn() -> u32 + Send + Sync>);
 
@@ -96,17 +97,17 @@ impl Default for Options {
     }
 }
 
-/// The durable journal. Cheap to clone; the file is closed when the last clone is gone.
+/// A handle on the durable journal. Cheap to clone; the file is closed when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-    /// The one connection that this clone reads with, if its reads are of one snapshot.
+    /// The connection this clone reads with, if all its reads come from one snapshot.
     snapshot: Option<Arc<Readers>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// Taken when the store ends: that is what ends the writer.
+    /// Taken on drop, which ends the writer thread.
     writer_messages: Option<std_mpsc::Sender<WriterMessage>>,
     slots: Arc<Semaphore>,
     writer: Arc<Mutex<Writer>>,
@@ -114,16 +115,16 @@ pub(crate) struct Inner {
     pub(crate) feed: Arc<Feed>,
     observer: Arc<Observer>,
     readers: Arc<Readers>,
-    /// One that can only be read is not looked after.
+    /// `None` for a read-only store, whose files are not checked.
     identity: Option<Arc<FileIdentity>>,
     write_retry_timeout: Duration,
     data_loss: Option<DataLoss>,
     pub(crate) owners: Owners,
     schedule: Option<WriteSchedule>,
     signals: Mutex<Option<mpsc::Receiver<(SessionId, Signal)>>>,
-    /// Why nothing can be written, if it cannot.
+    /// Why nothing can be written, for a read-only store.
     read_only_reason: Option<StoreError>,
-    /// Dropped last: until then this process counts as alive. One that cannot write has none.
+    /// Dropped last: until then this process counts as alive. `None` for a read-only store.
     lock: Option<OwnerLock>,
 }
 
@@ -139,7 +140,7 @@ impl Drop for Inner {
     }
 }
 
-/// A database file, and how it was opened.
+/// An open database file.
 struct OpenedFile {
     conn: Connection,
     data_loss: Option<DataLoss>,
@@ -148,13 +149,13 @@ struct OpenedFile {
 }
 
 impl Store {
-    /// Opens or makes a database (directory 0700, file 0600) and brings it to the newest schema. A damaged file, one
-    /// of another program and one with a newer schema are read_only_reason and left as they are.
+    /// Opens or creates a database (directory 0700, file 0600) and migrates it to the newest schema. A damaged file,
+    /// another program's database and a newer schema are refused and left untouched.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, Options::default())
     }
 
-    /// The same, with other bounds.
+    /// Like [`open`](Self::open), with other limits.
     pub fn open_with(path: &Path, options: Options) -> Result<Self, StoreError> {
         let (conn, data_loss) =
             schema::open(path, options.busy_timeout).map_err(|error| read_only::explain_open_error(path, error))?;
@@ -167,8 +168,8 @@ impl Store {
         Self::assemble(path, &options, opened, owners, Ok(lock))
     }
 
-    /// The same where that is possible; else a store that can only be read, because the disk is full or the folder is
-    /// read-only. A database that is missing has no rows then.
+    /// Like [`open_with`](Self::open_with), but falls back to a read-only store if the disk is full or the folder is
+    /// read-only. A missing database then has no rows.
     pub fn open_or_read_only(path: &Path, options: Options) -> Result<Self, StoreError> {
         let why = match Self::open_with(path, options.clone()) {
             Ok(store) => return Ok(store),
@@ -181,12 +182,12 @@ impl Store {
         Self::assemble(path, &Options { max_pages: None, ..options }, opened, Owners::read_only(path), Err(why))
     }
 
-    /// Why nothing can be written, if that is so.
+    /// Why nothing can be written, if the store is read-only.
     pub fn read_only_reason(&self) -> Option<&StoreError> {
         self.inner.read_only_reason.as_ref()
     }
 
-    /// `lock`: this process's, or why it can only read.
+    /// `lock` is this process's lock, or the reason why the store is read-only.
     fn assemble(
         path: &Path,
         options: &Options,
@@ -256,27 +257,27 @@ impl Store {
         })
     }
 
-    /// Whether nothing more fits on the disk of a database.
+    /// Whether the disk that holds a database is full.
     pub fn is_disk_full(path: &Path) -> bool {
         read_only::is_disk_full(path)
     }
 
-    /// Looks through a whole database file for damage, without changing it.
+    /// Checks a whole database file for damage without changing it.
     pub fn check(path: &Path) -> Result<(), StoreError> {
         schema::check(path, BUSY_TIMEOUT)
     }
 
-    /// What takes how much of a database file, which is not changed.
+    /// Reports what uses the space of a database file, without changing it.
     pub fn disk_usage(path: &Path) -> Result<DiskUsage, StoreError> {
         space::disk_usage(path, BUSY_TIMEOUT)
     }
 
-    /// The commits that a database file has lost since it was last open. Changes nothing.
+    /// Returns the commits that a database file lost since it was last open. Changes nothing.
     pub fn detect_data_loss(path: &Path) -> Result<Option<DataLoss>, StoreError> {
         schema::detect_data_loss(path, BUSY_TIMEOUT)
     }
 
-    /// The reports of earlier losses of a database, oldest first.
+    /// The reports of a database's earlier data losses, oldest first.
     pub fn past_data_losses(path: &Path) -> Vec<String> {
         data_loss::reports(path)
     }
@@ -286,7 +287,7 @@ impl Store {
         self.inner.data_loss.as_ref()
     }
 
-    /// Fails if the database is no longer the one at its path, so that nothing can be written.
+    /// Fails if the file at the path is no longer the open database, so that nothing can be written.
     pub fn health(&self) -> Result<(), StoreError> {
         match (&self.inner.read_only_reason, &self.inner.identity) {
             (Some(why), _) => Err(why.clone()),
@@ -295,24 +296,25 @@ impl Store {
         }
     }
 
-    /// How long a turn retries a write that the database refuses for a passing reason.
+    /// How long a turn retries a write that fails for a transient reason.
     pub fn write_retry_timeout(&self) -> Duration {
         self.inner.write_retry_timeout
     }
 
-    /// This process's name in leases, different for every open store.
+    /// This process's name in leases, unique to each open store.
     pub fn owner(&self) -> &str {
         self.inner.owners.name()
     }
 
-    /// The locked file that says that this process lives. A child that inherits it keeps this process's leases from
-    /// being taken over until it ends, too. Nothing if the store can only be read.
+    /// The locked file that shows that this process is alive. A child that inherits it keeps this process's leases from
+    /// being taken over until the child ends too. `None` if the store is read-only.
     pub fn lock_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.lock.as_ref().map(OwnerLock::fd)
     }
 
-    /// Writes a batch: all of it or nothing. Returns after its transaction (and fsync, if it is durable), and after
-    /// its events went to the watchers of this process. A batch that failed has written nothing and can be committed again.
+    /// Writes a batch, all of it or nothing. Returns after the transaction (and the fsync, if the batch is durable),
+    /// and after its events went to the watchers of this process. A failed batch has written nothing and can be
+    /// committed again.
     pub async fn commit(&self, batch: impl Into<Arc<Batch>>) -> Result<CommitOutcome, StoreError> {
         match self.request(WriteRequest::Commit(batch.into())).await? {
             WriteResponse::Commit(committed) => Ok(committed),
@@ -320,8 +322,8 @@ impl Store {
         }
     }
 
-    /// Takes the lease of a session, if it is free, its owner is dead, or this store holds it already: then the earlier
-    /// lease is stale from now on. The caller sees to it that its own process runs a session once.
+    /// Acquires a session's lease if it is free, if its owner is dead, or if this store already holds it; in the last
+    /// case the earlier lease becomes stale. The caller makes sure that its own process runs a session only once.
     pub async fn acquire(&self, session: &SessionId) -> Result<AcquireOutcome, StoreError> {
         match self.request(WriteRequest::Acquire(session.clone())).await? {
             WriteResponse::Acquire(acquire) => Ok(acquire),
@@ -329,7 +331,7 @@ impl Store {
         }
     }
 
-    /// Tells the process that runs a session something. False if nobody alive runs it.
+    /// Sends a signal to the process that runs a session. Returns false if no live process does.
     pub async fn signal(&self, session: &SessionId, signal: Signal) -> Result<bool, StoreError> {
         match self.request(WriteRequest::Signal(session.clone(), signal)).await? {
             WriteResponse::Signal(sent) => Ok(sent),
@@ -337,13 +339,13 @@ impl Store {
         }
     }
 
-    /// Deleted sessions whose rows, events or files may not be gone yet.
+    /// Deleted sessions whose rows, events or files may still exist.
     pub fn unswept_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         self.read(sweep::unswept)
     }
 
-    /// Sessions that are not there, but of which messages or events are: an older version left them. Looks at everything.
-    /// One that somebody is about to write is not among them.
+    /// Sessions without a row that still have messages or events, left by an older version. Scans everything, and skips
+    /// sessions that a live process is about to write.
     pub fn orphaned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let mut orphaned = Vec::new();
         for session in self.read(space::orphaned_sessions)? {
@@ -354,9 +356,9 @@ impl Store {
         Ok(orphaned)
     }
 
-    /// Finishes the deletion of sessions: their messages, parts, asks and records go, and the log keeps only the numbers of
-    /// their events, and that they were deleted. In pieces, between which others write. Their files must be gone before: then
-    /// they are forgotten.
+    /// Finishes the deletion of sessions: removes their messages, parts, asks and records, and leaves only the sequence
+    /// numbers of their events and the deletion event in the log. Works in steps so that others can write in between,
+    /// then forgets the sessions; delete their files first.
     pub async fn sweep(&self, sessions: &[SessionId]) -> Result<(), StoreError> {
         if sessions.is_empty() {
             return Ok(());
@@ -371,8 +373,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the file as small as it can be: rewrites it if no other process has it open and there is slots, else gives
-    /// back the free pages that it can give back.
+    /// Makes the file as small as possible: rewrites it if no other process has it open and there is enough space,
+    /// otherwise releases the free pages that it can.
     pub async fn compact(&self) -> Result<CompactOutcome, StoreError> {
         let why = match self.rewrite_obstacle()? {
             Some(why) => why,
@@ -386,7 +388,7 @@ impl Store {
         Ok(if can_shrink { CompactOutcome::PagesFreed(why) } else { CompactOutcome::Unchanged(why) })
     }
 
-    /// Why the file cannot be rewritten now, as far as that can be known before.
+    /// Why the file cannot be rewritten now, as far as that is known beforehand.
     fn rewrite_obstacle(&self) -> Result<Option<String>, StoreError> {
         let others = self.inner.owners.count_others();
         if others > 0 {
@@ -397,23 +399,24 @@ impl Store {
         Ok(space::missing_space(&self.inner.readers.path, bytes))
     }
 
-    /// The signals for this process; the first caller gets them.
+    /// The receiver of this process's signals. Only the first caller gets it.
     pub fn take_signals(&self) -> Option<mpsc::Receiver<(SessionId, Signal)>> {
         self.inner.signals.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Sends a piece of text to the watchers of this process; nothing is stored. `part` is a text or reasoning part
-    /// whose row is there, with its full text so far, `delta` included.
+    /// Sends new text to the watchers of this process without storing it. `part` is a text or reasoning part that has a
+    /// row, with its full text so far, `delta` included.
     pub fn send_delta(&self, location: &Location, part: &Part, delta: &str) {
         self.inner.feed.send_delta(location, part, delta);
     }
 
-    /// Sends an event to the watchers of this process without storing it, for use while the database refuses writes. A session
-    /// status also replaces the stored one in [`statuses`](Self::statuses). The next commit under the session's lease sends the
-    /// stored status again before its own events; so does [`restore_status`](Self::restore_status).
+    /// Sends an event to the watchers of this process without storing it, for use while the database refuses writes. A
+    /// session status also overrides the stored one in [`statuses`](Self::statuses). The next commit under the
+    /// session's lease sends the stored status again before its own events; so does
+    /// [`restore_status`](Self::restore_status).
     pub fn publish_transient(&self, location: &Location, body: EventBody) {
         let stored = match &body {
-            // Only turns that run have a status.
+            // Only a running turn publishes a status.
             EventBody::SessionStatus { session_id, .. } => {
                 Some(self.stored_status(session_id).unwrap_or(SessionStatus::Busy))
             }
@@ -427,34 +430,35 @@ impl Store {
         self.inner.feed.restore_status(session);
     }
 
-    /// The status that [`publish_transient`](Self::publish_transient) has put in place of a session's stored one.
+    /// The status with which [`publish_transient`](Self::publish_transient) replaced a session's stored one.
     pub fn transient_status(&self, session: &SessionId) -> Option<SessionStatus> {
         self.inner.feed.transient_status(session)
     }
 
-    /// Events after a cursor, or from now on.
+    /// Streams events after a cursor, or from now on.
     ///
-    /// A cursor that is not of this log, or that was pruned, gives [`WatchItem::Resync`] first. A watcher that leaves
-    /// [`WATCH_QUEUE`](crate::WATCH_QUEUE) events unread, or is furthest behind when [`WATCH_BYTES`] wait for all of them, gets [`WatchItem::Lagged`] as its last item. Parts that are growing at the snapshot
-    /// come first as `message.part.updated` without cursor, then their deltas follow.
+    /// A cursor that is pruned or belongs to another log yields [`WatchItem::Resync`] first. A watcher that leaves
+    /// [`WATCH_QUEUE`](crate::WATCH_QUEUE) events unread, or that is furthest behind when [`WATCH_BYTES`] are queued
+    /// for all watchers, gets [`WatchItem::Lagged`] as its last item. Parts whose text is growing come first, as
+    /// `message.part.updated` without a cursor; their deltas follow.
     pub fn watch(&self, scope: WatchScope, after: Option<Cursor>) -> Result<BoxStream<'static, WatchItem>, StoreError> {
         let stream = watch::watch(&self.inner.feed, &self.inner.readers, self.owner(), scope, after)?;
         self.send(WriterMessage::Follow)?;
         Ok(stream)
     }
 
-    /// Has `see` look at every event that this process commits. It is called by whatever thread has written it, so that nobody
-    /// is woken for it; it must be quick. A later caller takes the place of an earlier one.
+    /// Calls `observer` for every event that this process commits, on the thread that wrote it, so that no other thread
+    /// is woken. It must be quick. A later observer replaces an earlier one.
     pub fn observe(&self, observer: impl Fn(&EventBody) + Send + Sync + 'static) {
         self.inner.observer.set(observer);
     }
 
-    /// The memory of the events that watchers have not read yet, about.
+    /// The approximate memory of events that watchers have not read yet.
     pub fn unread_bytes(&self) -> usize {
         self.inner.feed.unread_bytes()
     }
 
-    /// How many writes wait or are on their way.
+    /// How many writes are queued or running.
     pub fn queued_writes(&self) -> usize {
         write::QUEUE.saturating_sub(self.inner.slots.available_permits())
     }
@@ -470,7 +474,7 @@ impl Store {
             return result;
         }
         let requested_at = Instant::now();
-        // Nobody is overtaken.
+        // Inline commits must not overtake queued writes.
         let request = if self.queued_writes() == 0 {
             match write::commit_inline(&self.inner.writer, request) {
                 ControlFlow::Break(result) => return result,
@@ -491,8 +495,8 @@ impl Store {
         writer_messages.send(message).map_err(|_| StoreError::Closed)
     }
 
-    /// Reads that belong together: all that is read through the store that `look` gets is of one snapshot. It also costs
-    /// less than as many looks at the file.
+    /// Runs several reads against one snapshot: everything read through the store passed to `read` is from the same
+    /// moment. This also costs less than separate reads.
     pub fn snapshot<T>(&self, read: impl FnOnce(&Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let snapshot = Arc::new(self.inner.readers.begin_snapshot()?);
         let result = read(&Self { inner: self.inner.clone(), snapshot: Some(snapshot.clone()) });
@@ -508,7 +512,7 @@ impl Store {
         self.inner.feed.live_texts(wanted)
     }
 
-    /// Whether a process lives, by its name in leases.
+    /// Whether the process with this name in leases is alive.
     pub fn is_alive(&self, owner: &str) -> bool {
         self.inner.owners.is_alive(owner)
     }

@@ -1,5 +1,5 @@
-//! What waits for watchers. A frame is queued once, however many wait for it, and is counted as long as one of them does: so
-//! what all watchers together leave unread has a bound.
+//! The queues of watchers. A frame is stored once, however many watchers wait for it, and counted until the last of
+//! them has read it. That bounds the memory that all watchers together leave unread.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 use api::Frame;
 use tokio::task::coop::cooperative;
 
-/// The max_bytes frames that wait for one watcher; a slower one is cut.
+/// The most frames queued for one watcher; a slower one is cut.
 pub const WATCH_QUEUE: usize = 4096;
 
-/// The memory of all frames that wait, counted once each. A handle: clones share it.
+/// The memory of all queued frames, each counted once. Clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ByteCounter(Arc<AtomicUsize>);
 
@@ -23,11 +23,11 @@ impl ByteCounter {
     }
 }
 
-/// A frame that somebody may wait for.
+/// A frame in the queues of any number of watchers.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
     frame: Frame,
-    /// Its place among all that were ever sent.
+    /// Its position among all frames ever sent.
     order: u64,
     bytes: usize,
     counter: ByteCounter,
@@ -47,7 +47,7 @@ impl Drop for QueuedFrame {
     }
 }
 
-/// What waits for one watcher.
+/// The queue of one watcher.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Mutex<QueueState>);
 
@@ -58,7 +58,7 @@ struct QueueState {
     end: Option<QueueEnd>,
 }
 
-/// Why nothing more comes.
+/// Why the queue ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueEnd {
     /// The feed is closed.
@@ -72,7 +72,7 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a frame; false if there are too many, and the watcher is cut.
+    /// Adds a frame. Returns false and cuts the watcher if the queue is full.
     pub(crate) fn push(&self, frame: Arc<QueuedFrame>) -> bool {
         let mut state = self.lock();
         if state.frames.len() >= WATCH_QUEUE {
@@ -87,13 +87,13 @@ impl Queue {
         true
     }
 
-    /// Cuts the watcher. What waits for it is dropped: one that is stuck would never read it, and whoever reads on goes back
-    /// to the log for it.
+    /// Cuts the watcher and drops its queue: a stuck watcher would never read it, and one that resumes reads the log
+    /// instead.
     pub(crate) fn cut(&self) {
         self.finish(QueueEnd::Lagged);
     }
 
-    /// Nothing more comes; what waits can still be read.
+    /// Ends the queue; frames in it can still be read.
     pub(crate) fn close(&self) {
         self.finish(QueueEnd::Closed);
     }
@@ -108,16 +108,16 @@ impl Queue {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Since when the watcher is behind: the place of the oldest frame that it has not read, unless that is the newest one
-    /// too.
+    /// The position of the oldest unread frame, if the watcher is behind, that is, if more than the newest frame is
+    /// unread.
     pub(crate) fn oldest_unread(&self) -> Option<u64> {
         let state = self.lock();
         state.frames.front().filter(|_| state.frames.len() > 1).map(|oldest| oldest.order)
     }
 
-    /// The next frame, or why there is none any more.
+    /// The next frame, or why the queue ended.
     pub(crate) async fn next(&self) -> Result<Frame, QueueEnd> {
-        // A watcher that has much to read leaves room for others, too.
+        // Lets other tasks run even if there is a lot to read.
         cooperative(poll_fn(|context| self.poll(context))).await
     }
 

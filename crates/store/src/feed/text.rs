@@ -15,7 +15,7 @@ pub(crate) fn text(part: &Part) -> Option<&str> {
     }
 }
 
-/// The same, to change it.
+/// Like [`text`], but mutable.
 pub(crate) fn text_mut(part: &mut Part) -> Option<&mut String> {
     match part {
         Part::Text(part) => Some(&mut part.text),
@@ -24,7 +24,7 @@ pub(crate) fn text_mut(part: &mut Part) -> Option<&mut String> {
     }
 }
 
-/// Whether the part's text may still grow: it began and did not end. What the human wrote has no time at all.
+/// Whether the part's text may still grow: it has begun and not ended. Text written by the user has no time at all.
 pub(crate) fn is_open(part: &Part) -> bool {
     let time = match part {
         Part::Text(part) => part.time.as_ref(),
@@ -34,7 +34,7 @@ pub(crate) fn is_open(part: &Part) -> bool {
     matches!(time, Some(PartTime { end: None, .. }))
 }
 
-/// Id, session and message of a part, also of one whose kind is unknown.
+/// The ids of a part, its session and its message, even if its type is unknown.
 pub(crate) fn ids(part: &Part) -> Option<(PartId, SessionId, MessageId)> {
     if let Part::Other(map) = part {
         let field = |name: &str| map.get(name).and_then(|value| value.as_str());
@@ -48,7 +48,7 @@ pub(crate) fn ids(part: &Part) -> Option<(PartId, SessionId, MessageId)> {
     Some((head.id.clone(), head.session_id.clone(), head.message_id.clone()))
 }
 
-/// The text grew by `delta`.
+/// The event for text that grew by `delta`.
 pub(crate) fn delta(part: &Part, delta: &str) -> Option<EventBody> {
     let head = part.head()?;
     Some(EventBody::PartDelta {
@@ -60,17 +60,17 @@ pub(crate) fn delta(part: &Part, delta: &str) -> Option<EventBody> {
     })
 }
 
-/// A frame that is not in the log: the text grew by `delta`.
+/// A frame outside the log for text that grew by `delta`.
 pub(crate) fn delta_frame(location: &Location, part: &Part, delta: &str) -> Option<Frame> {
     Some(live_frame(location, self::delta(part, delta)?))
 }
 
-/// A frame that is not in the log: the part with its text so far.
+/// A frame outside the log for a part with its text so far.
 pub(crate) fn part_frame(location: &Location, part: &Part) -> Option<Frame> {
     Some(live_frame(location, EventBody::part(part.clone())?))
 }
 
-/// A frame that is not in the log.
+/// A frame outside the log.
 pub(crate) fn live_frame(location: &Location, body: EventBody) -> Frame {
     Frame::live(location.directory.clone(), location.project.clone(), Arc::new(Event::new(body)))
 }

@@ -1,4 +1,4 @@
-//! A watcher's stream: replay from the database, then the queue, without gap or repetition between them.
+//! A watcher's stream: a replay from the database, then the queue, without gaps or duplicates between them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::feed::{Feed, Subscription};
 use crate::sqlite::log;
 use crate::sqlite::read::Readers;
 
-/// How much of the log one watcher reads ahead, in bytes: what is read for it waits for nobody else.
+/// How many bytes of the log a watcher reads ahead. The byte limit of the feed does not count them.
 const REPLAY_BYTES: usize = 32 << 10;
 
 struct WatchStream {
     readers: Arc<Readers>,
     scope: WatchScope,
     subscription: Subscription,
-    /// Read and not yet handed out.
+    /// Items read but not yet returned.
     pending: VecDeque<WatchItem>,
-    /// Everything up to here was read.
+    /// Everything up to this sequence number was read.
     after: u64,
     ended: bool,
 }

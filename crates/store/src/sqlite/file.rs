@@ -1,5 +1,5 @@
-//! The database's files: whether they are still the ones that were opened, whether commits are missing, and how to read them
-//! where nothing can be written.
+//! The database's files on disk: checks that they are still the ones that were opened and that no commits are missing, and
+//! read access where nothing can be written.
 
 pub(crate) mod data_loss;
 pub(crate) mod identity;

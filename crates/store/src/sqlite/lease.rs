@@ -1,4 +1,5 @@
-//! Who runs a session: leases with an epoch, and the lock files that tell whether their owner lives.
+//! Leases: which process runs a session, with an epoch per lease, and the lock files that show whether an owner is
+//! alive.
 
 pub(crate) mod signal;
 
@@ -16,13 +17,13 @@ use crate::error::StoreError;
 use crate::sqlite::read;
 use crate::sqlite::row::{int, uint};
 
-/// How often a fresh name is tried for this process's lock file.
+/// How many names are tried for this process's lock file.
 const MAX_NAME_ATTEMPTS: u32 = 16;
 
-/// The most lock files of dead processes that one open removes.
+/// The most lock files of dead processes removed per open.
 const MAX_STALE_LOCKS: usize = 1000;
 
-/// The right to run a session's turn. Its epoch is greater than that of every lease before it.
+/// The right to run a session's turn. Its epoch is greater than that of every earlier lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub(crate) session: SessionId,
@@ -36,69 +37,69 @@ impl Lease {
         &self.session
     }
 
-    /// The process that holds it.
+    /// The name of the process that holds it.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Its place in the order of all leases.
+    /// Its position in the order of all leases.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 }
 
-/// What became of the wish to run a session.
+/// The outcome of trying to acquire a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AcquireOutcome {
-    /// It is ours now.
+    /// This store holds it now.
     Acquired {
         /// The lease.
         lease: Lease,
-        /// Whether its last holder did not give it back: a process that died, or this one when it could not write. Its
-        /// turn was cut off.
+        /// Whether the previous holder did not release it: a process that died, or this one when it could not write.
+        /// Its turn was interrupted.
         took_over: bool,
-        /// A number that is another one whenever a conversation, of whatever session, may have been changed by anything
-        /// but its own turn or a prompt that went into its inbox.
+        /// Changes whenever any conversation may have changed other than through its own turn or a prompt added to its
+        /// inbox.
         revision: u64,
-        /// The greatest stamp among the ids of its messages.
+        /// The greatest stamp among the ids of the session's messages.
         newest: Stamp,
     },
     /// Another live process holds it.
     HeldElsewhere {
-        /// That process.
+        /// The name of that process.
         owner: String,
     },
 }
 
-/// Who holds a session's lease.
+/// The holder of a session's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseHolder {
-    /// The process.
+    /// The name of the process.
     pub owner: String,
     /// The epoch of its lease.
     pub epoch: u64,
-    /// Whether it lives.
+    /// Whether the process is alive.
     pub alive: bool,
-    /// Whether it is this very store.
+    /// Whether it is this store.
     pub own: bool,
 }
 
 impl LeaseHolder {
-    /// The process id, as the process itself saw it.
+    /// The process id, as seen by the process itself.
     pub fn pid(&self) -> Option<i32> {
         self.owner.split('-').next()?.parse().ok()
     }
 }
 
-/// The folder of lock files next to the database, and the name of this process in it. Cheap to clone.
+/// The folder of lock files next to the database, and this process's name in it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Owners {
     folder: PathBuf,
     name: String,
 }
 
-/// This process's lock, held as long as this lives (and as long as a child holds the same file); and a second one that no
-/// child ever has.
+/// This process's lock, held until this is dropped and every child that inherited the file has ended; and a second lock
+/// that no child inherits.
 #[derive(Debug)]
 pub(crate) struct OwnerLock {
     path: PathBuf,
@@ -109,8 +110,8 @@ pub(crate) struct OwnerLock {
 impl Drop for OwnerLock {
     fn drop(&mut self) {
         let _ = fs::remove_file(private_lock_path(&self.path));
-        // A supervisor that inherited the file may still run: then the name must stay, or the owner would look dead.
-        // An explicit unlock would release it for the supervisor too, so only a second handle can tell.
+        // A supervisor that inherited the file may still be running: then the file must stay, or the owner would look
+        // dead. An explicit unlock would release the supervisor's lock too, so only a second handle can tell.
         if let Ok(probe) = File::open(&self.path) {
             let locked = std::mem::replace(&mut self.file, probe);
             drop(locked);
@@ -128,7 +129,7 @@ impl OwnerLock {
 }
 
 impl Owners {
-    /// Takes a lock file of our own in the folder next to the database, and removes those of dead processes.
+    /// Creates and locks a lock file for this process next to the database, and removes those of dead processes.
     pub(crate) fn register(database: &Path) -> Result<(Self, OwnerLock), StoreError> {
         let folder = database.parent().unwrap_or(Path::new("")).join("locks");
         let fail = |error: std::io::Error| StoreError::io(&folder, &error);
@@ -142,13 +143,13 @@ impl Owners {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 done => done.map_err(fail)?,
             };
-            // Another process may have found the file before it was locked, and removed it as that of a dead one.
+            // Another process may have found the file before it was locked, and removed it as a dead process's.
             let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
             let ours = file.metadata().map_err(fail)?.ino();
             if locked && fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
                 owners.remove_stale_locks();
                 let private = create(&private_lock_path(&path)).map_err(fail)?;
-                // Whoever looks at it does so for a moment.
+                // Processes that check it hold it only for a moment.
                 flock(&private, FlockOperation::LockExclusive).map_err(|error| fail(error.into()))?;
                 return Ok((owners, OwnerLock { path, file, _private: private }));
             }
@@ -156,13 +157,13 @@ impl Owners {
         Err(StoreError::io(&folder, &std::io::Error::other("no lock file could be taken")))
     }
 
-    /// The same for a process that only reads: nobody can know it, and it needs no lock.
+    /// Like [`register`](Self::register), for a read-only process: nobody can know it, so it needs no lock.
     pub(crate) fn read_only(database: &Path) -> Self {
         let name = format!("{}-{:016x}", std::process::id(), fastrand::u64(..));
         Self { folder: database.parent().unwrap_or(Path::new("")).join("locks"), name }
     }
 
-    /// Whether any process has the database open, as far as its lock files tell.
+    /// Whether any process has the database open, judging by the lock files.
     pub(crate) fn any_alive(database: &Path) -> bool {
         let entries = fs::read_dir(Self::read_only(database).folder).into_iter().flatten().flatten();
         let mut locks = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "lock"));
@@ -173,7 +174,7 @@ impl Owners {
         &self.name
     }
 
-    /// Whether a process that counts as alive is gone itself: only something that it started is left, which will end.
+    /// Whether a process that counts as alive has itself ended, and only a child of it is left, which will end.
     pub(crate) fn is_lingering(&self, owner: &str) -> bool {
         self.is_alive(owner)
             && owner != self.name
@@ -185,13 +186,13 @@ impl Owners {
         self.folder.join(format!("{owner}.lock"))
     }
 
-    /// Whether a process lives: it does as long as its lock cannot be taken. If somebody removed the lock file, the process
-    /// itself is looked for: its turns must not be run twice.
+    /// Whether a process is alive, that is, whether its lock is held. If someone removed the lock file, checks for the
+    /// process itself, because its turns must not run twice.
     pub(crate) fn is_alive(&self, owner: &str) -> bool {
         if owner == self.name {
             return true;
         }
-        // The name comes from a row: it must not lead out of the folder.
+        // The name comes from a row, so it must not lead out of the folder.
         if !owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return false;
         }
@@ -199,7 +200,7 @@ impl Owners {
         is_locked(&path) || !path.exists() && is_running(owner)
     }
 
-    /// How many other processes live that have the database open.
+    /// How many other live processes have the database open.
     pub(crate) fn count_others(&self) -> usize {
         let Ok(entries) = fs::read_dir(&self.folder) else { return 0 };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -215,7 +216,7 @@ impl Owners {
             if owner == self.name {
                 continue;
             }
-            // Removed while the lock is held, so that a process that is about to lock the file notices.
+            // Removed while holding the lock, so that a process about to lock the file notices.
             if let Ok(file) = File::open(entry.path())
                 && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
             {
@@ -226,37 +227,37 @@ impl Owners {
     }
 }
 
-/// The lock of a process that it has alone, by that which its children have too.
+/// The path of the lock that children do not inherit, given the path of the one they do.
 fn private_lock_path(path: &Path) -> PathBuf {
     path.with_extension("own")
 }
 
-/// Whether somebody holds a lock.
+/// Whether someone holds a lock.
 fn is_locked(path: &Path) -> bool {
     match File::open(path) {
-        // Shared, so that two processes that look at the same moment do not take each other for the owner.
+        // Shared, so that two processes checking at the same moment do not mistake each other for the owner.
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
         Err(error) => error.kind() != ErrorKind::NotFound,
     }
 }
 
-/// Whether the process of that name runs on this machine. Compares the start time as well, because process ids are reused.
+/// Whether the named process is running on this machine. Also compares the start time, because process ids are reused.
 fn is_running(owner: &str) -> bool {
     let mut fields = owner.split('-');
     let (Some(pid), Some(start), Some(_)) = (fields.next(), fields.next(), fields.next()) else { return false };
     let Ok(pid) = pid.parse() else { return false };
     let start = u64::from_str_radix(start, 16).ok().filter(|start| *start > 0);
-    // A closed store of this very process must count as dead.
+    // A closed store of this process must count as dead.
     pid != std::process::id() && start.is_some() && start == start_time(pid)
 }
 
-/// The start time of a process, in clock ticks since the system's start; `None` without `/proc`.
+/// The start time of a process, in clock ticks since boot; `None` without `/proc`.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name, which may contain blanks and brackets.
+    // The second field is the program's name, which may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    // A zombie keeps its id until its parent has collected it.
+    // A zombie keeps its id until its parent has reaped it.
     if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
@@ -264,14 +265,14 @@ fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Owner and epoch of a session's lease.
+/// Reads the owner and epoch of a session's lease.
 pub(crate) fn row(conn: &Connection, session: &SessionId) -> Result<Option<(String, u64)>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT owner, epoch FROM lease WHERE session = ?1")?;
     let found = statement.query_row([session.as_str()], |row| Ok((row.get(0)?, uint(row.get(1)?)))).optional()?;
     Ok(found)
 }
 
-/// Takes the lease if it is free or its owner is dead. Must run in a transaction.
+/// Acquires the lease if it is free or its owner is dead. Must run in a transaction.
 pub(crate) fn acquire(
     conn: &Connection,
     owners: &Owners,
@@ -295,9 +296,9 @@ pub(crate) fn acquire(
     Ok(AcquireOutcome::Acquired { lease, took_over: before.is_some(), revision, newest })
 }
 
-/// The next number of a counter that never goes back.
+/// Increments a counter and returns its value.
 pub(crate) fn next_counter(conn: &Connection, counter: &str) -> Result<u64, StoreError> {
-    // Not `RETURNING`, which takes longer than both.
+    // Not `RETURNING`, which is slower than both statements.
     conn.prepare_cached(
         "INSERT INTO counter (name, value) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1",
     )?
@@ -348,7 +349,7 @@ mod tests {
         let pid = child.id();
         let name = format!("{pid}-{:x}-0123456789abcdef", start_time(pid).unwrap());
         assert!(owners.is_alive(&name) && !owners.is_lingering(&name));
-        // The same number, but another process.
+        // The same process id, but another process.
         for name in [format!("{pid}-1-0123456789abcdef"), format!("{pid}-0123456789abcdef"), format!("{pid}-0-1")] {
             assert!(!owners.is_alive(&name), "{name}");
         }

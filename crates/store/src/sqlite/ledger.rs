@@ -1,7 +1,7 @@
-//! The ledger: what sessions used, what running calls of models may still use, and the budgets that bound both.
+//! The ledger: what sessions have used, what running model calls may still use, and the budgets that limit both.
 //!
-//! Every use is added to its session and to all above it at once. So the total of a tree is one row, a deletion takes
-//! nothing from it, and a budget is checked without looking at the tree below it.
+//! Every use is added to its session and all ancestors at once. So the total of a tree is one row, a deletion subtracts
+//! nothing from it, and a budget check does not read the tree below.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -13,10 +13,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use crate::error::StoreError;
 use crate::sqlite::row::{self, int, uint};
 
-/// The deepest tree of sessions that is walked.
+/// The deepest tree of sessions that is followed.
 const MAX_DEPTH: usize = 100;
 
-/// The numbers of a use, as the ledger's columns are named.
+/// The amounts of a use, named like the ledger's columns.
 const COLUMNS: [&str; 12] = [
     "cost",
     "input",
@@ -32,11 +32,11 @@ const COLUMNS: [&str; 12] = [
     "estimated_steps",
 ];
 
-/// Adds to a session and its own total.
+/// Adds to a session's own sum and total.
 static ADD_OWN: LazyLock<String> = LazyLock::new(|| upsert_sql(&["own", "total"]));
-/// Adds to the total of a session above.
+/// Adds to the total of an ancestor.
 static ADD_TOTAL: LazyLock<String> = LazyLock::new(|| upsert_sql(&["total"]));
-/// The columns of both sums, for `SELECT`s; own ones first.
+/// The columns of both sums for a `SELECT`, own sums first.
 pub(crate) static SUMS: LazyLock<String> = LazyLock::new(|| {
     let of = |kind: &str| COLUMNS.map(|column| format!("ledger.{kind}_{column}")).join(", ");
     format!("{}, {}", of("own"), of("total"))
@@ -55,29 +55,29 @@ fn upsert_sql(kinds: &[&str]) -> String {
     format!("INSERT INTO ledger (session{names}) VALUES (?1{values}) ON CONFLICT (session) DO UPDATE SET {sums}")
 }
 
-/// A call of a model that runs: what it may use at most, and what it takes if it is cut off.
+/// A running model call: the most it may use, and what it costs if it is interrupted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reservation {
-    /// Its id: that of the message that it writes, or another one of its own.
+    /// The id of the message that it writes, or any other unique id.
     pub id: String,
-    /// The session that pays.
+    /// The session whose budget it uses.
     pub session: SessionId,
-    /// As how many steps it counts.
+    /// How many steps it counts as.
     pub steps: u64,
-    /// Tokens of the prompt, estimated.
+    /// The estimated tokens of the prompt.
     pub prompt: u64,
-    /// What those cost.
+    /// The cost of the prompt.
     pub prompt_cost: Usd,
-    /// The price of a million tokens of the answer.
+    /// The price of a million output tokens.
     pub output_price: Usd,
-    /// The most tokens that it may use.
+    /// The most tokens it may use.
     pub max_tokens: u64,
-    /// The most that it may cost.
+    /// The most it may cost.
     pub max_cost: Usd,
 }
 
 impl Reservation {
-    /// What it used if nobody reported it: the prompt, and so many tokens of an answer.
+    /// Estimates what it used if nobody reported it: the prompt, and this many output tokens.
     pub fn estimate(&self, output: u64) -> Usage {
         let cost = Usd(self.prompt_cost.0 + output as f64 * self.output_price.0 / 1e6);
         let mut used =
@@ -89,16 +89,16 @@ impl Reservation {
     }
 }
 
-/// What a budget lacks for the next call of a model. Money is in billionths of a dollar.
+/// The budget that the next model call would exceed. Costs are in billionths of a dollar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetExceeded {
-    /// Whose budget it is.
+    /// The session whose budget it is.
     pub session: SessionId,
-    /// Which bound was hit.
+    /// Which limit was hit.
     pub bound: Bound,
-    /// What the bound is.
+    /// The limit.
     pub limit: u64,
-    /// What was used.
+    /// What was used so far.
     pub spent: u64,
     /// What running calls may still use.
     pub reserved: u64,
@@ -127,12 +127,12 @@ impl std::fmt::Display for BudgetExceeded {
     }
 }
 
-/// Money as the ledger has it.
+/// Converts dollars to the ledger's billionths.
 pub(crate) fn nanos(money: Usd) -> i64 {
     (money.0 * 1e9).round() as i64
 }
 
-/// Money as everybody else has it.
+/// Converts the ledger's billionths to dollars.
 pub(crate) fn money(nanos: i64) -> Usd {
     Usd(nanos as f64 / 1e9)
 }
@@ -155,7 +155,7 @@ fn amounts(used: &Usage) -> [i64; 12] {
     ]
 }
 
-/// The use whose columns begin at that one; nothing if there is no such row.
+/// Reads a usage from the columns starting at `at`. Empty if the row does not exist.
 pub(crate) fn usage_columns(row: &Row<'_>, at: usize) -> rusqlite::Result<Usage> {
     let mut used = Usage::default();
     if row.get::<_, Option<i64>>(at)?.is_none() {
@@ -177,7 +177,7 @@ pub(crate) fn usage_columns(row: &Row<'_>, at: usize) -> rusqlite::Result<Usage>
     Ok(used)
 }
 
-/// What a session used itself, and with all below it.
+/// What a session used itself, and including its descendants.
 pub(crate) fn sums(conn: &Connection, session: &str) -> Result<(Usage, Usage), StoreError> {
     let mut statement = conn.prepare_cached(&format!("SELECT {} FROM ledger WHERE session = ?1", *SUMS))?;
     let found = statement
@@ -189,7 +189,7 @@ pub(crate) fn sums(conn: &Connection, session: &str) -> Result<(Usage, Usage), S
 /// How many columns [`SUMS`] has.
 pub(crate) const SUMS_LEN: usize = 2 * COLUMNS.len();
 
-/// A session and those above it, nearest first; nothing if it is gone.
+/// A session and its ancestors, nearest first. Empty if the session is gone.
 fn ancestors(conn: &Connection, session: &str) -> Result<Vec<String>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT parent FROM session WHERE id = ?1")?;
     let mut path = Vec::new();
@@ -203,7 +203,7 @@ fn ancestors(conn: &Connection, session: &str) -> Result<Vec<String>, StoreError
     Ok(path)
 }
 
-/// Adds what a session used. One that is gone uses nothing.
+/// Adds what a session used. Does nothing if the session is gone.
 pub(crate) fn add(conn: &Connection, session: &str, used: &Usage) -> Result<(), StoreError> {
     if *used == Usage::default() {
         return Ok(());
@@ -215,7 +215,7 @@ pub(crate) fn add(conn: &Connection, session: &str, used: &Usage) -> Result<(), 
     Ok(())
 }
 
-/// Counts a file that was changed, unless the session, or one above it, has counted it before.
+/// Counts a changed file in the session and in each ancestor that has not counted it before.
 pub(crate) fn count_changed_file(conn: &Connection, session: &str, file: &str) -> Result<(), StoreError> {
     let one = amounts(&Usage { files: 1, ..Usage::default() });
     let mut insert = conn.prepare_cached("INSERT OR IGNORE INTO touched (session, path) VALUES (?1, ?2)")?;
@@ -234,7 +234,7 @@ fn add_amounts(conn: &Connection, session: &str, above: bool, amounts: &[i64]) -
     Ok(())
 }
 
-/// Reserves the most that a call of a model may use, or says which budget above it has no room.
+/// Reserves the most that a model call may use, or returns the budget that it would exceed.
 pub(crate) fn reserve(conn: &Connection, wanted: &Reservation) -> Result<Option<BudgetExceeded>, StoreError> {
     let bounded = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM budget)")?.query_row([], |row| row.get(0))?;
     if bounded {
@@ -284,14 +284,14 @@ fn check_budget(conn: &Connection, session: &str, wanted: &Reservation) -> Resul
     Ok(None)
 }
 
-/// Replaces a reservation by what was used; does nothing if that has happened before.
+/// Replaces a reservation by what was used. Does nothing if it was already replaced.
 pub(crate) fn spend(conn: &Connection, id: &str, used: &Usage) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached("DELETE FROM reservation WHERE id = ?1 RETURNING session")?;
     let session: Option<String> = statement.query_row([id], |row| row.get(0)).optional()?;
     session.map_or(Ok(()), |session| add(conn, &session, used))
 }
 
-/// Sets or lifts a budget. `anew`: it is meant on top of what was used so far, and its clock starts now.
+/// Sets or removes a budget. With `is_additional`, it comes on top of what was used so far, and its clock starts now.
 pub(crate) fn set_budget(
     conn: &Connection,
     session: &SessionId,
@@ -333,7 +333,7 @@ pub(crate) fn set_budget(
     Ok(())
 }
 
-/// What goes with a session: its own rows. A call that was cut off is estimated, so that those above it pay for it.
+/// Deletes a session's rows of the ledger. Interrupted calls are estimated first, so that the ancestors pay for them.
 pub(crate) fn delete_session(conn: &Connection, session: &SessionId) -> Result<(), StoreError> {
     for call in reservations(conn, Some(session))? {
         spend(conn, &call.id, &call.estimate(0))?;
@@ -349,7 +349,7 @@ pub(crate) fn delete_session(conn: &Connection, session: &SessionId) -> Result<(
     Ok(())
 }
 
-/// The budget in columns that begin at that one, with its beginning.
+/// Reads a budget and its start from the columns starting at `at`.
 pub(crate) fn budget_columns(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<(Budget, Timestamp)>> {
     let Some(began) = row.get::<_, Option<i64>>(at + 4)? else { return Ok(None) };
     let number = |column: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at + column)?.map(uint));
@@ -357,14 +357,14 @@ pub(crate) fn budget_columns(row: &Row<'_>, at: usize) -> rusqlite::Result<Optio
     Ok(Some((Budget { cost, tokens: number(1)?, steps: number(2)?, seconds: number(3)? }, began)))
 }
 
-/// A session's budget, and since when its seconds count.
+/// A session's budget, and when its seconds started to count.
 pub(crate) fn budget_row(conn: &Connection, session: &str) -> Result<Option<(Budget, Timestamp)>, StoreError> {
     let mut statement =
         conn.prepare_cached("SELECT cost, tokens, steps, seconds, began FROM budget WHERE session = ?1")?;
     Ok(statement.query_row([session], |row| budget_columns(row, 0)).optional()?.flatten())
 }
 
-/// A budget and how much of it is left.
+/// A budget with what was used and reserved of it.
 pub(crate) fn budget_state(limit: Budget, began: Timestamp, total: &Usage, reserved: Budget) -> BudgetState {
     let passed = u64::try_from(api::now() - began).unwrap_or(0) / 1000;
     let spent = Budget {
@@ -376,9 +376,9 @@ pub(crate) fn budget_state(limit: Budget, began: Timestamp, total: &Usage, reser
     BudgetState { limit, spent, reserved }
 }
 
-/// What calls that run in a session and below it may still use, but for one.
+/// What running calls in a session and its descendants may still use, except one call.
 pub(crate) fn reserved(conn: &Connection, session: &str, except: &str) -> Result<Budget, StoreError> {
-    // From the few calls that run upwards: the tree below may be large.
+    // Walks up from the few running calls, because the tree below may be large.
     let mut statement = conn.prepare_cached(
         "WITH RECURSIVE above (call, id) AS (
              SELECT id, session FROM reservation WHERE id <> ?2
@@ -398,7 +398,7 @@ pub(crate) fn reserved(conn: &Connection, session: &str, except: &str) -> Result
     })?)
 }
 
-/// The calls that run, or were cut off: of one session, or all.
+/// The running or interrupted calls of one session, or of all.
 pub(crate) fn reservations(conn: &Connection, of: Option<&SessionId>) -> Result<Vec<Reservation>, StoreError> {
     const ALL: &str =
         "SELECT id, session, steps, prompt, prompt_cost, output_price, most_tokens, most_cost FROM reservation";

@@ -1,4 +1,4 @@
-//! Reads the log: for replay, and to follow what other processes committed.
+//! Reads the log, for replay and to follow what other processes committed.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::error::StoreError;
 use crate::feed::text;
 use crate::sqlite::row::{self, int, uint};
 
-/// The most rows of the log that are read at once.
+/// The most log rows read at once.
 pub(crate) const CHUNK: u64 = 256;
 
-/// One row of the log, as another process wrote it.
+/// One log row written by another process.
 #[derive(Debug)]
 pub(crate) enum LogEntry {
-    /// An event; perhaps one that says how a growing part is.
+    /// An event, with the part it opens, changes or closes if that is a growing one.
     Frame { seq: u64, frame: Frame, part: Option<PartId>, open: bool },
-    /// A part's text grew; here it is as its row has it now.
+    /// A part's text grew; `part` has the text now in its row.
     PartGrew { seq: u64, location: Location, part: Box<Part> },
-    /// A part's text grew, but there is nothing new to tell.
+    /// A part's text grew, but everything was already sent.
     NothingNew { seq: u64 },
 }
 
@@ -33,24 +33,24 @@ impl LogEntry {
     }
 }
 
-/// What a row takes besides its JSON, about.
+/// The approximate size of a row without its JSON.
 pub(crate) const ROW_OVERHEAD_BYTES: u64 = 200;
 
-/// The bytes of the log up to its end. Only differences of such numbers mean something.
+/// The running total of bytes at the end of the log. Only differences between totals are meaningful.
 pub(crate) fn total_bytes(conn: &Connection) -> Result<u64, StoreError> {
     let mut statement = conn.prepare_cached("SELECT total FROM event ORDER BY seq DESC LIMIT 1")?;
     Ok(statement.query_row([], |row| row.get(0)).optional()?.map_or(0, uint))
 }
 
-/// The bytes of the log before a row that is there.
+/// The running total of bytes before an existing row.
 fn bytes_before(conn: &Connection, seq: u64) -> Result<u64, StoreError> {
     let mut statement =
         conn.prepare_cached("SELECT total - coalesce(octet_length(json), 0) - ?2 FROM event WHERE seq = ?1")?;
     Ok(statement.query_row(params![int(seq), int(ROW_OVERHEAD_BYTES)], |row| row.get(0)).optional()?.map_or(0, uint))
 }
 
-/// The first row of the log, and the first that is to stay if it shall not have more rows or bytes than that. The newest
-/// always stays, however large it is: its number must not be used again.
+/// The first row of the log, and the first row to keep so that no more than `rows` and `bytes` remain. The newest row
+/// always stays, however large, because its number must not be reused.
 pub(crate) fn retention_bounds(conn: &Connection, rows: u64, bytes: u64) -> Result<(u64, u64), StoreError> {
     let (first, last, end) = (first(conn)?, tip(conn)?, total_bytes(conn)?);
     let fits = |from: u64| Ok::<_, StoreError>(end.saturating_sub(bytes_before(conn, from)?) <= bytes);
@@ -58,7 +58,7 @@ pub(crate) fn retention_bounds(conn: &Connection, rows: u64, bytes: u64) -> Resu
     if fits(low)? {
         return Ok((first, low));
     }
-    // Numbers have no holes, so that the row is found by halving.
+    // Sequence numbers have no gaps, so a binary search finds the row.
     let mut high = last;
     while high > low + 1 {
         let middle = low + (high - low) / 2;
@@ -67,8 +67,8 @@ pub(crate) fn retention_bounds(conn: &Connection, rows: u64, bytes: u64) -> Resu
     Ok((first, high))
 }
 
-/// The end of a range of the log that begins at one row and ends before another, at most that one: not more rows and, unless
-/// one row alone has them, not more bytes than that.
+/// The end (exclusive) of a chunk that begins at `from` and ends at `to` at the latest, with at most `rows` rows and
+/// `bytes` bytes. A single row may exceed `bytes`.
 pub(crate) fn chunk_end(conn: &Connection, from: u64, to: u64, rows: u64, bytes: u64) -> Result<u64, StoreError> {
     let mut to = to.min(from.saturating_add(rows));
     let begin = bytes_before(conn, from)?;
@@ -78,19 +78,19 @@ pub(crate) fn chunk_end(conn: &Connection, from: u64, to: u64, rows: u64, bytes:
     Ok(to)
 }
 
-/// The greatest sequence number so far.
+/// The greatest sequence number.
 pub(crate) fn tip(conn: &Connection) -> Result<u64, StoreError> {
     let mut statement = conn.prepare_cached("SELECT max(seq) FROM event")?;
     Ok(uint(statement.query_row([], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)))
 }
 
-/// The smallest sequence number that is still there.
+/// The smallest sequence number that was not pruned.
 pub(crate) fn first(conn: &Connection) -> Result<u64, StoreError> {
     let mut statement = conn.prepare_cached("SELECT min(seq) FROM event")?;
     Ok(uint(statement.query_row([], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)))
 }
 
-/// Why a cursor does not point to an event of this log, if it does not.
+/// Returns why a cursor does not point to an event of this log, or `None` if it does.
 pub(crate) fn check_cursor(conn: &Connection, cursor: &Cursor) -> Result<Option<String>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT id FROM event WHERE seq = ?1")?;
     let found: Option<String> = statement.query_row([int(cursor.seq)], |row| row.get(0)).optional()?;
@@ -102,10 +102,10 @@ pub(crate) fn check_cursor(conn: &Connection, cursor: &Cursor) -> Result<Option<
     })
 }
 
-/// What `SELECT`s of frames begin with.
+/// The start of every `SELECT` of log rows.
 const SELECT_EVENT: &str = "SELECT seq, id, session, directory, project, json, part, length FROM event";
 
-/// Consecutive rows mostly share their place; it is allocated once for them.
+/// Reuses the location of the previous row, because consecutive rows mostly share it.
 #[derive(Default)]
 struct LocationCache(Option<Location>);
 
@@ -130,8 +130,8 @@ fn row_to_frame(row: &Row<'_>, seq: u64, json: String, locations: &mut LocationC
     Ok(Frame::stored(Cursor { seq, id }, location.directory, location.project, session, Bytes::from(json)))
 }
 
-/// The frames after one sequence number up to another, both at most [`CHUNK`] apart, and up to which they are. They end with
-/// the one that brings them to so many bytes.
+/// Reads the frames after `after` up to `to`, at most [`CHUNK`] apart, and returns them with the number they reach. The
+/// last frame is the one that reaches `bytes` in total.
 pub(crate) fn replay(conn: &Connection, after: u64, to: u64, bytes: usize) -> Result<(Vec<Frame>, u64), StoreError> {
     let mut statement =
         conn.prepare_cached(&format!("{SELECT_EVENT} WHERE seq > ?1 AND seq <= ?2 AND json IS NOT NULL"))?;
@@ -149,7 +149,7 @@ pub(crate) fn replay(conn: &Connection, after: u64, to: u64, bytes: usize) -> Re
     Ok((frames, to))
 }
 
-/// The next rows after one sequence number, up to another, at most [`CHUNK`]. `sent` tells how much of a part is known.
+/// Reads the rows after `after` up to `to`, at most [`CHUNK`]. `sent` returns how much of a part was already sent.
 pub(crate) fn read_entries(
     conn: &Connection,
     after: u64,
@@ -185,20 +185,20 @@ pub(crate) fn read_entries(
     Ok(entries)
 }
 
-/// A part's row.
+/// Reads a part's row.
 pub(crate) fn part(conn: &Connection, id: &PartId) -> Result<Option<Part>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT json FROM part WHERE id = ?1")?;
     let json: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
     json.map(|json| row::json("part", id.as_str(), &json)).transpose()
 }
 
-/// Whether a part is there and did not end.
+/// Whether a part exists and has not ended.
 pub(crate) fn is_growing(conn: &Connection, id: &PartId) -> Result<bool, StoreError> {
     let mut statement = conn.prepare_cached("SELECT open FROM part WHERE id = ?1")?;
     Ok(statement.query_row([id.as_str()], |row| row.get(0)).optional()?.unwrap_or(false))
 }
 
-/// A part that is growing in a session that somebody runs.
+/// A growing part of a running session.
 #[derive(Debug)]
 pub(crate) struct GrowingPartRow {
     pub owner: String,
@@ -206,7 +206,7 @@ pub(crate) struct GrowingPartRow {
     pub part: Part,
 }
 
-/// The growing parts of all sessions that somebody runs.
+/// The growing parts of all running sessions.
 pub(crate) fn growing(conn: &Connection, limit: usize) -> Result<Vec<GrowingPartRow>, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT part.id, part.json, session.directory, session.project, lease.owner

@@ -1,4 +1,4 @@
-//! The reading side: a few connections that see the last commit, and the queries over them.
+//! The reading side: a small pool of connections that see the last commit, and the queries over them.
 
 mod history;
 mod message;
@@ -23,10 +23,10 @@ pub use session::{CreationOrder, SessionQuery};
 pub use state::{AskFilter, AskRow, InboxEntry, Record, Stats};
 pub use tree::{TreeRows, TreeSession};
 
-/// The most idle reader connections that are kept.
+/// The most idle connections kept.
 const MAX_IDLE: usize = 4;
 
-/// A pool of connections that only read. As many exist as threads read at the same moment; few are kept.
+/// A pool of read connections. There are as many as threads reading at the same moment; few are kept when idle.
 #[derive(Debug)]
 pub(crate) struct Readers {
     pub path: PathBuf,
@@ -41,7 +41,7 @@ impl Readers {
         Self { path: path.to_owned(), busy, identity, access, idle: Mutex::default() }
     }
 
-    /// Runs a query. A read takes some 20 µs, so it happens on the caller's thread.
+    /// Runs a query on the caller's thread, because a read takes only about 20 µs.
     pub(crate) fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let run = || {
             let conn = self.take()?;
@@ -52,7 +52,7 @@ impl Readers {
         run().map_err(|error: StoreError| error.at(&self.path))
     }
 
-    /// A pool of one connection that sees the last commit as of now, whatever is committed meanwhile.
+    /// A pool of one connection that sees the last commit as of now, whatever is committed later.
     pub(crate) fn begin_snapshot(&self) -> Result<Self, StoreError> {
         let run = || {
             let conn = self.take()?;
@@ -64,9 +64,9 @@ impl Readers {
         Ok(Self { path, busy: self.busy, identity, access: self.access, idle: Mutex::new(vec![conn]) })
     }
 
-    /// Takes its connection back.
+    /// Takes the snapshot's connection back.
     pub(crate) fn end_snapshot(&self, snapshot: &Self) {
-        // A connection that cannot end what it began is closed.
+        // A connection whose transaction cannot end is closed.
         let end = |conn: &Connection| conn.prepare_cached("COMMIT")?.execute([]);
         if let Some(conn) = snapshot.idle().pop().filter(|conn| end(conn).is_ok()) {
             self.put_back(conn);
@@ -78,7 +78,7 @@ impl Readers {
         idle.map_or_else(|| self.open(), Ok)
     }
 
-    /// Opens a connection, unless the path leads to another database by now.
+    /// Opens a connection, unless the path now leads to another database.
     fn open(&self) -> Result<Connection, StoreError> {
         self.check()?;
         let conn = self.access.open(&self.path, self.busy)?;
@@ -102,7 +102,7 @@ impl Readers {
     }
 }
 
-/// Lets the queries of one read see one moment, if they do not already.
+/// Begins a transaction so that all queries of one read see the same snapshot, unless one is already open.
 pub(crate) fn read_transaction(conn: &Connection) -> rusqlite::Result<Option<Transaction<'_>>> {
     conn.is_autocommit().then(|| conn.unchecked_transaction()).transpose()
 }

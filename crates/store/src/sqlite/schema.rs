@@ -1,4 +1,4 @@
-//! The tables, their migrations, and how a database file is opened without harming one that is not ours.
+//! The tables, their migrations, and opening a database file without harming another program's.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,20 +16,21 @@ use crate::sqlite::file::read_only::{self, Access};
 /// Marks a file as ours ("Tref"), so that another program's database is never migrated.
 const APPLICATION_ID: i64 = 0x5472_6566;
 
-/// The WAL file is cut to this size after a checkpoint.
+/// The WAL file is truncated to this size after a checkpoint.
 const MAX_WAL_BYTES: i64 = 16 << 20;
 
-/// A checkpoint follows so many pages, less than the size above. Many, as a turn writes the same few pages again and again and
-/// only their last state is moved; not more, as a sync costs more while the file still grows.
+/// A checkpoint follows after this many pages, which is less than the size above. The number is high because a turn
+/// writes the same few pages over and over and only their last state is moved; it is not higher because a sync costs
+/// more while the file still grows.
 pub(crate) const CHECKPOINT_PAGES: i32 = 1000;
 
-/// How long opening is tried while another process opens the same file, or keeps it locked.
+/// How long to retry opening while another process opens or locks the same file.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long each of those tries waits for the next.
+/// The delay between those attempts.
 const OPEN_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Each migration brings the schema from its index to the next number.
+/// Each migration takes the schema from its index to the next version.
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
@@ -40,17 +41,17 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/7.sql"),
 ];
 
-/// The schema that this program writes.
+/// The schema version this program writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Opens the file for writing, makes it if it is missing, and brings it to the newest schema. Also returns the commits that it
-/// has lost since it was last open.
+/// Opens the file for writing, creates it if it is missing, and migrates it to the newest schema. Also returns the
+/// commits it has lost since it was last open.
 pub(crate) fn open(path: &Path, busy: Duration) -> Result<(Connection, Option<DataLoss>), StoreError> {
     let new = create_if_missing(path)?;
     let (began, mut lost) = (Instant::now(), None);
     loop {
         match connect(path, busy, new, &mut lost) {
-            // Switching to WAL takes an exclusive lock and does not wait for it, so a process that opens at the same
+            // Switching to WAL takes an exclusive lock and does not wait for it, so another process opening at the same
             // moment can make it fail.
             Err(error) if error.is_busy() && began.elapsed() < OPEN_TIMEOUT => std::thread::sleep(OPEN_RETRY_DELAY),
             done => return done.map(|conn| (conn, lost)).map_err(|error| error.at(path)),
@@ -58,10 +59,10 @@ pub(crate) fn open(path: &Path, busy: Duration) -> Result<(Connection, Option<Da
     }
 }
 
-/// Makes directory and file with tight permissions; true if there was none.
+/// Creates directory and file with tight permissions. Returns whether the file was created.
 ///
-/// The file must never be opened here: closing it would drop the locks that SQLite holds on it for another connection
-/// of this process.
+/// Never opens the file: closing it would drop the locks that SQLite holds on it for another connection of this
+/// process.
 fn create_if_missing(path: &Path) -> Result<bool, StoreError> {
     let fail = |error: std::io::Error| StoreError::io(path, &error);
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -81,8 +82,8 @@ fn create_if_missing(path: &Path) -> Result<bool, StoreError> {
 }
 
 fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<DataLoss>) -> Result<Connection, StoreError> {
-    // Read before the log, or commits of another process in between would look like a loss. A new file has lost nothing, even
-    // if the note of a removed one is still there.
+    // Read before the log, or commits of another process in between would look like a loss. A new file has lost
+    // nothing, even if the tip file of a removed database still exists.
     let tip = if new { None } else { Tip::read(path) };
     let mut conn = Connection::open_with_flags(path, open_flags())?;
     configure(&conn, busy)?;
@@ -97,14 +98,14 @@ fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<DataLoss>) 
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     restrict_permissions(path).map_err(|error| StoreError::io(path, &error))?;
     if conn.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))? == 0 {
-        // Only before anything is written to a file; later a `VACUUM` is needed.
+        // Only possible before anything is written to the file; later it takes a `VACUUM`.
         conn.pragma_update(None, "auto_vacuum", "incremental")?;
     }
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
-    // What is deleted is overwritten where its page is written anyway; pages that get free are given back.
+    // Overwrites deleted content on pages that are written anyway; pages that become free are released.
     conn.pragma_update_and_check(None, "secure_delete", "fast", |_| Ok(()))?;
     conn.pragma_update_and_check(None, "journal_size_limit", MAX_WAL_BYTES, |_| Ok(()))?;
-    // The writer does that when nobody waits for it.
+    // The writer checkpoints when nobody is waiting for it.
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     conn.pragma_update(None, "synchronous", "normal")?;
     conn.pragma_update(None, "temp_store", "memory")?;
@@ -113,9 +114,9 @@ fn connect(path: &Path, busy: Duration, new: bool, lost: &mut Option<DataLoss>) 
     Ok(conn)
 }
 
-/// Refuses a file that is damaged, newer or another program's, by reading alone.
+/// Refuses a file that is damaged, newer or another program's. Only reads.
 pub(crate) fn verify(path: &Path, conn: &Connection) -> Result<(), StoreError> {
-    // One snapshot: another process may be making the tables at this moment.
+    // One snapshot, because another process may be creating the tables right now.
     let snapshot = conn.unchecked_transaction()?;
     let tables: i64 = snapshot.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     let application: i64 = snapshot.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -125,7 +126,7 @@ pub(crate) fn verify(path: &Path, conn: &Connection) -> Result<(), StoreError> {
     refuse_newer(version(&snapshot)?)
 }
 
-/// Takes a file from others that could read it.
+/// Makes the file unreadable for other users.
 fn restrict_permissions(path: &Path) -> std::io::Result<()> {
     let mut permissions = fs::metadata(path)?.permissions();
     if permissions.mode() & 0o077 != 0 {
@@ -151,12 +152,12 @@ fn migrate(conn: &mut Connection) -> Result<(), StoreError> {
     Ok(transaction.commit()?)
 }
 
-/// The file's schema, as this connection sees it now.
+/// The file's schema version as this connection sees it now.
 pub(crate) fn version(conn: &Connection) -> Result<i64, StoreError> {
     Ok(conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?)
 }
 
-/// Stops a program that is older than the file.
+/// Fails if the file is newer than this program.
 pub(crate) fn refuse_newer(found: i64) -> Result<(), StoreError> {
     if found > VERSION {
         return Err(StoreError::Newer { path: Default::default(), found, known: VERSION });
@@ -168,22 +169,23 @@ fn open_flags() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-/// What every connection needs.
+/// Settings for every connection.
 fn configure(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
     conn.busy_timeout(busy)?;
-    // Otherwise the planner looks at bound values, and a kept statement is compiled anew whenever they change.
+    // Otherwise the planner looks at bound values, and a cached statement is recompiled whenever they change.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
-/// A connection that only reads. It is opened writable, as WAL readers share an index file that they may have to make.
+/// Opens a connection for reading. It is opened writable, because WAL readers share an index file that they may have to
+/// create.
 pub(crate) fn open_reader(path: &Path, busy: Duration) -> Result<Connection, StoreError> {
     let conn = Connection::open_with_flags(path, open_flags())?;
     configure_reader(&conn, busy)?;
     Ok(conn)
 }
 
-/// What every connection needs that only reads.
+/// Settings for every read connection.
 pub(crate) fn configure_reader(conn: &Connection, busy: Duration) -> rusqlite::Result<()> {
     configure(conn, busy)?;
     conn.pragma_update(None, "query_only", true)?;
@@ -191,7 +193,7 @@ pub(crate) fn configure_reader(conn: &Connection, busy: Duration) -> rusqlite::R
     Ok(())
 }
 
-/// A connection to a database without rows, in memory.
+/// Opens an in-memory database without rows.
 pub(crate) fn open_empty(busy: Duration) -> Result<Connection, StoreError> {
     let mut conn = Connection::open_in_memory()?;
     migrate(&mut conn)?;
@@ -199,7 +201,7 @@ pub(crate) fn open_empty(busy: Duration) -> Result<Connection, StoreError> {
     Ok(conn)
 }
 
-/// Looks through the whole file for damage, without changing it.
+/// Checks the whole file for damage without changing it.
 pub(crate) fn check(path: &Path, busy: Duration) -> Result<(), StoreError> {
     let found =
         inspect(path, busy, |conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))?));
@@ -209,7 +211,7 @@ pub(crate) fn check(path: &Path, busy: Duration) -> Result<(), StoreError> {
     }
 }
 
-/// The commits that the file has lost since it was last open. Changes nothing.
+/// Returns the commits the file has lost since it was last open. Changes nothing.
 pub(crate) fn detect_data_loss(path: &Path, busy: Duration) -> Result<Option<DataLoss>, StoreError> {
     let tip = Tip::read(path);
     inspect(path, busy, |conn| data_loss::detect(path, conn, tip)).map_err(|error| error.at(path))
@@ -222,7 +224,7 @@ pub(crate) fn inspect<T>(
     read: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     fs::metadata(path).map_err(|error| StoreError::io(path, &error))?;
-    // Where nothing can be written, it can still be looked through.
+    // A file that cannot be written can still be read.
     let conn = match read_only::inspect(Access::Shared, path, busy) {
         Err(why) => read_only::inspect(read_only::find_access(path, busy, why)?, path, busy)?,
         conn => conn?,

@@ -1,11 +1,11 @@
-//! The one connection that writes, and the thread that it mostly works on: that takes all batches that wait into one
+//! The single writing connection, and the thread that uses it most of the time: it commits all waiting batches in one
 //! transaction, and follows other processes.
 //!
-//! What needs no fsync is written by its caller itself while nobody else writes: that takes less than two threads that wait
-//! for each other.
+//! A batch that needs no fsync is committed inline, on its caller's thread, while nobody else is writing; that is
+//! cheaper than two threads waiting for each other.
 //!
-//! Before a transaction it checks that the files are still at their path ([`FileIdentity`]); after it, it notes the end of the log
-//! ([`TipFile`]).
+//! Before each transaction the writer checks that the files are still at their path ([`FileIdentity`]); afterwards it
+//! records the end of the log ([`TipFile`]).
 
 mod apply;
 
@@ -35,97 +35,97 @@ use crate::sqlite::upkeep::sweep::Sweep;
 use crate::sqlite::{log, schema};
 use apply::Applied;
 
-/// The most jobs that wait for the writer; further callers wait for room.
+/// The most jobs queued for the writer; further callers wait for a slot.
 pub(crate) const QUEUE: usize = 1024;
 
-/// The most jobs of one transaction.
+/// The most jobs in one transaction.
 const MAX_GROUP: usize = 128;
 
-/// How often other processes' commits are looked for. Half of the 50 ms within which they must be seen.
+/// How often the writer looks for other processes' commits: half of the 50 ms within which they must be seen.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// The log is pruned whenever it grew by this many rows, or bytes.
+/// The log is pruned after it has grown by this many rows or bytes.
 const PRUNE_EVERY_ROWS: u64 = 256;
 const PRUNE_EVERY_BYTES: u64 = 1 << 20;
 
-/// The most rows, and about the most bytes, that are pruned in one transaction, so that nobody waits long for it.
+/// The most rows, and about the most bytes, pruned in one transaction, so that nobody waits long for it.
 const PRUNE_STEP_ROWS: u64 = 2048;
 const PRUNE_STEP_BYTES: u64 = 8 << 20;
 
-/// What can wait is done when nobody has written for so long, one bounded step at a time.
+/// Deferred upkeep starts after this long without a write, one bounded step at a time.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 
-/// What the writer is asked to do.
+/// A request to the writer.
 #[derive(Debug)]
 pub(crate) enum WriteRequest {
-    /// Shared with its caller, who may retry it.
+    /// Shared with the caller, who may retry it.
     Commit(Arc<Batch>),
     Acquire(SessionId),
     Signal(SessionId, Signal),
-    /// A piece of what is left of deleted sessions.
+    /// One step of deleting the rows of deleted sessions.
     Sweep(Sweep),
-    /// Rewrites the whole file, or gives a few of its free pages back.
+    /// Rewrites the whole file, or releases a few free pages.
     Rewrite,
     ReleasePages,
 }
 
 impl WriteRequest {
-    /// Whether it must be alone and outside of a transaction.
+    /// Whether it must run alone, outside a transaction.
     fn is_upkeep(&self) -> bool {
         matches!(self, Self::Rewrite | Self::ReleasePages)
     }
 }
 
-/// What came of it.
+/// The response to a [`WriteRequest`].
 #[derive(Debug)]
 pub(crate) enum WriteResponse {
     Commit(CommitOutcome),
     Acquire(AcquireOutcome),
     Signal(bool),
     Sweep(Option<Sweep>),
-    /// Whether something was given back.
+    /// Whether pages were released.
     Upkeep(bool),
 }
 
-/// Work with its way back.
+/// A request with the channel for its response.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub request: WriteRequest,
-    /// When its caller asked for it.
+    /// When the caller made the request.
     pub requested_at: Instant,
     pub reply: oneshot::Sender<Result<WriteResponse, StoreError>>,
     pub _slot: OwnedSemaphorePermit,
 }
 
-/// What reaches the writer's queue.
+/// A message in the writer's queue.
 #[derive(Debug)]
 pub(crate) enum WriterMessage {
     Job(Box<Job>),
-    /// Somebody watches now.
+    /// Someone is watching now.
     Follow,
 }
 
-/// The outcome of one job inside a transaction that is not committed yet.
+/// The outcome of one job in a transaction that is not committed yet.
 enum JobOutcome {
     Applied(Applied),
     Acquire(AcquireOutcome),
     Sent(bool),
     Swept(Option<Sweep>),
-    /// The owner is this process: no row is needed.
+    /// The session's owner is this process, so no row is needed.
     Deliver,
 }
 
 /// Why a whole group failed.
 enum GroupFailure {
-    /// The transaction could not begin: nothing was tried.
+    /// The transaction could not begin, so nothing was tried.
     Begin(StoreError),
-    /// The transaction was lost: a smaller one may still work.
+    /// The transaction failed; a smaller one may still succeed.
     Lost(StoreError),
 }
 
 type ObserverFn = dyn Fn(&EventBody) + Send + Sync;
 
-/// Whoever looks at this process's events.
+/// The callback that sees this process's events.
 #[derive(Default)]
 pub(crate) struct Observer(Mutex<Option<Box<ObserverFn>>>);
 
@@ -151,49 +151,49 @@ impl Observer {
 pub(crate) struct Writer {
     pub conn: Connection,
     pub path: PathBuf,
-    /// Both are there if it can write.
+    /// Both are `None` if the store is read-only.
     pub identity: Option<Arc<FileIdentity>>,
     pub tip: Option<TipFile>,
     pub owners: Owners,
     pub feed: Arc<Feed>,
     pub observer: Arc<Observer>,
     pub signals: mpsc::Sender<(SessionId, Signal)>,
-    /// How long a transaction waits for another process's.
+    /// How long a transaction waits for another process's lock.
     pub busy: Duration,
-    /// The log keeps this many of its newest rows, and no more bytes than that.
+    /// The most rows and bytes the log keeps.
     pub keep: u64,
     pub keep_bytes: u64,
-    /// Commits until this process kills itself, for crash tests.
+    /// Commits left until this process kills itself, for crash tests.
     pub crash_after: Option<u64>,
     pub state: WriterState,
 }
 
-/// What the writer remembers between transactions.
+/// State that the writer keeps between transactions.
 #[derive(Debug)]
 pub(crate) struct WriterState {
-    /// Whether commits are fsynced at the moment.
+    /// Whether commits currently fsync.
     synchronous_full: bool,
     /// Changes when another process has committed.
     data_version: i64,
-    /// The epochs of the leases that this process holds.
+    /// The epochs of this process's leases.
     leases: HashMap<SessionId, u64>,
-    /// When other processes' commits were last looked for.
+    /// When the writer last looked for other processes' commits.
     last_poll: Option<Instant>,
-    /// Signals wait that did not fit into the queue.
+    /// Whether signals are waiting in the database because the queue was full.
     has_stored_signals: bool,
-    /// Rows and bytes added to the log since it was last found short enough.
+    /// Rows and bytes added to the log since it was last within its limits.
     unpruned: (u64, u64),
     /// When something was last written.
     last_write: Instant,
-    /// Whether there may be free pages to give back.
+    /// Whether there may be free pages to release.
     may_have_free_pages: bool,
-    /// Whether some were given back a moment ago.
+    /// Whether the last step released pages.
     released: bool,
-    /// Counts what may have changed a conversation behind the back of its turn.
+    /// Counts changes to conversations that did not come from their own turn.
     revision: u64,
-    /// The data version when the revision was last told.
+    /// The data version when the revision was last reported.
     revision_data_version: i64,
-    /// The pages of the WAL that wait for a checkpoint.
+    /// Pages in the WAL that wait for a checkpoint.
     wal_pages: Arc<AtomicI32>,
     /// When the files were last checked.
     last_file_check: Option<Instant>,
@@ -219,7 +219,7 @@ impl Default for WriterState {
     }
 }
 
-/// Works until the store is dropped.
+/// Runs until the store is dropped.
 pub(crate) fn run(writer: &Mutex<Writer>, messages: &Receiver<WriterMessage>) {
     loop {
         let idle_timeout = lock(writer).idle_timeout();
@@ -254,7 +254,7 @@ pub(crate) fn run(writer: &Mutex<Writer>, messages: &Receiver<WriterMessage>) {
             && let Err(error) = writer.poll()
         {
             let error = error.at(&writer.path);
-            // Writers get the same error and report it.
+            // Callers that write get the same error and report it.
             if !error.is_transient() {
                 tracing::warn!(%error, "other processes cannot be followed");
             }
@@ -264,13 +264,13 @@ pub(crate) fn run(writer: &Mutex<Writer>, messages: &Receiver<WriterMessage>) {
     }
 }
 
-/// The writer; what a panic left of a transaction is rolled back when the next one begins.
+/// Locks the writer. If a holder panicked, the next transaction rolls back what it left.
 fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
     writer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does something at once, on the caller's thread, if it is small and needs no fsync, and nobody else writes; gives it back
-/// otherwise.
+/// Commits a batch on the caller's thread if it is small, needs no fsync, and nobody else is writing. Otherwise returns
+/// the request.
 pub(crate) fn commit_inline(
     writer: &Mutex<Writer>,
     request: WriteRequest,
@@ -284,7 +284,7 @@ pub(crate) fn commit_inline(
     }
 }
 
-/// Does something on the caller's thread, whatever it takes.
+/// Executes a request on the caller's thread, however long it takes.
 pub(crate) fn execute_here(writer: &Mutex<Writer>, request: WriteRequest) -> Result<WriteResponse, StoreError> {
     let mut writer = lock(writer);
     let deadline = Instant::now() + writer.busy;
@@ -292,7 +292,7 @@ pub(crate) fn execute_here(writer: &Mutex<Writer>, request: WriteRequest) -> Res
 }
 
 impl Writer {
-    /// Has the connection tell how long the WAL is.
+    /// Makes the connection report the length of the WAL.
     pub(crate) fn watch_wal(&mut self) -> Result<(), StoreError> {
         let pages = self.state.wal_pages.clone();
         let hook = move |_: &mut Wal, now| {
@@ -306,7 +306,7 @@ impl Writer {
         !self.state.leases.is_empty() || self.state.has_stored_signals || self.feed.has_watchers()
     }
 
-    /// How long to wait for a call before there is something else to do.
+    /// How long to wait for a message before there is other work to do.
     fn idle_timeout(&self) -> Option<Duration> {
         match (self.is_following(), self.state.may_have_free_pages) {
             (true, _) => Some(POLL_INTERVAL),
@@ -315,13 +315,13 @@ impl Writer {
         }
     }
 
-    /// Gives a few free pages back, if nobody has written for a while.
+    /// Releases a few free pages if nothing was written for a while.
     fn release_when_idle(&mut self) {
         if !self.state.may_have_free_pages || self.state.last_write.elapsed() < IDLE_AFTER {
             return;
         }
         self.state.last_write = Instant::now();
-        // Nobody is waited for: while another process writes it is not the time.
+        // Does not wait: if another process is writing, this can be done later.
         let timeout_set = self.conn.busy_timeout(Duration::ZERO).map_err(StoreError::from);
         let done = timeout_set.and_then(|()| self.release_free_pages(space::KEPT_FREE_PAGES));
         let done = self.conn.busy_timeout(self.busy).map_err(StoreError::from).and(done);
@@ -335,8 +335,8 @@ impl Writer {
         };
     }
 
-    /// Gives some free pages back, but for those to be kept. False if there were none; then the file itself is as short as
-    /// it gets, if this has shortened it.
+    /// Releases free pages, except `keep` of them. Returns false if there were none; then, if earlier steps released
+    /// some, truncates the WAL so that the file itself shrinks.
     fn release_free_pages(&mut self, keep: u64) -> Result<bool, StoreError> {
         schema::version(&self.conn).and_then(schema::refuse_newer)?;
         let released = space::release_free_pages(&self.conn, keep)?;
@@ -347,7 +347,7 @@ impl Writer {
         Ok(released)
     }
 
-    /// What cannot be part of a transaction.
+    /// Runs a request that cannot be part of a transaction.
     fn run_upkeep(&mut self, request: &WriteRequest) -> Result<WriteResponse, StoreError> {
         self.state.released = true;
         let known = schema::version(&self.conn).and_then(schema::refuse_newer);
@@ -358,20 +358,20 @@ impl Writer {
         done.map(WriteResponse::Upkeep).map_err(|error| error.at(&self.path))
     }
 
-    /// Moves what was written into the database itself, when it has become much: that takes several fsyncs.
+    /// Moves the WAL into the database once it is long enough. That takes several fsyncs.
     fn checkpoint(&mut self) {
         if self.state.wal_pages.load(Ordering::Relaxed) < schema::CHECKPOINT_PAGES {
             return;
         }
-        // Later commits tell how long it is then; until there is one, nothing is to be moved.
+        // The next commit reports the new length; until then there is nothing to move.
         self.state.wal_pages.store(0, Ordering::Relaxed);
         if let Err(error) = self.conn.pragma_query(None, "wal_checkpoint", |_| Ok(())) {
             tracing::warn!(error = %StoreError::from(error).at(&self.path), "a checkpoint failed; later ones may not");
         }
     }
 
-    /// Runs a group of jobs, and answers. A job waits for the lock of another process for the busy timeout in all, including
-    /// the time that it has waited in the queue.
+    /// Runs a group of jobs and sends the responses. A job waits for another process's lock for the busy timeout in
+    /// total, including its time in the queue.
     fn process(&mut self, mut group: Vec<Job>) {
         while let Some(requested_at) = group.iter().map(|job| job.requested_at).min() {
             let (requests, callers): (Vec<_>, Vec<_>) =
@@ -383,7 +383,7 @@ impl Writer {
                 if keeps_waiting {
                     group.push(Job { request, requested_at, reply, _slot });
                 } else {
-                    // The caller may have stopped waiting; what it asked for is done all the same.
+                    // The caller may have stopped waiting; its request was executed all the same.
                     let _ = reply.send(answer);
                 }
             }
@@ -392,7 +392,7 @@ impl Writer {
 
     fn commit_inline(&mut self, request: WriteRequest) -> ControlFlow<Result<WriteResponse, StoreError>, WriteRequest> {
         if self.state.wal_pages.load(Ordering::Relaxed) >= schema::CHECKPOINT_PAGES {
-            // The thread checkpoints after what it writes.
+            // The writer thread checkpoints after its next write.
             return ControlFlow::Continue(request);
         }
         let now = Instant::now();
@@ -404,7 +404,8 @@ impl Writer {
         ControlFlow::Break(done.unwrap_or(Err(StoreError::Closed)))
     }
 
-    /// Does everything in one transaction; alone, each in its own, if that was lost. Waits for others until then.
+    /// Executes all requests in one transaction, or each in its own if that one fails. Waits for other processes until
+    /// `deadline`.
     fn execute(&mut self, requests: &[WriteRequest], deadline: Instant) -> Vec<Result<WriteResponse, StoreError>> {
         if requests.iter().any(WriteRequest::is_upkeep) {
             let results = requests.iter().flat_map(|request| match request.is_upkeep() {
@@ -440,7 +441,7 @@ impl Writer {
         match self.apply(group) {
             Ok(outcomes) => Ok(outcomes),
             Err(error) => {
-                // After some errors SQLite has rolled back already.
+                // After some errors SQLite has already rolled back.
                 if !self.conn.is_autocommit()
                     && let Err(error) = self.conn.execute_batch("ROLLBACK")
                 {
@@ -451,10 +452,10 @@ impl Writer {
         }
     }
 
-    /// Begins a transaction; waits for the lock of another process until then.
+    /// Begins a transaction. Waits for another process's lock until `deadline`.
     fn begin(&mut self, durable: bool, deadline: Instant) -> Result<(), StoreError> {
         if !self.conn.is_autocommit() {
-            // Whoever began it panicked.
+            // The thread that began this transaction panicked.
             self.conn.execute_batch("ROLLBACK")?;
         }
         self.check_files(durable)?;
@@ -475,7 +476,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs something with another busy timeout.
+    /// Runs `work` with another busy timeout.
     fn with_busy_timeout<T>(
         &self,
         time: Duration,
@@ -487,8 +488,8 @@ impl Writer {
         done
     }
 
-    /// Fails if the files are no longer at their path. Durable commits check every time, others only now and then: a check
-    /// takes a few microseconds.
+    /// Fails if the files are no longer at their path. A check takes a few microseconds, so durable commits always
+    /// check and others only once per poll interval.
     fn check_files(&mut self, always: bool) -> Result<(), StoreError> {
         if always || self.state.last_file_check.is_none_or(|checked| checked.elapsed() >= POLL_INTERVAL) {
             self.state.last_file_check = None;
@@ -498,11 +499,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Applies each job under its own savepoint and commits. An error means that the transaction is of no use.
+    /// Applies each job under its own savepoint and commits. An error means that the whole transaction failed.
     fn apply(&mut self, group: &[WriteRequest]) -> Result<Vec<Result<JobOutcome, StoreError>>, StoreError> {
         let mut outcomes = Vec::with_capacity(group.len());
         let (mut logged, mut bytes, mut last) = (0, 0, 0);
-        // One job alone needs no savepoint, which copies every page that is changed: it takes the transaction with it.
+        // A savepoint copies every page that changes. A single job does not need one, because its failure rolls back
+        // the whole transaction.
         let is_single = group.len() == 1;
         for request in group {
             if !is_single {
@@ -550,7 +552,7 @@ impl Writer {
     fn apply_request(&mut self, request: &WriteRequest) -> Result<JobOutcome, StoreError> {
         match request {
             WriteRequest::Commit(batch) => {
-                // Counted even if the batch fails: too often is harmless.
+                // Counted even if the batch fails: counting too often is harmless.
                 self.state.revision += u64::from(batch.invalidates_cache());
                 let mut applied = apply::batch(&self.conn, batch)?;
                 if let Some(session) = &batch.claim
@@ -580,7 +582,8 @@ impl Writer {
         lease::acquire(&self.conn, &self.owners, session, revision)
     }
 
-    /// What another process committed may have changed any conversation. Inside a transaction nothing can follow.
+    /// The revision, increased if another process has committed, since that may have changed any conversation. No such
+    /// commit can follow inside the transaction.
     fn revision(&mut self) -> Result<u64, StoreError> {
         let version = self.data_version()?;
         if version != self.state.revision_data_version {
@@ -590,12 +593,12 @@ impl Writer {
         Ok(self.state.revision)
     }
 
-    /// A number that is another one whenever another process has committed.
+    /// A number that changes whenever another process commits.
     fn data_version(&self) -> Result<i64, StoreError> {
         Ok(self.conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
     }
 
-    /// Cuts the log to its bounds, a piece at a time. Gives back how much growth is still to be looked at.
+    /// Prunes the log one step towards its limits. Returns the growth that is still to be checked.
     fn prune(&mut self, unpruned: (u64, u64)) -> Result<(u64, u64), StoreError> {
         if unpruned.0 < PRUNE_EVERY_ROWS && unpruned.1 < PRUNE_EVERY_BYTES {
             return Ok(unpruned);
@@ -610,7 +613,7 @@ impl Writer {
         Ok(if to < stays { unpruned } else { (0, 0) })
     }
 
-    /// Sends the frames of a committed group; gives the answers.
+    /// Publishes the frames of a committed group and returns the responses.
     fn publish_outcomes(
         &mut self,
         group: &[WriteRequest],
@@ -644,14 +647,14 @@ impl Writer {
         answers
     }
 
-    /// Remembers a lease that was taken.
+    /// Remembers an acquired lease.
     fn remember_lease(&mut self, acquire: Option<&AcquireOutcome>) {
         if let Some(AcquireOutcome::Acquired { lease, .. }) = acquire {
             self.state.leases.insert(lease.session.clone(), lease.epoch);
         }
     }
 
-    /// Forgets the leases that a batch gave back.
+    /// Forgets the leases that a batch released.
     fn forget_leases(&mut self, applied_ops: &[Op]) {
         for op in applied_ops {
             match op {
@@ -665,7 +668,7 @@ impl Writer {
     fn publish_batch(&mut self, batch: &Batch, applied_ops: &[Op], applied: Applied) -> CommitOutcome {
         let Applied { frames, last, versions, logged, budget_exceeded, claimed, .. } = applied;
         if logged > 0 {
-            // What others committed before this batch must go out before it.
+            // Other processes' commits before this batch must be sent first.
             self.catch_up(last - logged);
         }
         self.observer.notify(frames.iter().filter(|frame| frame.cursor.is_some()));
@@ -674,7 +677,7 @@ impl Writer {
         CommitOutcome { last, versions, budget_exceeded: budget_exceeded.map(|(_, exceeded)| exceeded), claimed }
     }
 
-    /// Sends what other processes committed, up to a sequence number.
+    /// Sends other processes' commits up to a sequence number.
     fn catch_up(&self, to: u64) {
         loop {
             let published = self.feed.published();
@@ -699,7 +702,7 @@ impl Writer {
         }
     }
 
-    /// Looks for what other processes committed.
+    /// Looks for other processes' commits and signals.
     fn poll(&mut self) -> Result<(), StoreError> {
         self.state.last_poll = Some(Instant::now());
         let version = self.data_version()?;
@@ -712,14 +715,14 @@ impl Writer {
         let room = self.signals.capacity();
         if self.state.has_stored_signals && room > 0 {
             self.check_files(false)?;
-            // Without waiting: jobs queue up behind this, and the next poll is soon.
+            // Does not wait: jobs queue up behind this, and the next poll comes soon.
             let taken =
                 match self.with_busy_timeout(Duration::ZERO, |conn| signal::take(conn, self.owners.name(), room)) {
                     Err(error) if error.is_busy() => return Ok(()),
                     taken => taken?,
                 };
             for signal in taken {
-                // Only this thread fills the queue, so the room is still there.
+                // Only this thread fills the queue, so there is still room.
                 let _ = self.signals.try_send(signal);
             }
             self.state.has_stored_signals = signal::has_waiting(&self.conn, self.owners.name())?;
@@ -727,7 +730,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Forgets all leases if there is none any more: another process may have deleted their sessions.
+    /// Forgets all leases if the database has none of this process: another process may have deleted their sessions.
     fn check_leases(&mut self) -> Result<(), StoreError> {
         let mut statement = self.conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM lease WHERE owner = ?1)")?;
         if !statement.query_row([self.owners.name()], |row| row.get(0))? {

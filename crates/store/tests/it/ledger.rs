@@ -52,7 +52,7 @@ async fn budget(store: &Store, session: &SessionId, budget: Budget) {
     store.commit(batch).await.unwrap();
 }
 
-fn exceeded(result: Result<(), Box<BudgetExceeded>>) -> BudgetExceeded {
+fn expect_exceeded(result: Result<(), Box<BudgetExceeded>>) -> BudgetExceeded {
     *result.unwrap_err()
 }
 
@@ -172,7 +172,7 @@ async fn a_budget_has_room_for_the_most_that_calls_may_use() {
     let stranger = put(&store, None).await;
     budget(&store, &root, Budget { tokens: Some(100), ..Budget::default() }).await;
     reserve(&store, &call("a", &one, 60)).await.unwrap();
-    let exceeded = exceeded(reserve(&store, &call("b", &other, 60)).await);
+    let exceeded = expect_exceeded(reserve(&store, &call("b", &other, 60)).await);
     assert_eq!((exceeded.bound, &exceeded.session), (Bound::Tokens, &root));
     assert_eq!((exceeded.limit, exceeded.spent, exceeded.reserved, exceeded.needed), (100, 0, 60, 60));
     reserve(&store, &call("c", &stranger, 6000)).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_budget_has_room_for_the_most_that_calls_may_use() {
     batch.spend("a", &used(30));
     store.commit(batch).await.unwrap();
     reserve(&store, &call("b", &other, 70)).await.unwrap();
-    let exceeded = exceeded(reserve(&store, &call("d", &root, 1)).await);
+    let exceeded = expect_exceeded(reserve(&store, &call("d", &root, 1)).await);
     assert_eq!((exceeded.spent, exceeded.reserved), (30, 70));
     let told = "30 tokens of 100 tokens are used, calls that run may take 70 tokens, the next call may take 1 tokens";
     assert_eq!(exceeded.to_string(), format!("The budget of {root} does not suffice: {told}"));
@@ -227,12 +227,12 @@ async fn every_bound_holds_and_the_nearest_budget_is_named() {
     store.commit(batch).await.unwrap();
     for (limit, bound) in bounds {
         budget(&store, &root, limit).await;
-        assert_eq!(exceeded(reserve(&store, &call("x", &child, 60)).await).bound, bound);
+        assert_eq!(expect_exceeded(reserve(&store, &call("x", &child, 60)).await).bound, bound);
     }
     budget(&store, &root, Budget { seconds: Some(3600), ..Budget::default() }).await;
     reserve(&store, &call("x", &child, 60)).await.unwrap();
     budget(&store, &child, Budget { tokens: Some(1), ..Budget::default() }).await;
-    let exceeded = exceeded(reserve(&store, &call("y", &child, 0)).await);
+    let exceeded = expect_exceeded(reserve(&store, &call("y", &child, 0)).await);
     assert_eq!(
         (exceeded.session, exceeded.spent, exceeded.limit),
         (child.clone(), 1, 1),

@@ -1,9 +1,10 @@
-//! Detects commits that are gone because the WAL was removed, cut or damaged while no process had the database open. SQLite
-//! silently uses what is left of the WAL.
+//! Detects commits that are gone because the WAL was removed, truncated or damaged while no process had the database
+//! open. SQLite silently uses what is left of the WAL.
 //!
-//! After each commit the writer notes the newest sequence number of the log in a small file next to the database. The note is
-//! not synced: it only has to survive the death of the process, so it costs a microsecond. A log that ends before the noted
-//! number has lost commits. A commit that a crash cut off is not a loss, because its number was never noted.
+//! After each commit the writer records the newest sequence number of the log in a small file next to the database, the
+//! tip file. It is not synced: it only has to survive the death of the process, so writing it costs a microsecond. A
+//! log that ends before the recorded number has lost commits. A commit interrupted by a crash is not a loss, because
+//! its number was never recorded.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -18,16 +19,16 @@ use crate::sqlite::file::identity::sibling;
 use crate::sqlite::file::wal::{self, WalState};
 use crate::sqlite::{log, schema};
 
-/// What begins a note.
+/// The first bytes of a tip file.
 const MAGIC: [u8; 8] = *b"TrefTip1";
 
-/// The most reports that are kept, each with its torn WAL. The oldest are removed.
+/// The most reports kept, each with its torn WAL. The oldest are removed.
 const MAX_REPORTS: usize = 4;
 
-/// Part of the names of the files that are kept.
+/// Part of the names of preserved WALs.
 const TORN_WAL: &str = "-wal.torn-";
 
-/// The newest number of the log, and the newest that was synced to the disk.
+/// The newest sequence number of the log, and the newest that was synced to disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tip {
     newest: u64,
@@ -35,7 +36,7 @@ pub(crate) struct Tip {
 }
 
 impl Tip {
-    /// Reads the note of a database, and when it was written. `None` if there is no valid note.
+    /// Reads the tip file of a database, and when it was written. `None` if there is no valid one.
     pub(crate) fn read(path: &Path) -> Option<(Self, Timestamp)> {
         let file = File::open(tip_path(path)).ok()?;
         let mut bytes = [0; 24];
@@ -48,7 +49,7 @@ impl Tip {
     }
 }
 
-/// The note of an open database.
+/// The tip file of an open database.
 #[derive(Debug)]
 pub(crate) struct TipFile {
     file: File,
@@ -56,7 +57,7 @@ pub(crate) struct TipFile {
 }
 
 impl TipFile {
-    /// Opens the note and resets it to the current end of the log.
+    /// Opens the tip file and resets it to the current end of the log.
     pub(crate) fn open(path: &Path, tip: u64) -> Result<Self, StoreError> {
         let note = tip_path(path);
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&note);
@@ -66,7 +67,7 @@ impl TipFile {
         Ok(note)
     }
 
-    /// Notes the end of the log after a commit.
+    /// Records the end of the log after a commit.
     pub(crate) fn record(&mut self, newest: u64, synced: bool) {
         let newest = newest.max(self.tip.newest);
         let tip = Tip { newest, synced: if synced { newest } else { self.tip.synced } };
@@ -86,25 +87,25 @@ impl TipFile {
     }
 }
 
-/// Does not match `trefoil.db-*`, so that removing those files does not remove the note too.
+/// Does not match `trefoil.db-*`, so that removing those files does not remove the tip file too.
 fn tip_path(path: &Path) -> PathBuf {
     sibling(path, ".tip")
 }
 
-/// Commits that a database has lost while no process had it open.
+/// Commits that a database lost while no process had it open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataLoss {
     /// The database.
     pub path: PathBuf,
     /// How many of the log's newest rows are gone.
     pub events: u64,
-    /// How many of them had been synced to the disk. A power failure loses none of these.
+    /// How many of them had been synced to disk. A power failure loses none of these.
     pub synced: u64,
     /// When the newest remaining row was written; `None` if the log is empty.
     pub since: Option<Timestamp>,
     /// When the newest lost row was written.
     pub until: Timestamp,
-    /// The copy of the WAL as it was found, if there was one.
+    /// The copy of the WAL as it was found, if it existed.
     pub kept: Option<PathBuf>,
     wal: WalState,
 }
@@ -143,14 +144,14 @@ impl std::fmt::Display for DataLoss {
     }
 }
 
-/// Compares a database that was just opened with its note, which must have been read before.
+/// Compares a newly opened database with its tip file, which must have been read before opening.
 pub(crate) fn detect(
     path: &Path,
     conn: &Connection,
     recorded: Option<(Tip, Timestamp)>,
 ) -> Result<Option<DataLoss>, StoreError> {
     let Some((recorded, until)) = recorded else { return Ok(None) };
-    // The tables themselves may have been in the WAL only.
+    // The tables themselves may have existed only in the WAL.
     let empty = schema::version(conn)? == 0;
     let tip = if empty { 0 } else { log::tip(conn)? };
     if tip >= recorded.newest {
@@ -174,7 +175,7 @@ pub(crate) fn detect(
     }))
 }
 
-/// Copies the WAL before anybody overwrites it, and writes a report. Refuses a database that is damaged without the lost
+/// Copies the WAL before it is overwritten, and writes a report. Refuses a database that is damaged without the lost
 /// commits, which happens if a checkpoint was under way.
 pub(crate) fn preserve(conn: &Connection, mut loss: DataLoss) -> Result<DataLoss, StoreError> {
     let sound: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -199,7 +200,7 @@ pub(crate) fn preserve(conn: &Connection, mut loss: DataLoss) -> Result<DataLoss
     Ok(loss)
 }
 
-/// The reports of earlier losses, oldest first.
+/// The reports of earlier data losses, oldest first.
 pub(crate) fn reports(path: &Path) -> Vec<String> {
     preserved_wals(path).iter().filter_map(|kept| fs::read_to_string(report_path(kept)).ok()).collect()
 }
@@ -210,7 +211,7 @@ fn report_path(kept: &Path) -> PathBuf {
     name.into()
 }
 
-/// The paths of the torn WALs, oldest first. For a WAL that was missing there is only the report.
+/// The paths of the preserved WALs, oldest first. If the WAL was missing, only the report exists.
 fn preserved_wals(path: &Path) -> Vec<PathBuf> {
     let base = sibling(path, TORN_WAL);
     let (Some(folder), Some(begin)) = (base.parent(), base.file_name().and_then(|name| name.to_str())) else {

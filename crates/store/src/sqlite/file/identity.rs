@@ -1,5 +1,5 @@
-//! Checks that the open files are still the ones at the database's path. SQLite does not check: it keeps writing to a deleted
-//! file, and everything is gone when the process ends.
+//! Checks that the open files are still the ones at the database's path. SQLite does not: it keeps writing to a deleted
+//! file, and everything is lost when the process ends.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{DatabaseErrorKind, StoreError};
 
-/// Device and inode of the files of an open database: the file itself, its WAL and the WAL's index.
+/// Device and inode of each file of an open database: the file itself, its WAL and the WAL index.
 #[derive(Debug)]
 pub(crate) struct FileIdentity {
     files: Vec<(PathBuf, (u64, u64))>,
 }
 
 impl FileIdentity {
-    /// Reads them; the database must be open, so that its files exist.
+    /// Reads them. The database must be open, so that its files exist.
     pub(crate) fn of(path: &Path) -> Result<Self, StoreError> {
         let mut files = vec![(path.to_owned(), device_and_inode(path).map_err(|error| StoreError::io(path, &error))?)];
         for suffix in ["-wal", "-shm"] {
             let file = sibling(path, suffix);
-            // Without shared memory there is no index.
+            // Without shared memory there is no WAL index.
             files.extend(device_and_inode(&file).ok().map(|id| (file, id)));
         }
         Ok(Self { files })
@@ -44,13 +44,12 @@ impl FileIdentity {
     }
 }
 
-/// Device and inode.
 fn device_and_inode(path: &Path) -> std::io::Result<(u64, u64)> {
     let found = fs::metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
 
-/// The path of a database with a suffix. SQLite puts such files next to the file itself, not next to a link to it.
+/// The path of a database's companion file. SQLite puts these next to the file itself, not next to a link to it.
 pub(crate) fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name: OsString = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).into_os_string();
     name.push(suffix);

@@ -1,7 +1,7 @@
-//! Reading a database that cannot be written: its disk is full, or its folder is read-only.
+//! Reads a database that cannot be written because its disk is full or its folder is read-only.
 //!
-//! In WAL mode readers share an index in a file of its own (`-shm`), which the first of them makes. Where that is not
-//! possible there are two other ways, and both need that no process has the database open.
+//! In WAL mode readers share an index in its own file (`-shm`), which the first of them creates. Where that is not
+//! possible there are two other ways; both require that no process has the database open.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -19,25 +19,25 @@ use crate::sqlite::file::identity::sibling;
 use crate::sqlite::lease::Owners;
 use crate::sqlite::schema;
 
-/// The system's files as they are, without locks: those of SQLite are no use where nobody else is, and cannot be taken where
-/// nothing can be written.
+/// A VFS without locks. SQLite's locks are useless where there is no other process, and cannot be taken where nothing
+/// can be written.
 const NO_LOCKS_VFS: &std::ffi::CStr = c"unix-none";
 
-/// How readers get at the rows.
+/// How readers access the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Together with all others, through the index that they share.
+    /// Like all other processes, through the shared index.
     Shared,
-    /// The file alone: nothing is in its WAL.
+    /// Only the file, because its WAL is empty.
     Immutable,
     /// The file and its WAL, with an index in memory.
     PrivateIndex,
-    /// There is no file, so there are no rows.
+    /// The file does not exist, so there are no rows.
     Missing,
 }
 
 impl Access {
-    /// A connection that only reads.
+    /// Opens a connection for reading.
     pub(crate) fn open(self, path: &Path, busy: Duration) -> Result<Connection, StoreError> {
         let conn = match self {
             Self::Shared => return schema::open_reader(path, busy),
@@ -49,9 +49,10 @@ impl Access {
             Self::PrivateIndex => {
                 let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
                 let conn = Connection::open_with_flags_and_vfs(path, flags, NO_LOCKS_VFS)?;
-                // Closing it would move the WAL into the file.
+                // Closing the connection would otherwise move the WAL into the file.
                 conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-                // What nobody shares is kept in memory. Before the first read, which opens the WAL.
+                // Keeps the index in memory, because nobody shares it. Must precede the first read, which opens the
+                // WAL.
                 conn.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(()))?;
                 conn
             }
@@ -61,7 +62,7 @@ impl Access {
     }
 }
 
-/// How a database can be read that could not be opened for writing; `why` otherwise.
+/// Finds a way to read a database that could not be opened for writing. Returns `why` if there is none.
 pub(crate) fn find_access(path: &Path, busy: Duration, why: StoreError) -> Result<Access, StoreError> {
     let StoreError::Database {
         kind: DatabaseErrorKind::Full | DatabaseErrorKind::ReadOnly | DatabaseErrorKind::Failed,
@@ -86,7 +87,7 @@ pub(crate) fn find_access(path: &Path, busy: Duration, why: StoreError) -> Resul
     if is_readable(access, path, busy) { Ok(access) } else { Err(why) }
 }
 
-/// A connection to look at a database that may be another program's: nothing is changed, also not when it is closed.
+/// Opens a connection to a database that may be another program's. Nothing is changed, not even when it is closed.
 pub(crate) fn inspect(access: Access, path: &Path, busy: Duration) -> Result<Connection, StoreError> {
     let conn = access.open(path, busy)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -94,7 +95,7 @@ pub(crate) fn inspect(access: Access, path: &Path, busy: Duration) -> Result<Con
     Ok(conn)
 }
 
-/// Whether it is a database of ours with tables as this program knows them.
+/// Whether it is a database of ours with the current schema.
 fn is_readable(access: Access, path: &Path, busy: Duration) -> bool {
     let read = || Ok::<_, StoreError>(schema::version(&inspect(access, path, busy)?)? == schema::VERSION);
     read().unwrap_or_else(|error| {
@@ -103,8 +104,8 @@ fn is_readable(access: Access, path: &Path, busy: Duration) -> bool {
     })
 }
 
-/// Says of an error that was met while opening that the disk is full, if it is: SQLite knows no more than that a file could
-/// not be made.
+/// Turns an error met while opening into "disk full" if that is the cause: SQLite only knows that a file could not be
+/// created.
 pub(crate) fn explain_open_error(path: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::Database { path: file, kind: DatabaseErrorKind::ReadOnly | DatabaseErrorKind::Failed, detail }
@@ -116,7 +117,7 @@ pub(crate) fn explain_open_error(path: &Path, error: StoreError) -> StoreError {
     }
 }
 
-/// Whether nothing more fits on the disk of a file, of those that could be written.
+/// Whether the disk that holds a file is full, if it is writable at all.
 pub(crate) fn is_disk_full(path: &Path) -> bool {
     let folder = path.ancestors().skip(1).find(|folder| folder.exists());
     let full = |disk: StatVfs| {
@@ -126,7 +127,7 @@ pub(crate) fn is_disk_full(path: &Path) -> bool {
     folder.and_then(|folder| statvfs(folder).ok()).is_some_and(full)
 }
 
-/// The address of a file that does not change while it is read.
+/// The URI of a file that does not change while it is read.
 fn immutable_uri(path: &Path) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(byte);
     let mut address = String::from("file:");
@@ -156,7 +157,7 @@ mod tests {
         conn.query_row("SELECT count(*) FROM counter", [], |row| row.get(0)).unwrap()
     }
 
-    /// A database with a row in its file and another one in its WAL, as a killed process leaves them; without the index.
+    /// A database with one row in its file and one in its WAL but no index, as a killed process leaves it.
     fn left_by_a_dead_process(folder: &Path) -> PathBuf {
         let (origin, copy) = (folder.join("origin.db"), folder.join("a copy?#%.db"));
         let (conn, _) = schema::open(&origin, BUSY).unwrap();
@@ -202,15 +203,15 @@ mod tests {
         assert_eq!(find_access(&missing, BUSY, full(&missing)).unwrap(), Access::Missing);
         assert_eq!(count(&Access::Missing.open(&missing, BUSY).unwrap()), 0);
         let path = left_by_a_dead_process(folder.path());
-        // Where there is space it is read as ever.
+        // With free space, it is read as usual.
         assert_eq!(find_access(&path, BUSY, full(&path)).unwrap(), Access::Shared);
         let damaged = StoreError::database(&path, DatabaseErrorKind::Damaged, "said so");
         assert_eq!(find_access(&path, BUSY, damaged.clone()), Err(damaged));
-        // An index that cannot be made: a link that leads nowhere is in its place.
+        // A dangling link takes the index's path, so that the index cannot be created.
         let _ = fs::remove_file(sibling(&path, "-shm"));
         std::os::unix::fs::symlink("/nowhere/at/all", sibling(&path, "-shm")).unwrap();
         assert_eq!(find_access(&path, BUSY, full(&path)).unwrap(), Access::PrivateIndex);
-        // Somebody may be writing.
+        // Someone may be writing.
         let (_, lock) = Owners::register(&path).unwrap();
         assert_eq!(find_access(&path, BUSY, full(&path)), Err(full(&path)));
         drop(lock);

@@ -1,28 +1,28 @@
-//! Reads a WAL the way SQLite recovers one (<https://sqlite.org/fileformat2.html#walformat>), to find damage. SQLite itself
-//! stops at the first invalid frame without an error.
+//! Reads a WAL the way SQLite recovers one (<https://sqlite.org/fileformat2.html#walformat>) to find damage. SQLite
+//! itself stops at the first invalid frame without an error.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// The size of the file's header, and of the header of each frame.
+/// The size of the file header, and of each frame header.
 const HEADER: usize = 32;
 const FRAME: usize = 24;
 
 /// The first bytes; the last bit is the byte order of the checksums.
 const MAGIC: u32 = 0x377f_0682;
 
-/// The largest page that SQLite knows.
+/// The largest page size of SQLite.
 const PAGE_MAX: usize = 65_536;
 
 /// The state of a WAL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WalState {
-    /// There is none, or an empty one.
+    /// It does not exist or is empty.
     Missing,
-    /// Every transaction in it is sound.
+    /// Every transaction in it is valid.
     Sound,
-    /// It is damaged or cut off; so many complete transactions follow the damage.
+    /// It is damaged or truncated, and this many complete transactions follow the damage.
     Torn { transactions: u64 },
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn inspect(path: &Path) -> std::io::Result<WalState> {
         match read_full(&mut file, &mut frame)? {
             0 => break,
             read if read < frame.len() => {
-                // The salt tells whether it belongs to this WAL or is left over from an earlier one.
+                // The salt shows whether the frame belongs to this WAL or is left over from an earlier one.
                 cut = read >= 16 && frame[8..16] == header[16..24];
                 break;
             }
@@ -63,10 +63,10 @@ pub(crate) fn inspect(path: &Path) -> std::io::Result<WalState> {
         }
         sum = checksum(big, &frame[FRAME..], checksum(big, &frame[..8], sum));
         sound &= sum == checksum_at(&frame[16..24]);
-        // The last frame of a transaction has the size of the database.
+        // The last frame of a transaction holds the size of the database.
         lost += u64::from(!sound && be_u32(&frame[4..8]) > 0);
     }
-    // Frames without an end are a transaction that a crash cut off; it was never committed.
+    // Frames without a last one are a transaction that a crash interrupted; it was never committed.
     Ok(if lost > 0 || cut { WalState::Torn { transactions: lost } } else { WalState::Sound })
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use rusqlite::Connection;
 
-    /// A WAL with so many transactions of two pages at least.
+    /// A WAL with this many transactions of at least two pages each.
     fn wal(folder: &Path, transactions: u32) -> Vec<u8> {
         let path = folder.join("w.db");
         let conn = Connection::open(&path).unwrap();
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(inspect_bytes(&[]), WalState::Missing);
         assert_eq!(inspect(&folder.path().join("nothing")).unwrap(), WalState::Missing);
 
-        // Bytes in the middle.
+        // Damaged bytes in the middle.
         let mut damaged = bytes.clone();
         damaged[at(frames / 2) + 1000] ^= 1;
         assert_eq!(inspect_bytes(&damaged), WalState::Torn { transactions: ends(frames / 2) });
@@ -148,14 +148,14 @@ mod tests {
         headless[5] ^= 1;
         assert_eq!(inspect_bytes(&headless), WalState::Torn { transactions: 0 });
 
-        // Cut in the middle of a frame.
+        // Truncated in the middle of a frame.
         assert_eq!(inspect_bytes(&bytes[..at(frames - 1) + 500]), WalState::Torn { transactions: 0 });
         assert_eq!(inspect_bytes(&bytes[..10]), WalState::Torn { transactions: 0 });
 
-        // A transaction that was not finished: its frames are there but for the last one.
+        // An unfinished transaction: all its frames but the last are there.
         let last = (0..frames).rev().find(|number| !is_end(*number)).unwrap();
         assert_eq!(inspect_bytes(&bytes[..at(last + 1)]), WalState::Sound);
-        // What is left of an earlier WAL has another salt.
+        // Frames of an earlier WAL have another salt.
         let mut older = bytes.clone();
         for number in frames / 2..frames {
             older[at(number) + 8] ^= 1;

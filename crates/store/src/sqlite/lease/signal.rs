@@ -1,4 +1,4 @@
-//! Signals to the process that runs a session: rows that its follower picks up.
+//! Signals to the process that runs a session, stored as rows that its writer thread picks up.
 
 use api::{MessageId, SessionId};
 use rusqlite::{Connection, params};
@@ -7,38 +7,38 @@ use serde::{Deserialize, Serialize};
 use crate::error::StoreError;
 use crate::sqlite::row;
 
-/// The most signals that wait in a process for its engine.
+/// The most signals queued in a process for its engine.
 pub(crate) const QUEUE: usize = 256;
 
-/// The most signals that wait in the database for one process.
+/// The most signals stored in the database for one process.
 const MAX_STORED: i64 = 1024;
 
-/// What the owner of a session's lease is told.
+/// A signal to the owner of a session's lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Signal {
-    /// Stop the turn. It may be over when this is read, and the next one is not meant.
+    /// Stop the turn. If it has ended by the time this is read, the next turn is not meant.
     Abort {
-        /// That of the turn's lease; 0 from a version that did not tell, for whatever turn runs.
+        /// The epoch of the turn's lease. An older version sends 0, which means whatever turn is running.
         #[serde(default)]
         epoch: u64,
     },
-    /// Look at the rows again.
+    /// Read the rows again.
     Wake,
     /// An ask was answered.
     Reply {
         /// The ask.
         ask: String,
     },
-    /// A message came for the running turn.
+    /// A message for the running turn has arrived.
     Steer {
         /// The message.
         message: MessageId,
     },
 }
 
-/// Leaves a signal for another process. One that waits already is not left twice: a process that does not read, because it
-/// is stopped, would run out of room for others. Must run in a transaction.
+/// Stores a signal for another process. A duplicate is not stored, because a stopped process that reads nothing would
+/// run out of room for other signals. Must run in a transaction.
 pub(crate) fn send(conn: &Connection, owner: &str, session: &SessionId, signal: &Signal) -> Result<(), StoreError> {
     let json = serde_json::to_string(signal).map_err(|error| StoreError::Invalid(error.to_string()))?;
     let mut statement =
@@ -58,13 +58,13 @@ pub(crate) fn send(conn: &Connection, owner: &str, session: &SessionId, signal: 
     Ok(())
 }
 
-/// Whether signals wait for a process.
+/// Whether signals are waiting for a process.
 pub(crate) fn has_waiting(conn: &Connection, owner: &str) -> Result<bool, StoreError> {
     let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM signal WHERE owner = ?1)")?;
     Ok(statement.query_row([owner], |row| row.get(0))?)
 }
 
-/// Takes the oldest signals of a process out of the database, so that none is delivered twice.
+/// Removes the oldest signals of a process from the database and returns them, so that none is delivered twice.
 pub(crate) fn take(conn: &Connection, owner: &str, limit: usize) -> Result<Vec<(SessionId, Signal)>, StoreError> {
     let mut statement = conn.prepare_cached(
         "DELETE FROM signal WHERE id IN (SELECT id FROM signal WHERE owner = ?1 ORDER BY id LIMIT ?2)
@@ -77,7 +77,7 @@ pub(crate) fn take(conn: &Connection, owner: &str, limit: usize) -> Result<Vec<(
     rows.sort_by_key(|(id, ..)| *id);
     let mut signals = Vec::with_capacity(rows.len());
     for (id, session, json) in rows {
-        // One that a newer version sent is left out: this one could not act on it.
+        // Skips signals from a newer version, which this one could not handle.
         match row::json("signal", &id.to_string(), &json) {
             Ok(signal) => signals.push((row::id("signal", &session)?, signal)),
             Err(error) => tracing::warn!(%error, "a signal was not understood"),

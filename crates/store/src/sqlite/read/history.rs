@@ -1,4 +1,4 @@
-//! The log as it is, for those that do not follow it.
+//! The log for readers that do not follow it.
 
 use api::Frame;
 
@@ -6,12 +6,12 @@ use crate::Store;
 use crate::error::StoreError;
 use crate::sqlite::log;
 
-/// The bytes of events after which a piece of the log ends.
+/// The bytes of events after which a chunk of the log ends.
 const PIECE: usize = 1 << 20;
 
 impl Store {
-    /// The next events of the log after a sequence number, oldest first, with the number to go on from; nothing once there
-    /// are no more. Text that grows is not among them.
+    /// The next events after a sequence number, oldest first, with the number to continue from; `None` at the end of
+    /// the log. Text deltas are not included.
     pub fn history(&self, after: u64) -> Result<Option<(Vec<Frame>, u64)>, StoreError> {
         self.read(|conn| {
             let tip = log::tip(conn)?;

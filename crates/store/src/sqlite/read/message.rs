@@ -1,4 +1,4 @@
-//! Messages and parts, with the text that this process's model is writing right now.
+//! Messages and parts, including the text that this process's model is writing right now.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use crate::sqlite::log;
 use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, int, uint};
 
-/// Texts that are newer than their rows. They are taken before the rows are read: a row that ended meanwhile wins.
+/// Texts that are newer than their rows. They are taken before the rows are read, so that a row that has ended in
+/// between wins.
 pub(super) type LiveTexts = HashMap<PartId, String>;
 
 fn overlay(part: &mut Part, texts: &mut LiveTexts) {
@@ -27,7 +28,7 @@ fn overlay(part: &mut Part, texts: &mut LiveTexts) {
     }
 }
 
-/// A message of which the parts are still to be read.
+/// Parses a message row; its parts are read separately.
 fn message_row(row: &Row<'_>) -> Result<Message, StoreError> {
     let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
     row::json("message", text(0)?, text(1)?)
@@ -51,14 +52,14 @@ fn with_parts(conn: &Connection, info: Message, texts: &mut LiveTexts) -> Result
     Ok(MessageWithParts { info, parts })
 }
 
-/// Where a message stands in its session.
+/// A message's position in its session.
 pub(super) fn position(conn: &Connection, session: &SessionId, id: &MessageId) -> Result<i64, StoreError> {
     let mut statement = conn.prepare_cached("SELECT position FROM message WHERE id = ?1 AND session = ?2")?;
     let found = statement.query_row([id.as_str(), session.as_str()], |row| row.get(0)).optional()?;
     found.ok_or_else(|| StoreError::NoMessage { id: id.clone() })
 }
 
-/// The greatest stamp of an id among the messages of a session.
+/// The greatest id stamp among the messages of a session.
 pub(crate) fn newest_stamp(conn: &Connection, session: &SessionId) -> Result<Stamp, StoreError> {
     let mut statement =
         conn.prepare_cached("SELECT stamp FROM message WHERE session = ?1 ORDER BY position DESC LIMIT 1")?;
@@ -74,7 +75,7 @@ fn page(
     texts: &mut LiveTexts,
 ) -> Result<MessagePage, StoreError> {
     let end = before.map_or(Ok(i64::MAX), |id| position(conn, session, id))?;
-    // One more than wanted tells whether there is an older page; a negative limit means all.
+    // One more than requested, to see whether there is an older page. A negative limit means all.
     let limit_plus_one = limit.map_or(-1, |limit| int(limit as u64).saturating_add(1));
     let mut statement = conn.prepare_cached(
         "SELECT id, json, position FROM message WHERE session = ?1 AND position < ?2
@@ -95,8 +96,8 @@ fn page(
     Ok(MessagePage { messages, older })
 }
 
-/// Reads the parts of successive messages, from one place up to another, with one query: a query for each message would
-/// take most of the time that a long conversation takes.
+/// Reads the parts of consecutive messages, from position `begin` up to `end`, in one query. One query per message
+/// would dominate the time to read a long conversation.
 fn add_parts(
     conn: &Connection,
     session: &SessionId,
@@ -125,7 +126,7 @@ fn add_parts(
 }
 
 impl Store {
-    /// Messages of a session with their parts, oldest first: all, or the newest `limit` of those before one.
+    /// Messages of a session with their parts, oldest first: all of them, or the newest `limit` before a message.
     pub fn messages(
         &self,
         session: &SessionId,
@@ -139,7 +140,7 @@ impl Store {
         })
     }
 
-    /// That message and all later ones of its session, each with the number of the turn that wrote it; 0 is unknown.
+    /// A message and all later ones of its session, each with the number of the turn that wrote it; 0 if unknown.
     pub fn messages_from(
         &self,
         session: &SessionId,
@@ -160,7 +161,7 @@ impl Store {
         })
     }
 
-    /// The ids of that message and of all later ones of its session, or of all that there are.
+    /// The ids of a message and all later ones of its session, or of all its messages.
     pub fn message_ids(&self, session: &SessionId, from: Option<&MessageId>) -> Result<Vec<MessageId>, StoreError> {
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
@@ -176,13 +177,13 @@ impl Store {
         })
     }
 
-    /// The greatest stamp among the ids of a session's messages: an id [made after it](MessageId::after) sorts last.
+    /// The greatest id stamp among a session's messages: an id [made after it](MessageId::after) sorts last.
     pub fn newest_stamp(&self, session: &SessionId) -> Result<Stamp, StoreError> {
         self.read(|conn| newest_stamp(conn, session))
     }
 
-    /// The answers among the newest so many messages of a session that are not complete, oldest first. The rows are
-    /// judged by the database, so that looking through a long conversation costs next to nothing.
+    /// The incomplete answers among the newest messages of a session, oldest first. The database filters the rows, so
+    /// scanning a long conversation costs next to nothing.
     pub fn incomplete_answers(&self, session: &SessionId, newest: usize) -> Result<Vec<MessageWithParts>, StoreError> {
         let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
@@ -213,7 +214,7 @@ impl Store {
         })
     }
 
-    /// Has `see` look at the JSON of every part that contains a text. Looks at everything.
+    /// Calls `visit` with the JSON of every part that contains `text`. Scans all parts.
     pub fn for_each_part_containing(&self, text: &str, mut visit: impl FnMut(&str)) -> Result<(), StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare("SELECT json FROM part WHERE instr(json, ?1) > 0")?;

@@ -1,4 +1,4 @@
-//! A long conversation, read piece by piece: nobody holds all of it in memory, and no read takes long.
+//! Reads a long conversation in pages, so that nobody holds all of it in memory and no read takes long.
 
 use api::{MessageId, MessageWithParts, SessionId};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -8,27 +8,27 @@ use crate::error::StoreError;
 use crate::sqlite::read::message::{LiveTexts, part_row, position};
 use crate::sqlite::row::{self, int};
 
-/// The most messages of a page.
+/// The most messages in a page.
 const MAX_MESSAGES: usize = 128;
-/// A page ends with the message that brings it to so many bytes.
+/// A page ends with the message that reaches this many bytes.
 const MAX_BYTES: usize = 512 << 10;
 
-/// The messages of a session that were there when it was asked for, oldest first, page by page.
+/// The messages that a session had when the pages were requested, oldest first.
 #[derive(Debug)]
 pub struct MessagePages {
     store: Store,
     session: SessionId,
-    /// Everything up to here was read.
+    /// Everything up to this position was read.
     after: i64,
-    /// The first that is left out.
+    /// The first position that is not included.
     end: i64,
-    /// Whether all of it was read.
+    /// Whether everything was read.
     done: bool,
     older: bool,
 }
 
 impl Store {
-    /// Reads a session page by page: all of it, or the newest `limit` messages of those before one.
+    /// Reads a session in pages: all of it, or the newest `limit` messages before a message.
     pub fn message_pages(
         &self,
         session: &SessionId,
@@ -48,7 +48,7 @@ impl Store {
     }
 }
 
-/// Where the message stands that is so many before the newest one.
+/// The position of the message that is `skip` messages before the newest one.
 fn position_from_end(
     conn: &Connection,
     session: &SessionId,
@@ -62,7 +62,7 @@ fn position_from_end(
 }
 
 impl MessagePages {
-    /// The next messages; nothing once there are no more.
+    /// Returns the next messages; empty once there are no more.
     pub fn next_page(&mut self) -> Result<Vec<MessageWithParts>, StoreError> {
         if self.done {
             return Ok(Vec::new());
@@ -76,12 +76,12 @@ impl MessagePages {
         Ok(page)
     }
 
-    /// Whether there are older messages, which were not asked for.
+    /// Whether there are older messages beyond the limit.
     pub fn has_older(&self) -> bool {
         self.older
     }
 
-    /// Whether all of it was read.
+    /// Whether everything was read.
     pub fn is_done(&self) -> bool {
         self.done
     }
@@ -92,7 +92,7 @@ const SELECT_PAGE: &str = "SELECT part.id, part.json, message.id, message.json, 
      WHERE message.session = ?1 AND message.position > ?2 AND message.position < ?3
      ORDER BY message.position, part.position, part.id";
 
-/// A page, and where it ends; nothing if it was the last one.
+/// Reads a page and returns its last position, or `None` if it was the last page.
 fn read_page(
     conn: &Connection,
     session: &SessionId,
@@ -100,7 +100,7 @@ fn read_page(
     end: i64,
     texts: &mut LiveTexts,
 ) -> Result<(Vec<MessageWithParts>, Option<i64>), StoreError> {
-    // A message's own columns come with each of its parts: that costs nothing unless they are looked at.
+    // The message's columns are repeated for each of its parts, which costs nothing as long as they are not read.
     let mut statement = conn.prepare_cached(SELECT_PAGE)?;
     let mut rows = statement.query(params![session.as_str(), after, end])?;
     let mut page: Vec<MessageWithParts> = Vec::new();
@@ -131,7 +131,7 @@ fn read_page(
 mod tests {
     use super::*;
 
-    /// A page must come out of the indexes in its order: sorting would read all that is left for each.
+    /// A page must come out of the indexes already ordered: sorting would read all remaining rows for every page.
     #[test]
     fn a_page_is_read_without_sorting() {
         let conn = Connection::open_in_memory().unwrap();

@@ -1,4 +1,4 @@
-//! Sessions: one, or a page of them.
+//! Queries for one session or a page of them, and for who runs them.
 
 use std::collections::HashSet;
 
@@ -11,42 +11,42 @@ use crate::error::StoreError;
 use crate::sqlite::lease::{self, LeaseHolder};
 use crate::sqlite::row::{self, int};
 
-/// Sessions of a page, if the query does not say.
+/// Sessions per page, unless the query sets a limit.
 const DEFAULT_LIMIT: usize = 100;
 
-/// Sessions in the order in which they were made.
+/// Lists sessions in the order of their creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreationOrder {
     /// Oldest first.
     pub ascending: bool,
-    /// Only those that come after this one in that order. Nothing comes after one that is gone.
+    /// Only sessions after this one in that order. None, if that session is gone.
     pub after: Option<SessionId>,
 }
 
-/// Which sessions to list: newest change first, unless `creation_order` says otherwise.
+/// Which sessions to list, most recently changed first unless `creation_order` is set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionQuery {
     /// Only those of this project.
     pub project: Option<String>,
-    /// Only those of this very directory.
+    /// Only those of exactly this directory.
     pub directory: Option<String>,
     /// Only those without a parent.
     pub roots: bool,
-    /// Only those whose title contains it, whatever the case.
+    /// Only those whose title contains this text, ignoring case.
     pub search: Option<String>,
-    /// Only those that changed at or after.
+    /// Only those changed at or after this time.
     pub start: Option<Timestamp>,
-    /// Only those that changed before: a page's cursor.
+    /// Only those changed before this time: a page's cursor.
     pub before: Option<Timestamp>,
-    /// Only those at or below this path of their project.
+    /// Only those at or below this path in their project.
     pub path: Option<String>,
     /// Only those of this workspace.
     pub workspace: Option<String>,
     /// Only those that are not archived.
     pub unarchived: bool,
-    /// In the order in which they were made.
+    /// Lists them in the order of their creation instead.
     pub creation_order: Option<CreationOrder>,
-    /// The most; 100 by default.
+    /// The most sessions to list; 100 by default.
     pub limit: usize,
 }
 
@@ -69,7 +69,7 @@ impl Default for SessionQuery {
 }
 
 impl SessionQuery {
-    /// The statement, and what it binds. It has few shapes, so that each is prepared once.
+    /// The statement and its bound values. It has few shapes, so that each is prepared only once.
     fn sql(&self) -> (String, Vec<Value>) {
         let mut sql = String::from("SELECT json, id FROM session WHERE 1");
         let mut values = Vec::new();
@@ -81,7 +81,7 @@ impl SessionQuery {
         if let Some(directory) = &self.directory {
             and("directory = ?", Some(directory.clone().into()));
             if let Some(project) = &self.project {
-                // With a `+` it is a filter only, so that the index of directories is used.
+                // The `+` makes it a plain filter, so that the directory index is used.
                 and("+project = ?", Some(project.clone().into()));
             }
         } else if let Some(project) = &self.project {
@@ -124,7 +124,7 @@ impl SessionQuery {
     }
 }
 
-/// Session row's JSON and id.
+/// The JSON and id of each session on a page.
 fn query_page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, String)>, StoreError> {
     let (sql, values) = query.sql();
     let mut statement = conn.prepare_cached(&sql)?;
@@ -133,7 +133,7 @@ fn query_page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, St
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// What a session says that it does, and who runs it: a process that may be dead.
+/// The stored status of a session, and the process that runs it, which may be dead.
 pub(super) struct StatusRow {
     session: String,
     json: String,
@@ -150,7 +150,7 @@ pub(super) fn status_rows(conn: &Connection) -> Result<Vec<StatusRow>, StoreErro
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// What is true of them.
+/// The statuses whose owners are alive.
 pub(super) fn live_statuses(
     rows: Vec<StatusRow>,
     dead: &HashSet<String>,
@@ -182,13 +182,13 @@ impl Store {
         })
     }
 
-    /// Sessions, newest change first.
+    /// Sessions, most recently changed first unless the query says otherwise.
     pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
         let rows = self.read(|conn| query_page(conn, query))?;
         rows.iter().map(|(json, id)| row::json("session", id, json)).collect()
     }
 
-    /// The same as JSON texts, just as they are stored.
+    /// Like [`sessions`](Self::sessions), as JSON exactly as stored.
     pub fn sessions_json(&self, query: &SessionQuery) -> Result<Vec<String>, StoreError> {
         Ok(self.read(|conn| query_page(conn, query))?.into_iter().map(|(json, _)| json).collect())
     }
@@ -207,7 +207,7 @@ impl Store {
         })
     }
 
-    /// What every session does that is not idle. Only a live owner of its lease makes a session busy.
+    /// The status of every session that is not idle. A session is busy only if the owner of its lease is alive.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
         let dead = self.dead_owners()?;
         let mut statuses = live_statuses(self.read(status_rows)?, &dead)?;
@@ -224,8 +224,8 @@ impl Store {
         })
     }
 
-    /// The owners of leases that are dead. To be asked before the rows are read that this is about: then those hold all
-    /// that such a process has written, and it was not cut off only because it ended in between.
+    /// The dead owners of leases. Call it before reading the rows it is used for: then the rows include everything that
+    /// a dead process wrote, and a process that ended normally in between does not look interrupted.
     pub(crate) fn dead_owners(&self) -> Result<HashSet<String>, StoreError> {
         Ok(self.owners()?.into_iter().filter(|owner| !self.is_alive(owner)).collect())
     }
@@ -238,7 +238,7 @@ impl Store {
         })
     }
 
-    /// Who runs a session.
+    /// The holder of a session's lease.
     pub fn lease_holder(&self, session: &SessionId) -> Result<Option<LeaseHolder>, StoreError> {
         let found = self.read(|conn| lease::row(conn, session))?;
         Ok(found.map(|(owner, epoch)| LeaseHolder {
@@ -249,8 +249,8 @@ impl Store {
         }))
     }
 
-    /// Whether a process that is gone still holds leases, because something that it started is not: that of a session, or
-    /// any.
+    /// Whether a process that has ended still holds a lease because a child of it is running: the lease of this
+    /// session, or any.
     pub fn has_lingering_owner(&self, session: Option<&SessionId>) -> Result<bool, StoreError> {
         let owners = match session {
             Some(session) => self.read(|conn| lease::row(conn, session))?.map(|(owner, _)| owner).into_iter().collect(),
@@ -259,8 +259,8 @@ impl Store {
         Ok(owners.iter().any(|owner| self.inner.owners.is_lingering(owner)))
     }
 
-    /// Sessions with something to do that perhaps nobody does: those with prompts in the inbox, and those whose
-    /// lease has a dead owner.
+    /// Sessions with work that possibly nobody does: those with prompts in the inbox, and those whose lease has a dead
+    /// owner.
     pub fn unfinished_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let rows = self.read(|conn| {
             let mut statement = conn.prepare_cached(
@@ -279,7 +279,7 @@ impl Store {
 mod tests {
     use super::*;
 
-    /// A page must come straight out of an index in its order, or 100,000 sessions would be sorted for each.
+    /// A page must come out of an index already ordered, or every page would sort 100,000 sessions.
     #[test]
     fn every_page_is_read_from_an_index() {
         let conn = Connection::open_in_memory().unwrap();

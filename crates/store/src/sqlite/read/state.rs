@@ -1,4 +1,4 @@
-//! Everything else that rows hold: inbox, asks, approvals, todo lists, projects, records.
+//! Queries for all other rows: inbox, asks, approvals, todo lists, projects, records.
 
 use api::{
     Action, Approval, FileVersion, Json, MessageId, PermissionRequest, Project, QuestionRequest, Rule, Ruleset,
@@ -14,18 +14,18 @@ use crate::sqlite::log;
 use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, uint};
 
-/// An accepted prompt that did not run to its end yet.
+/// An accepted prompt that has not been completed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxEntry {
     /// The prompt.
     pub message_id: MessageId,
     /// Its session.
     pub session_id: SessionId,
-    /// How often a process began to run it.
+    /// How often a process started to run it.
     pub attempts: u32,
     /// When it was accepted.
     pub accepted: Timestamp,
-    /// What whoever accepted it keeps with it.
+    /// Data that the engine stored with it.
     pub data: Option<String>,
 }
 
@@ -43,11 +43,11 @@ pub struct AskFilter {
 /// An ask, answered or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskRow {
-    /// Its id.
+    /// The id of the ask.
     pub id: String,
     /// The session that asks.
     pub session_id: SessionId,
-    /// What it is.
+    /// Whether it is a permission request or a question.
     pub kind: AskKind,
     /// The request as JSON.
     pub data: String,
@@ -55,16 +55,16 @@ pub struct AskRow {
     pub reply: Option<Json>,
 }
 
-/// A face's own durable value.
+/// A durable value owned by a protocol face or the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The value.
     pub value: Json,
-    /// Its version; a later write has a greater one, also after a removal.
+    /// Its version. Later writes have greater ones, even after a deletion.
     pub version: u64,
 }
 
-/// The size of things.
+/// Sizes of the log and the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Rows of the log.
@@ -80,7 +80,7 @@ pub struct Stats {
 }
 
 impl Store {
-    /// A session's accepted prompts, in the order of their acceptance.
+    /// A session's accepted prompts, in the order they were accepted.
     pub fn inbox(&self, session: &SessionId) -> Result<Vec<InboxEntry>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
@@ -101,17 +101,17 @@ impl Store {
         })
     }
 
-    /// Permission requests that wait, oldest first.
+    /// Open permission requests, oldest first.
     pub fn permissions(&self, filter: &AskFilter) -> Result<Vec<PermissionRequest>, StoreError> {
         self.asks(AskKind::Permission, filter)
     }
 
-    /// Questions that wait, oldest first.
+    /// Open questions, oldest first.
     pub fn questions(&self, filter: &AskFilter) -> Result<Vec<QuestionRequest>, StoreError> {
         self.asks(AskKind::Question, filter)
     }
 
-    /// What a tool call asked, answered or not, oldest first.
+    /// The asks of a tool call, answered or not, oldest first.
     pub fn asks_of_call(&self, session: &SessionId, call: &str) -> Result<Vec<AskRow>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
@@ -145,7 +145,7 @@ impl Store {
         self.read(|conn| ask_row(conn, id))
     }
 
-    /// The approvals, of all projects or of one, oldest first.
+    /// The approvals of one project or of all, oldest first.
     pub fn approvals(&self, project: Option<&str>) -> Result<Vec<Approval>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
@@ -168,7 +168,7 @@ impl Store {
         })
     }
 
-    /// What was approved in a directory, oldest first, as rules.
+    /// The approvals of a directory as rules, oldest first.
     pub fn approved_rules(&self, directory: &str) -> Result<Ruleset, StoreError> {
         self.read(|conn| {
             let mut statement =
@@ -189,7 +189,7 @@ impl Store {
         })
     }
 
-    /// The content of a file that a session last read or wrote.
+    /// The content of a file as a session last read or wrote it.
     pub fn file_version(&self, session: &SessionId, path: &str) -> Result<Option<FileVersion>, StoreError> {
         self.read(|conn| {
             let sql = "SELECT hash, content FROM file_version WHERE session = ?1 AND path = ?2";
@@ -199,7 +199,7 @@ impl Store {
         })
     }
 
-    /// The projects that were worked on, in the order of their first use.
+    /// All known projects, in the order of their first use.
     pub fn projects(&self) -> Result<Vec<Project>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached("SELECT id, json FROM project ORDER BY rowid")?;
@@ -241,7 +241,7 @@ impl Store {
         })
     }
 
-    /// All records of a namespace, by key.
+    /// All records of a namespace, ordered by key.
     pub fn records(&self, namespace: &str) -> Result<Vec<(String, Record)>, StoreError> {
         self.read(|conn| {
             let mut statement =
@@ -257,7 +257,7 @@ impl Store {
         })
     }
 
-    /// The size of things.
+    /// Sizes of the log and the database.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;

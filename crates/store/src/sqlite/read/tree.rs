@@ -1,4 +1,4 @@
-//! A session and all below it, with what they do and what they used, in a handful of queries whatever their number.
+//! A session and its descendants, with their status and usage, in a handful of queries however many there are.
 
 use std::collections::HashMap;
 
@@ -20,9 +20,9 @@ use crate::{AskFilter, Store};
 pub struct TreeSession {
     /// The session.
     pub id: SessionId,
-    /// The one above it.
+    /// Its parent.
     pub parent: Option<SessionId>,
-    /// How far below the tree's first session.
+    /// Its depth below the root of the tree.
     pub depth: u32,
     /// Its title.
     pub title: String,
@@ -30,49 +30,49 @@ pub struct TreeSession {
     pub agent: Option<String>,
     /// Its model.
     pub model: Option<SessionModel>,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
     /// What it used itself.
     pub own: Usage,
-    /// What it and all that ever were below it used.
+    /// What it and all its descendants used, including deleted ones.
     pub total: Usage,
-    /// Its budget, and since when the seconds of that count.
+    /// Its budget, and when its seconds started to count.
     pub budget: Option<(Budget, Timestamp)>,
     /// When its last turn began.
     pub started: Option<Timestamp>,
-    /// When that ended.
+    /// When its last turn ended.
     pub ended: Option<Timestamp>,
     /// The error of its last answer.
     pub error: Option<MessageError>,
-    /// What it does, if a living process runs it.
+    /// Its status, if a live process runs it.
     pub status: Option<SessionStatus>,
 }
 
-/// A tree, and what there is about its sessions.
+/// A tree with the live state of its sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TreeRows {
-    /// The sessions: parents before their children, each followed by its own subtree.
+    /// The sessions: each parent before its children, each followed by its whole subtree.
     pub sessions: Vec<TreeSession>,
-    /// Calls of models that run, of all trees.
+    /// Running model calls, of all trees.
     pub reservations: Vec<Reservation>,
-    /// Calls of tools that run in these sessions, oldest first.
+    /// Running tool calls of these sessions, oldest first.
     pub tools: Vec<ToolPart>,
-    /// Permission requests that wait, of all trees.
+    /// Open permission requests, of all trees.
     pub permissions: Vec<PermissionRequest>,
-    /// Questions that wait, of all trees.
+    /// Open questions, of all trees.
     pub questions: Vec<QuestionRequest>,
-    /// The last event that was there before anything of this was read.
+    /// The last event before any of this was read.
     pub cursor: Option<Cursor>,
 }
 
 impl TreeRows {
-    /// A session's budget with what is left of it.
+    /// A session's budget and how much of it is used.
     pub fn budget_of(&self, session: &TreeSession, reserved: Budget) -> Option<BudgetState> {
         session.budget.map(|(limit, began)| ledger::budget_state(limit, began, &session.total, reserved))
     }
 }
 
-/// The part of a session's JSON that a tree shows; all of it would take most of the time.
+/// The part of a session's JSON that a tree shows. Parsing all of it would dominate the time.
 #[derive(Deserialize)]
 struct SessionSummary {
     title: String,
@@ -88,16 +88,16 @@ struct CreatedTime {
     created: Timestamp,
 }
 
-/// A session and all below it, parents before their children; siblings are oldest first, which the numbers of rows tell.
+/// A session and its descendants, parents before children. Siblings are ordered by rowid, oldest first.
 const SUBTREE: &str = "WITH RECURSIVE below (number, id, depth) AS (
      SELECT rowid, id, 0 FROM session WHERE id = ?1
      UNION ALL
      SELECT session.rowid, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
      WHERE below.depth < 100 ORDER BY 3, 1";
 
-/// The sessions in their order, without what they do.
+/// The sessions of a tree in order, without their status.
 fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>, StoreError> {
-    // The deepest first, so that a subtree comes whole. Their rows are found by number, which is one search instead of two.
+    // Deepest first, so that each subtree is contiguous. Rows are found by rowid, which is one search instead of two.
     let mut statement = conn.prepare_cached(&format!(
         "WITH RECURSIVE below (number, id, depth) AS (
              SELECT rowid, id, 0 FROM session WHERE id = ?1
@@ -165,7 +165,7 @@ fn last_cursor(conn: &Connection) -> Result<Option<Cursor>, StoreError> {
 }
 
 impl Store {
-    /// A session and all below it; nothing if it is not there.
+    /// A session and its descendants with their state; `None` if it does not exist.
     pub fn tree(&self, root: &SessionId) -> Result<Option<TreeRows>, StoreError> {
         let dead = self.dead_owners()?;
         let read = self.read(|conn| {
@@ -190,7 +190,7 @@ impl Store {
         Ok(Some(TreeRows { sessions, reservations, tools, permissions, questions, cursor }))
     }
 
-    /// A session and all below it, parents before their children; nothing if it is not there.
+    /// A session and its descendants, parents before children. Empty if it does not exist.
     pub fn subtree(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!(
@@ -206,7 +206,7 @@ impl Store {
         })
     }
 
-    /// How many sessions are below one; no more than so many are counted.
+    /// The number of a session's descendants, counting no further than `limit`.
     pub fn count_descendants(&self, root: &SessionId, limit: usize) -> Result<usize, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!("{SUBTREE} LIMIT ?2) SELECT count(*) FROM below"))?;
@@ -216,17 +216,17 @@ impl Store {
         })
     }
 
-    /// What a session used itself, and with all that ever were below it.
+    /// What a session used itself, and including all its descendants, deleted ones too.
     pub fn usage(&self, session: &SessionId) -> Result<(Usage, Usage), StoreError> {
         self.read(|conn| ledger::sums(conn, session.as_str()))
     }
 
-    /// The calls of models that a session runs, or that were cut off.
+    /// The running or interrupted model calls of a session.
     pub fn reservations(&self, session: &SessionId) -> Result<Vec<Reservation>, StoreError> {
         self.read(|conn| ledger::reservations(conn, Some(session)))
     }
 
-    /// A session's budget with what is left of it, if it has one.
+    /// A session's budget and how much of it is used, if it has one.
     pub fn budget(&self, session: &SessionId) -> Result<Option<BudgetState>, StoreError> {
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;

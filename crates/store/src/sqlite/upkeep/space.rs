@@ -1,7 +1,7 @@
-//! What takes how much space, and how it is given back.
+//! Reports what uses the space of the file, and releases it.
 //!
-//! A file that this version has made gives free pages back in small steps: the writer does that when nobody wants anything
-//! from it. An older file can only be rewritten as a whole ([`Store::compact`](crate::Store::compact)).
+//! A file created by this version releases free pages in small steps, which the writer does when it is idle. An older
+//! file can only be rewritten as a whole ([`Store::compact`](crate::Store::compact)).
 
 use std::fs;
 use std::path::Path;
@@ -15,25 +15,25 @@ use crate::sqlite::file::identity::sibling;
 use crate::sqlite::row::{self, int, uint};
 use crate::sqlite::schema;
 
-/// So many free pages are kept for what is written next.
+/// Free pages that are kept for the next writes.
 pub(crate) const KEPT_FREE_PAGES: u64 = 1024;
 
-/// The most pages that one step gives back: it holds the lock for some milliseconds.
+/// The most pages released in one step, which holds the lock for a few milliseconds.
 const MAX_RELEASED_PAGES: u64 = 256;
 
-/// What `PRAGMA auto_vacuum` says of a file that can give pages back.
+/// The value of `PRAGMA auto_vacuum` for a file that can release pages.
 const AUTO_VACUUM_INCREMENTAL: i64 = 2;
 
-/// What takes how much of a database.
+/// What uses the space of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Bytes of the file.
     pub database: u64,
-    /// Bytes of the write-ahead log sibling it.
+    /// Bytes of the write-ahead log next to it.
     pub wal: u64,
-    /// Bytes of the file that nothing uses.
+    /// Unused bytes of the file.
     pub free: u64,
-    /// Whether those are given back by themselves. A file of an older version must be rewritten for that.
+    /// Whether the file releases them by itself. An older version's file must be rewritten first.
     pub can_shrink: bool,
     /// Events in the log.
     pub events: u64,
@@ -43,20 +43,20 @@ pub struct DiskUsage {
     pub sessions: u64,
     /// Bytes of their messages and parts.
     pub session_bytes: u64,
-    /// Deleted sessions of which something is left, and the bytes of that.
+    /// Deleted sessions that still have messages or events.
     pub orphans: u64,
     /// Bytes of their messages, parts and events.
     pub orphan_bytes: u64,
 }
 
-/// What became of the wish to make the file as small as it can be.
+/// The outcome of compacting the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactOutcome {
-    /// It was rewritten.
+    /// The file was rewritten.
     Rewritten,
-    /// Its free pages were given back; it was not rewritten, and this is why.
+    /// Free pages were released, but the file was not rewritten, for this reason.
     PagesFreed(String),
-    /// It is as it was, and this is why.
+    /// The file is unchanged, for this reason.
     Unchanged(String),
 }
 
@@ -64,13 +64,13 @@ fn number(conn: &Connection, sql: &str) -> Result<u64, StoreError> {
     Ok(uint(conn.query_row(sql, [], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)))
 }
 
-/// Sessions that are gone but have messages, or events with content: deleted by this version and not swept to the end, or
-/// by an older one, which left its events.
+/// Sessions without a row that still have messages, or events with content: not completely swept yet, or deleted by an
+/// older version, which left their events.
 const ORPHANED: &str = "SELECT DISTINCT session FROM message WHERE session NOT IN (SELECT id FROM session)
      UNION SELECT DISTINCT session FROM event WHERE session NOT IN (SELECT id FROM session) AND json IS NOT NULL
          AND (json ->> '$.type' <> 'session.deleted' OR json ->> '$.properties.info.title' <> '')";
 
-/// What takes how much, by reading alone. The schema may be an older one.
+/// Reports what uses the space. Only reads, and also understands older schemas.
 pub(crate) fn disk_usage(path: &Path, busy: Duration) -> Result<DiskUsage, StoreError> {
     let read = |conn: &Connection| -> Result<DiskUsage, StoreError> {
         let snapshot = conn.unchecked_transaction()?;
@@ -96,19 +96,19 @@ pub(crate) fn disk_usage(path: &Path, busy: Duration) -> Result<DiskUsage, Store
     schema::inspect(path, busy, read).map_err(|error| error.at(path))
 }
 
-/// Sessions that are gone, but of which something is left.
+/// Sessions without a row that still have messages or events.
 pub(crate) fn orphaned_sessions(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
     let mut statement = conn.prepare(ORPHANED)?;
     let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
     ids.map(|id| row::id("removed", &id?)).collect()
 }
 
-/// Whether a file can give pages back.
+/// Whether the file can release pages.
 pub(crate) fn can_shrink(conn: &Connection) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached("PRAGMA auto_vacuum")?.query_row([], |row| row.get::<_, i64>(0))? == AUTO_VACUUM_INCREMENTAL)
 }
 
-/// Gives some free pages back, but for those to be kept; false if there were none.
+/// Releases some free pages, except `keep` of them. Returns false if there were none.
 pub(crate) fn release_free_pages(conn: &Connection, keep: u64) -> Result<bool, StoreError> {
     let free = number(conn, "PRAGMA freelist_count")?;
     if free <= keep || !can_shrink(conn)? {
@@ -118,23 +118,23 @@ pub(crate) fn release_free_pages(conn: &Connection, keep: u64) -> Result<bool, S
     Ok(number(conn, "PRAGMA freelist_count")? < free)
 }
 
-/// Moves everything that was written into the file itself and empties the write-ahead log, as far as nobody reads it.
+/// Moves the WAL into the file and truncates it, as far as no reader needs it.
 pub(crate) fn truncate_wal(conn: &Connection) -> Result<(), StoreError> {
     Ok(conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
 }
 
-/// Writes the whole file anew: needs as much space again, here and where temporary files are. Afterwards it can give pages
-/// back by itself.
+/// Rewrites the whole file. Needs as much space again, here and in the folder of temporary files. Afterwards the file
+/// releases free pages by itself.
 pub(crate) fn rewrite(conn: &Connection) -> Result<(), StoreError> {
     conn.pragma_update(None, "auto_vacuum", "incremental")?;
-    // Not in memory, where we have temporary tables otherwise: this one is as large as the database.
+    // Temporary tables are otherwise in memory, but this one is as large as the database.
     conn.pragma_update(None, "temp_store", "file")?;
     let done = conn.execute_batch("VACUUM");
     conn.pragma_update(None, "temp_store", "memory")?;
     Ok(done?)
 }
 
-/// Why there is no room for the whole file a second time, if there is none.
+/// Why there is not enough space for a second copy of the file, if so.
 pub(crate) fn missing_space(path: &Path, needed: u64) -> Option<String> {
     let folder = path.parent()?;
     let free = rustix::fs::statvfs(folder).ok()?;
@@ -145,7 +145,7 @@ pub(crate) fn missing_space(path: &Path, needed: u64) -> Option<String> {
     })
 }
 
-/// What to say of a rewrite that failed for a reason that may pass.
+/// The reason to report for a rewrite that failed transiently.
 pub(crate) fn transient_reason(error: &StoreError) -> Option<String> {
     match error {
         StoreError::Database { kind: DatabaseErrorKind::Full, .. } => {

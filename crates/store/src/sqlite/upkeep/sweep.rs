@@ -1,5 +1,5 @@
-//! What is left of deleted sessions goes here, piece by piece: each piece is a transaction of its own, so that nobody waits
-//! long for the lock. What a crash leaves stands in `removed`, and goes with the next sweep.
+//! Deletes the rows of deleted sessions in steps. Each step is its own transaction, so that nobody waits long for the
+//! lock. If a crash interrupts it, the session stays in `removed` for the next sweep.
 
 use std::collections::HashMap;
 
@@ -10,33 +10,33 @@ use crate::error::StoreError;
 use crate::sqlite::log;
 use crate::sqlite::row::{self, int, uint};
 
-/// The most rows of one piece.
+/// The most rows deleted in one step.
 const MAX_ROWS: usize = 500;
 
-/// The most files of a session that one piece forgets; each may have 64 KB.
+/// The most file versions of a session deleted in one step; each may have 64 KB.
 const MAX_FILES: usize = 64;
 
-/// The bytes of rows and events after which a piece ends.
+/// The bytes of rows and events after which a step ends.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The most rows of the log that are looked at for one piece.
+/// The most log rows examined in one step.
 const MAX_EVENTS: u64 = 4096;
 
-/// Deleted sessions of which something may be left.
+/// Deleted sessions that may still have rows, events or files.
 pub(crate) fn unswept(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT session FROM removed ORDER BY session")?;
     let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
     ids.map(|id| row::id("removed", &id?)).collect()
 }
 
-/// How far a sweep is.
+/// The progress of a sweep.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sweep {
-    /// The deleted sessions that it is about.
+    /// The deleted sessions to sweep.
     pub sessions: Vec<String>,
-    /// Those whose rows are gone.
+    /// How many of them have no rows left.
     swept: usize,
-    /// Events up to here are without content.
+    /// Events up to this sequence number have no content any more.
     scrubbed: u64,
 }
 
@@ -45,7 +45,7 @@ impl Sweep {
         Self { sessions, ..Self::default() }
     }
 
-    /// Does one piece, inside a transaction. Gives how far it is then; nothing once all is done.
+    /// Does one step inside a transaction. Returns the new progress, or `None` when everything is done.
     pub(crate) fn step(&self, conn: &Connection) -> Result<Option<Self>, StoreError> {
         let mut next = self.clone();
         if let Some(session) = self.sessions.get(self.swept) {
@@ -68,7 +68,8 @@ impl Sweep {
     }
 }
 
-/// Removes rows of a session; true once there are none. One that is there again, under its old id, keeps its rows.
+/// Deletes rows of a session. Returns true once none are left. A session that exists again under its old id keeps its
+/// rows.
 fn delete_rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
     let existing = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
     if exists(existing, session)? {
@@ -92,7 +93,7 @@ fn delete_rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
         if !limit.take(0) {
             return Ok(false);
         }
-        // Unless there were more of its parts than one look shows.
+        // The message may have more parts than one query returns.
         if parts.query(params![message, 1])?.next()?.is_none() {
             drop_message.execute([&message])?;
         }
@@ -120,14 +121,14 @@ fn exists(mut statement: rusqlite::CachedStatement<'_>, key: &str) -> Result<boo
     Ok(statement.query_row([key], |row| row.get(0))?)
 }
 
-/// What a piece may still take.
+/// What a step may still delete.
 struct StepLimit {
     rows: usize,
     bytes: u64,
 }
 
 impl StepLimit {
-    /// Takes a row; false if it is to be left for the next piece. The first one is always taken.
+    /// Takes a row from the limit, or returns false to leave it for the next step. The first row is always taken.
     fn take(&mut self, bytes: u64) -> bool {
         if self.rows == 0 || self.bytes == 0 {
             return false;
@@ -138,12 +139,12 @@ impl StepLimit {
     }
 }
 
-/// Records by their key. There are few, but no index for keys alone.
+/// Records by key. There are few of them, but no index on the key alone.
 #[derive(Default)]
 struct RecordIndex(Option<HashMap<String, Vec<String>>>);
 
 impl RecordIndex {
-    /// Removes those that are kept for a part.
+    /// Deletes the records of a part.
     fn delete_for_part(&mut self, conn: &Connection, part: &str) -> Result<(), StoreError> {
         if self.0.is_none() {
             let mut all: HashMap<String, Vec<String>> = HashMap::new();
@@ -161,8 +162,8 @@ impl RecordIndex {
     }
 }
 
-/// Takes the content out of the next events of deleted sessions. Their rows stay, so that cursors stay valid and numbers have
-/// no hole; what says that a session was deleted stays, without what was said in it. Gives how far it came.
+/// Removes the content of the next events of deleted sessions. The rows stay, so that cursors stay valid and sequence
+/// numbers have no gaps; the deletion event stays, without the session's content. Returns the sequence number reached.
 fn scrub_events(conn: &Connection, after: u64) -> Result<Option<u64>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT coalesce(max(seq), 0) FROM removed")?;
     let end = uint(statement.query_row([], |row| row.get(0))?).min(log::tip(conn)?);

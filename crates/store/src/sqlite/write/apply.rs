@@ -1,4 +1,4 @@
-//! Writes one batch, inside a transaction, and a savepoint of its own if others are in it too.
+//! Applies one batch inside a transaction, under a savepoint if the transaction has several batches.
 
 use std::sync::Arc;
 
@@ -13,27 +13,26 @@ use crate::sqlite::ledger::BudgetExceeded;
 use crate::sqlite::row::{self, int, uint};
 use crate::sqlite::{lease, ledger, log};
 
-/// Answers an ask that still waits.
+/// Answers an ask that is still open.
 const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
 
 /// What a batch wrote.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// What watchers are told of it, in order: its events, and text that grew between them. Progress rows are not among
-    /// them.
+    /// The frames for watchers, in order: its events and the text deltas between them, without progress rows.
     pub frames: Vec<Frame>,
-    /// The greatest sequence number it used, progress rows included.
+    /// The greatest sequence number it used, including progress rows.
     pub last: u64,
     /// The versions of the records it wrote.
     pub versions: Vec<u64>,
-    /// Rows it added to the log.
+    /// The number of rows it added to the log.
     pub logged: u64,
-    /// The bytes of the log with those, and what they added to it. Nothing was added if there is none.
+    /// The total bytes of the log including these rows, and how many bytes they added. `None` if it added no rows.
     pub total: Option<u64>,
     pub logged_bytes: u64,
-    /// Which budget had no room, and how many changes stand before what needed it: only those were made.
+    /// The exceeded budget, and how many changes came before the reservation; only those were applied.
     pub budget_exceeded: Option<(usize, Box<BudgetExceeded>)>,
-    /// The lease that was taken along with it.
+    /// The lease acquired together with the batch.
     pub claimed: Option<AcquireOutcome>,
 }
 
@@ -124,7 +123,7 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
             run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
         }
         Op::Part { id, session, message, open, running, json } => {
-            // Most parts are written several times; only a new one needs its location.
+            // Most parts are written several times; only a new one needs a position.
             let sql = "UPDATE part SET open = ?2, running = ?3, json = ?4 WHERE id = ?1";
             if run(conn, sql, params![id.as_str(), open, running, json])? == 0 {
                 run(
@@ -216,7 +215,7 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
                        SELECT ?2, path, hash FROM file_version WHERE session = ?1";
             run(conn, sql, params![from.as_str(), to.as_str()])?;
         }
-        // Decides about what follows, so it is done there.
+        // Handled by the caller, because it decides whether the rest is applied.
         Op::Reserve(_) => {}
         Op::Spend { id, used } => ledger::spend(conn, id, used)?,
         Op::Budget { session, budget, additional } => ledger::set_budget(conn, session, budget.as_ref(), *additional)?,
@@ -264,7 +263,7 @@ fn log_event(
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
     let session = event.body.session_id().map(SessionId::as_str);
-    // JSON is UTF-8 by construction; as text it can be read with any SQLite tool.
+    // JSON is always UTF-8; stored as text, any SQLite tool can read it.
     let text = std::str::from_utf8(json).map_err(|error| StoreError::Invalid(error.to_string()))?;
     log(conn, location, event.id.as_str(), session, part, Some(text), applied)?;
     let cursor = Cursor { seq: applied.last, id: event.id.clone() };
@@ -298,7 +297,7 @@ fn log(
     Ok(())
 }
 
-/// Writes a message's row. A new one is the last of its session, and knows the greatest stamp of an id up to it.
+/// Writes a message's row. A new message goes to the end of its session and stores the greatest id stamp up to there.
 fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, insert: bool) -> Result<(), StoreError> {
     if !insert && run(conn, "UPDATE message SET json = ?2 WHERE id = ?1", params![id.as_str(), json])? > 0 {
         return Ok(());
@@ -320,8 +319,9 @@ fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, i
     Ok(())
 }
 
-/// Removes a session with the few rows that others could take for a sign of life. The bulk of it follows in pieces
-/// ([`sweep`](crate::sqlite::upkeep::sweep)), so that nobody waits long for the lock; until then the session stands in `removed`.
+/// Deletes a session and the few rows that make it look alive. The rest follows in steps
+/// ([`sweep`](crate::sqlite::upkeep::sweep)), so that nobody waits long for the lock; until then the session is listed
+/// in `removed`.
 fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
     ledger::delete_session(conn, id)?;
     for sql in [
