@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_lives_as_long_as_its_lock() {
+    fn an_owner_is_alive_while_it_holds_its_lock() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("t.db");
         let (first, lock) = Owners::register(&database).unwrap();
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_process_without_its_lock_files_lives_as_long_as_it_runs() {
+    fn a_process_without_its_lock_files_is_alive_while_it_runs() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("t.db");
         let (owners, _lock) = Owners::register(&database).unwrap();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_the_dead_are_removed() {
+    fn lock_files_of_dead_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("t.db");
         let (first, lock) = Owners::register(&database).unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leads_elsewhere_is_dead() {
+    fn a_name_that_leads_out_of_the_folder_is_dead() {
         let folder = tempfile::tempdir().unwrap();
         let (owners, _lock) = Owners::register(&folder.path().join("t.db")).unwrap();
         assert!(!owners.is_alive("../../etc/passwd"));

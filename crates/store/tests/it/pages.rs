@@ -1,16 +1,16 @@
-//! Long sessions: read page by page, and written piece by piece.
+//! Long sessions: read in pages, and written in several commits.
 
 use crate::common::*;
 use api::*;
 use trefoil_store::*;
 
-/// A session of so many messages, each with two parts of so many bytes.
+/// A session with this many messages, each with two parts of this many bytes.
 async fn filled(store: &Store, messages: usize, bytes: usize) -> Session {
     let session = session("long", 1);
     let mut all = batch();
     all.session(&session);
     for number in 0..messages {
-        // Some of them of the same moment.
+        // Some of them have the same time.
         put(&mut all, &session.id, number as i64 / 3, bytes);
     }
     store.commit(all).await.unwrap();
@@ -38,7 +38,7 @@ fn all_of(mut pages: MessagePages) -> (Vec<MessageWithParts>, Vec<usize>) {
 }
 
 #[tokio::test]
-async fn pages_are_what_a_whole_read_gives_and_none_is_large() {
+async fn pages_match_a_full_read_and_stay_small() {
     let temp = Temp::new();
     let store = temp.open();
     let session = filled(&store, 150, 8 << 10).await;
@@ -59,7 +59,7 @@ async fn pages_are_what_a_whole_read_gives_and_none_is_large() {
 }
 
 #[tokio::test]
-async fn what_comes_or_goes_meanwhile_disturbs_no_reader() {
+async fn concurrent_changes_do_not_disturb_a_reader() {
     let temp = Temp::new();
     let store = temp.open();
     let session = filled(&store, 300, 10).await;
@@ -103,7 +103,7 @@ async fn nobody_sees_a_draft_before_it_is_published() {
 }
 
 #[tokio::test]
-async fn half_a_session_is_removed() {
+async fn an_unpublished_draft_is_removed() {
     let temp = Temp::new();
     let store = temp.open();
     let ids = [SessionId::new(), SessionId::new()];

@@ -1,4 +1,4 @@
-//! Rows: what was written is read back, and what must fail fails whole.
+//! Rows: what is written can be read back, and a failing batch writes nothing.
 
 use crate::common::*;
 use api::*;
@@ -41,7 +41,7 @@ async fn sessions_are_paged_filtered_and_kept_whole() {
 }
 
 #[tokio::test]
-async fn messages_are_paged_in_the_order_they_were_made() {
+async fn messages_are_paged_in_creation_order() {
     let temp = Temp::new();
     let store = temp.open();
     let session = session("s", 1);
@@ -49,7 +49,7 @@ async fn messages_are_paged_in_the_order_they_were_made() {
     batch.session(&session);
     let mut wanted = Vec::new();
     for i in 0..10 {
-        // Two of the same millisecond, with ids that sort the other way round.
+        // Two messages per millisecond, with ids that sort the other way round.
         let mut message = user(&session.id, i / 2);
         if let Message::User(user) = &mut message {
             user.id = MessageId::parse(&format!("msg_{:02}", 50 - i)).unwrap();
@@ -88,7 +88,7 @@ async fn messages_are_paged_in_the_order_they_were_made() {
 }
 
 #[tokio::test]
-async fn an_answer_without_an_end_is_found() {
+async fn incomplete_answers_are_found() {
     let temp = Temp::new();
     let store = temp.open();
     let (one, two) = (session("one", 1), session("two", 1));
@@ -153,7 +153,7 @@ async fn a_part_of_an_unknown_kind_is_kept() {
 }
 
 #[tokio::test]
-async fn an_accepted_prompt_waits_in_the_inbox_and_the_same_id_is_taken_once() {
+async fn an_accepted_prompt_waits_in_the_inbox_and_its_id_is_accepted_once() {
     let temp = Temp::new();
     let store = temp.open();
     let session = session("s", 1);
@@ -293,7 +293,7 @@ async fn approvals_todos_and_projects() {
 }
 
 #[tokio::test]
-async fn approvals_are_listed_and_end() {
+async fn approvals_are_listed_and_revoked() {
     let temp = Temp::new();
     let store = temp.open();
     for (project, directory, pattern) in [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")] {
@@ -307,7 +307,7 @@ async fn approvals_are_listed_and_end() {
     assert!(all.iter().all(|approval| approval.id.as_str().starts_with("psv_") && approval.created > 0));
     assert_eq!(store.approvals(Some("p")).unwrap(), [all[0].clone(), all[2].clone()]);
     assert!(store.approvals(Some("nope")).unwrap().is_empty());
-    // Another process ends one, and again; here it counts at once.
+    // Another process revokes one, twice; this one sees it immediately.
     let other = temp.open();
     for _ in 0..2 {
         let mut batch = batch();
@@ -323,9 +323,9 @@ async fn approvals_are_listed_and_end() {
 }
 
 #[test]
-fn approvals_of_before_stay_with_the_main_worktree_or_end() {
+fn old_approvals_move_to_the_main_worktree_or_are_dropped() {
     let temp = Temp::new();
-    let old = crate::order::old(&temp);
+    let old = crate::order::old_database(&temp);
     old.execute_batch(include_str!("../../src/sqlite/schema/5.sql")).unwrap();
     old.execute_batch("PRAGMA user_version = 5").unwrap();
     for (id, worktree) in [("abc", "/repo"), ("global", "/"), ("odd", "/")] {
@@ -384,7 +384,7 @@ async fn a_lost_lease_fences_every_write() {
     let store = temp.open();
     let session = SessionId::new();
     let first = lease(&store, &session).await;
-    // A store may take its own lease again, when it could not give it back; the earlier one is stale then.
+    // A store may acquire its own lease again if it could not release it; the earlier lease becomes stale.
     let stuck = first;
     let first = lease(&store, &session).await;
     let error = store.commit(crate::common::batch().fence(&stuck)).await.unwrap_err();
@@ -408,7 +408,7 @@ async fn a_lost_lease_fences_every_write() {
 }
 
 #[tokio::test]
-async fn a_lease_comes_with_a_batch_if_it_is_free() {
+async fn a_batch_claims_a_free_lease() {
     let temp = Temp::new();
     let (store, id) = (temp.open(), session("s", 1).id);
     let claim = || {
@@ -432,7 +432,7 @@ async fn a_lease_comes_with_a_batch_if_it_is_free() {
 }
 
 #[test]
-fn reads_that_belong_together_are_of_one_moment() {
+fn reads_in_a_snapshot_see_one_moment() {
     let temp = Temp::new();
     let store = temp.open();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -445,19 +445,19 @@ fn reads_that_belong_together_are_of_one_moment() {
     let title = |store: &Store| -> Result<String, StoreError> {
         Ok(store.session(&SessionId::parse("ses_one").unwrap())?.unwrap().title)
     };
-    let seen = store.snapshot(|moment| {
-        let first = title(moment)?;
+    let seen = store.snapshot(|snapshot| {
+        let first = title(snapshot)?;
         put("after");
-        // One that reads more than once has a moment of its own elsewhere.
-        moment.stats()?;
-        Ok((first, title(moment)?, title(&store)?))
+        // Outside a snapshot, this query opens its own transaction.
+        snapshot.stats()?;
+        Ok((first, title(snapshot)?, title(&store)?))
     });
     assert_eq!(seen.unwrap(), ("before".into(), "before".into(), "after".into()));
     assert_eq!(title(&store).unwrap(), "after");
 }
 
 #[tokio::test]
-async fn what_is_remembered_already_is_not_written_again() {
+async fn an_unchanged_record_is_not_written_again() {
     let temp = Temp::new();
     let store = temp.open();
     let mut versions = Vec::new();
@@ -471,7 +471,7 @@ async fn what_is_remembered_already_is_not_written_again() {
 }
 
 #[tokio::test]
-async fn a_signal_reaches_the_own_engine_only_while_it_holds_the_lease() {
+async fn a_signal_reaches_this_process_only_while_it_holds_the_lease() {
     let temp = Temp::new();
     let store = temp.open();
     let session = SessionId::new();
@@ -519,9 +519,9 @@ async fn a_failing_batch_does_not_hurt_its_neighbours() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Every page is what filtering and sorting all sessions by hand gives.
+    /// Every page matches filtering and sorting all sessions by hand.
     #[test]
-    fn session_pages_are_what_a_plain_filter_gives(
+    fn session_pages_match_a_plain_filter(
         made in prop::collection::vec((0..3u8, 0..3u8, any::<bool>(), 0..6i64, "[aAbÄä]{0,3}"), 0..20),
         queries in prop::collection::vec(
             (
@@ -567,7 +567,7 @@ proptest! {
     }
 }
 
-/// What a turn reads of the revision when it takes the lease; it gives the lease back.
+/// The revision that a turn gets when it acquires the lease; releases the lease again.
 async fn revision(store: &Store, session: &SessionId) -> u64 {
     let AcquireOutcome::Acquired { lease, revision, .. } = store.acquire(session).await.unwrap() else { panic!() };
     let mut end = batch().fence(&lease);
@@ -577,7 +577,7 @@ async fn revision(store: &Store, session: &SessionId) -> u64 {
 }
 
 #[tokio::test]
-async fn the_revision_stays_for_turns_and_prompts_and_tells_of_everything_else() {
+async fn the_revision_changes_for_everything_but_turns_and_prompts() {
     let temp = Temp::new();
     let store = temp.open();
     let session = session("s", 1);
@@ -636,7 +636,7 @@ async fn the_revision_stays_for_turns_and_prompts_and_tells_of_everything_else()
         last = now;
     }
 
-    // Another store is another process: whatever it commits may be anything.
+    // Another store acts as another process, which may have committed anything.
     temp.open().commit(toast_batch("hello")).await.unwrap();
     let now = revision(&store, &session.id).await;
     assert_ne!(now, last);
@@ -651,7 +651,7 @@ async fn each_message_of_a_page_has_its_own_parts() {
     let mut all = batch();
     all.session(&session);
     let mut expected = Vec::new();
-    // Two at each moment, every third without parts, and parts whose ids sort the other way round.
+    // Two messages per moment, every third without parts, and parts whose ids sort the other way round.
     for index in 0..12 {
         let message = user(&session.id, index / 2);
         all.message(&message);

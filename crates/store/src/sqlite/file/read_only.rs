@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wal_is_read_without_a_shared_index_and_left_as_it_is() {
+    fn a_wal_is_read_without_a_shared_index_and_left_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = left_by_a_dead_process(folder.path());
         let files = || [fs::read(&path).unwrap(), fs::read(sibling(&path, "-wal")).unwrap()];
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_alone() {
+    fn a_file_without_a_wal_is_read_as_immutable() {
         let folder = tempfile::tempdir().unwrap();
         let path = left_by_a_dead_process(folder.path());
         fs::remove_file(sibling(&path, "-wal")).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn which_way_is_taken() {
+    fn the_right_access_is_chosen() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("none/at/all.db");
         assert_eq!(find_access(&missing, BUSY, full(&missing)).unwrap(), Access::Missing);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_from_what_never_was_complete() {
+    fn damage_is_distinguished_from_incomplete_transactions() {
         let folder = tempfile::tempdir().unwrap();
         let bytes = wal(folder.path(), 10);
         let frame = 4096 + FRAME;
