@@ -92,9 +92,9 @@ proptest! {
             let mut living: Vec<SessionId> = Vec::new();
             let mut uses: Vec<(Vec<SessionId>, Usage)> = Vec::new();
             let mut files: BTreeSet<(SessionId, u8)> = BTreeSet::new();
-            for (number, act) in operations.into_iter().enumerate() {
+            for (number, operation) in operations.into_iter().enumerate() {
                 let find = |at: usize| (!living.is_empty()).then(|| living[at % living.len()].clone());
-                match act {
+                match operation {
                     Operation::Create(parent) => {
                         let parent = parent.and_then(find);
                         let id = put(&store, parent.as_ref()).await;
@@ -255,7 +255,7 @@ async fn every_limit_holds_and_the_nearest_budget_is_named() {
     assert!(matches!(store.commit(unknown).await, Err(StoreError::NoSession { .. })));
 }
 
-/// Two stores act as two processes: the check and the reservation are one transaction.
+/// Two stores operation as two processes: the check and the reservation are one transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_calls_never_exceed_a_budget() {
     let temp = Temp::new();

@@ -1,4 +1,4 @@
--- Rows hold the JSON of an api type; the columns beside it are what queries need.
+-- Rows hold the JSON of an api type; the other columns are those that queries need.
 
 CREATE TABLE session (
     id TEXT PRIMARY KEY NOT NULL,
@@ -17,7 +17,7 @@ CREATE INDEX root_updated ON session (updated DESC, id) WHERE parent IS NULL;
 CREATE INDEX root_project ON session (project, updated DESC, id) WHERE parent IS NULL;
 CREATE INDEX root_directory ON session (directory, updated DESC, id) WHERE parent IS NULL;
 
--- Messages are ordered by the time they were made, then by rowid: clients may choose ids that do not sort.
+-- Messages are ordered by creation time, then by rowid: clients may choose ids that do not sort.
 CREATE TABLE message (
     id TEXT PRIMARY KEY NOT NULL,
     session TEXT NOT NULL,
@@ -37,7 +37,7 @@ CREATE INDEX part_message ON part (message, id);
 CREATE INDEX part_session ON part (session);
 CREATE INDEX part_open ON part (session) WHERE open = 1;
 
--- The log. A row without json says only that a part's text grew to a length.
+-- The log. A row without json only records that a part's text grew to a length.
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL,
@@ -104,5 +104,5 @@ CREATE TABLE signal (
 );
 CREATE INDEX signal_owner ON signal (owner, id);
 
--- Numbers that only grow, so that an epoch or a version never means two things.
+-- Numbers that only grow, so that an epoch or a version is never reused.
 CREATE TABLE counter (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL);

@@ -1,5 +1,5 @@
--- What each session used itself, and together with all that ever were below it: a deletion takes nothing from those
--- above. Money is in billionths of a dollar, so that sums are exact.
+-- What each session used itself, and including all its descendants: a deletion subtracts nothing from the ancestors.
+-- Money is in billionths of a dollar, so that sums are exact.
 CREATE TABLE ledger (
     session TEXT PRIMARY KEY NOT NULL,
     own_cost INTEGER NOT NULL DEFAULT 0,
@@ -28,10 +28,10 @@ CREATE TABLE ledger (
     total_estimated_steps INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
--- Which files a session and those below it changed, so that each is counted once.
+-- The files that a session and its descendants changed, so that each is counted once.
 CREATE TABLE touched (session TEXT NOT NULL, path TEXT NOT NULL, PRIMARY KEY (session, path)) WITHOUT ROWID;
 
--- Calls of models that run, or whose process died: what each may use at most, and what it takes if it is cut off.
+-- Model calls that are running, or whose process died: the most each may use, and what it costs if it is interrupted.
 CREATE TABLE reservation (
     id TEXT PRIMARY KEY NOT NULL,
     session TEXT NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE turn (
 ALTER TABLE part ADD COLUMN running INTEGER NOT NULL DEFAULT 0; -- a tool call that runs
 CREATE INDEX part_running ON part (session) WHERE running = 1;
 
--- What sessions used before there was a ledger.
+-- Migrates what sessions used before there was a ledger.
 INSERT INTO ledger (session, own_cost, own_input, own_output, own_reasoning, own_cache_read, own_cache_write)
 SELECT id, cast(round(coalesce(json ->> '$.cost', 0) * 1e9) AS INTEGER), coalesce(json ->> '$.tokens.input', 0),
        coalesce(json ->> '$.tokens.output', 0), coalesce(json ->> '$.tokens.reasoning', 0),

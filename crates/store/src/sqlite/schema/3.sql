@@ -1,7 +1,7 @@
--- Whatever changes a session, a part or a running turn writes a page of each of its indexes, several times a turn. So
--- only what a query cannot do without is kept.
+-- A change to a session, a part or a running turn writes a page of each of its indexes, several times per turn. So only
+-- the indexes that queries cannot do without are kept.
 
--- Pages of roots are found in the index of all, which says who is a root.
+-- Pages of roots come from the general indexes, which contain the parent.
 DROP INDEX root_updated;
 DROP INDEX root_project;
 DROP INDEX root_directory;
@@ -12,10 +12,10 @@ CREATE INDEX session_updated ON session (updated DESC, id, parent);
 CREATE INDEX session_project ON session (project, updated DESC, id, parent);
 CREATE INDEX session_directory ON session (directory, updated DESC, id, parent);
 
--- The parts of a session are those of its messages.
+-- The parts of a session are found through its messages.
 DROP INDEX part_session;
 
--- Rows of what runs or waits now: few enough to look through.
+-- Tables of running or waiting things, which are small enough to scan.
 DROP INDEX inbox_session;
 DROP INDEX reservation_session;
 ALTER TABLE lease RENAME TO old_lease;

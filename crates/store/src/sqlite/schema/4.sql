@@ -1,5 +1,5 @@
--- Without AUTOINCREMENT, which writes a page of its own with every commit. The log is never emptied, only cut at its old
--- end, so that its greatest number grows without it.
+-- Without AUTOINCREMENT, which writes an extra page with every commit. The log is never emptied, only pruned at its old
+-- end, so its greatest number keeps growing without it.
 ALTER TABLE event RENAME TO old_event;
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY,
@@ -14,7 +14,7 @@ CREATE TABLE event (
 INSERT INTO event SELECT seq, id, session, directory, project, part, length, json FROM old_event ORDER BY seq;
 DROP TABLE old_event;
 
--- One page for a prompt that waits, not two.
+-- One page per waiting prompt instead of two.
 ALTER TABLE inbox RENAME TO old_inbox;
 CREATE TABLE inbox (
     message TEXT PRIMARY KEY NOT NULL,

@@ -1,5 +1,5 @@
--- Messages and parts have an order of their own, that in which they were stored: times are for people, and clocks go back.
--- Rows that are there keep the order in which they were shown.
+-- Messages and parts have their own order, in which they were stored: times are for people, and clocks go back.
+-- Existing rows keep the order in which they were listed.
 ALTER TABLE message RENAME TO old_message;
 CREATE TABLE message (
     id TEXT PRIMARY KEY NOT NULL,
@@ -18,21 +18,21 @@ FROM old_message WINDOW place AS (PARTITION BY session ORDER BY created, rowid);
 DROP TABLE old_message;
 CREATE UNIQUE INDEX message_session ON message (session, position);
 
--- Parts of before have no position, which would rewrite them all; they are sorted by id, as they were.
+-- Existing parts get no position, which would rewrite them all; they stay sorted by id.
 ALTER TABLE part ADD COLUMN position INTEGER NOT NULL DEFAULT 0; -- counts in each message, from 1
 DROP INDEX part_message;
 CREATE INDEX part_message ON part (message, position, id);
 
--- Turns are numbered, so that it can be told which answers belong to one.
+-- Turns are numbered, to tell which answers belong to which turn.
 ALTER TABLE turn ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
 
--- Children and asks are listed as they were made, which their rows tell, and not by id.
+-- Children and asks are listed by rowid, in the order of their creation, and not by id.
 DROP INDEX session_parent;
 CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
 DROP INDEX ask_open;
 CREATE INDEX ask_open ON ask (kind) WHERE reply IS NULL;
 
--- The log is bounded in bytes, too. As every row has the bytes of all before it, those of any range are one subtraction.
+-- The log is also bounded in bytes. Every row has the running total, so the bytes of any range are one subtraction.
 ALTER TABLE event RENAME TO old_event;
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY,
@@ -45,7 +45,7 @@ CREATE TABLE event (
     total INTEGER NOT NULL, -- bytes of the log up to here, about
     json TEXT -- nothing if a part grew, or if the session is deleted
 );
--- Of a log that is too long the newest rows are kept, the last one in any case: its number must not be used again.
+-- If the log is too long, only its newest rows are kept, and always the last one: its number must not be reused.
 INSERT INTO event (seq, id, session, directory, project, part, length, total, json)
 SELECT seq, id, session, directory, project, part, length,
        sum(coalesce(octet_length(json), 0) + 200) OVER (ORDER BY seq), json
@@ -56,5 +56,5 @@ WHERE seq > (SELECT min(coalesce(max(seq), 0), (SELECT coalesce(max(seq), 0) FRO
              WHERE bytes > 67108864);
 DROP TABLE old_event;
 
--- Sessions that are deleted, but of which rows, events or files may be left. What was logged up to that number is theirs.
+-- Deleted sessions that may still have rows, events or files. Log rows up to this number are theirs.
 CREATE TABLE removed (session TEXT PRIMARY KEY NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID;

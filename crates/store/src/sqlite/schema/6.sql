@@ -1,9 +1,9 @@
--- What whoever accepted a prompt wants to keep with it as long as it waits. The journal does not look into it.
+-- Data that the engine keeps with a prompt while it waits. The store does not interpret it.
 ALTER TABLE inbox ADD COLUMN data TEXT;
 
--- An approval counts in one directory, the root of a git worktree or another one, and can be listed and revoked by its id.
--- Those of a git project stay with its main worktree. Nobody knows which directory those of the project `global` were for, so
--- they end here.
+-- An approval holds in one directory, usually the root of a git worktree, and can be listed and revoked by its id. Those of
+-- a git project move to its main worktree. The directory of approvals for the project `global` is unknown, so they are
+-- dropped.
 ALTER TABLE approval RENAME TO old_approval;
 CREATE TABLE approval (
     id TEXT PRIMARY KEY NOT NULL,

@@ -1,4 +1,4 @@
--- The content of each file that a session last read or wrote.
+-- The content of each file as a session last read or wrote it.
 CREATE TABLE file_version (
     session TEXT NOT NULL,
     path TEXT NOT NULL, -- without symbolic links
