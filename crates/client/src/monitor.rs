@@ -1,4 +1,4 @@
-//! Follows the subagents of a session on any host, from its events.
+//! Follows the subagents of a session on any host through its events.
 
 mod event;
 mod node;
@@ -17,24 +17,26 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-pub use event::{Ask, Changes, MonitorEvent, Outcome, Progress, State, Subagent, SubagentTree, ToolUse, Usage};
+pub use event::{
+    Ask, FileChanges, MonitorEvent, Progress, SessionUsage, Subagent, SubagentState, SubagentTree, ToolUse, TurnOutcome,
+};
 
-use crate::events::watch::pause;
-use throttle::Batch;
-use tree::{Read, Tree};
+use crate::events::watch::reconnect_delay;
+use throttle::ProgressThrottle;
+use tree::{Tree, TreeSnapshot};
 
-/// How long progress is held back, if nobody says otherwise.
-const INTERVAL: Duration = Duration::from_millis(100);
-/// The longest that it can be.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
-/// After this long a session that is idle without an end of its turn is looked at again.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+/// How long progress is held back by default.
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest interval for progress.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+/// After this long, a session that is idle without an end of its turn is read again.
+const RECHECK_DELAY: Duration = Duration::from_secs(1);
 
 /// Follows the tree of subagents below a session, on Trefoil, on OpenCode itself, or in this process.
 ///
-/// It reads what exists once, and again after a gap between events; all else comes from the events. What existed when it
-/// was opened is in [`tree`](Self::tree) and not told; from then on each creation, ask, error and end is told once,
-/// however often the connection breaks.
+/// It reads the tree once, and again after each gap between events; everything else comes from the events. What existed
+/// when it was opened is in [`tree`](Self::tree) and not reported; from then on each creation, ask, error and end is
+/// reported once, however often the connection breaks.
 ///
 /// ```no_run
 /// # async fn example(client: trefoil_client::Client, session: api::Session) -> Result<(), api::HostError> {
@@ -57,62 +59,62 @@ pub struct SubagentMonitor {
     scope: Scope,
     root: SessionId,
     tree: Tree,
-    batch: Batch,
-    /// Nothing while there is no stream to read from.
+    throttle: ProgressThrottle,
+    /// `None` while there is no stream.
     items: Option<BoxStream<'static, WatchItem>>,
-    /// What exists is to be read then, because events are missing.
+    /// When to read the tree again because events are missing.
     read_at: Option<Instant>,
-    /// … because a turn may have ended without a word.
-    look_at: Option<Instant>,
-    /// There is no new stream before.
+    /// When to read it again because a turn may have ended without an event.
+    recheck_at: Option<Instant>,
+    /// The earliest time for the next attempt to watch.
     watch_at: Instant,
-    /// Attempts to read or to watch that failed one after the other.
+    /// Consecutive failed attempts to read or watch.
     failures: u32,
 }
 
 impl SubagentMonitor {
-    /// Begins to follow. What happens after this returned is told.
+    /// Starts to follow. Everything that happens after this returns is reported.
     pub async fn open(host: Arc<dyn Host>, scope: Scope, root: SessionId) -> Result<Self, HostError> {
         let items = host.watch(WatchScope::All, None).await?;
-        let tree = Tree::new(root.clone(), read::read(&*host, &scope, &root).await?);
+        let tree = Tree::new(root.clone(), read::read_tree(&*host, &scope, &root).await?);
         let mut monitor = Self {
             host,
             scope,
             root,
             tree,
-            batch: Batch::new(INTERVAL),
+            throttle: ProgressThrottle::new(DEFAULT_INTERVAL),
             items: Some(items),
             read_at: None,
-            look_at: None,
+            recheck_at: None,
             watch_at: Instant::now(),
             failures: 0,
         };
-        monitor.doubt();
+        monitor.schedule_recheck();
         Ok(monitor)
     }
 
-    /// Tells a session's progress at most this often; ten seconds are the most.
-    pub fn every(mut self, interval: Duration) -> Self {
-        self.batch.set_interval(interval.min(LONGEST_INTERVAL));
+    /// Reports a session's progress at most once per interval, which is capped at ten seconds.
+    pub fn with_interval(mut self, interval: Duration) -> Self {
+        self.throttle.set_interval(interval.min(MAX_INTERVAL));
         self
     }
 
-    /// The tree as it stands, as far as [`next`](Self::next) has heard.
+    /// The tree as of the last event that [`next`](Self::next) processed.
     pub fn tree(&self) -> SubagentTree {
         self.tree.snapshot()
     }
 
-    /// The next thing to tell; nothing once the root was deleted. A call that is dropped loses nothing.
+    /// Returns the next event, or `None` once the root is deleted. Cancel safe.
     pub async fn next(&mut self) -> Option<MonitorEvent> {
         loop {
             let now = Instant::now();
-            let read = [self.read_at, self.look_at].into_iter().flatten().min();
+            let read = [self.read_at, self.recheck_at].into_iter().flatten().min();
             let away = self.items.is_none() || read.is_some_and(|at| at <= now);
             if away || self.tree.is_gone() {
-                // It may take long.
-                self.batch.flush();
+                // Reading or watching may take long.
+                self.throttle.flush();
             }
-            if let Some(event) = self.batch.pop(now) {
+            if let Some(event) = self.throttle.pop(now) {
                 return Some(event);
             }
             if self.tree.is_gone() {
@@ -122,7 +124,7 @@ impl SubagentMonitor {
                 None => self.watch().await,
                 Some(_) if away => self.read().await,
                 Some(items) => {
-                    let item = match [self.batch.due(), read].into_iter().flatten().min() {
+                    let item = match [self.throttle.due(), read].into_iter().flatten().min() {
                         Some(wake) => timeout_at(wake, items.next()).await.ok(),
                         None => Some(items.next().await),
                     };
@@ -134,7 +136,7 @@ impl SubagentMonitor {
         }
     }
 
-    /// The same as a stream.
+    /// The events as a stream.
     pub fn into_stream(self) -> BoxStream<'static, MonitorEvent> {
         stream::unfold(self, |mut monitor| async move { Some((monitor.next().await?, monitor)) }).boxed()
     }
@@ -143,7 +145,7 @@ impl SubagentMonitor {
         match item {
             Some(WatchItem::Frame(frame)) => {
                 let Some(event) = frame.event() else { return };
-                // Turns that ran there may have ended without a word.
+                // Turns running there may have ended without an event.
                 let dropped = match &event.body {
                     EventBody::InstanceDisposed { directory } => self.tree.is_in(directory),
                     EventBody::GlobalDisposed {} => true,
@@ -152,48 +154,48 @@ impl SubagentMonitor {
                 if dropped {
                     self.read_at = Some(Instant::now());
                 }
-                let told = self.tree.apply(&event);
-                self.tell(told);
+                let events = self.tree.apply(&event);
+                self.emit(events);
             }
             Some(WatchItem::Resync(reason)) => {
-                tracing::debug!(root = %self.root, reason, "the tree of subagents is read anew");
+                tracing::debug!(root = %self.root, reason, "the tree of subagents is read again");
                 self.read_at = Some(Instant::now());
             }
             Some(WatchItem::Lagged) | None => self.items = None,
         }
     }
 
-    fn tell(&mut self, told: Vec<MonitorEvent>) {
+    fn emit(&mut self, events: Vec<MonitorEvent>) {
         let now = Instant::now();
-        for event in told {
-            self.batch.push(event, now);
+        for event in events {
+            self.throttle.push(event, now);
         }
-        self.doubt();
+        self.schedule_recheck();
     }
 
-    /// Looks again later if it is not known whether a turn is over.
-    fn doubt(&mut self) {
-        if !self.tree.is_doubtful() {
-            self.look_at = None;
-        } else if self.look_at.is_none() {
-            self.look_at = Some(Instant::now() + SECOND_LOOK);
+    /// Schedules another read if it is uncertain whether a turn has ended.
+    fn schedule_recheck(&mut self) {
+        if !self.tree.is_uncertain() {
+            self.recheck_at = None;
+        } else if self.recheck_at.is_none() {
+            self.recheck_at = Some(Instant::now() + RECHECK_DELAY);
         }
     }
 
     async fn read(&mut self) {
-        let second = self.look_at.is_some_and(|at| at <= Instant::now());
-        let read = match read::read(&*self.host, &self.scope, &self.root).await {
+        let is_recheck = self.recheck_at.is_some_and(|at| at <= Instant::now());
+        let read = match read::read_tree(&*self.host, &self.scope, &self.root).await {
             Ok(read) => read,
-            Err(HostError::NotFound { what: "session", .. }) => Read::default(),
+            Err(HostError::NotFound { what: "session", .. }) => TreeSnapshot::default(),
             Err(error) => {
-                tracing::debug!(root = %self.root, %error, "the tree of subagents is not read");
+                tracing::debug!(root = %self.root, %error, "the tree of subagents could not be read");
                 self.read_at = Some(self.next_attempt());
                 return;
             }
         };
-        (self.read_at, self.look_at, self.failures) = (None, None, 0);
-        let told = self.tree.resync(read, second);
-        self.tell(told);
+        (self.read_at, self.recheck_at, self.failures) = (None, None, 0);
+        let events = self.tree.resync(read, is_recheck);
+        self.emit(events);
     }
 
     async fn watch(&mut self) {
@@ -204,7 +206,7 @@ impl SubagentMonitor {
                 self.read_at = Some(Instant::now());
             }
             Err(error) => {
-                tracing::debug!(root = %self.root, %error, "events are not followed");
+                tracing::debug!(root = %self.root, %error, "events could not be watched");
                 self.watch_at = self.next_attempt();
             }
         }
@@ -212,6 +214,6 @@ impl SubagentMonitor {
 
     fn next_attempt(&mut self) -> Instant {
         self.failures = self.failures.saturating_add(1);
-        Instant::now() + pause(self.failures)
+        Instant::now() + reconnect_delay(self.failures)
     }
 }

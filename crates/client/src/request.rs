@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! One request and its response.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -14,20 +14,20 @@ use tokio::time::{error::Elapsed, sleep, timeout};
 use url::Url;
 
 use crate::Client;
-use crate::error::{Failure, describe, failed_late, network, refused, stranger};
+use crate::error::{RequestError, connection_error, describe, error_in_body, foreign_server_error, response_error};
 
-/// The largest answer: a long session with all that its tools said.
-const MAX_ANSWER: usize = 256 << 20;
-/// How much is read of an answer that only says why not.
-const MAX_REFUSAL: usize = 64 << 10;
-/// How long a server that broke off has to come back before a prompt is sent to it again.
-const AGAIN_PAUSE: Duration = Duration::from_millis(500);
+/// The largest response: a long session with all its tool outputs.
+const MAX_RESPONSE: usize = 256 << 20;
+/// How much of an error response is read.
+const MAX_ERROR_BODY: usize = 64 << 10;
+/// How long to wait after a broken connection before a prompt is sent again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// What a header cannot carry as it is, and the sign that says so.
-const DIRECTORY: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+/// Characters that a header cannot carry unescaped, and the escape character itself.
+const ENCODED_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
-/// A request that can be sent, and sent again.
-pub(crate) struct Call<'a> {
+/// A request that can be sent repeatedly.
+pub(crate) struct ApiRequest<'a> {
     client: &'a Client,
     method: Method,
     url: Url,
@@ -35,53 +35,53 @@ pub(crate) struct Call<'a> {
     body: Option<Bytes>,
 }
 
-/// A whole answer that is no refusal.
-pub(crate) struct Answer {
+/// A complete, successful response.
+pub(crate) struct ApiResponse {
     pub headers: HeaderMap,
     body: Bytes,
     /// `GET http://host/path`.
-    asked: String,
+    request_line: String,
 }
 
 impl Client {
-    /// A request to an operation, by the segments of its path.
-    pub(crate) fn call(&self, method: Method, path: &[&str]) -> Call<'_> {
+    /// Creates a request for an operation, given the segments of its path.
+    pub(crate) fn request(&self, method: Method, path: &[&str]) -> ApiRequest<'_> {
         let mut url = self.inner.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
         }
-        Call { client: self, method, url, headers: HeaderMap::new(), body: None }
+        ApiRequest { client: self, method, url, headers: HeaderMap::new(), body: None }
     }
 }
 
-impl Call<'_> {
-    /// Where it happens.
+impl ApiRequest<'_> {
+    /// Sets directory and workspace.
     pub fn scope(mut self, scope: &Scope) -> Self {
         let own = Some(scope.directory.as_str()).filter(|directory| !directory.is_empty());
         let encoded = own
             .or(self.client.inner.directory.as_deref())
-            .map(|directory| utf8_percent_encode(directory, DIRECTORY).to_string());
+            .map(|directory| utf8_percent_encode(directory, ENCODED_IN_HEADER).to_string());
         if let Some(value) = encoded.and_then(|text| HeaderValue::from_str(&text).ok()) {
             self.headers.insert("x-opencode-directory", value);
         }
-        self.maybe("workspace", scope.workspace.as_deref())
+        self.query_opt("workspace", scope.workspace.as_deref())
     }
 
-    /// A parameter.
+    /// Adds a query parameter.
     pub fn query(mut self, name: &str, value: impl Display) -> Self {
         self.url.query_pairs_mut().append_pair(name, &value.to_string());
         self
     }
 
-    /// A parameter, if there is one.
-    pub fn maybe(self, name: &str, value: Option<impl Display>) -> Self {
+    /// Adds a query parameter, if there is a value.
+    pub fn query_opt(self, name: &str, value: Option<impl Display>) -> Self {
         match value {
             Some(value) => self.query(name, value),
             None => self,
         }
     }
 
-    /// A header.
+    /// Sets a header.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(name, value);
@@ -89,90 +89,91 @@ impl Call<'_> {
         self
     }
 
-    /// A JSON body.
+    /// Sets a JSON body.
     pub fn body(mut self, body: &Json) -> Self {
         self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.body = Some(body.to_string().into());
         self
     }
 
-    /// Sends it, and reads what comes back.
-    pub async fn ask<T: DeserializeOwned>(&self) -> Result<T, HostError> {
-        self.answer().await?.decode()
+    /// Sends the request and decodes the response.
+    pub async fn fetch<T: DeserializeOwned>(&self) -> Result<T, HostError> {
+        self.response().await?.decode()
     }
 
-    /// Sends it; that it was done is all there is to know.
-    pub async fn tell(&self) -> Result<(), HostError> {
-        self.answer().await?;
+    /// Sends the request and ignores the content of the response.
+    pub async fn execute(&self) -> Result<(), HostError> {
+        self.response().await?;
         Ok(())
     }
 
-    /// The same, for what starts a turn and can be sent twice.
-    pub async fn tell_again(&self) -> Result<(), HostError> {
-        self.again(|| self.answer()).await?;
+    /// Like [`execute`](Self::execute), for a request that starts a turn and may be sent twice.
+    pub async fn execute_with_retry(&self) -> Result<(), HostError> {
+        self.with_retry(|| self.response()).await?;
         Ok(())
     }
 
-    /// Sends what runs a turn, and waits for its end, however long that takes.
-    pub async fn run<T: DeserializeOwned>(&self) -> Result<T, HostError> {
+    /// Sends a request that runs a turn, and waits for its end, however long that takes.
+    pub async fn run_turn<T: DeserializeOwned>(&self) -> Result<T, HostError> {
         self.transfer(true).await?.decode()
     }
 
-    /// The same, for what can be sent twice.
-    pub async fn run_again<T: DeserializeOwned>(&self) -> Result<T, HostError> {
-        self.again(|| self.transfer(true)).await?.decode()
+    /// Like [`run_turn`](Self::run_turn), for a request that may be sent twice.
+    pub async fn run_turn_with_retry<T: DeserializeOwned>(&self) -> Result<T, HostError> {
+        self.with_retry(|| self.transfer(true)).await?.decode()
     }
 
-    /// The answer, within the time of a call.
-    pub async fn answer(&self) -> Result<Answer, Failure> {
+    /// Sends the request and reads the response within the call timeout.
+    pub async fn response(&self) -> Result<ApiResponse, RequestError> {
         let limit = self.client.inner.timeouts.call;
-        timeout(limit, self.transfer(false)).await.unwrap_or_else(|_| Err(self.late(limit)))
+        timeout(limit, self.transfer(false)).await.unwrap_or_else(|_| Err(self.timed_out(limit)))
     }
 
-    /// Once more after a broken connection, if the server takes the same message only once. OpenCode would answer twice.
-    async fn again<F: Future<Output = Result<Answer, Failure>>>(
+    /// Sends once more after a broken connection, if the server accepts the same message only once. OpenCode would
+    /// answer twice.
+    async fn with_retry<F: Future<Output = Result<ApiResponse, RequestError>>>(
         &self,
         send: impl Fn() -> F,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ApiResponse, RequestError> {
         match send().await {
-            Err(Failure::Broken(error)) if self.client.is_trefoil() => {
+            Err(RequestError::Connection(error)) if self.client.is_trefoil() => {
                 tracing::debug!(%error, "sent again");
-                sleep(AGAIN_PAUSE).await;
+                sleep(RETRY_DELAY).await;
                 send().await
             }
             other => other,
         }
     }
 
-    async fn transfer(&self, turn: bool) -> Result<Answer, Failure> {
-        let response = within(self.silence(turn), self.send()).await.map_err(|_| self.silent())??;
+    async fn transfer(&self, turn: bool) -> Result<ApiResponse, RequestError> {
+        let response = within(self.silence_timeout(turn), self.send()).await.map_err(|_| self.went_silent())??;
         let html = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
         if html {
-            return Err(Failure::Refused(HostError::Failed(format!(
-                "{} is answered with a web page: this server is none of OpenCode, or of a version without that",
-                self.asked()
+            return Err(RequestError::Refused(HostError::Failed(format!(
+                "{} returned a web page: this is not an OpenCode server, or its version lacks this operation",
+                self.line()
             ))));
         }
         let headers = response.headers().clone();
-        let body = self.read(response, self.silence(turn), MAX_ANSWER).await?;
-        Ok(Answer { headers, body, asked: self.asked() })
+        let body = self.read(response, self.silence_timeout(turn), MAX_RESPONSE).await?;
+        Ok(ApiResponse { headers, body, request_line: self.line() })
     }
 
-    /// Sends it; gives an answer of which the head is there, and is no refusal.
-    pub async fn send(&self) -> Result<Response, Failure> {
+    /// Sends the request and returns a successful response once its headers have arrived.
+    pub async fn send(&self) -> Result<Response, RequestError> {
         let inner = &self.client.inner;
-        let response = self.exchange().await.map_err(|error| network(&inner.shown, error))?;
+        let response = self.exchange().await.map_err(|error| connection_error(&inner.display_name, error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        // The status says enough if the body does not come.
-        let body = timeout(inner.timeouts.call, self.read(response, None, MAX_REFUSAL)).await;
+        // If the body does not arrive, the status says enough.
+        let body = timeout(inner.timeouts.call, self.read(response, None, MAX_ERROR_BODY)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
-        Err(Failure::Refused(refused(status, &body, &self.asked(), &inner.shown)))
+        Err(RequestError::Refused(response_error(status, &body, &self.line(), &inner.display_name)))
     }
 
-    /// Sends it; gives the head of whatever is answered.
+    /// Sends the request and returns any response once its headers have arrived.
     async fn exchange(&self) -> Result<Response, reqwest::Error> {
         let inner = &self.client.inner;
         let mut request = inner.http.request(self.method.clone(), self.url.clone()).headers(self.headers.clone());
@@ -183,79 +184,87 @@ impl Call<'_> {
             request = request.body(body.clone());
         }
         let response = request.send().await?;
-        self.client.learn(response.headers());
+        self.client.detect_server(response.headers());
         Ok(response)
     }
 
-    /// Whether the answer is that of a server of OpenCode; the error says what was found instead.
+    /// Checks that the response comes from an OpenCode server. The error says what was found instead.
     pub async fn identify(&self) -> Result<(), HostError> {
         let inner = &self.client.inner;
         let limit = inner.timeouts.call;
         let work = async {
-            let response = self.exchange().await.map_err(|error| stranger(&inner.shown, error))?;
+            let response = self.exchange().await.map_err(|error| foreign_server_error(&inner.display_name, error))?;
             let (status, headers) = (response.status(), response.headers().clone());
-            let body = self.read(response, None, MAX_REFUSAL).await.unwrap_or_default();
+            let body = self.read(response, None, MAX_ERROR_BODY).await.unwrap_or_default();
             let is_health = serde_json::from_slice::<Json>(&body).is_ok_and(|health| health["healthy"].is_boolean());
             match status {
                 status if status.is_success() && is_health => Ok(()),
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    Err(refused(status, &body, &self.asked(), &inner.shown))
+                    Err(response_error(status, &body, &self.line(), &inner.display_name))
                 }
-                status if is_health => Err(refused(status, &body, &self.asked(), &inner.shown)),
+                status if is_health => Err(response_error(status, &body, &self.line(), &inner.display_name)),
                 status => Err(HostError::Failed(format!(
                     "{} is not a server of Trefoil or OpenCode: {} was answered with {}",
-                    inner.shown,
-                    self.asked(),
+                    inner.display_name,
+                    self.line(),
                     describe(status, &headers, &body)
                 ))),
             }
         };
-        timeout(limit, work).await.unwrap_or_else(|_| Err(self.late(limit).into()))
+        timeout(limit, work).await.unwrap_or_else(|_| Err(self.timed_out(limit).into()))
     }
 
-    async fn read(&self, mut response: Response, silence: Option<Duration>, most: usize) -> Result<Bytes, Failure> {
+    async fn read(
+        &self,
+        mut response: Response,
+        silence: Option<Duration>,
+        max_bytes: usize,
+    ) -> Result<Bytes, RequestError> {
         let mut body = BytesMut::new();
         loop {
-            let next = within(silence, response.chunk()).await.map_err(|_| self.silent())?;
-            let Some(bytes) = next.map_err(|error| network(&self.client.inner.shown, error))? else {
+            let next = within(silence, response.chunk()).await.map_err(|_| self.went_silent())?;
+            let Some(bytes) = next.map_err(|error| connection_error(&self.client.inner.display_name, error))? else {
                 return Ok(body.freeze());
             };
-            if body.len() + bytes.len() > most {
-                return Err(Failure::Refused(HostError::Failed(format!(
-                    "The answer to {} has more than {most} bytes; ask for less at a time",
-                    self.asked()
+            if body.len() + bytes.len() > max_bytes {
+                return Err(RequestError::Refused(HostError::Failed(format!(
+                    "The answer to {} has more than {max_bytes} bytes; ask for less at a time",
+                    self.line()
                 ))));
             }
             body.extend_from_slice(&bytes);
         }
     }
 
-    /// How long a server may say nothing, if that means anything.
-    fn silence(&self, turn: bool) -> Option<Duration> {
+    /// How long the server may be silent, if its silence means anything.
+    fn silence_timeout(&self, turn: bool) -> Option<Duration> {
         (turn && self.client.is_trefoil()).then_some(self.client.inner.timeouts.turn_silence)
     }
 
     /// `GET http://host/path`.
-    pub fn asked(&self) -> String {
-        format!("{} {}{}", self.method, self.client.inner.shown, self.url.path())
+    pub fn line(&self) -> String {
+        format!("{} {}{}", self.method, self.client.inner.display_name, self.url.path())
     }
 
-    pub fn late(&self, limit: Duration) -> Failure {
-        Failure::Broken(HostError::Failed(format!("{} was not answered within {limit:?}", self.asked())))
+    pub fn timed_out(&self, limit: Duration) -> RequestError {
+        RequestError::Connection(HostError::Failed(format!("{} was not answered within {limit:?}", self.line())))
     }
 
-    fn silent(&self) -> Failure {
+    fn went_silent(&self) -> RequestError {
         let limit = self.client.inner.timeouts.turn_silence;
-        Failure::Broken(HostError::Failed(format!("{} went silent for {limit:?}", self.client.inner.shown)))
+        RequestError::Connection(HostError::Failed(format!(
+            "{} went silent for {limit:?}",
+            self.client.inner.display_name
+        )))
     }
 }
 
-impl Answer {
-    /// The answer as a value. One that began before its turn failed ends with what a refusal says.
+impl ApiResponse {
+    /// Decodes the response. If a turn failed after its response had begun, the body ends with the error.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, HostError> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            let text = || HostError::Failed(format!("The answer to {} is not understood: {error}", self.asked));
-            failed_late(&self.body, &self.asked).unwrap_or_else(text)
+            let text = || HostError::Failed(format!("The answer to {} is not understood: {error}", self.request_line));
+            error_in_body(&self.body, &self.request_line).unwrap_or_else(text)
         })
     }
 }

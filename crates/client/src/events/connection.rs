@@ -1,4 +1,4 @@
-//! One connection to an event stream, as far as its end.
+//! One connection to an event stream, from its opening to its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,52 +14,55 @@ use sse_stream::{Sse, SseByteStream};
 use tokio::time::timeout;
 
 use crate::Client;
-use crate::error::Failure;
+use crate::error::RequestError;
 
-/// The longest event, in bytes. A stream that goes beyond it is broken or hostile.
+/// The longest event, in bytes. A stream that exceeds it is broken or hostile.
 const MAX_EVENT: usize = 16 << 20;
 
 /// An open event stream.
 pub(crate) struct Connection {
     events: BoxStream<'static, Result<Sse, sse_stream::Error>>,
-    /// What came since the last whole event.
-    size: Arc<AtomicUsize>,
+    /// Bytes received since the last complete event.
+    unparsed: Arc<AtomicUsize>,
     first: Option<Sse>,
 }
 
 impl Connection {
-    /// Connects. The server has subscribed once its first event is there, so that one is waited for.
+    /// Connects and waits for the first event, because the server has subscribed only then.
     pub async fn open(client: &Client, scope: &WatchScope, after: Option<&Cursor>) -> Result<Self, HostError> {
-        let mut call = match scope {
-            WatchScope::Directory(directory) => client.call(Method::GET, &["event"]).query("directory", directory),
-            WatchScope::All | WatchScope::Session(_) => client.call(Method::GET, &["global", "event"]),
+        let mut request = match scope {
+            WatchScope::Directory(directory) => client.request(Method::GET, &["event"]).query("directory", directory),
+            WatchScope::All | WatchScope::Session(_) => client.request(Method::GET, &["global", "event"]),
         };
-        call = call.header("accept", "text/event-stream");
+        request = request.header("accept", "text/event-stream");
         if let Some(cursor) = after {
-            call = call.header("last-event-id", &cursor.to_string());
+            request = request.header("last-event-id", &cursor.to_string());
         }
         let limit = client.inner.timeouts.call;
         let open = async {
-            let response = call.send().await?;
+            let response = request.send().await?;
             let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
             if !kind.starts_with("text/event-stream") {
-                let text = format!("{} is no event stream but {kind:?}; is this a server of OpenCode?", call.asked());
-                return Err(Failure::Refused(HostError::Failed(text)));
+                let text = format!(
+                    "{} returned {kind:?} instead of an event stream; is this an OpenCode server?",
+                    request.line()
+                );
+                return Err(RequestError::Refused(HostError::Failed(text)));
             }
-            let mut connection = Self::over(response, client.inner.timeouts.stream_silence);
+            let mut connection = Self::read_stream(response, client.inner.timeouts.stream_silence);
             match connection.next().await {
                 Some(Ok(event)) => connection.first = Some(event),
-                Some(Err(error)) => return Err(broken(&call.asked(), &error)),
-                None => return Err(broken(&call.asked(), &"it ended at once")),
+                Some(Err(error)) => return Err(stream_error(&request.line(), &error)),
+                None => return Err(stream_error(&request.line(), &"it ended immediately")),
             }
             Ok(connection)
         };
-        Ok(timeout(limit, open).await.unwrap_or_else(|_| Err(call.late(limit)))?)
+        Ok(timeout(limit, open).await.unwrap_or_else(|_| Err(request.timed_out(limit)))?)
     }
 
-    fn over(response: Response, silence: Duration) -> Self {
-        let size = Arc::new(AtomicUsize::new(0));
-        let counter = size.clone();
+    fn read_stream(response: Response, silence: Duration) -> Self {
+        let unparsed = Arc::new(AtomicUsize::new(0));
+        let counter = unparsed.clone();
         let chunks = stream::unfold(Some(response), move |response| {
             let counter = counter.clone();
             async move {
@@ -70,8 +73,8 @@ impl Connection {
                     Err(_) => Err(std::io::Error::other(format!("silent for {silence:?}"))),
                 };
                 let chunk: Result<Bytes, std::io::Error> = chunk.and_then(|bytes| {
-                    let size = counter.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len();
-                    let fits = size <= MAX_EVENT;
+                    let unparsed = counter.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len();
+                    let fits = unparsed <= MAX_EVENT;
                     fits.then_some(bytes)
                         .ok_or_else(|| std::io::Error::other(format!("an event beyond {MAX_EVENT} bytes")))
                 });
@@ -79,27 +82,27 @@ impl Connection {
                 Some((chunk, rest))
             }
         });
-        Self { events: SseByteStream::new(Box::pin(chunks)).boxed(), size, first: None }
+        Self { events: SseByteStream::new(Box::pin(chunks)).boxed(), unparsed, first: None }
     }
 
-    /// The next event; nothing once the server has closed the stream.
+    /// The next event, or `None` once the server has closed the stream.
     pub async fn next(&mut self) -> Option<Result<Sse, sse_stream::Error>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
         let next = self.events.next().await;
         if matches!(next, Some(Ok(_))) {
-            self.size.store(0, Ordering::Relaxed);
+            self.unparsed.store(0, Ordering::Relaxed);
         }
         next
     }
 
-    /// Whether it broke because of an event that is too large: that would come again.
-    pub fn is_choked(&self) -> bool {
-        self.size.load(Ordering::Relaxed) > MAX_EVENT
+    /// Whether the stream broke because of an event that is too large and would come again.
+    pub fn is_event_too_large(&self) -> bool {
+        self.unparsed.load(Ordering::Relaxed) > MAX_EVENT
     }
 }
 
-fn broken(asked: &str, why: &dyn std::fmt::Display) -> Failure {
-    Failure::Broken(HostError::Failed(format!("The event stream {asked} broke: {why}")))
+fn stream_error(request_line: &str, why: &dyn std::fmt::Display) -> RequestError {
+    RequestError::Connection(HostError::Failed(format!("The event stream {request_line} broke: {why}")))
 }

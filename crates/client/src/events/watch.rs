@@ -1,4 +1,4 @@
-//! Events without end: a connection, the next one when it breaks, and a word whenever something may be missing between.
+//! An endless event stream: reconnects when the connection breaks, and reports a resync whenever events may be missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,50 +15,51 @@ use super::connection::Connection;
 use crate::Client;
 use crate::wire::{self, Envelope};
 
-/// The pause before the first attempt to connect again; it doubles with each …
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The delay before the first attempt to reconnect; it doubles with each …
+const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// … up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
-struct Watch {
+struct WatchStream {
     client: Client,
     scope: WatchScope,
     connection: Option<Connection>,
     /// Everything up to here was received.
     cursor: Option<Cursor>,
-    /// Received and not yet handed out.
-    ready: VecDeque<WatchItem>,
+    /// Items received but not yet returned.
+    pending: VecDeque<WatchItem>,
     /// Attempts to connect since the last event.
     attempts: u32,
-    /// Whether this connection goes on where another one broke, without a gap.
-    resumed: bool,
-    /// The server said that there is a gap. To other clients it says so once more, as if the directory were dropped.
-    resynced: bool,
+    /// Whether this connection continues an earlier one without a gap.
+    is_resumed: bool,
+    /// The server reported a gap. For other clients it repeats that as `server.instance.disposed`.
+    is_resynced: bool,
 }
 
-/// Follows the events of a scope. Events that happen after this returned are not missed.
+/// Follows the events of a scope. Events after this returns are not missed.
 pub(crate) async fn watch(
     client: Client,
     scope: WatchScope,
     after: Option<Cursor>,
 ) -> Result<BoxStream<'static, WatchItem>, HostError> {
     let connection = Connection::open(&client, &scope, after.as_ref()).await?;
-    let resumes = after.is_some();
-    let mut ready = VecDeque::new();
+    let wants_resume = after.is_some();
+    let mut pending = VecDeque::new();
     let cursor = after.filter(|_| client.is_trefoil());
-    if resumes && cursor.is_none() {
-        ready.push_back(WatchItem::Resync(format!("{} does not keep past events", client.inner.shown)));
+    if wants_resume && cursor.is_none() {
+        pending.push_back(WatchItem::Resync(format!("{} does not keep past events", client.inner.display_name)));
     }
     let connection = Some(connection);
-    let watch = Watch { client, scope, connection, cursor, ready, attempts: 0, resumed: false, resynced: false };
+    let watch =
+        WatchStream { client, scope, connection, cursor, pending, attempts: 0, is_resumed: false, is_resynced: false };
     Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) }).boxed())
 }
 
-impl Watch {
-    /// The next item. There always is one: the consumer ends it by dropping the stream.
+impl WatchStream {
+    /// The next item. There always is one: the consumer ends the stream by dropping it.
     async fn next(&mut self) -> WatchItem {
         loop {
-            if let Some(item) = self.ready.pop_front() {
+            if let Some(item) = self.pending.pop_front() {
                 return item;
             }
             match &mut self.connection {
@@ -68,8 +69,8 @@ impl Watch {
                     end => {
                         let why =
                             end.and_then(Result::err).map_or_else(|| "closed".to_owned(), |error| error.to_string());
-                        tracing::debug!(server = self.client.inner.shown, why, "event stream ended");
-                        if connection.is_choked() {
+                        tracing::debug!(server = self.client.inner.display_name, why, "event stream ended");
+                        if connection.is_event_too_large() {
                             self.cursor = None;
                         }
                         self.connection = None;
@@ -80,20 +81,22 @@ impl Watch {
     }
 
     async fn reconnect(&mut self) {
-        sleep(pause(self.attempts)).await;
+        sleep(reconnect_delay(self.attempts)).await;
         self.attempts = self.attempts.saturating_add(1);
         match Connection::open(&self.client, &self.scope, self.cursor.as_ref()).await {
             Ok(connection) => {
                 self.connection = Some(connection);
                 if self.cursor.is_none() || !self.client.is_trefoil() {
                     self.cursor = None;
-                    let reason =
-                        format!("the connection to {} broke, and events may be missing", self.client.inner.shown);
-                    self.ready.push_back(WatchItem::Resync(reason));
+                    let reason = format!(
+                        "the connection to {} broke, and events may be missing",
+                        self.client.inner.display_name
+                    );
+                    self.pending.push_back(WatchItem::Resync(reason));
                 }
-                self.resumed = self.cursor.is_some();
+                self.is_resumed = self.cursor.is_some();
             }
-            Err(error) => tracing::debug!(%error, attempts = self.attempts, "event stream not opened"),
+            Err(error) => tracing::debug!(%error, attempts = self.attempts, "event stream could not be opened"),
         }
     }
 
@@ -110,22 +113,22 @@ impl Watch {
                     let json = Bytes::copy_from_slice(envelope.payload.get().as_bytes());
                     (Arc::<str>::from(&*envelope.directory), Arc::<str>::from(&*envelope.project), json)
                 }
-                Err(error) => return strange(&data, &error),
+                Err(error) => return log_unreadable(&data, &error),
             },
         };
-        let kind = wire::kind(&json);
-        let after_resync = std::mem::take(&mut self.resynced);
+        let kind = wire::event_type(&json);
+        let after_resync = std::mem::take(&mut self.is_resynced);
         match kind.as_deref() {
-            Some("server.connected") if !self.resumed => return,
-            // Nothing is missing, but the server may be another process now: what it does not store is gone.
+            Some("server.connected") if !self.is_resumed => return,
+            // No event is missing, but the server may be a new process that has lost what it does not store.
             Some("server.connected") => {}
             Some("server.heartbeat") => return self.attempts = 0,
-            // Every durable event once more, for servers that copy each other.
+            // Repeats every durable event, for servers that replicate each other.
             Some("sync") => return,
             Some("server.resync") => {
-                self.resynced = true;
+                self.is_resynced = true;
                 self.cursor = cursor;
-                return self.ready.push_back(WatchItem::Resync(wire::reason(&json)));
+                return self.pending.push_back(WatchItem::Resync(wire::resync_reason(&json)));
             }
             Some("server.instance.disposed") if after_resync => return,
             _ => self.attempts = 0,
@@ -134,23 +137,24 @@ impl Watch {
             Ok(event) => {
                 let frame = Frame::new(cursor, directory, project, Arc::new(event), json);
                 if !matches!(self.scope, WatchScope::Session(_)) || frame.within(&self.scope) {
-                    self.ready.push_back(WatchItem::Frame(frame));
+                    self.pending.push_back(WatchItem::Frame(frame));
                 }
             }
-            Err(error) => strange(&String::from_utf8_lossy(&json), &error),
+            Err(error) => log_unreadable(&String::from_utf8_lossy(&json), &error),
         }
     }
 }
 
-/// Whatever a server of another version sends, the events around it still count.
-fn strange(data: &str, error: &serde_json::Error) {
+/// A server of another version may send anything; the other events still count.
+fn log_unreadable(data: &str, error: &serde_json::Error) {
     let data: String = data.chars().take(200).collect();
-    tracing::warn!(%error, data, "an event is not understood");
+    tracing::warn!(%error, data, "an event could not be parsed");
 }
 
-/// Doubles with each attempt; half of it is random, so that clients of a server that was restarted do not come at once.
-pub(crate) fn pause(attempts: u32) -> Duration {
-    let full = FIRST_PAUSE.saturating_mul(1 << attempts.min(10)).min(LONGEST_PAUSE);
+/// Doubles with each attempt. Half of it is random, so that the clients of a restarted server do not all reconnect at
+/// once.
+pub(crate) fn reconnect_delay(attempts: u32) -> Duration {
+    let full = FIRST_DELAY.saturating_mul(1 << attempts.min(10)).min(MAX_DELAY);
     full.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
@@ -159,10 +163,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_within_bounds() {
+    fn reconnect_delays_grow_within_bounds() {
         for attempts in [0, 1, 5, 40, u32::MAX] {
-            let full = FIRST_PAUSE.saturating_mul(1 << attempts.min(10)).min(Duration::from_secs(5));
-            let pauses: Vec<Duration> = (0..50).map(|_| pause(attempts)).collect();
+            let full = FIRST_DELAY.saturating_mul(1 << attempts.min(10)).min(Duration::from_secs(5));
+            let pauses: Vec<Duration> = (0..50).map(|_| reconnect_delay(attempts)).collect();
             assert!(pauses.iter().all(|pause| (full / 2..=full).contains(pause)), "{attempts}: {pauses:?}");
             assert!(pauses.iter().any(|pause| *pause != pauses[0]));
         }

@@ -1,4 +1,4 @@
-//! Rapid progress becomes slow progress.
+//! Merges rapid progress events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 
 use super::event::{MonitorEvent, Progress};
 
-/// Holds back the progress of each session, and nothing else, for an interval.
-pub(super) struct Batch {
+/// Holds back the progress of each session for an interval, and nothing else.
+pub(super) struct ProgressThrottle {
     interval: Duration,
     ready: VecDeque<MonitorEvent>,
-    /// The latest of each session, in the order in which they began to wait.
+    /// The latest progress of each session, in the order in which they started to wait.
     waiting: IndexMap<SessionId, Box<Progress>>,
-    /// When those that wait are told.
+    /// When the waiting progress is reported.
     due: Option<Instant>,
 }
 
-impl Batch {
+impl ProgressThrottle {
     pub fn new(interval: Duration) -> Self {
         Self { interval, ready: VecDeque::new(), waiting: IndexMap::new(), due: None }
     }
@@ -35,7 +35,7 @@ impl Batch {
                 self.due.get_or_insert(now + self.interval);
             }
             event => {
-                // What came before it is told before it.
+                // Earlier progress of the session is reported first.
                 if let Some((session_id, progress)) = self.waiting.shift_remove_entry(event.session_id()) {
                     self.ready.push_back(MonitorEvent::ChildProgress { session_id, progress });
                 }
@@ -47,7 +47,7 @@ impl Batch {
         }
     }
 
-    /// The next event that is to be told now.
+    /// The next event to report now.
     pub fn pop(&mut self, now: Instant) -> Option<MonitorEvent> {
         if self.ready.is_empty() && self.due.is_some_and(|due| due <= now) {
             self.flush();
@@ -55,7 +55,7 @@ impl Batch {
         self.ready.pop_front()
     }
 
-    /// Lets nothing wait any longer.
+    /// Makes all waiting progress ready.
     pub fn flush(&mut self) {
         self.due = None;
         let waiting = self.waiting.drain(..);
@@ -63,7 +63,7 @@ impl Batch {
         self.ready.extend(told);
     }
 
-    /// When there will be something to tell, if nothing happens.
+    /// When there will be something to report if nothing else happens.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
