@@ -74,7 +74,7 @@ impl SessionDraft {
         if self.lease.is_some()
             && let Err(error) = self.store.discard_draft(&self.session).await
         {
-            tracing::warn!(session = %self.session, %error, "half a session is left; the next start removes it");
+            tracing::warn!(session = %self.session, %error, "an unpublished draft is left behind; the next start removes it");
         }
     }
 }

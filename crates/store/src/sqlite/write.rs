@@ -329,7 +329,7 @@ impl Writer {
             Ok(released) => released,
             Err(error) if error.is_busy() => true,
             Err(error) => {
-                tracing::warn!(error = %error.at(&self.path), "free pages cannot be given back");
+                tracing::warn!(error = %error.at(&self.path), "free pages could not be released");
                 false
             }
         };
@@ -366,7 +366,7 @@ impl Writer {
         // The next commit reports the new length; until then there is nothing to move.
         self.state.wal_pages.store(0, Ordering::Relaxed);
         if let Err(error) = self.conn.pragma_query(None, "wal_checkpoint", |_| Ok(())) {
-            tracing::warn!(error = %StoreError::from(error).at(&self.path), "a checkpoint failed; later ones may not");
+            tracing::warn!(error = %StoreError::from(error).at(&self.path), "a checkpoint failed; a later one may succeed");
         }
     }
 

@@ -300,7 +300,7 @@ fn a_removed_or_torn_wal_is_reported_and_preserved() {
         ("missing", |_| None),
         ("cut off or damaged", |wal| Some(wal[..wal.len() / 2 / 4120 * 4120 + 700].to_vec())),
         ("cut off", |wal| Some(wal[..32 + wal.len() / 2 / 4120 * 4120].to_vec())),
-        ("commits stand behind the damage", |mut wal| {
+        ("commits follow the damage", |mut wal| {
             let middle = wal.len() / 2;
             wal[middle..middle + 100].fill(0xee);
             Some(wal)

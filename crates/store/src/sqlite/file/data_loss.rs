@@ -126,7 +126,7 @@ impl std::fmt::Display for DataLoss {
                 f.write_str("The -wal file that held them is cut off or damaged. ")?
             }
             WalState::Torn { transactions } => {
-                write!(f, "The -wal file that held them is damaged; {transactions} commits stand behind the damage. ")?;
+                write!(f, "The -wal file that held them is damaged; {transactions} commits follow the damage. ")?;
             }
             WalState::Sound => f.write_str("The -wal file was cut off, or it or the database is an older copy. ")?,
         }

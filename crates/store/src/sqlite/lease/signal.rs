@@ -80,7 +80,7 @@ pub(crate) fn take(conn: &Connection, owner: &str, limit: usize) -> Result<Vec<(
         // Skips signals from a newer version, which this one could not handle.
         match row::json("signal", &id.to_string(), &json) {
             Ok(signal) => signals.push((row::id("signal", &session)?, signal)),
-            Err(error) => tracing::warn!(%error, "a signal was not understood"),
+            Err(error) => tracing::warn!(%error, "a signal could not be parsed"),
         }
     }
     Ok(signals)
