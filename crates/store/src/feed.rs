@@ -26,12 +26,12 @@ const MAX_GROWING_PARTS: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Feed {
-    state: Mutex<State>,
+    state: Mutex<FeedState>,
     counter: ByteCounter,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FeedState {
     /// Everything up to this sequence number has been sent.
     published: u64,
     watchers: HashMap<u64, Watcher>,
@@ -60,7 +60,7 @@ struct GrowingPart {
     location: Location,
     part: Part,
     /// Whether this process writes it.
-    own: bool,
+    is_own: bool,
 }
 
 /// The status of a session whose turn cannot write to the database.
@@ -99,7 +99,7 @@ impl Feed {
     /// Creates a feed without watchers. `max_bytes` limits the bytes queued for all watchers together.
     pub(crate) fn new(max_bytes: usize) -> Self {
         let counter = ByteCounter::default();
-        Self { state: Mutex::new(State { counter: counter.clone(), max_bytes, ..State::default() }), counter }
+        Self { state: Mutex::new(FeedState { counter: counter.clone(), max_bytes, ..FeedState::default() }), counter }
     }
 
     /// The memory of frames that watchers have not read yet.
@@ -107,7 +107,7 @@ impl Feed {
         self.counter.bytes()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,12 +149,13 @@ impl Feed {
         }
         let base = state.published.max(floor);
         let queue = Arc::new(Queue::default());
-        for (id, live) in &state.growing {
+        for (id, growing) in &state.growing {
             // If another process has ended the part, its event is still to come.
-            if !live.own && !readers.read(|conn| log::is_growing(conn, id))? {
+            if !growing.is_own && !readers.read(|conn| log::is_growing(conn, id))? {
                 continue;
             }
-            if let Some(frame) = text::part_frame(&live.location, &live.part).filter(|frame| frame.within(scope)) {
+            if let Some(frame) = text::part_frame(&growing.location, &growing.part).filter(|frame| frame.within(scope))
+            {
                 // The queue is empty and holds more than MAX_GROWING_PARTS, so this cannot fail.
                 queue.push(QueuedFrame::new(&frame, state.frames_sent, &self.counter));
             }
@@ -169,22 +170,22 @@ impl Feed {
     pub(crate) fn send_delta(&self, location: &Location, part: &Part, delta: &str) {
         let (Some(head), Some(full)) = (part.head(), text::text(part)) else { return };
         let mut state = self.lock();
-        let room = state.growing.len() < MAX_GROWING_PARTS;
+        let has_room = state.growing.len() < MAX_GROWING_PARTS;
         match state.growing.get_mut(&head.id) {
-            Some(live) => {
+            Some(growing) => {
                 // Another process may have written it before this one took over the session.
-                live.own = true;
-                match text::text_mut(&mut live.part) {
+                growing.is_own = true;
+                match text::text_mut(&mut growing.part) {
                     // The usual case: copies only the new text.
                     Some(known) if known.len() + delta.len() == full.len() && full.ends_with(delta) => {
                         known.push_str(delta);
                     }
-                    _ => live.part = part.clone(),
+                    _ => growing.part = part.clone(),
                 }
             }
-            None if room => {
-                let live = GrowingPart { location: location.clone(), part: part.clone(), own: true };
-                state.growing.insert(head.id.clone(), live);
+            None if has_room => {
+                let growing = GrowingPart { location: location.clone(), part: part.clone(), is_own: true };
+                state.growing.insert(head.id.clone(), growing);
             }
             None => {}
         }
@@ -228,13 +229,13 @@ impl Feed {
     /// The texts of this process's growing parts that `wanted` selects.
     pub(crate) fn live_texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {
         let state = self.lock();
-        let own = state.growing.iter().filter(|(_, live)| live.own && wanted(&live.part));
-        own.filter_map(|(id, live)| Some((id.clone(), text::text(&live.part)?.to_owned()))).collect()
+        let own = state.growing.iter().filter(|(_, growing)| growing.is_own && wanted(&growing.part));
+        own.filter_map(|(id, growing)| Some((id.clone(), text::text(&growing.part)?.to_owned()))).collect()
     }
 
     /// How many bytes of another process's growing part were sent.
     pub(crate) fn sent_bytes(&self, part: &PartId) -> usize {
-        self.lock().growing.get(part).and_then(|live| text::text(&live.part)).map_or(0, str::len)
+        self.lock().growing.get(part).and_then(|growing| text::text(&growing.part)).map_or(0, str::len)
     }
 
     /// Sends what other processes committed, in order.
@@ -286,12 +287,12 @@ impl Feed {
         let mut state = self.lock();
         if state.watchers.is_empty() {
             state.published = state.published.max(tip);
-            state.growing.retain(|_, live| live.own);
+            state.growing.retain(|_, growing| growing.is_own);
         }
     }
 }
 
-impl State {
+impl FeedState {
     /// Sends a frame to every watcher in scope that does not get it by replay. Cuts watchers whose queue is full.
     fn send(&mut self, seq: Option<u64>, frame: &Frame) {
         let Self { watchers, counter, frames_sent, .. } = self;
@@ -331,7 +332,7 @@ impl State {
 
     /// Tracks another process's part that an event began, changed or ended.
     fn follow_part(&mut self, id: PartId, open: bool, frame: &Frame) {
-        if self.growing.get(&id).is_some_and(|live| live.own) {
+        if self.growing.get(&id).is_some_and(|growing| growing.is_own) {
             return;
         }
         if !open {
@@ -343,7 +344,7 @@ impl State {
             && (self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(&id))
         {
             let location = Location { directory: frame.directory.clone(), project: frame.project.clone() };
-            self.growing.insert(id, GrowingPart { location, part: (**part).clone(), own: false });
+            self.growing.insert(id, GrowingPart { location, part: (**part).clone(), is_own: false });
         }
     }
 
@@ -351,9 +352,9 @@ impl State {
     fn part_grew(&mut self, location: Location, part: Part) {
         let Some((id, ..)) = text::ids(&part) else { return };
         let frame = match self.growing.get(&id) {
-            Some(live) if live.own => return,
-            Some(live) => {
-                let sent = text::text(&live.part).map_or(0, str::len);
+            Some(growing) if growing.is_own => return,
+            Some(growing) => {
+                let sent = text::text(&growing.part).map_or(0, str::len);
                 // Sends nothing if the text was rewritten: the part's last event carries all of it.
                 match text::text(&part).and_then(|text| text.get(sent..)) {
                     Some(delta) if !delta.is_empty() => text::delta_frame(&location, &part, delta),
@@ -366,7 +367,7 @@ impl State {
             self.send(None, &frame);
         }
         if self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(&id) {
-            self.growing.insert(id, GrowingPart { location, part, own: false });
+            self.growing.insert(id, GrowingPart { location, part, is_own: false });
         }
     }
 
@@ -376,15 +377,15 @@ impl State {
     fn refresh(&mut self, snapshot: &Connection, owner: &str) -> Result<(), StoreError> {
         self.published = self.published.max(log::tip(snapshot)?);
         let known = std::mem::take(&mut self.growing);
-        for (id, live) in known {
-            if live.own && log::is_growing(snapshot, &id)? {
-                self.growing.insert(id, live);
+        for (id, growing) in known {
+            if growing.is_own && log::is_growing(snapshot, &id)? {
+                self.growing.insert(id, growing);
             }
         }
         for row in log::growing(snapshot, MAX_GROWING_PARTS.saturating_sub(self.growing.len()))? {
             let Some((id, ..)) = text::ids(&row.part) else { continue };
-            let own = row.owner == owner;
-            self.growing.entry(id).or_insert(GrowingPart { location: row.location, part: row.part, own });
+            let is_own = row.owner == owner;
+            self.growing.entry(id).or_insert(GrowingPart { location: row.location, part: row.part, is_own });
         }
         Ok(())
     }
@@ -392,23 +393,23 @@ impl State {
     /// Tracks the growing parts that a batch of this process began, and forgets those it ended.
     fn track_growing(&mut self, location: &Location, applied: &[Op]) {
         let of_session =
-            |live: &GrowingPart, id: &SessionId| live.part.head().is_some_and(|head| head.session_id == *id);
+            |growing: &GrowingPart, id: &SessionId| growing.part.head().is_some_and(|head| head.session_id == *id);
         let of_message =
-            |live: &GrowingPart, id: &MessageId| live.part.head().is_some_and(|head| head.message_id == *id);
+            |growing: &GrowingPart, id: &MessageId| growing.part.head().is_some_and(|head| head.message_id == *id);
         for op in applied {
             match op {
                 Op::Event { event, part: Some((id, Some(_))), .. } => {
                     if let EventBody::PartUpdated { part, .. } = &event.body
                         && (self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(id))
                     {
-                        let live = GrowingPart { location: location.clone(), part: (**part).clone(), own: true };
-                        self.growing.insert(id.clone(), live);
+                        let growing = GrowingPart { location: location.clone(), part: (**part).clone(), is_own: true };
+                        self.growing.insert(id.clone(), growing);
                     }
                 }
                 Op::Delta(event) => {
                     if let EventBody::PartDelta { part_id, delta, .. } = &event.body
                         && let Some(text) =
-                            self.growing.get_mut(part_id).and_then(|live| text::text_mut(&mut live.part))
+                            self.growing.get_mut(part_id).and_then(|growing| text::text_mut(&mut growing.part))
                     {
                         text.push_str(delta);
                     }
@@ -416,10 +417,10 @@ impl State {
                 Op::DeletePart(id) => {
                     self.growing.remove(id);
                 }
-                Op::DeleteMessage(id) => self.growing.retain(|_, live| !of_message(live, id)),
+                Op::DeleteMessage(id) => self.growing.retain(|_, growing| !of_message(growing, id)),
                 Op::DeleteSession(id) | Op::Status { session: id, status: None } => {
                     self.transient.remove(id);
-                    self.growing.retain(|_, live| !of_session(live, id));
+                    self.growing.retain(|_, growing| !of_session(growing, id));
                 }
                 _ => {}
             }
