@@ -59,12 +59,12 @@ pub(crate) struct TipFile {
 impl TipFile {
     /// Opens the tip file and resets it to the current end of the log.
     pub(crate) fn open(path: &Path, tip: u64) -> Result<Self, StoreError> {
-        let note = tip_path(path);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&note);
-        let file = file.map_err(|error| StoreError::io(&note, &error))?;
-        let note = Self { file, tip: Tip { newest: tip, synced: tip } };
-        note.write();
-        Ok(note)
+        let tip_path = tip_path(path);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&tip_path);
+        let file = file.map_err(|error| StoreError::io(&tip_path, &error))?;
+        let tip_file = Self { file, tip: Tip { newest: tip, synced: tip } };
+        tip_file.write();
+        Ok(tip_file)
     }
 
     /// Records the end of the log after a commit.
