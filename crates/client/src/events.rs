@@ -145,8 +145,8 @@ mod tests {
             feed.send(edited("a")).await.unwrap();
             quick.next().await.unwrap();
         }
-        let heard: Vec<WatchItem> = slow.collect().await;
-        assert!(matches!(heard[..], [WatchItem::Lagged]));
+        let received: Vec<WatchItem> = slow.collect().await;
+        assert!(matches!(received[..], [WatchItem::Lagged]));
     }
 
     #[tokio::test]

@@ -222,7 +222,7 @@ pub(crate) enum Op {
     Budget {
         session: SessionId,
         budget: Option<Budget>,
-        additional: bool,
+        is_additional: bool,
     },
 }
 
@@ -606,12 +606,12 @@ impl Batch {
     /// Sets the budget of a session and its descendants, including what they have already used; `None` removes it.
     /// Seconds count from when a time limit was first set.
     pub fn budget(&mut self, session: &SessionId, budget: Option<&Budget>) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), additional: false });
+        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), is_additional: false });
     }
 
     /// Sets a budget for a session and its descendants on top of what they have already used.
     pub fn grant(&mut self, session: &SessionId, budget: &Budget) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), additional: true });
+        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), is_additional: true });
     }
 
     /// Whether the batch is quick enough for its caller to commit it inline.

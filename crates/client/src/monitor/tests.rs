@@ -115,7 +115,7 @@ fn summary(events: &[MonitorEvent]) -> Vec<String> {
         if let MonitorEvent::ChildCreated { session } = event {
             names.insert(session.id.clone(), session.title.clone());
         }
-        let name = names.get(event.session_id()).expect("a child is told before what it does").clone();
+        let name = names.get(event.session_id()).expect("a child is reported before its events").clone();
         lines.push(match event {
             MonitorEvent::ChildCreated { .. } => format!("{name}: created"),
             MonitorEvent::ChildProgress { .. } => continue,
@@ -195,7 +195,7 @@ fn progress_has_current_tool_text_and_figures() {
     assert!(progress().all(|progress| !progress.text.starts_with("SCRIPT")), "a prompt is not what the child said");
     let mut last = None;
     for progress in progress() {
-        assert_ne!(last, Some(progress), "nothing is told twice");
+        assert_ne!(last, Some(progress), "nothing is reported twice");
         last = Some(progress);
     }
     let tree = rounded(&tree);

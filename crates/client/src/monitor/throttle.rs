@@ -59,8 +59,8 @@ impl ProgressThrottle {
     pub fn flush(&mut self) {
         self.due = None;
         let waiting = self.waiting.drain(..);
-        let told = waiting.map(|(session_id, progress)| MonitorEvent::ChildProgress { session_id, progress });
-        self.ready.extend(told);
+        let flushed = waiting.map(|(session_id, progress)| MonitorEvent::ChildProgress { session_id, progress });
+        self.ready.extend(flushed);
     }
 
     /// When there will be something to report if nothing else happens.

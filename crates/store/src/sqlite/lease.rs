@@ -359,7 +359,7 @@ mod tests {
             assert!(began.elapsed().as_secs() < 60, "`cat` does not end");
             std::thread::yield_now();
         }
-        assert!(!owners.is_alive(&name), "dead, but its parent has not heard of it");
+        assert!(!owners.is_alive(&name), "dead, but not reaped by its parent");
         child.wait().unwrap();
         assert!(!owners.is_alive(&name));
     }

@@ -296,7 +296,7 @@ pub(crate) fn set_budget(
     conn: &Connection,
     session: &SessionId,
     budget: Option<&Budget>,
-    anew: bool,
+    is_additional: bool,
 ) -> Result<(), StoreError> {
     let id = session.as_str();
     if ancestors(conn, id)?.is_empty() {
@@ -308,7 +308,7 @@ pub(crate) fn set_budget(
     };
     let mut limit = *budget;
     let mut began = api::now();
-    if anew {
+    if is_additional {
         let total = sums(conn, id)?.1;
         limit.cost = limit.cost.map(|cost| Usd(cost.0 + total.cost.0));
         limit.tokens = limit.tokens.map(|tokens| tokens.saturating_add(total.all_tokens()));

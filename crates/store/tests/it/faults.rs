@@ -121,8 +121,8 @@ async fn a_folder_can_be_moved_away_and_back() {
         assert_eq!(transient_kind(Err::<(), _>(error)), DatabaseErrorKind::Moved);
         assert_eq!(transient_kind(store.acquire(&SessionId::new()).await), DatabaseErrorKind::Moved);
         assert_eq!(transient_kind(store.health()), DatabaseErrorKind::Moved);
-        assert_eq!(store.stats().unwrap().events, 1, "what is there can be read");
-        assert!(!folder.exists(), "nothing was made in its place");
+        assert_eq!(store.stats().unwrap().events, 1, "existing rows can be read");
+        assert!(!folder.exists(), "nothing was created in its place");
         fs::rename(&away, &folder).unwrap();
         store.health().unwrap();
     }
@@ -339,7 +339,7 @@ fn a_removed_or_torn_wal_is_reported_and_preserved() {
         }
         drop(store);
         let again = temp.open();
-        assert_eq!(again.data_loss(), None, "{what}: it is told once");
+        assert_eq!(again.data_loss(), None, "{what}: it is reported once");
         assert_eq!(Store::past_data_losses(&temp.path()), [format!("{text}\n")], "{what}: and remembered");
     }
 }

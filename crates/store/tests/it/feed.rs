@@ -28,7 +28,7 @@ async fn a_watcher_sees_commits_from_now_on_and_within_its_scope() {
     for frame in &frames {
         assert_eq!(frame.cursor, committed.last);
         assert_eq!((&*frame.directory, &*frame.project), ("/repo", "project"));
-        assert_eq!(frame.json().as_ptr(), frames[0].json().as_ptr(), "serialised once and shared");
+        assert_eq!(frame.json().as_ptr(), frames[0].json().as_ptr(), "serialized once and shared");
     }
     let event: Event = serde_json::from_slice(frames[0].json()).unwrap();
     assert_eq!((event.id, event.body), (committed.last.unwrap().id, EventBody::SessionIdle { session_id: session }));
@@ -112,7 +112,7 @@ async fn a_slow_watcher_is_cut_and_can_resume_from_its_cursor() {
         big.event(toast(i.to_string()));
     }
     store.commit(big).await.unwrap();
-    assert_eq!(store.unread_bytes(), 0, "nothing waits for one that is cut");
+    assert_eq!(store.unread_bytes(), 0, "nothing is queued for a cut watcher");
     assert!(matches!(next(&mut slow).await, WatchItem::Lagged));
     assert!(slow.next().await.is_none());
     let mut again = store.watch(WatchScope::All, last).unwrap();
@@ -138,7 +138,11 @@ async fn memory_for_slow_watchers_is_bounded() {
     for _ in 0..300 {
         store.commit(toast_batch(&text)).await.unwrap();
         most = most.max(store.unread_bytes());
-        assert_eq!(toast_text(&next_frame(&mut reads).await).as_ref(), Some(&text), "whoever reads hears everything");
+        assert_eq!(
+            toast_text(&next_frame(&mut reads).await).as_ref(),
+            Some(&text),
+            "an active watcher gets everything"
+        );
     }
     assert!(most <= MOST && most > MOST / 2, "{most}");
     for slow in &mut stuck {
@@ -150,7 +154,7 @@ async fn memory_for_slow_watchers_is_bounded() {
     let one = store.unread_bytes();
     assert!(one > text.len() && one < 10 * text.len(), "{one}");
     drop((stuck, reads));
-    assert_eq!(store.unread_bytes(), 0, "they are gone");
+    assert_eq!(store.unread_bytes(), 0, "the watchers are gone");
 }
 
 #[tokio::test]
@@ -169,7 +173,11 @@ async fn the_watcher_furthest_behind_is_cut_first() {
         store.commit(toast_batch(&text)).await.unwrap();
     }
     assert!(matches!(next(&mut slowest).await, WatchItem::Lagged));
-    assert_eq!(toast_text(&next_frame(&mut slow).await).as_ref(), Some(&text), "the other one is behind, but goes on");
+    assert_eq!(
+        toast_text(&next_frame(&mut slow).await).as_ref(),
+        Some(&text),
+        "the other one is behind, but continues"
+    );
 }
 
 #[tokio::test]
@@ -303,7 +311,7 @@ async fn attaching_to_growing_text_is_atomic() {
     assert_eq!(store.part(&id).unwrap(), Some(done), "the ended row wins over the live text");
     let mut after = store.watch(WatchScope::All, None).unwrap();
     store.commit(toast_batch("next")).await.unwrap();
-    assert_eq!(toast_text(&next_frame(&mut after).await).as_deref(), Some("next"), "what ended is not sent again");
+    assert_eq!(toast_text(&next_frame(&mut after).await).as_deref(), Some("next"), "an ended part is not sent again");
 }
 
 #[tokio::test]
@@ -331,7 +339,7 @@ async fn text_that_begins_in_a_batch_grows_in_it() {
     combined.append(whole);
     combined.append(open);
     let last = store.commit(combined).await.unwrap().last.unwrap();
-    assert_eq!((last.seq, store.stats().unwrap().events), (3, 3), "pieces of text are not stored");
+    assert_eq!((last.seq, store.stats().unwrap().events), (3, 3), "deltas are not stored");
 
     assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some(""));
     assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some("Grüß"));

@@ -246,7 +246,7 @@ fn an_unwritable_path_is_named() {
     assert!(error.to_string().contains("trefoil.db"), "{error}");
     let missing = temp.folder.path().join("missing.db");
     assert!(Store::check(&missing).unwrap_err().to_string().contains("missing.db"));
-    assert!(!missing.exists(), "a look makes nothing");
+    assert!(!missing.exists(), "reading creates nothing");
 
     let folder = temp.folder.path().join("closed");
     fs::create_dir(&folder).unwrap();

@@ -187,8 +187,8 @@ async fn a_budget_must_cover_the_most_that_calls_may_use() {
     reserve(&store, &call("b", &other, 70)).await.unwrap();
     let exceeded = expect_exceeded(reserve(&store, &call("d", &root, 1)).await);
     assert_eq!((exceeded.spent, exceeded.reserved), (30, 70));
-    let told = "30 tokens of 100 tokens are used, calls that run may take 70 tokens, the next call may take 1 tokens";
-    assert_eq!(exceeded.to_string(), format!("The budget of {root} does not suffice: {told}"));
+    let text = "30 tokens of 100 tokens are used, calls that run may take 70 tokens, the next call may take 1 tokens";
+    assert_eq!(exceeded.to_string(), format!("The budget of {root} does not suffice: {text}"));
 }
 
 #[tokio::test]
@@ -206,8 +206,8 @@ async fn when_a_budget_is_exceeded_only_changes_before_the_reservation_are_writt
     let committed = store.commit(batch).await.unwrap();
     assert_eq!(committed.budget_exceeded.unwrap().needed, 6);
     store.commit(toast_batch("next")).await.unwrap();
-    let told = [next_frame(&mut watch).await, next_frame(&mut watch).await].map(|frame| toast_text(&frame).unwrap());
-    assert_eq!(told, ["before", "next"]);
+    let toasts = [next_frame(&mut watch).await, next_frame(&mut watch).await].map(|frame| toast_text(&frame).unwrap());
+    assert_eq!(toasts, ["before", "next"]);
     assert_eq!(store.usage(&root).unwrap().0, Usage::default());
 }
 
@@ -236,7 +236,7 @@ async fn every_limit_holds_and_the_nearest_budget_is_named() {
     assert_eq!(
         (exceeded.session, exceeded.spent, exceeded.limit),
         (child.clone(), 1, 1),
-        "what is used up lets nothing pass"
+        "an exhausted budget allows nothing"
     );
     // Remove the budget.
     let mut lift = crate::common::batch();
@@ -439,8 +439,8 @@ async fn a_thousand_sessions_are_read_in_one_query() {
     assert_eq!(tree.sessions[0].total.tokens.input, 1000);
     // Measures CPU time, not wall time: the machine may be busy.
     let spent = || -> u64 {
-        let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-        told.split(' ').next().unwrap().parse().unwrap()
+        let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        schedstat.split(' ').next().unwrap().parse().unwrap()
     };
     let quickest = |read: &dyn Fn()| {
         let cost = |_| {

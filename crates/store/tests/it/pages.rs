@@ -89,7 +89,7 @@ async fn nobody_sees_a_draft_before_it_is_published() {
         for store in [&store, &other] {
             assert_eq!(store.session(&session.id).unwrap(), None);
             assert!(store.sessions(&SessionQuery::default()).unwrap().is_empty());
-            assert!(store.abandoned_drafts().unwrap().is_empty(), "somebody is at it");
+            assert!(store.abandoned_drafts().unwrap().is_empty(), "its process is alive");
             assert!(store.orphaned_sessions().unwrap().is_empty(), "so it is not swept away");
         }
     }

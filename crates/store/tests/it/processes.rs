@@ -91,7 +91,7 @@ async fn leases_are_taken_over_only_from_dead_processes_and_signals_reach_live_o
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!store.lease_holder(&the_session()).unwrap().unwrap().alive);
-    assert!(store.statuses().unwrap().is_empty(), "a dead process makes nothing busy");
+    assert!(store.statuses().unwrap().is_empty(), "a dead process does not make a session busy");
     assert_eq!(store.unfinished_sessions().unwrap(), vec![the_session()]);
     assert!(!store.signal(&the_session(), Signal::Abort { epoch }).await.unwrap());
     let AcquireOutcome::Acquired { lease, took_over, .. } = store.acquire(&the_session()).await.unwrap() else {

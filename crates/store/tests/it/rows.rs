@@ -240,7 +240,7 @@ async fn asks_are_answered_once_and_survive_a_restart() {
     }
     assert_eq!(store.ask(ask.id.as_str()).unwrap().unwrap().reply, Some(json!({"reply": "once"})));
     assert!(store.permissions(&all).unwrap().is_empty());
-    assert_eq!(store.stats().unwrap().events, 2, "only what still waited was settled, and told");
+    assert_eq!(store.stats().unwrap().events, 2, "only the open ask was answered and published");
 }
 
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn records_are_compared_and_set() {
     write(None, Some(second)).await.unwrap();
     assert_eq!(store.record("a2a", "task").unwrap(), None);
     let third = write(Some(json!(3)), Some(0)).await.unwrap().versions[0];
-    assert!(third > second, "a version never means two things");
+    assert!(third > second, "a version is never reused");
     assert_eq!(store.records("a2a").unwrap(), vec![("task".into(), Record { value: json!(3), version: third })]);
 }
 
@@ -302,8 +302,9 @@ async fn approvals_are_listed_and_revoked() {
         store.commit(batch).await.unwrap();
     }
     let all = store.approvals(None).unwrap();
-    let told: Vec<_> = all.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
-    assert_eq!(told, [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")]);
+    let listed: Vec<_> =
+        all.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
+    assert_eq!(listed, [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")]);
     assert!(all.iter().all(|approval| approval.id.as_str().starts_with("psv_") && approval.created > 0));
     assert_eq!(store.approvals(Some("p")).unwrap(), [all[0].clone(), all[2].clone()]);
     assert!(store.approvals(Some("nope")).unwrap().is_empty());
@@ -338,8 +339,9 @@ fn old_approvals_move_to_the_main_worktree_or_are_dropped() {
     }
     drop(old);
     let left = temp.open().approvals(None).unwrap();
-    let told: Vec<_> = left.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
-    assert_eq!(told, [("abc", "/repo", "git *"), ("abc", "/repo", "ls *")]);
+    let listed: Vec<_> =
+        left.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
+    assert_eq!(listed, [("abc", "/repo", "git *"), ("abc", "/repo", "ls *")]);
     assert_ne!(left[0].id, left[1].id);
 }
 
@@ -420,7 +422,7 @@ async fn a_batch_claims_a_free_lease() {
         panic!()
     };
     assert!(store.lease_holder(&id).unwrap().unwrap().own);
-    assert_eq!(claim().await.unwrap().claimed, None, "what is held is not taken");
+    assert_eq!(claim().await.unwrap().claimed, None, "a held lease is not claimed");
     let mut end = batch().fence(&lease);
     end.release(&lease);
     store.commit(end).await.unwrap();

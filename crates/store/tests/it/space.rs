@@ -73,7 +73,7 @@ async fn the_log_is_bounded_in_bytes() {
         let sizes = Store::disk_usage(&temp.path()).unwrap();
         assert!(sizes.event_bytes <= BOUND + (1 << 20) + 300_000, "{sizes:?}");
         let stats = store.stats().unwrap();
-        assert_eq!((stats.last_seq, stats.events), (last, last + 1 - stats.first_seq), "no number is missing");
+        assert_eq!((stats.last_seq, stats.events), (last, last + 1 - stats.first_seq), "no sequence number is missing");
         if round % 2 == 0 {
             drop(store);
             store = Store::open_with(&temp.path(), options()).unwrap();
@@ -130,7 +130,7 @@ async fn the_log_of_an_older_version_is_pruned_to_its_limit() {
 async fn a_deleted_session_leaves_nothing_on_disk() {
     let temp = Temp::new();
     let store = temp.open();
-    let other = store.commit(toast_batch("of another one")).await.unwrap().last;
+    let other = store.commit(toast_batch("of another session")).await.unwrap().last;
     let (session, message, parts) = fill(&store, 20, 10_000).await;
     let ask: PermissionRequest = serde_json::from_value(json!({
         "id": PermissionId::new(), "sessionID": session.id, "permission": "edit", "patterns": [MARK], "metadata": {},
@@ -222,7 +222,7 @@ async fn orphans_of_an_older_version_are_found() {
     batch.mark_orphaned(&session.id);
     batch.mark_orphaned(&stays.id);
     store.commit(batch).await.unwrap();
-    assert_eq!(store.unswept_sessions().unwrap(), vec![session.id.clone()], "what is there is no leftover");
+    assert_eq!(store.unswept_sessions().unwrap(), vec![session.id.clone()], "an existing session is not an orphan");
     store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
     assert!(store.orphaned_sessions().unwrap().is_empty());
     let sizes = Store::disk_usage(&temp.path()).unwrap();
@@ -233,9 +233,9 @@ async fn orphans_of_an_older_version_are_found() {
         log.extend(frames);
         at = next;
     }
-    let told = log.iter().filter(|frame| frame.session.as_ref() == Some(&session.id)).collect::<Vec<_>>();
-    assert_eq!(told.len(), 1, "only that it was deleted");
-    assert!(!holds(told[0].json(), MARK));
+    let events = log.iter().filter(|frame| frame.session.as_ref() == Some(&session.id)).collect::<Vec<_>>();
+    assert_eq!(events.len(), 1, "only that it was deleted");
+    assert!(!holds(events[0].json(), MARK));
     assert!(log.iter().any(|frame| frame.session.as_ref() == Some(&stays.id)));
 }
 
@@ -303,7 +303,7 @@ async fn a_recreated_session_keeps_its_rows() {
     store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
     assert!(store.message(message.id()).unwrap().is_some());
     let (frames, _) = store.history(last.seq - 1).unwrap().unwrap();
-    assert_eq!(frames.len(), 1, "what was told since stays");
+    assert_eq!(frames.len(), 1, "later events stay");
 }
 
 fn size(path: &Path) -> u64 {

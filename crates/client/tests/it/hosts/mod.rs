@@ -127,7 +127,7 @@ async fn created(items: &mut BoxStream<'static, WatchItem>) -> SessionId {
             }
         }
     };
-    testkit::soon("a session is made", search).await
+    testkit::soon("a session is created", search).await
 }
 
 /// Starts a Trefoil server on a socket in the project's temporary folder.

@@ -113,10 +113,10 @@ async fn turn(lab: &Lab, session: &Session) {
     let answer = soon(lab.host.prompt(&lab.scope, &session.id, text("Say hello"))).await.unwrap();
     assert_eq!(message_text(&answer), "Hello there");
     assert_eq!(soon(idle).await.unwrap().body.session_id(), Some(&session.id));
-    let mut heard = String::new();
-    while heard != "Hello there" {
+    let mut received = String::new();
+    while received != "Hello there" {
         match &next(&mut deltas).await.body {
-            EventBody::PartDelta { delta, .. } => heard.push_str(delta),
+            EventBody::PartDelta { delta, .. } => received.push_str(delta),
             other => panic!("{other:?}"),
         }
     }

@@ -181,7 +181,7 @@ mod tests {
             assert_eq!((count(&one), count(&two)), (2, 2));
             assert!(one.execute("INSERT INTO counter VALUES ('x', 1)", []).is_err(), "it only reads");
         }
-        assert!(files() == before && !sibling(&path, "-shm").exists(), "nothing was changed or made");
+        assert!(files() == before && !sibling(&path, "-shm").exists(), "nothing was changed or created");
         assert!(is_readable(Access::PrivateIndex, &path, BUSY));
     }
 

@@ -218,7 +218,9 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
         // Handled by the caller, because it decides whether the rest is applied.
         Op::Reserve(_) => {}
         Op::Spend { id, used } => ledger::spend(conn, id, used)?,
-        Op::Budget { session, budget, additional } => ledger::set_budget(conn, session, budget.as_ref(), *additional)?,
+        Op::Budget { session, budget, is_additional } => {
+            ledger::set_budget(conn, session, budget.as_ref(), *is_additional)?
+        }
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ impl ChildOutput {
         loop {
             let line = self.lines.recv_timeout(WAIT);
             let line =
-                line.unwrap_or_else(|error| panic!("the child says nothing ({error}); heard: {:#?}", self.lines_read));
+                line.unwrap_or_else(|error| panic!("the child says nothing ({error}); read: {:#?}", self.lines_read));
             self.lines_read.push(line.clone());
             if let Some(word) = line.trim().strip_prefix('@') {
                 return word.to_owned();
@@ -175,7 +175,7 @@ impl ChildOutput {
     pub fn wait_for_end(self) {
         let began = Instant::now();
         while self.lines.recv_timeout(WAIT.saturating_sub(began.elapsed())) != Err(RecvTimeoutError::Disconnected) {
-            assert!(began.elapsed() < WAIT, "the child does not end; heard: {:#?}", self.lines_read);
+            assert!(began.elapsed() < WAIT, "the child does not end; read: {:#?}", self.lines_read);
         }
     }
 }
