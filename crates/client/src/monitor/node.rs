@@ -50,9 +50,9 @@ pub(super) struct Node {
     /// The order of its messages.
     order: MessageOrder,
     /// The newest message when the end of a turn was last reported, and how the turn ended.
-    ended: Option<(MessageId, TurnOutcome)>,
+    last_end: Option<(MessageId, TurnOutcome)>,
     /// The newest message when the session was idle without any sign that its turn had ended.
-    uncertain: Option<MessageId>,
+    uncertain_since: Option<MessageId>,
     /// The error that was reported in this turn.
     error: Option<MessageError>,
     /// Oldest first.
@@ -65,7 +65,7 @@ pub(super) struct Node {
     row_usage: SessionUsage,
     last_text: Option<LastText>,
     changes: FileChanges,
-    reported: Option<Progress>,
+    reported_progress: Option<Progress>,
 }
 
 /// A model step.
@@ -76,12 +76,12 @@ struct Step {
     /// Whether the turn continues after it.
     continues: bool,
     error: Option<MessageError>,
-    calls: IndexMap<PartId, ToolCall>,
+    calls: IndexMap<PartId, TrackedCall>,
 }
 
-struct ToolCall {
+struct TrackedCall {
     rank: u8,
-    shown: ToolUse,
+    tool_use: ToolUse,
 }
 
 /// The latest text.
@@ -108,8 +108,8 @@ impl Node {
             updated: Timestamp::MIN,
             status: SessionStatus::Idle,
             order: MessageOrder::new(2 * MAX_MESSAGES),
-            ended: None,
-            uncertain: None,
+            last_end: None,
+            uncertain_since: None,
             error: None,
             steps: IndexMap::new(),
             summed: None,
@@ -118,10 +118,10 @@ impl Node {
             row_usage: SessionUsage::default(),
             last_text: None,
             changes: FileChanges::default(),
-            reported: None,
+            reported_progress: None,
         };
         node.update_row(session);
-        node.reported = Some(node.progress());
+        node.reported_progress = Some(node.progress());
         node
     }
 
@@ -129,17 +129,17 @@ impl Node {
     pub fn apply(&mut self, body: &EventBody, out: &mut Vec<MonitorEvent>) {
         match body {
             EventBody::SessionUpdated { info, .. } => self.update_row(info),
-            EventBody::SessionStatus { status, .. } => self.status(status, out),
-            EventBody::SessionIdle { .. } => self.status(&SessionStatus::Idle, out),
-            EventBody::SessionError { error: Some(error), .. } => self.fail(error, out),
-            EventBody::MessageUpdated { info, .. } => self.message(info),
-            EventBody::PartUpdated { part, .. } => self.part(part, true),
-            EventBody::PartDelta { part_id, field, delta, .. } if field == "text" => self.grow(part_id, delta),
-            EventBody::PermissionAsked(ask) => self.ask(Ask::Permission(ask.clone()), out),
-            EventBody::QuestionAsked(ask) => self.ask(Ask::Question(ask.clone()), out),
-            EventBody::PermissionReplied { request_id, .. } => self.answered(request_id.as_str(), out),
+            EventBody::SessionStatus { status, .. } => self.set_status(status, out),
+            EventBody::SessionIdle { .. } => self.set_status(&SessionStatus::Idle, out),
+            EventBody::SessionError { error: Some(error), .. } => self.report_error(error, out),
+            EventBody::MessageUpdated { info, .. } => self.update_message(info),
+            EventBody::PartUpdated { part, .. } => self.update_part(part, true),
+            EventBody::PartDelta { part_id, field, delta, .. } if field == "text" => self.append_text(part_id, delta),
+            EventBody::PermissionAsked(ask) => self.add_ask(Ask::Permission(ask.clone()), out),
+            EventBody::QuestionAsked(ask) => self.add_ask(Ask::Question(ask.clone()), out),
+            EventBody::PermissionReplied { request_id, .. } => self.remove_ask(request_id.as_str(), out),
             EventBody::QuestionReplied { request_id, .. } | EventBody::QuestionRejected { request_id, .. } => {
-                self.answered(request_id.as_str(), out);
+                self.remove_ask(request_id.as_str(), out);
             }
             _ => {}
         }
@@ -147,54 +147,54 @@ impl Node {
     }
 
     /// Applies a snapshot of the session.
-    pub fn read(&mut self, read: &SessionSnapshot, reason: ReadReason, out: &mut Vec<MonitorEvent>) {
-        self.update_row(&read.session);
-        let ids = read.messages.iter().map(|message| message.info.id());
-        self.list_messages(ids, read.messages.len() < MAX_MESSAGES);
-        for message in &read.messages {
-            self.message(&message.info);
+    pub fn apply_snapshot(&mut self, snapshot: &SessionSnapshot, reason: ReadReason, out: &mut Vec<MonitorEvent>) {
+        self.update_row(&snapshot.session);
+        let ids = snapshot.messages.iter().map(|message| message.info.id());
+        self.list_messages(ids, snapshot.messages.len() < MAX_MESSAGES);
+        for message in &snapshot.messages {
+            self.update_message(&message.info);
             for part in &message.parts {
-                self.part(part, false);
+                self.update_part(part, false);
             }
         }
         if reason == ReadReason::New {
             self.summed_usage = self.row_usage.minus(&self.steps_usage());
         }
-        let uncertain = self.uncertain.clone();
-        self.status(&read.status, out);
+        let uncertain = self.uncertain_since.clone();
+        self.set_status(&snapshot.status, out);
         if reason == ReadReason::Recheck
-            && let Some(last) = self.uncertain.clone().filter(|last| uncertain.as_ref() == Some(last))
+            && let Some(last) = self.uncertain_since.clone().filter(|last| uncertain.as_ref() == Some(last))
         {
-            self.end(last, TurnOutcome::Interrupted, out);
+            self.end_turn(last, TurnOutcome::Interrupted, out);
         }
         self.report_progress(out);
     }
 
     /// Applies the list of open asks.
-    pub fn read_asks(&mut self, waiting: Vec<Ask>, out: &mut Vec<MonitorEvent>) {
+    pub fn apply_asks(&mut self, waiting: Vec<Ask>, out: &mut Vec<MonitorEvent>) {
         let gone = self.asks.iter().map(|ask| ask.id().to_owned());
         let gone: Vec<String> = gone.filter(|id| waiting.iter().all(|ask| ask.id() != id)).collect();
         for id in gone {
-            self.answered(&id, out);
+            self.remove_ask(&id, out);
         }
         // An ask outside a turn is about to be removed.
         if self.status != SessionStatus::Idle {
             for ask in waiting {
-                self.ask(ask, out);
+                self.add_ask(ask, out);
             }
         }
     }
 
     /// Whether only another read can show that its turn has ended.
     pub fn is_uncertain(&self) -> bool {
-        self.uncertain.is_some()
+        self.uncertain_since.is_some()
     }
 
     pub fn progress(&self) -> Progress {
         let state = self.state();
         let is_working = matches!(state, SubagentState::Running | SubagentState::Retrying { .. });
         let calls = self.steps.values().flat_map(|step| step.calls.values());
-        let open = calls.filter(|call| is_working && call.rank < DONE).map(|call| call.shown.clone());
+        let open = calls.filter(|call| is_working && call.rank < DONE).map(|call| call.tool_use.clone());
         let tool_calls = self.steps.values().map(|step| step.calls.len() as u64).sum::<u64>() + self.summed_calls;
         Progress {
             tools: open.collect(),
@@ -215,7 +215,7 @@ impl Node {
     }
 
     fn state(&self) -> SubagentState {
-        match (&self.ended, &self.status) {
+        match (&self.last_end, &self.status) {
             (Some((_, outcome)), _) if !self.is_open() => SubagentState::Ended { outcome: outcome.clone() },
             (_, SessionStatus::Idle) => SubagentState::Pending,
             (_, SessionStatus::Busy) => SubagentState::Running,
@@ -227,7 +227,7 @@ impl Node {
 
     /// Whether a message came after the last end of a turn.
     fn is_open(&self) -> bool {
-        self.ended.as_ref().is_none_or(|(last, _)| self.order.last() != Some(last))
+        self.last_end.as_ref().is_none_or(|(last, _)| self.order.last() != Some(last))
     }
 
     /// Applies the list of messages, oldest first.
@@ -244,13 +244,13 @@ impl Node {
         if !open {
             self.error = None;
         }
-        self.uncertain = None;
+        self.uncertain_since = None;
     }
 
     fn report_progress(&mut self, out: &mut Vec<MonitorEvent>) {
         let progress = self.progress();
-        if self.reported.as_ref() != Some(&progress) {
-            self.reported = Some(progress.clone());
+        if self.reported_progress.as_ref() != Some(&progress) {
+            self.reported_progress = Some(progress.clone());
             out.push(MonitorEvent::ChildProgress { session_id: self.id.clone(), progress: Box::new(progress) });
         }
     }
@@ -274,7 +274,7 @@ impl Node {
         }
     }
 
-    fn message(&mut self, message: &Message) {
+    fn update_message(&mut self, message: &Message) {
         let open = self.is_open();
         if self.order.hear(message.id()) {
             self.message_arrived(open);
@@ -317,7 +317,7 @@ impl Node {
         self.steps.get_mut(&head.message_id)
     }
 
-    fn part(&mut self, part: &Part, live: bool) {
+    fn update_part(&mut self, part: &Part, live: bool) {
         match part {
             Part::Tool(part) => {
                 let Some(step) = self.step(&part.head) else { return };
@@ -328,16 +328,16 @@ impl Node {
                     ToolState::Completed(state) => (DONE, Some(state.title.as_str()), Some(&state.time)),
                     ToolState::Error(state) => (DONE, None, Some(&state.time)),
                 };
-                let shown = ToolUse {
+                let tool_use = ToolUse {
                     tool: part.tool.clone(),
                     title: title.map(truncate_title).filter(|title| !title.is_empty()),
                     start: time.map(|time| time.start),
                 };
                 match step.calls.get_mut(&part.head.id) {
                     Some(call) if call.rank > rank => {}
-                    Some(call) => *call = ToolCall { rank, shown },
+                    Some(call) => *call = TrackedCall { rank, tool_use },
                     None if full => {}
-                    None => drop(step.calls.insert(part.head.id.clone(), ToolCall { rank, shown })),
+                    None => drop(step.calls.insert(part.head.id.clone(), TrackedCall { rank, tool_use })),
                 }
             }
             Part::Text(part) => {
@@ -365,7 +365,7 @@ impl Node {
         }
     }
 
-    fn grow(&mut self, part: &PartId, delta: &str) {
+    fn append_text(&mut self, part: &PartId, delta: &str) {
         if let Some(text) = self.last_text.as_mut().filter(|text| text.grows && text.part == *part) {
             text.end.push_str(delta);
             let cut = text.end.len() - tail(&text.end).len();
@@ -373,7 +373,7 @@ impl Node {
         }
     }
 
-    fn fail(&mut self, error: &MessageError, out: &mut Vec<MonitorEvent>) {
+    fn report_error(&mut self, error: &MessageError, out: &mut Vec<MonitorEvent>) {
         let same = |known: &MessageError| known.name() == error.name() && known.message() == error.message();
         if !self.error.as_ref().is_some_and(same) {
             self.error = Some(error.clone());
@@ -381,10 +381,10 @@ impl Node {
         }
     }
 
-    fn status(&mut self, status: &SessionStatus, out: &mut Vec<MonitorEvent>) {
+    fn set_status(&mut self, status: &SessionStatus, out: &mut Vec<MonitorEvent>) {
         self.status = status.clone();
         if *status != SessionStatus::Idle {
-            self.uncertain = None;
+            self.uncertain_since = None;
             return;
         }
         for ask in std::mem::take(&mut self.asks) {
@@ -392,8 +392,8 @@ impl Node {
         }
         let Some(last) = self.order.last().cloned().filter(|_| self.is_open()) else { return };
         match self.outcome(&last) {
-            Some(outcome) => self.end(last, outcome, out),
-            None => self.uncertain = Some(last),
+            Some(outcome) => self.end_turn(last, outcome, out),
+            None => self.uncertain_since = Some(last),
         }
     }
 
@@ -412,27 +412,27 @@ impl Node {
         })
     }
 
-    fn end(&mut self, last: MessageId, outcome: TurnOutcome, out: &mut Vec<MonitorEvent>) {
+    fn end_turn(&mut self, last: MessageId, outcome: TurnOutcome, out: &mut Vec<MonitorEvent>) {
         let error = self.steps.get(&last).and_then(|step| step.error.clone());
         if let Some(error) = error {
-            self.fail(&error, out);
+            self.report_error(&error, out);
         }
-        self.uncertain = None;
-        self.ended = Some((last, outcome.clone()));
+        self.uncertain_since = None;
+        self.last_end = Some((last, outcome.clone()));
         let progress = self.progress();
-        self.reported = Some(progress.clone());
+        self.reported_progress = Some(progress.clone());
         let (session_id, progress) = (self.id.clone(), Box::new(progress));
         out.push(MonitorEvent::ChildCompleted { session_id, outcome, progress });
     }
 
-    fn ask(&mut self, ask: Ask, out: &mut Vec<MonitorEvent>) {
+    fn add_ask(&mut self, ask: Ask, out: &mut Vec<MonitorEvent>) {
         if self.asks.len() < MAX_ASKS && self.asks.iter().all(|known| known.id() != ask.id()) {
             self.asks.push(ask.clone());
             out.push(MonitorEvent::ChildAsked { session_id: self.id.clone(), ask });
         }
     }
 
-    fn answered(&mut self, id: &str, out: &mut Vec<MonitorEvent>) {
+    fn remove_ask(&mut self, id: &str, out: &mut Vec<MonitorEvent>) {
         if let Some(index) = self.asks.iter().position(|ask| ask.id() == id) {
             self.asks.remove(index);
             out.push(MonitorEvent::ChildAnswered { session_id: self.id.clone(), ask_id: id.to_owned() });

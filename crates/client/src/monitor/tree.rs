@@ -41,9 +41,9 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Starts with a snapshot, whose content is not reported.
-    pub fn new(root: SessionId, read: TreeSnapshot) -> Self {
+    pub fn new(root: SessionId, snapshot: TreeSnapshot) -> Self {
         let mut tree = Self { root, nodes: IndexMap::new(), truncated: false };
-        tree.resync(read, false);
+        tree.resync(snapshot, false);
         tree
     }
 
@@ -64,12 +64,12 @@ impl Tree {
 
     /// Applies a snapshot after events may have been missed. With `is_recheck` it is the second read of an uncertain
     /// session: a turn that still looks interrupted was.
-    pub fn resync(&mut self, read: TreeSnapshot, is_recheck: bool) -> Vec<MonitorEvent> {
+    pub fn resync(&mut self, snapshot: TreeSnapshot, is_recheck: bool) -> Vec<MonitorEvent> {
         let mut out = Vec::new();
-        let TreeSnapshot { sessions, asks, truncated } = read;
+        let TreeSnapshot { sessions, asks, truncated } = snapshot;
         self.truncated |= truncated;
-        let there: HashSet<&SessionId> = sessions.iter().map(|read| &read.session.id).collect();
-        let gone: Vec<SessionId> = self.nodes.keys().filter(|id| !there.contains(id)).cloned().collect();
+        let existing: HashSet<&SessionId> = sessions.iter().map(|snapshot| &snapshot.session.id).collect();
+        let gone: Vec<SessionId> = self.nodes.keys().filter(|id| !existing.contains(id)).cloned().collect();
         for id in gone.iter().rev() {
             self.remove(id, &mut out);
         }
@@ -77,16 +77,16 @@ impl Tree {
         for ask in asks {
             asking.entry(ask.session_id().clone()).or_default().push(ask);
         }
-        for read in &sessions {
-            let id = &read.session.id;
-            let reason = match self.add(&read.session, &mut out) {
+        for snapshot in &sessions {
+            let id = &snapshot.session.id;
+            let reason = match self.add(&snapshot.session, &mut out) {
                 true => ReadReason::New,
                 false if is_recheck => ReadReason::Recheck,
                 false => ReadReason::Resync,
             };
             if let Some(node) = self.nodes.get_mut(id) {
-                node.read(read, reason, &mut out);
-                node.read_asks(asking.remove(id).unwrap_or_default(), &mut out);
+                node.apply_snapshot(snapshot, reason, &mut out);
+                node.apply_asks(asking.remove(id).unwrap_or_default(), &mut out);
             }
         }
         self.without_root(out)
