@@ -1,4 +1,4 @@
-//! What went wrong, out of the four shapes in which servers say it.
+//! Turns the four error formats of servers into [`HostError`]s.
 
 use std::error::Error;
 
@@ -7,25 +7,25 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, SERVER};
 use serde::Deserialize;
 
-/// Why there is no answer.
+/// Why a request has no result.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// The connection failed, before or while the answer came. Whether the server did what was asked is not known.
-    Broken(HostError),
-    /// The server answered, and said no.
+pub(crate) enum RequestError {
+    /// The connection failed before or during the response. It is unknown whether the server executed the request.
+    Connection(HostError),
+    /// The server responded with an error.
     Refused(HostError),
 }
 
-impl From<Failure> for HostError {
-    fn from(failure: Failure) -> Self {
+impl From<RequestError> for HostError {
+    fn from(failure: RequestError) -> Self {
         match failure {
-            Failure::Broken(error) | Failure::Refused(error) => error,
+            RequestError::Connection(error) | RequestError::Refused(error) => error,
         }
     }
 }
 
 /// A failure below HTTP, with its innermost cause.
-pub(crate) fn network(server: &str, error: reqwest::Error) -> Failure {
+pub(crate) fn connection_error(server: &str, error: reqwest::Error) -> RequestError {
     let mut cause: &dyn Error = &error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -35,13 +35,13 @@ pub(crate) fn network(server: &str, error: reqwest::Error) -> Failure {
     } else {
         format!("The connection to {server} broke: {cause}")
     };
-    Failure::Broken(HostError::Failed(text))
+    RequestError::Connection(HostError::Failed(text))
 }
 
 /// A failure below HTTP at an address that may not be a server of ours at all.
-pub(crate) fn stranger(server: &str, error: reqwest::Error) -> HostError {
+pub(crate) fn foreign_server_error(server: &str, error: reqwest::Error) -> HostError {
     let broke = !error.is_connect();
-    match network(server, error).into() {
+    match connection_error(server, error).into() {
         HostError::Failed(text) if broke => {
             HostError::Failed(format!("{text}. Something listens there, but it does not answer as a web server does"))
         }
@@ -49,10 +49,10 @@ pub(crate) fn stranger(server: &str, error: reqwest::Error) -> HostError {
     }
 }
 
-/// The most of an answer that an error quotes, in characters.
+/// The most characters of a response that an error quotes.
 const MAX_QUOTE: usize = 80;
 
-/// What was answered, in a few words: `404 Not Found, a web page "Welcome" (nginx)`.
+/// Describes a response in a few words: `404 Not Found, a web page "Welcome" (nginx)`.
 pub(crate) fn describe(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> String {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty());
     let kind = header(CONTENT_TYPE).map(|kind| kind.split(';').next().unwrap_or_default().trim());
@@ -66,7 +66,7 @@ pub(crate) fn describe(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> 
         Some("text/html") => format!("a web page{}", quoted(title(&text).unwrap_or_default())),
         Some(kind) if kind.starts_with("text/") || kind.contains("json") => format!("{kind}{}", quoted(&text)),
         Some(kind) => kind.to_owned(),
-        None => "nothing that says what it is".to_owned(),
+        None => "no content type".to_owned(),
     };
     let by = header(SERVER).map(|server| format!(" ({server})")).unwrap_or_default();
     format!("{status}, {what}{by}")
@@ -74,7 +74,7 @@ pub(crate) fn describe(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> 
 
 /// The title of a web page.
 fn title(page: &str) -> Option<&str> {
-    // Lower case letters take as many bytes, so positions are the same.
+    // ASCII letters have the same size in lower case, so positions do not change.
     let lower = page.to_ascii_lowercase();
     let start = lower.find("<title")?;
     let start = start + lower[start..].find('>')? + 1;
@@ -84,7 +84,7 @@ fn title(page: &str) -> Option<&str> {
 /// `{"name", "data": {"message"}}` or `{"_tag", "message"}`. Some have nothing but the tag, some no body at all.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct ErrorBody {
     #[serde(rename = "_tag")]
     tag: Option<String>,
     name: Option<String>,
@@ -92,7 +92,7 @@ struct Refusal {
     /// An unhealthy server calls it `reason`.
     #[serde(alias = "reason")]
     message: Option<String>,
-    /// What is wrong with signing in at an MCP server has nothing else.
+    /// Failed sign-ins to an MCP server have only this field.
     error: Option<String>,
     #[serde(rename = "sessionID")]
     session_id: Option<String>,
@@ -107,48 +107,49 @@ struct Data {
     reference: Option<String>,
 }
 
-/// What a refusal means. `asked` is the request (`GET http://host/path`), `server` who refused.
-pub(crate) fn refused(status: StatusCode, body: &[u8], asked: &str, server: &str) -> HostError {
-    let refusal: Refusal = serde_json::from_slice(body).unwrap_or_default();
-    let kind = refusal.tag.or(refusal.name).unwrap_or_default();
-    let data = refusal.data.unwrap_or_default();
-    let said = data.message.or(refusal.message).or(refusal.error).filter(|text| !text.is_empty());
+/// Translates an error response. `request_line` is `GET http://host/path`, `server` is the name of the server.
+pub(crate) fn response_error(status: StatusCode, body: &[u8], request_line: &str, server: &str) -> HostError {
+    let parsed: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
+    let kind = parsed.tag.or(parsed.name).unwrap_or_default();
+    let data = parsed.data.unwrap_or_default();
+    let message = data.message.or(parsed.message).or(parsed.error).filter(|text| !text.is_empty());
     let reference = data.reference.map(|reference| format!(" ({reference})")).unwrap_or_default();
-    let text = |otherwise: &str| said.clone().unwrap_or_else(|| otherwise.to_owned());
+    let text = |otherwise: &str| message.clone().unwrap_or_else(|| otherwise.to_owned());
     if kind == "SessionBusyError"
-        && let Some(Ok(session)) = refusal.session_id.as_deref().map(SessionId::parse)
+        && let Some(Ok(session)) = parsed.session_id.as_deref().map(SessionId::parse)
     {
         return HostError::Busy(session);
     }
     if data.reason.as_deref() == Some(HostError::NO_MODEL)
-        && let Some(message) = said
+        && let Some(message) = message
     {
         return HostError::NoModel { message, advice: None };
     }
     match status {
-        StatusCode::NOT_FOUND => not_found(&text(asked)),
+        StatusCode::NOT_FOUND => not_found(&text(request_line)),
         StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
-            HostError::Invalid(text(&format!("{asked} was refused as malformed")))
+            HostError::Invalid(text(&format!("{request_line} was refused as malformed")))
         }
         StatusCode::SERVICE_UNAVAILABLE => {
-            HostError::Unavailable(text(&format!("{asked} cannot be done at the moment; try again later")))
+            HostError::Unavailable(text(&format!("{request_line} cannot be done at the moment; try again later")))
         }
         StatusCode::INSUFFICIENT_STORAGE => HostError::Full(text(&format!("{server} has no space left"))),
-        StatusCode::CONFLICT => HostError::Conflict(text(&format!("{asked} contradicts what is there"))),
+        StatusCode::CONFLICT => HostError::Conflict(text(&format!("{request_line} conflicts with the current state"))),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => HostError::Failed(format!(
-            "{server} asks for a password, and refused this one or none ({status}). Set OPENCODE_SERVER_PASSWORD to \
+            "{server} requires a password and did not accept this one, or none was given ({status}). Set OPENCODE_SERVER_PASSWORD to \
              the password that the server was started with, and OPENCODE_SERVER_USERNAME if it has another user"
         )),
         _ if status.is_redirection() => HostError::Failed(format!(
-            "{server} is somewhere else now ({status}). Give the address that a browser ends up at"
+            "{server} redirects elsewhere ({status}). Use the address that a browser ends up at"
         )),
-        _ => HostError::Failed(format!("{asked} failed: {}{reference}", text(status.as_str()))),
+        _ => HostError::Failed(format!("{request_line} failed: {}{reference}", text(status.as_str()))),
     }
 }
 
-/// What a refusal means that came too late for a status; nothing if this is none.
-pub(crate) fn failed_late(body: &[u8], asked: &str) -> Option<HostError> {
-    let Refusal { tag, name, data, message, .. } = serde_json::from_slice(body).ok()?;
+/// Translates an error that came too late for a status, in the body of a successful response. `None` if the body is not
+/// an error.
+pub(crate) fn error_in_body(body: &[u8], request_line: &str) -> Option<HostError> {
+    let ErrorBody { tag, name, data, message, .. } = serde_json::from_slice(body).ok()?;
     let kind = tag.or(name)?;
     data.and_then(|data| data.message).or(message)?;
     let status = match kind.as_str() {
@@ -159,11 +160,11 @@ pub(crate) fn failed_late(body: &[u8], asked: &str) -> Option<HostError> {
         "ConflictError" | "SessionBusyError" => StatusCode::CONFLICT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    Some(refused(status, body, asked, ""))
+    Some(response_error(status, body, request_line, ""))
 }
 
-/// The things that can be missing, as hosts name them.
-const THINGS: [&str; 14] = [
+/// The resources that can be missing, as hosts name them.
+const RESOURCES: [&str; 14] = [
     "session",
     "message",
     "part",
@@ -180,12 +181,12 @@ const THINGS: [&str; 14] = [
     "MCP server",
 ];
 
-/// Reads `Session not found: ses_x. Known: ses_y, ses_z`.
+/// Parses `Session not found: ses_x. Known: ses_y, ses_z`.
 fn not_found(text: &str) -> HostError {
     let (what, rest) = text.split_once(" not found: ").unwrap_or(("resource", text));
     let (id, known) = rest.split_once(". Known: ").unwrap_or((rest, ""));
     HostError::NotFound {
-        what: THINGS.into_iter().find(|thing| thing.eq_ignore_ascii_case(what)).unwrap_or("resource"),
+        what: RESOURCES.into_iter().find(|resource| resource.eq_ignore_ascii_case(what)).unwrap_or("resource"),
         id: id.to_owned(),
         known: known.split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
     }
@@ -196,11 +197,11 @@ mod tests {
     use super::*;
 
     fn read(status: u16, body: &str) -> HostError {
-        refused(StatusCode::from_u16(status).unwrap(), body.as_bytes(), "GET http://host/x", "http://host")
+        response_error(StatusCode::from_u16(status).unwrap(), body.as_bytes(), "GET http://host/x", "http://host")
     }
 
     #[test]
-    fn all_shapes_are_read() {
+    fn all_error_formats_are_parsed() {
         let error = read(404, r#"{"name":"NotFoundError","data":{"message":"Session not found: ses_x"}}"#);
         assert!(
             matches!(&error, HostError::NotFound { what: "session", id, known } if id == "ses_x" && known.is_empty())
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_instead_is_kept() {
+    fn known_alternatives_are_kept() {
         let error =
             read(404, r#"{"name":"NotFoundError","data":{"message":"Agent not found: x. Known: build, plan"}}"#);
         assert_eq!(error.to_string(), "Agent not found: x. Known: build, plan");

@@ -1,4 +1,7 @@
-//! Events for programs: one stream, many listeners.
+//! Event subscriptions for programs: one stream, many listeners.
+
+mod connection;
+pub(crate) mod watch;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,12 +14,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::wire;
 
-/// Events that wait for the slowest listener; one that is further behind is cut off.
+/// The most events kept for the slowest listener; one further behind is cut off.
 const BACKLOG: usize = 4096;
 
-/// Follows the events of a host for any number of listeners. A listener hears what comes after it was made.
+/// Follows the events of a host for any number of listeners. A listener gets the events after its creation.
 ///
-/// Ends when the handle and all its listeners are gone.
+/// Ends when the handle and all its listeners are dropped.
 #[derive(Clone)]
 pub struct Events {
     sender: broadcast::WeakSender<WatchItem>,
@@ -24,20 +27,20 @@ pub struct Events {
 }
 
 impl Events {
-    /// Follows a stream of [`Host::watch`](api::Host::watch).
+    /// Follows a stream returned by [`Host::watch`](api::Host::watch).
     pub fn follow(mut items: BoxStream<'static, WatchItem>) -> Self {
         let (sender, _) = broadcast::channel(BACKLOG);
         let weak = sender.downgrade();
         let pump = tokio::spawn(async move {
             while let Some(item) = items.next().await {
-                // Nobody listens at the moment; somebody may later.
+                // Fails if nobody is listening at the moment; someone may be later.
                 let _ = sender.send(item);
             }
         });
         Self { sender: weak, pump: Arc::new(AbortOnDropHandle::new(pump)) }
     }
 
-    /// Everything.
+    /// All events.
     pub fn all(&self) -> BoxStream<'static, WatchItem> {
         let Some(receiver) = self.sender.upgrade().map(|sender| sender.subscribe()) else {
             return stream::empty().boxed();
@@ -54,17 +57,17 @@ impl Events {
         .boxed()
     }
 
-    /// The events of one type, for example `session.idle`, and what tells of gaps.
+    /// The events of one type, for example `session.idle`, and the items that mark gaps.
     pub fn on(&self, kind: &str) -> BoxStream<'static, WatchItem> {
         let kind = kind.to_owned();
         let wanted = move |item: &WatchItem| match item {
-            WatchItem::Frame(frame) => wire::kind(frame.json()).as_deref() == Some(&kind),
+            WatchItem::Frame(frame) => wire::event_type(frame.json()).as_deref() == Some(&kind),
             WatchItem::Resync(_) | WatchItem::Lagged => true,
         };
         self.all().filter(move |item| futures::future::ready(wanted(item))).boxed()
     }
 
-    /// The next event of a type, from the call on and not only from the first poll on. A gap is an error, because the
+    /// Waits for the next event of a type after this call, not after the first poll. A gap is an error, because the
     /// event may have been in it.
     pub fn once(&self, kind: &str) -> impl Future<Output = Result<Arc<Event>, HostError>> + Send + use<> {
         let mut items = self.on(kind);
@@ -81,7 +84,7 @@ impl Events {
                     None => break "the stream ended".to_owned(),
                 }
             };
-            Err(HostError::Failed(format!("Whether {kind} happened is not known: {why}. Read the state anew")))
+            Err(HostError::Failed(format!("It is unknown whether {kind} happened: {why}. Read the state again")))
         }
     }
 }
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_listener_hears_its_events() {
+    async fn every_listener_gets_its_events() {
         let (feed, events) = feed();
         let (all, edits, once) = (events.all(), events.on("file.edited"), events.once("file.edited"));
         for item in [frame(EventBody::LspUpdated {}), edited("a"), WatchItem::Resync("gap".to_owned()), edited("b")] {
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_is_too_slow_is_cut() {
+    async fn a_slow_listener_is_cut() {
         let (feed, events) = feed();
         let slow = events.all();
         let mut quick = events.all();
@@ -142,8 +145,8 @@ mod tests {
             feed.send(edited("a")).await.unwrap();
             quick.next().await.unwrap();
         }
-        let heard: Vec<WatchItem> = slow.collect().await;
-        assert!(matches!(heard[..], [WatchItem::Lagged]));
+        let received: Vec<WatchItem> = slow.collect().await;
+        assert!(matches!(received[..], [WatchItem::Lagged]));
     }
 
     #[tokio::test]

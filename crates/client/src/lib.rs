@@ -1,6 +1,6 @@
-//! A [`Host`](api::Host) far away: OpenCode's HTTP and SSE API, spoken to Trefoil or to OpenCode itself.
+//! A remote [`Host`](api::Host): a client of OpenCode's HTTP and SSE API, for Trefoil and for OpenCode itself.
 //!
-//! What a server can do beyond OpenCode's API is learned from the `server` header of its answers, never asked for.
+//! Which features a server has beyond OpenCode's API is detected from the `server` header of its responses.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), api::HostError> {
@@ -19,18 +19,17 @@
 //! # }
 //! ```
 
-mod call;
 mod client;
-mod connection;
 mod error;
 mod events;
 mod host;
 mod monitor;
-mod watch;
+mod request;
 mod wire;
 
 pub use client::{Client, Health, Options, Timeouts};
 pub use events::Events;
 pub use monitor::{
-    Ask, Changes, MonitorEvent, Outcome, Progress, State, Subagent, SubagentMonitor, SubagentTree, ToolUse, Usage,
+    Ask, FileChanges, MonitorEvent, Progress, SessionUsage, Subagent, SubagentMonitor, SubagentState, SubagentTree,
+    ToolUse, TurnOutcome,
 };

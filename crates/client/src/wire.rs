@@ -1,4 +1,4 @@
-//! What the wire has in other shapes than the [`Host`](api::Host).
+//! Wire formats that differ from the [`Host`](api::Host) types.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 /// An event of `/global/event`.
 #[derive(Deserialize)]
 pub struct Envelope<'a> {
-    /// Where; empty for what is everywhere.
+    /// The directory; empty for events that belong to none.
     #[serde(borrow, default)]
     pub directory: Cow<'a, str>,
     /// The project.
@@ -27,7 +27,7 @@ pub struct Envelope<'a> {
 }
 
 /// The type of an event.
-pub fn kind(json: &[u8]) -> Option<Cow<'_, str>> {
+pub fn event_type(json: &[u8]) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Kind<'a> {
         #[serde(rename = "type", borrow)]
@@ -36,13 +36,13 @@ pub fn kind(json: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<Kind<'_>>(json).ok().map(|event| event.kind)
 }
 
-/// Why a `server.resync` says that there is a gap.
-pub fn reason(json: &[u8]) -> String {
+/// The reason for a gap in a `server.resync` event.
+pub fn resync_reason(json: &[u8]) -> String {
     let event: Json = serde_json::from_slice(json).unwrap_or_default();
     event["properties"]["reason"].as_str().unwrap_or("the server has no events after the last one received").to_owned()
 }
 
-/// A request's body out of a value, without the fields that are null: OpenCode knows absent fields only.
+/// Serializes a request body without null fields: OpenCode only knows absent ones.
 pub fn body(value: &impl Serialize) -> Result<Json, HostError> {
     let unfit = |error| HostError::Invalid(format!("The request cannot be written as JSON: {error}"));
     let mut json = serde_json::to_value(value).map_err(unfit)?;
@@ -52,7 +52,7 @@ pub fn body(value: &impl Serialize) -> Result<Json, HostError> {
     Ok(json)
 }
 
-/// A prompt.
+/// The body of a prompt.
 pub fn prompt(input: PromptInput) -> Result<Json, HostError> {
     let variant = input.variant.clone().or_else(|| input.model.as_ref()?.variant.clone());
     let model = input.model.as_ref().map(model);
@@ -63,12 +63,12 @@ pub fn prompt(input: PromptInput) -> Result<Json, HostError> {
     Ok(json)
 }
 
-/// A model where the variant has a field of its own.
+/// A model, where the variant has its own field.
 pub fn model(model: &ModelRef) -> Json {
     json!({"providerID": model.provider_id, "modelID": model.model_id})
 }
 
-/// A command.
+/// The body of a command.
 pub fn command(input: &CommandInput) -> Result<Json, HostError> {
     let target = &input.target;
     body(&json!({
@@ -82,8 +82,8 @@ pub fn command(input: &CommandInput) -> Result<Json, HostError> {
     }))
 }
 
-/// A change of a session. Another server than ours would not know the agent and the model.
-pub fn change(change: &UpdateSession, is_trefoil: bool) -> Result<Json, HostError> {
+/// The body of a session update. Only Trefoil knows agent and model.
+pub fn session_update(change: &UpdateSession, is_trefoil: bool) -> Result<Json, HostError> {
     body(&json!({
         "title": change.title,
         "metadata": change.metadata,
@@ -94,14 +94,14 @@ pub fn change(change: &UpdateSession, is_trefoil: bool) -> Result<Json, HostErro
     }))
 }
 
-/// OpenCode's cursor to the messages before one.
+/// OpenCode's cursor for the messages before this one.
 pub fn cursor(message: &Message) -> String {
     URL_SAFE_NO_PAD.encode(json!({"id": message.id(), "time": message.created()}).to_string())
 }
 
-/// A line that matches, as ripgrep writes it.
+/// A matching line in ripgrep's format.
 #[derive(Deserialize)]
-pub struct Found {
+pub struct RipgrepMatch {
     path: Text,
     lines: Text,
     line_number: u64,
@@ -121,35 +121,35 @@ struct Submatch {
     end: u64,
 }
 
-impl From<Found> for FindTextMatch {
-    fn from(found: Found) -> Self {
-        let Found { path, lines, line_number, absolute_offset, submatches } = found;
+impl From<RipgrepMatch> for FindTextMatch {
+    fn from(found: RipgrepMatch) -> Self {
+        let RipgrepMatch { path, lines, line_number, absolute_offset, submatches } = found;
         let matches = submatches.into_iter().map(|part| (part.start, part.end)).collect();
         Self { path: path.text, line: lines.text, line_number, offset: absolute_offset, matches }
     }
 }
 
-/// What `/config/providers` answers.
+/// The response of `/config/providers`.
 #[derive(Deserialize)]
-pub struct Providers {
+pub struct ProvidersResponse {
     /// The providers.
     pub providers: Vec<Provider>,
-    /// The model of each that is used if none is named.
+    /// The default model of each provider.
     #[serde(default)]
     pub default: IndexMap<String, String>,
 }
 
-/// What a message for a running turn became.
+/// The response to steering a turn.
 #[derive(Deserialize)]
-pub struct Steered {
+pub struct SteerResponse {
     /// The message.
     #[serde(rename = "messageID")]
     pub message_id: MessageId,
 }
 
-/// Where a part belongs, whatever its kind.
+/// The ids in a part of any type.
 #[derive(Deserialize)]
-pub struct Place {
+pub struct PartPath {
     /// The part.
     pub id: String,
     /// Its session.
@@ -160,7 +160,7 @@ pub struct Place {
     pub message_id: String,
 }
 
-/// The messages of a session that wait for an answer, out of all its messages: those of the human after the last one that
+/// The user messages that are waiting for an answer, given all messages of a session: those after the last message that
 /// ended a turn.
 pub fn unanswered<'a>(messages: impl DoubleEndedIterator<Item = &'a Message>) -> Vec<MessageId> {
     let ends_turn = |message: &Message| {

@@ -1,4 +1,4 @@
-//! The builder of one transaction: rows and events that are written together or not at all.
+//! The description of one transaction: rows and events that are written together or not at all.
 
 use std::sync::Arc;
 
@@ -10,51 +10,51 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::lease::{Acquire, Lease};
-use crate::ledger::{Reservation, Shortage};
+use crate::feed::text;
 use crate::shared::SharedText;
-use crate::text;
+use crate::sqlite::lease::{AcquireOutcome, Lease};
+use crate::sqlite::ledger::{BudgetExceeded, Reservation};
 
-/// The most changes of a batch that its caller writes itself.
-const QUICK_OPS: usize = 32;
-/// The most bytes of their rows and events.
-const QUICK_BYTES: usize = 64 << 10;
+/// The most changes in a batch that its caller may commit inline.
+const INLINE_OPS: usize = 32;
+/// The most bytes of rows and events in such a batch.
+const INLINE_BYTES: usize = 64 << 10;
 
-/// Where events happen. Cheap to clone.
+/// The directory and project in which events happen. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The directory, absolute; empty for what is everywhere.
+pub struct Location {
+    /// The absolute directory; empty for events that belong to none.
     pub directory: Arc<str>,
     /// The project.
     pub project: Arc<str>,
 }
 
-impl Place {
-    /// A place.
+impl Location {
+    /// Creates a location.
     pub fn new(directory: impl Into<Arc<str>>, project: impl Into<Arc<str>>) -> Self {
         Self { directory: directory.into(), project: project.into() }
     }
 }
 
-/// What a commit tells.
+/// The outcome of a commit.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Committed {
+pub struct CommitOutcome {
     /// The batch's last event in the log.
     pub last: Option<Cursor>,
     /// The new version of each record that was written (not of those removed), in order.
     pub versions: Vec<u64>,
-    /// Why nothing was written of what follows [`Batch::reserve`].
-    pub shortage: Option<Box<Shortage>>,
-    /// The lease that [`Batch::claim`] took, if it was free.
-    pub claimed: Option<Acquire>,
+    /// The budget that was exceeded, so that nothing after [`Batch::reserve`] was written.
+    pub budget_exceeded: Option<Box<BudgetExceeded>>,
+    /// The lease acquired by [`Batch::claim`], if it was free.
+    pub claimed: Option<AcquireOutcome>,
 }
 
-/// Which kind of ask a row is.
+/// The kind of an ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskKind {
     /// A permission request.
     Permission,
-    /// A question of the agent.
+    /// A question from the agent.
     Question,
 }
 
@@ -71,7 +71,7 @@ impl AskKind {
     }
 }
 
-/// A session's row: its JSON, and the columns that are searched.
+/// A session's row: its JSON and the columns used in queries.
 #[derive(Debug)]
 pub(crate) struct SessionRow {
     pub id: SessionId,
@@ -97,7 +97,7 @@ impl SessionRow {
     }
 }
 
-/// A change of a session's row, applied inside the transaction.
+/// A change to a session's row, applied inside the transaction.
 pub(crate) struct Change(pub Box<dyn Fn(&mut Session) + Send + Sync>);
 
 impl std::fmt::Debug for Change {
@@ -106,7 +106,7 @@ impl std::fmt::Debug for Change {
     }
 }
 
-/// One change of a batch. JSON is made by the caller's thread, so that the writer only writes.
+/// One change of a batch. The caller's thread serializes the JSON, so that the writer only writes.
 #[derive(Debug)]
 pub(crate) enum Op {
     Event {
@@ -114,7 +114,7 @@ pub(crate) enum Op {
         json: Bytes,
         part: Option<(PartId, Option<usize>)>,
     },
-    Live(Arc<Event>),
+    Delta(Arc<Event>),
     Status {
         session: SessionId,
         status: Option<String>,
@@ -125,16 +125,16 @@ pub(crate) enum Op {
         change: Change,
     },
     DeleteSession(SessionId),
-    Leftover(SessionId),
-    NeedSession(SessionId),
+    MarkOrphaned(SessionId),
+    RequireSession(SessionId),
     Message {
         id: MessageId,
         session: SessionId,
         json: String,
         insert: bool,
     },
-    /// An answer of a turn ended: the JSON of its error, if it has one.
-    Ended {
+    /// An answer of a turn ended. Holds the JSON of its error, if any.
+    AnswerEnded {
         session: SessionId,
         error: Option<String>,
     },
@@ -160,7 +160,7 @@ pub(crate) enum Op {
         data: Option<String>,
     },
     Dequeue(MessageId),
-    Attempt(MessageId),
+    CountAttempt(MessageId),
     Ask {
         id: String,
         session: SessionId,
@@ -171,7 +171,7 @@ pub(crate) enum Op {
         id: String,
         reply: String,
     },
-    Settle {
+    AnswerIfOpen {
         id: String,
         reply: String,
         event: Arc<Event>,
@@ -193,7 +193,7 @@ pub(crate) enum Op {
         value: Option<String>,
         expect: Option<u64>,
     },
-    Remember {
+    RecordIfChanged {
         namespace: String,
         key: String,
         value: String,
@@ -224,70 +224,70 @@ pub(crate) enum Op {
     Budget {
         session: SessionId,
         budget: Option<Budget>,
-        anew: bool,
+        is_additional: bool,
     },
 }
 
 /// Rows and events of one transaction.
 #[derive(Debug)]
 pub struct Batch {
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) fence: Option<Lease>,
     pub(crate) durable: bool,
     pub(crate) claim: Option<SessionId>,
     pub(crate) ops: Vec<Op>,
-    /// The first thing that could not be stored; it fails the whole batch.
+    /// The first value that could not be serialized; it fails the whole batch.
     pub(crate) invalid: Option<String>,
 }
 
 impl Batch {
-    /// An empty batch whose events happen at `place`.
-    pub fn new(place: &Place) -> Self {
-        Self { place: place.clone(), fence: None, durable: false, claim: None, ops: Vec::new(), invalid: None }
+    /// Creates an empty batch whose events happen at `location`.
+    pub fn new(location: &Location) -> Self {
+        Self { location: location.clone(), fence: None, durable: false, claim: None, ops: Vec::new(), invalid: None }
     }
 
-    /// Refuses the whole batch with [`StoreError::Stale`](crate::StoreError::Stale) unless the lease is still held.
+    /// Fails the whole batch with [`StoreError::Stale`](crate::StoreError::Stale) unless the lease is still held.
     #[must_use]
     pub fn fence(mut self, lease: &Lease) -> Self {
         self.fence = Some(lease.clone());
         self
     }
 
-    /// The commit returns only after the disk has it.
+    /// Makes the commit return only once the data is on disk.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// Takes the lease of a session along with it, if that is free: one commit less for a turn that begins at once.
+    /// Also acquires the session's lease if it is free, which saves a turn that starts right away one commit.
     pub fn claim(&mut self, session: &SessionId) {
         self.claim = Some(session.clone());
     }
 
-    /// Takes in what another batch of the same place and lease writes, after its own.
+    /// Appends the changes of another batch with the same location and lease.
     pub fn append(&mut self, other: Batch) {
         self.durable |= other.durable;
         self.claim = self.claim.take().or(other.claim);
         other.ops.into_iter().for_each(|op| self.push(op));
         if let Some(why) = other.invalid {
-            self.refuse(why);
+            self.fail(why);
         }
     }
 
-    /// Whether there is nothing to write.
+    /// Whether the batch writes nothing.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty() && self.invalid.is_none()
     }
 
-    /// Appends to the log, in order. A `session.status` also sets what [`Store::statuses`](crate::Store::statuses)
-    /// tells. Text deltas do not belong here, but to [`Store::live`](crate::Store::live) or [`Batch::live`].
+    /// Appends an event to the log. A `session.status` also sets what [`Store::statuses`](crate::Store::statuses)
+    /// returns. Text deltas go to [`Store::send_delta`](crate::Store::send_delta) or [`Batch::delta`] instead.
     pub fn event(&mut self, body: EventBody) {
-        self.event_around(body, None);
+        self.event_with_json(body, None);
     }
 
-    /// The same, with the JSON of the part or message that it is about, if that is there.
-    fn event_around(&mut self, body: EventBody, inner: Option<&RawValue>) {
+    /// Like [`event`](Self::event), with the JSON of the part or message it carries, if already serialized.
+    fn event_with_json(&mut self, body: EventBody, inner: Option<&RawValue>) {
         if let EventBody::SessionStatus { session_id, status } = &body {
             let status = match status {
                 SessionStatus::Idle => None,
@@ -304,7 +304,7 @@ impl Batch {
         };
         let event = Arc::new(Event::new(body));
         let json = match inner {
-            Some(inner) => self.valid(event.json_around(inner)),
+            Some(inner) => self.check(event.json_around(inner)),
             None => self.json(&event),
         };
         if let Some(json) = json {
@@ -312,12 +312,12 @@ impl Batch {
         }
     }
 
-    /// Text that grew after what this batch tells so far, and before what follows: watchers of this process get it in that
-    /// order, and nothing is stored. For text whose part begins in this very batch; what is committed already grows with
-    /// [`Store::live`](crate::Store::live).
-    pub fn live(&mut self, part: &Part, delta: &str) {
+    /// Sends new text to the watchers of this process, after the events added so far and before later ones; nothing is
+    /// stored. For text whose part begins in this batch. Parts already committed grow with
+    /// [`Store::send_delta`](crate::Store::send_delta).
+    pub fn delta(&mut self, part: &Part, delta: &str) {
         if let Some(body) = text::delta(part, delta) {
-            self.ops.push(Op::Live(Arc::new(Event::new(body))));
+            self.ops.push(Op::Delta(Arc::new(Event::new(body))));
         }
     }
 
@@ -328,57 +328,57 @@ impl Batch {
         }
     }
 
-    /// Changes a session's row as it is at that moment, and appends `session.updated`. Title, cost and a client's rename
-    /// come from different tasks and processes: whoever writes whole rows would undo the others. It may run twice, when a
-    /// transaction of several batches is lost and each is tried alone. The whole batch fails
-    /// with [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone.
+    /// Changes the session's row as it is inside the transaction, and appends `session.updated`. Title, cost and
+    /// renames come from different tasks and processes, so writing whole rows would undo each other's changes. `change`
+    /// may run twice: if a transaction of several batches fails, each is retried alone. The whole batch fails with
+    /// [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone.
     pub fn change_session(&mut self, id: &SessionId, change: impl Fn(&mut Session) + Send + Sync + 'static) {
         self.ops.push(Op::ChangeSession { id: id.clone(), change: Change(Box::new(change)) });
     }
 
-    /// Removes a session with all that it has: from now on nobody finds it. What takes long is left for
-    /// [`Store::sweep`](crate::Store::sweep). Its children stay.
+    /// Deletes a session; from now on no query finds it. [`Store::sweep`](crate::Store::sweep) does the slow part
+    /// later. Its children stay.
     pub fn delete_session(&mut self, id: &SessionId) {
         self.ops.push(Op::DeleteSession(id.clone()));
     }
 
-    /// Notes a session that is not there, but of which something is: [`Store::sweep`](crate::Store::sweep) removes that.
-    /// Does nothing if it is there.
-    pub fn leftover(&mut self, id: &SessionId) {
-        self.ops.push(Op::Leftover(id.clone()));
+    /// Marks a session that has no row but left other rows behind, so that [`Store::sweep`](crate::Store::sweep)
+    /// removes them. Does nothing if the session exists.
+    pub fn mark_orphaned(&mut self, id: &SessionId) {
+        self.ops.push(Op::MarkOrphaned(id.clone()));
     }
 
-    /// Fails the whole batch with [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone: nothing
-    /// must be written for it any more.
-    pub fn need_session(&mut self, id: &SessionId) {
-        self.ops.push(Op::NeedSession(id.clone()));
+    /// Fails the whole batch with [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone, so
+    /// that nothing more is written for it.
+    pub fn require_session(&mut self, id: &SessionId) {
+        self.ops.push(Op::RequireSession(id.clone()));
     }
 
-    /// Writes a message's row. A new one comes after all that its session has.
+    /// Writes a message's row. A new message goes to the end of its session.
     pub fn message(&mut self, message: &Message) {
         self.put_message(message, false);
     }
 
-    /// Writes a new message's row; the whole batch fails with [`StoreError::Exists`](crate::StoreError::Exists) if it
-    /// is there.
+    /// Inserts a message's row. The whole batch fails with [`StoreError::Exists`](crate::StoreError::Exists) if it
+    /// exists.
     pub fn insert_message(&mut self, message: &Message) {
         self.put_message(message, true);
     }
 
-    /// Writes a message's row and tells of it.
-    pub fn tell_message(&mut self, message: Message) {
-        self.put_and_tell(message, false);
+    /// Writes a message's row and appends its event.
+    pub fn publish_message(&mut self, message: Message) {
+        self.put_and_publish(message, false);
     }
 
-    /// Writes a new message's row, as [`insert_message`](Self::insert_message) does, and tells of it.
-    pub fn tell_new_message(&mut self, message: Message) {
-        self.put_and_tell(message, true);
+    /// Inserts a message's row as [`insert_message`](Self::insert_message) does, and appends its event.
+    pub fn publish_new_message(&mut self, message: Message) {
+        self.put_and_publish(message, true);
     }
 
-    fn put_and_tell(&mut self, message: Message, insert: bool) {
+    fn put_and_publish(&mut self, message: Message, insert: bool) {
         let Some(json) = self.raw(&message) else { return };
         self.put_message_row(&message, json.get().to_owned(), insert);
-        self.event_around(EventBody::message(message), Some(&json));
+        self.event_with_json(EventBody::message(message), Some(&json));
     }
 
     fn put_message(&mut self, message: &Message, insert: bool) {
@@ -390,7 +390,7 @@ impl Batch {
     fn put_message_row(&mut self, message: &Message, json: String, insert: bool) {
         let (id, session) = (message.id().clone(), message.session_id().clone());
         let op = Op::Message { id, session: session.clone(), json, insert };
-        // A new one is the first of its id in the batch.
+        // An inserted message cannot have an earlier row in the batch, so `push` need not look for one.
         if insert {
             self.ops.push(op)
         } else {
@@ -398,38 +398,38 @@ impl Batch {
         }
         if let Some(answer) = message.as_assistant().filter(|answer| answer.time.completed.is_some()) {
             let error = answer.error.as_ref().and_then(|error| self.json(error));
-            self.ops.push(Op::Ended { session, error });
+            self.ops.push(Op::AnswerEnded { session, error });
         }
     }
 
-    /// Removes a message with its parts.
+    /// Deletes a message and its parts.
     pub fn delete_message(&mut self, id: &MessageId) {
         self.ops.push(Op::DeleteMessage(id.clone()));
     }
 
-    /// Writes a part's row. A new one comes after all that its message has.
+    /// Writes a part's row. A new part goes to the end of its message.
     pub fn part(&mut self, part: &Part) {
         if let Some(op) = self.part_row(part) {
             self.push(op);
         }
     }
 
-    /// Writes the row of a part that this batch has not written before. It is not looked for, so that many take no longer
-    /// than each of them.
+    /// Writes the row of a part that this batch has not written before. Skips the search for an earlier row, which
+    /// would make adding many parts quadratic.
     pub fn insert_part(&mut self, part: &Part) {
         if let Some(op) = self.part_row(part) {
             self.ops.push(op);
         }
     }
 
-    /// Writes a part's row and tells of it. Returns the size of the row.
-    pub fn tell_part(&mut self, part: &Part) -> usize {
+    /// Writes a part's row and appends its event. Returns the size of the row.
+    pub fn publish_part(&mut self, part: &Part) -> usize {
         let Some(json) = self.raw(part) else { return 0 };
         if let Some(op) = self.part_op(part, json.get().to_owned()) {
             self.push(op);
         }
         if let Some(event) = EventBody::part(part.clone()) {
-            self.event_around(event, Some(&json));
+            self.event_with_json(event, Some(&json));
         }
         json.get().len()
     }
@@ -441,20 +441,21 @@ impl Batch {
 
     fn part_op(&mut self, part: &Part, json: String) -> Option<Op> {
         let Some((id, session, message)) = text::ids(part) else {
-            self.refuse("a part without id, sessionID and messageID".to_owned());
+            self.fail("a part without id, sessionID and messageID".to_owned());
             return None;
         };
         let running = part.as_tool().is_some_and(|tool| matches!(tool.state, ToolState::Running(_)));
         Some(Op::Part { id, session, message, open: text::is_open(part), running, json })
     }
 
-    /// Removes a part.
+    /// Deletes a part.
     pub fn delete_part(&mut self, id: &PartId) {
         self.ops.push(Op::DeletePart(id.clone()));
     }
 
-    /// Writes the row of a part whose text is still growing. The log gets its id and length only: watchers in this
-    /// process had the text by [`Store::live`](crate::Store::live), those in others read the row.
+    /// Writes the row of a part whose text is still growing. The log gets only its id and length: watchers in this
+    /// process already have the text from [`Store::send_delta`](crate::Store::send_delta), those in other processes
+    /// read the row.
     pub fn progress(&mut self, part: &Part) {
         self.part(part);
         if let (Some((id, session, _)), Some(text)) = (text::ids(part), text::text(part)) {
@@ -462,34 +463,34 @@ impl Batch {
         }
     }
 
-    /// Puts a message into its session's inbox; again does nothing.
+    /// Adds a message to its session's inbox. Does nothing if it is already there.
     pub fn enqueue(&mut self, session: &SessionId, message: &MessageId) {
         self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: None });
     }
 
-    /// The same, with data that its row keeps: [`Inbox::data`](crate::Inbox::data) is its hash.
+    /// Like [`enqueue`](Self::enqueue), with data for the inbox row
+    /// ([`InboxEntry::data`](crate::InboxEntry::data) is its hash).
     pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: &SharedText) {
         self.ops.push(Op::Share(data.clone()));
-        let data = Some(data.hash().to_owned());
-        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data });
+        self.enqueue_like(session, message, data.hash().to_owned());
     }
 
-    /// The same, with the data of another row, which is still there.
+    /// Like [`enqueue`](Self::enqueue), with the data of another inbox row, which still exists.
     pub fn enqueue_like(&mut self, session: &SessionId, message: &MessageId, data: String) {
         self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: Some(data) });
     }
 
-    /// Takes a message out of the inbox.
+    /// Removes a message from the inbox.
     pub fn dequeue(&mut self, message: &MessageId) {
         self.ops.push(Op::Dequeue(message.clone()));
     }
 
-    /// Counts one more try at a message of the inbox.
-    pub fn attempt(&mut self, message: &MessageId) {
-        self.ops.push(Op::Attempt(message.clone()));
+    /// Counts another attempt to run an inbox message.
+    pub fn count_attempt(&mut self, message: &MessageId) {
+        self.ops.push(Op::CountAttempt(message.clone()));
     }
 
-    /// Writes a permission request that waits for its answer.
+    /// Writes a permission request that is waiting for a reply.
     pub fn permission(&mut self, ask: &PermissionRequest) {
         if let Some(json) = self.json(ask) {
             let (id, session) = (ask.id.to_string(), ask.session_id.clone());
@@ -497,7 +498,7 @@ impl Batch {
         }
     }
 
-    /// Writes a question that waits for its answer.
+    /// Writes a question that is waiting for a reply.
     pub fn question(&mut self, ask: &QuestionRequest) {
         if let Some(json) = self.json(ask) {
             let (id, session) = (ask.id.to_string(), ask.session_id.clone());
@@ -505,18 +506,19 @@ impl Batch {
         }
     }
 
-    /// Answers an ask; the whole batch fails with [`StoreError::NotOpen`](crate::StoreError::NotOpen) if none waits.
+    /// Answers an ask. The whole batch fails with [`StoreError::NotOpen`](crate::StoreError::NotOpen) if it is not
+    /// open.
     pub fn answer(&mut self, id: &str, reply: &Json) {
         self.ops.push(Op::Answer { id: id.to_owned(), reply: reply.to_string() });
     }
 
-    /// Answers an ask if it still waits, and only then appends the event: for asks that are settled along with something
-    /// else, where somebody may have been faster.
-    pub fn settle(&mut self, id: &str, reply: &Json, event: EventBody) {
+    /// Answers an ask if it is still open, and only then appends the event. For asks resolved as a side effect, where
+    /// another reply may have come first.
+    pub fn answer_if_open(&mut self, id: &str, reply: &Json, event: EventBody) {
         let event = Arc::new(Event::new(event));
         if let Some(json) = self.json(&event) {
             let (id, reply) = (id.to_owned(), reply.to_string());
-            self.ops.push(Op::Settle { id, reply, event, json: Bytes::from(json) });
+            self.ops.push(Op::AnswerIfOpen { id, reply, event, json: Bytes::from(json) });
         }
     }
 
@@ -524,7 +526,7 @@ impl Batch {
     pub fn approve(&mut self, directory: &str, permission: &str, pattern: &str) {
         self.ops.push(Op::Approve(Approval {
             id: ApprovalId::new(),
-            project_id: self.place.project.as_ref().to_owned(),
+            project_id: self.location.project.as_ref().to_owned(),
             directory: directory.to_owned(),
             permission: permission.to_owned(),
             pattern: pattern.to_owned(),
@@ -532,7 +534,7 @@ impl Batch {
         }));
     }
 
-    /// Ends an approval, or all of them. One that is not there is none the less gone.
+    /// Revokes an approval, or all of them. Succeeds even if it does not exist.
     pub fn revoke(&mut self, approval: Option<&ApprovalId>) {
         self.ops.push(Op::Revoke(approval.cloned()));
     }
@@ -551,88 +553,90 @@ impl Batch {
         }
     }
 
-    /// Writes or removes a record. With `expect`, the whole batch fails with
-    /// [`StoreError::Conflict`](crate::StoreError::Conflict) if its version is another; 0 means that there is none.
+    /// Writes or deletes a record. With `expect`, the whole batch fails with
+    /// [`StoreError::Conflict`](crate::StoreError::Conflict) if the record has another version; 0 means that it must
+    /// not exist.
     pub fn record(&mut self, namespace: &str, key: &str, value: Option<&Json>, expect: Option<u64>) {
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
         self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect });
     }
 
-    /// Writes a record that is a shared text: its JSON is the hash of that.
+    /// Writes a record whose value is the hash of a shared text.
     pub fn record_shared(&mut self, namespace: &str, key: &str, text: &SharedText) {
         self.ops.push(Op::Share(text.clone()));
         self.record(namespace, key, Some(&Json::from(text.hash())), None);
     }
 
-    /// Writes a record unless it says just that already.
-    pub fn remember(&mut self, namespace: &str, key: &str, value: &Json) {
+    /// Writes a record unless it already has this value.
+    pub fn record_if_changed(&mut self, namespace: &str, key: &str, value: &Json) {
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        self.ops.push(Op::Remember { namespace, key, value: value.to_string() });
+        self.ops.push(Op::RecordIfChanged { namespace, key, value: value.to_string() });
     }
 
-    /// Gives a lease back. Does nothing if it was lost.
+    /// Releases a lease. Does nothing if it was lost.
     pub fn release(&mut self, lease: &Lease) {
         self.ops.push(Op::Release(lease.clone()));
     }
 
-    /// Adds what a session used: to its own sum, and to its total and those of all sessions above it.
+    /// Adds usage to a session's own sum, and to its total and those of all its ancestors.
     pub fn usage(&mut self, session: &SessionId, used: &Usage) {
         self.ops.push(Op::Usage { session: session.clone(), used: Box::new(used.clone()) });
     }
 
-    /// Counts a file that a session changed; the same one twice counts once, in the session and in every tree it is in.
-    pub fn touched(&mut self, session: &SessionId, file: &str) {
-        self.ops.push(Op::Touched { session: session.clone(), file: file.to_owned() });
+    /// Counts a file that a session changed. Each file counts once per session and once per tree.
+    pub fn count_changed_file(&mut self, session: &SessionId, file: &str) {
+        self.ops.push(Op::ChangedFile { session: session.clone(), file: file.to_owned() });
     }
 
-    /// Remembers the content of a file that a session read or wrote; the newest one counts.
+    /// Stores the content of a file as a session last read or wrote it.
     pub fn file_version(&mut self, session: &SessionId, path: &str, version: FileVersion) {
         self.ops.push(Op::FileVersion { session: session.clone(), path: path.to_owned(), version });
     }
 
-    /// Gives a copy of a session the hashes of all files that the session knows. Contents are not copied: they can be large.
+    /// Copies the hashes of all files that a session knows to its copy. Contents are not copied: they can be large.
     pub fn copy_file_versions(&mut self, from: &SessionId, to: &SessionId) {
         self.ops.push(Op::CopyFileVersions { from: from.clone(), to: to.clone() });
     }
 
-    /// A call of a model is about to begin. If a budget of its session or one above has no room for the most that the call
-    /// may use, nothing of what follows in this batch is written, and [`Committed::shortage`] says why.
+    /// Reserves budget for a model call that is about to begin. If a budget of the session or an ancestor cannot cover
+    /// the most the call may use, nothing after this in the batch is written, and [`CommitOutcome::budget_exceeded`]
+    /// says why.
     pub fn reserve(&mut self, call: &Reservation) {
         self.ops.push(Op::Reserve(Box::new(call.clone())));
     }
 
-    /// A call of a model has ended: what it used takes the place of what was reserved. Does nothing if that happened
-    /// before, so that whoever comes first counts.
+    /// Replaces a reservation by what the ended model call used. Does nothing if it was already replaced, so the first
+    /// report counts.
     pub fn spend(&mut self, reservation: &str, used: &Usage) {
         self.ops.push(Op::Spend { id: reservation.to_owned(), used: Box::new(used.clone()) });
     }
 
-    /// Sets what a session and all below it may use, of all that they ever used; `None` lifts it. Its seconds count from
-    /// when a bound of seconds was first set.
+    /// Sets the budget of a session and its descendants, including what they have already used; `None` removes it.
+    /// Seconds count from when a time limit was first set.
     pub fn budget(&mut self, session: &SessionId, budget: Option<&Budget>) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), anew: false });
+        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), is_additional: false });
     }
 
-    /// Sets what a session and all below it may use from now on, beyond what they have used.
+    /// Sets a budget for a session and its descendants on top of what they have already used.
     pub fn grant(&mut self, session: &SessionId, budget: &Budget) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), anew: true });
+        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), is_additional: true });
     }
 
-    /// Whether it takes so little time that its caller may write it itself.
-    pub(crate) fn is_quick(&self) -> bool {
+    /// Whether the batch is quick enough for its caller to commit it inline.
+    pub(crate) fn can_commit_inline(&self) -> bool {
         let bytes = |op: &Op| match op {
             Op::Event { json, .. } => json.len(),
             Op::Message { json, .. } | Op::Part { json, .. } => json.len(),
             Op::FileVersion { version, .. } => version.content.as_ref().map_or(0, String::len),
             _ => 0,
         };
-        let small = || self.ops.len() <= QUICK_OPS && self.ops.iter().map(bytes).sum::<usize>() <= QUICK_BYTES;
+        let small = || self.ops.len() <= INLINE_OPS && self.ops.iter().map(bytes).sum::<usize>() <= INLINE_BYTES;
         !self.durable && self.claim.is_none() && small()
     }
 
-    /// Whether it changes a conversation, other than its own turn does that and other than by a prompt that goes into the
-    /// inbox. What a turn knows of its conversation stays true but for such batches.
-    pub(crate) fn disturbs(&self) -> bool {
+    /// Whether the batch changes a conversation in a way that neither its own turn nor a prompt for the inbox does.
+    /// Only such batches make a turn's cached conversation stale.
+    pub(crate) fn invalidates_cache(&self) -> bool {
         let own = |session: &SessionId| self.fence.as_ref().is_some_and(|lease| lease.session == *session);
         let enqueued =
             |id: &MessageId| self.ops.iter().any(|op| matches!(op, Op::Enqueue { message, .. } if message == id));
@@ -643,28 +647,28 @@ impl Batch {
             Op::Message { id: message, session, .. } | Op::Part { message, session, .. } => {
                 !(own(session) || enqueued(message) && inserted(message))
             }
-            // They do not tell the session; a turn removes nothing of another one's.
+            // These do not name the session, but a turn deletes nothing of other sessions.
             Op::DeleteMessage(_) | Op::DeletePart(_) | Op::Dequeue(_) => self.fence.is_none(),
             Op::DeleteSession(_) => true,
             _ => false,
         })
     }
 
-    /// Adds a change. A row that is written twice gets its last state only, where it was written first: new rows are
-    /// ordered as they come. What is told of it stays as it is.
+    /// Adds a change. If a row is written twice, its last state takes the first one's position, because new rows are
+    /// ordered by their position in the batch. Events are not merged.
     fn push(&mut self, mut op: Op) {
-        // What stands before a reservation is written even if there is no room for what follows, and nothing is written
-        // before a row goes that has the same id.
-        let ends =
+        // Changes before a reservation are written even if the budget is exceeded, and a row must not move before the
+        // deletion of a row with the same id.
+        let is_barrier =
             |op: &Op| matches!(op, Op::Reserve(_) | Op::DeletePart(_) | Op::DeleteMessage(_) | Op::DeleteSession(_));
-        let fixed = self.ops.iter().rposition(ends).map_or(0, |place| place + 1);
-        let earlier = self.ops[fixed..].iter().position(|earlier| match (earlier, &op) {
+        let barrier = self.ops.iter().rposition(is_barrier).map_or(0, |index| index + 1);
+        let earlier = self.ops[barrier..].iter().position(|earlier| match (earlier, &op) {
             (Op::Part { id, .. }, Op::Part { id: new, .. }) => id == new,
             (Op::Message { id, .. }, Op::Message { id: new, .. }) => id == new,
             _ => false,
         });
         if let Op::Status { session, status } = &op {
-            let before = self.ops[fixed..].iter().rev().find_map(|op| match op {
+            let before = self.ops[barrier..].iter().rev().find_map(|op| match op {
                 Op::Status { session: of, status } if of == session => Some(status),
                 _ => None,
             });
@@ -672,7 +676,7 @@ impl Batch {
                 return;
             }
         }
-        let Some(earlier) = earlier.map(|place| &mut self.ops[fixed + place]) else {
+        let Some(earlier) = earlier.map(|index| &mut self.ops[barrier + index]) else {
             self.ops.push(op);
             return;
         };
@@ -683,18 +687,18 @@ impl Batch {
     }
 
     fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {
-        self.valid(serde_json::to_string(value))
+        self.check(serde_json::to_string(value))
     }
 
     fn raw(&mut self, value: &impl Serialize) -> Option<Box<RawValue>> {
-        self.valid(serde_json::value::to_raw_value(value))
+        self.check(serde_json::value::to_raw_value(value))
     }
 
-    fn valid<T>(&mut self, made: serde_json::Result<T>) -> Option<T> {
-        made.map_err(|error| self.refuse(error.to_string())).ok()
+    fn check<T>(&mut self, result: serde_json::Result<T>) -> Option<T> {
+        result.map_err(|error| self.fail(error.to_string())).ok()
     }
 
-    fn refuse(&mut self, why: String) {
+    fn fail(&mut self, why: String) {
         self.invalid.get_or_insert(why);
     }
 }

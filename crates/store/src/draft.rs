@@ -1,41 +1,41 @@
-//! A session that is written piece by piece, and that nobody sees before it is whole.
+//! A session that is written in several commits and becomes visible only when it is complete.
 //!
-//! Until then its messages belong to a session without a row, which no query finds. Its lease tells that somebody is at it: a
-//! lease of a dead process on a session that is not there is what a crash left of such work.
+//! Until then its messages belong to a session without a row, which no query finds. Its lease shows that a process is
+//! writing it: a dead process's lease on a session without a row is a draft that a crash left behind.
 
 use api::{EventBody, Session, SessionId};
 
 use crate::Store;
-use crate::batch::{Batch, Place};
+use crate::batch::{Batch, Location};
 use crate::error::StoreError;
-use crate::lease::{Acquire, Lease};
-use crate::row;
+use crate::sqlite::lease::{AcquireOutcome, Lease};
+use crate::sqlite::row;
 
-/// A session that is being written. One that is neither [published](Self::publish) nor [discarded](Self::discard) is
-/// removed after the process has ended.
+/// A session being written. If it is neither [published](Self::publish) nor [discarded](Self::discard), it is removed
+/// after the process ends.
 #[derive(Debug)]
-pub struct Draft {
+pub struct SessionDraft {
     store: Store,
-    place: Place,
+    location: Location,
     session: SessionId,
-    /// There is none before something is written.
+    /// `None` until something is written.
     lease: Option<Lease>,
 }
 
-impl Draft {
-    /// Begins a session under an id that nobody uses.
-    pub fn new(store: &Store, place: &Place, session: &SessionId) -> Self {
-        Self { store: store.clone(), place: place.clone(), session: session.clone(), lease: None }
+impl SessionDraft {
+    /// Begins a session with an unused id.
+    pub fn new(store: &Store, location: &Location, session: &SessionId) -> Self {
+        Self { store: store.clone(), location: location.clone(), session: session.clone(), lease: None }
     }
 
-    /// An empty piece of it.
-    pub fn piece(&self) -> Batch {
-        Batch::new(&self.place)
+    /// Creates an empty batch for [`add`](Self::add).
+    pub fn new_batch(&self) -> Batch {
+        Batch::new(&self.location)
     }
 
-    /// The last piece of it, with the session itself.
-    pub fn last_piece(&self, session: &Session) -> Batch {
-        let mut batch = self.piece().durable();
+    /// Creates the final batch, which contains the session itself.
+    pub fn final_batch(&self, session: &Session) -> Batch {
+        let mut batch = self.new_batch().durable();
         if let Some(lease) = &self.lease {
             batch.release(lease);
         }
@@ -44,19 +44,21 @@ impl Draft {
         batch
     }
 
-    /// Writes a piece: messages and parts of the session, and nothing else. It is not durable yet.
+    /// Writes messages and parts of the session, and nothing else. Not durable yet.
     pub async fn add(&mut self, piece: Batch) -> Result<(), StoreError> {
         let lease = match &self.lease {
             Some(lease) => lease,
             None => match self.store.acquire(&self.session).await? {
-                Acquire::Taken { lease, .. } => self.lease.insert(lease),
-                Acquire::Held { .. } => return Err(StoreError::Stale { session: self.session.clone() }),
+                AcquireOutcome::Acquired { lease, .. } => self.lease.insert(lease),
+                AcquireOutcome::HeldElsewhere { .. } => {
+                    return Err(StoreError::Stale { session: self.session.clone() });
+                }
             },
         };
         self.store.commit(piece.fence(lease)).await.map(drop)
     }
 
-    /// Writes the last piece, durably: now everybody sees the session.
+    /// Commits the final batch durably, which makes the session visible.
     pub async fn publish(&mut self, last: Batch) -> Result<(), StoreError> {
         let last = match &self.lease {
             Some(lease) => last.fence(lease),
@@ -67,20 +69,20 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes what was written.
+    /// Removes everything written so far.
     pub async fn discard(self) {
         if self.lease.is_some()
             && let Err(error) = self.store.discard_draft(&self.session).await
         {
-            tracing::warn!(session = %self.session, %error, "half a session is left; the next start removes it");
+            tracing::warn!(session = %self.session, %error, "an unpublished draft is left behind; the next start removes it");
         }
     }
 }
 
 impl Store {
-    /// Sessions that processes which are dead now began to write, and did not come to publish.
+    /// Drafts that dead processes began and did not publish.
     pub fn abandoned_drafts(&self) -> Result<Vec<SessionId>, StoreError> {
-        let dead = self.dead()?;
+        let dead = self.dead_owners()?;
         let drafts = self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT session, owner FROM lease WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = lease.session)",
@@ -91,9 +93,9 @@ impl Store {
         drafts.into_iter().filter(|(_, owner)| dead.contains(owner)).map(|(id, _)| row::id("lease", &id)).collect()
     }
 
-    /// Removes what is left of a session that was never published.
+    /// Removes the rows of a session that was never published.
     pub async fn discard_draft(&self, session: &SessionId) -> Result<(), StoreError> {
-        let mut batch = Batch::new(&Place::new("", ""));
+        let mut batch = Batch::new(&Location::new("", ""));
         batch.delete_session(session);
         self.commit(batch).await?;
         self.sweep(std::slice::from_ref(session)).await

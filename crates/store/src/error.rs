@@ -1,28 +1,28 @@
-//! What can go wrong in the store.
+//! The errors of the store.
 
 use std::path::{Path, PathBuf};
 
 use api::{MessageId, SessionId};
 
-/// What is wrong with the database as a whole.
+/// What is wrong with the database file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
-    /// The file is not a database, or no longer a sound one.
+pub enum DatabaseErrorKind {
+    /// The file is not a database, or is corrupt.
     #[error("the database is damaged; it was left as it is. Restore a copy, or move it away to start afresh")]
     Damaged,
-    /// The file is a database of another program.
+    /// The file belongs to another program.
     #[error("this is a database of another program; it was left as it is. Choose another path")]
     Foreign,
-    /// No space is left.
+    /// The disk is full.
     #[error("the disk is full, nothing was written. Free some space and try again")]
     Full,
     /// The file or its directory cannot be written.
     #[error("the database cannot be written. Check the permissions of the file and of its directory")]
     ReadOnly,
-    /// Another process did not let go of the database in time.
+    /// Another process held the lock for too long.
     #[error("another process kept the database locked, nothing was written. Try again")]
     Busy,
-    /// The open file is no longer the one at its path.
+    /// The file at the path is no longer the open one.
     #[error(
         "the database was moved, deleted or replaced while it was in use, so nothing is written. Put its files back, or \
          stop the program and start it again"
@@ -31,41 +31,41 @@ pub enum Trouble {
     /// The operating system could not read or write the file.
     #[error("the disk failed, nothing was written. Check the disk and try again")]
     Io,
-    /// The operating system or SQLite failed in another way.
+    /// The operating system or SQLite failed in some other way.
     #[error("the database failed")]
     Failed,
 }
 
-/// Why the store refused or failed. A batch that fails has written nothing.
+/// Why a call failed. A failed batch has written nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The database as a whole is in trouble.
-    #[error("{}: {trouble} ({detail})", path.display())]
+    /// The database file cannot be used.
+    #[error("{}: {kind} ({detail})", path.display())]
     Database {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
-        trouble: Trouble,
-        /// What SQLite or the operating system said.
+        kind: DatabaseErrorKind,
+        /// The error text from SQLite or the operating system.
         detail: String,
     },
-    /// A newer version of the program has changed the database.
+    /// A newer version of the program has migrated the database.
     #[error("{}: the database has schema {found}, this program knows {known}; it was left as it is. Update the program", path.display())]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The file's schema.
+        /// The schema version of the file.
         found: i64,
-        /// The newest schema that this program knows.
+        /// The newest schema version this program knows.
         known: i64,
     },
-    /// The lease that fences the batch is no longer ours.
+    /// The lease that fences the batch was lost.
     #[error("session {session}: its lease was lost, so nothing was written. Acquire it again")]
     Stale {
         /// The session.
         session: SessionId,
     },
-    /// A message with that id is there already.
+    /// A message with this id already exists.
     #[error("message {id} exists already")]
     Exists {
         /// The message.
@@ -76,10 +76,10 @@ pub enum StoreError {
     NotOpen {
         /// The ask.
         id: String,
-        /// Whether it was answered before; otherwise it is unknown.
+        /// Whether it was already answered; otherwise it is unknown.
         answered: bool,
     },
-    /// The record has another version than expected.
+    /// The record does not have the expected version.
     #[error("record {namespace}/{key}: it has version {found}, expected was {expected}. Read it again")]
     Conflict {
         /// Its namespace.
@@ -91,55 +91,55 @@ pub enum StoreError {
         /// The version that the caller expected.
         expected: u64,
     },
-    /// There is no such session.
+    /// The session does not exist.
     #[error("There is no session {id}; it may have been deleted")]
     NoSession {
         /// Its id.
         id: SessionId,
     },
-    /// There is no such message to page from.
+    /// The message to page from does not exist.
     #[error("there is no message {id}: use the cursor of a page that was listed before")]
     NoMessage {
         /// The message.
         id: MessageId,
     },
-    /// A stored row cannot be read.
+    /// A stored row cannot be parsed.
     #[error("row {id} of table {table} cannot be read: {detail}")]
     Row {
         /// Its table.
         table: &'static str,
         /// Its key.
         id: String,
-        /// What is wrong.
+        /// What is wrong with it.
         detail: String,
     },
-    /// The batch holds something that cannot be stored.
+    /// The batch contains something that cannot be stored.
     #[error("cannot be stored: {0}")]
     Invalid(String),
     /// A bounded queue is full.
     #[error("too many {0} wait; try again later")]
     Overloaded(&'static str),
-    /// The store was closed, or its writer ended.
+    /// The store was closed, or its writer thread ended.
     #[error("the store is closed")]
     Closed,
 }
 
 impl StoreError {
-    pub(crate) fn trouble(path: &Path, trouble: Trouble, detail: impl ToString) -> Self {
-        Self::Database { path: path.to_owned(), trouble, detail: detail.to_string() }
+    pub(crate) fn database(path: &Path, kind: DatabaseErrorKind, detail: impl ToString) -> Self {
+        Self::Database { path: path.to_owned(), kind, detail: detail.to_string() }
     }
 
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
         use std::io::ErrorKind as Kind;
-        let trouble = match error.kind() {
-            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Trouble::ReadOnly,
-            Kind::StorageFull | Kind::QuotaExceeded => Trouble::Full,
-            _ => Trouble::Failed,
+        let kind = match error.kind() {
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => DatabaseErrorKind::ReadOnly,
+            Kind::StorageFull | Kind::QuotaExceeded => DatabaseErrorKind::Full,
+            _ => DatabaseErrorKind::Failed,
         };
-        Self::trouble(path, trouble, error)
+        Self::database(path, kind, error)
     }
 
-    /// Names the file, where the place of the failure did not know it.
+    /// Fills in the path where the code that failed did not know it.
     pub(crate) fn at(mut self, file: &Path) -> Self {
         if let Self::Database { path, .. } | Self::Newer { path, .. } = &mut self
             && path.as_os_str().is_empty()
@@ -149,14 +149,14 @@ impl StoreError {
         self
     }
 
-    /// Whether the reason may pass, so that the same call can succeed later: a lock, a full disk, a folder that was moved.
-    pub fn is_passing(&self) -> bool {
-        use Trouble::{Busy, Full, Io, Moved, ReadOnly};
-        matches!(self, Self::Database { trouble: Busy | Full | Io | Moved | ReadOnly, .. })
+    /// Whether the same call may succeed later, because the cause can go away: a lock, a full disk, a moved folder.
+    pub fn is_transient(&self) -> bool {
+        use DatabaseErrorKind::{Busy, Full, Io, Moved, ReadOnly};
+        matches!(self, Self::Database { kind: Busy | Full | Io | Moved | ReadOnly, .. })
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Self::Database { trouble: Trouble::Busy, .. })
+        matches!(self, Self::Database { kind: DatabaseErrorKind::Busy, .. })
     }
 }
 
@@ -164,16 +164,20 @@ impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
         let extended = error.sqlite_error().map(|error| error.extended_code);
-        let trouble = match error.sqlite_error_code() {
-            Some(Code::DatabaseCorrupt | Code::NotADatabase) => Trouble::Damaged,
-            Some(Code::DiskFull) => Trouble::Full,
-            // The WAL's index could not grow.
-            Some(Code::SystemIoFailure) if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Trouble::Full,
-            Some(Code::SystemIoFailure) => Trouble::Io,
-            Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => Trouble::ReadOnly,
-            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => Trouble::Busy,
-            _ => Trouble::Failed,
+        let kind = match error.sqlite_error_code() {
+            Some(Code::DatabaseCorrupt | Code::NotADatabase) => DatabaseErrorKind::Damaged,
+            Some(Code::DiskFull) => DatabaseErrorKind::Full,
+            // The WAL index could not grow.
+            Some(Code::SystemIoFailure) if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => {
+                DatabaseErrorKind::Full
+            }
+            Some(Code::SystemIoFailure) => DatabaseErrorKind::Io,
+            Some(Code::ReadOnly | Code::PermissionDenied | Code::CannotOpen) => DatabaseErrorKind::ReadOnly,
+            Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
+                DatabaseErrorKind::Busy
+            }
+            _ => DatabaseErrorKind::Failed,
         };
-        Self::trouble(Path::new(""), trouble, error)
+        Self::database(Path::new(""), kind, error)
     }
 }

@@ -1,6 +1,10 @@
-//! The in-process side of the log: watchers with their queues, and the parts whose text is growing right now.
+//! The live side of the log: this process's watchers with their queues, and the parts whose text is growing right now.
 //!
-//! One mutex orders everything that watchers can see. Frames are sent under it in the order of their sequence numbers.
+//! One mutex orders everything that watchers can see. Frames are sent under it, in the order of their sequence numbers.
+
+pub(crate) mod queue;
+pub(crate) mod text;
+pub(crate) mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,117 +12,116 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{EventBody, Frame, MessageId, Part, PartId, SessionId, SessionStatus, WatchScope};
 use rusqlite::Connection;
 
-use crate::batch::{Batch, Op, Place};
+use crate::batch::{Batch, Location, Op};
 use crate::error::StoreError;
-use crate::log::{self, Entry};
-use crate::queue::{Gauge, Held, Queue};
-use crate::read::Readers;
-use crate::text;
+use crate::feed::queue::{ByteCounter, Queue, QueuedFrame};
+use crate::sqlite::log::{self, LogEntry};
+use crate::sqlite::read::Readers;
 
-/// The most memory of what waits for all watchers together, about; beyond it those that are furthest behind are cut.
+/// The approximate memory limit for frames queued for all watchers. Beyond it, the watchers furthest behind are cut.
 pub const WATCH_BYTES: usize = 16 << 20;
 
-/// The most growing parts that are kept for late watchers. Text of further ones is sent, but not kept.
-const LIVE: usize = 1024;
+/// The most growing parts that are kept for watchers that attach later. Text of further parts is sent, but not kept.
+const MAX_GROWING_PARTS: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Feed {
-    state: Mutex<State>,
-    gauge: Gauge,
+    state: Mutex<FeedState>,
+    counter: ByteCounter,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FeedState {
     /// Everything up to this sequence number has been sent.
     published: u64,
     watchers: HashMap<u64, Watcher>,
-    next: u64,
-    live: HashMap<PartId, Live>,
-    /// Sessions whose status cannot be stored at the moment.
-    held_up: HashMap<SessionId, HeldUp>,
-    /// What waits for watchers, and the most that may.
-    gauge: Gauge,
-    most: usize,
-    /// How many frames were sent.
-    sent: u64,
+    next_key: u64,
+    growing: HashMap<PartId, GrowingPart>,
+    /// Statuses of sessions whose status cannot be stored at the moment.
+    transient: HashMap<SessionId, TransientStatus>,
+    /// The bytes queued for watchers, and their limit.
+    counter: ByteCounter,
+    max_bytes: usize,
+    /// How many frames were sent so far.
+    frames_sent: u64,
 }
 
 #[derive(Debug)]
 struct Watcher {
     scope: WatchScope,
-    /// What came up to here is replayed from the database.
+    /// Everything up to this sequence number is replayed from the database.
     base: u64,
     queue: Arc<Queue>,
 }
 
-/// A part whose text is growing, with what watchers have seen of it.
+/// A part whose text is growing, with the text that watchers have seen so far.
 #[derive(Debug)]
-struct Live {
-    place: Place,
+struct GrowingPart {
+    location: Location,
     part: Part,
     /// Whether this process writes it.
-    own: bool,
+    is_own: bool,
 }
 
-/// The status of a session whose turn cannot write.
+/// The status of a session whose turn cannot write to the database.
 #[derive(Debug)]
-struct HeldUp {
-    place: Place,
-    /// The one that is shown.
+struct TransientStatus {
+    location: Location,
+    /// The status that is shown.
     shown: SessionStatus,
-    /// The one in its row.
+    /// The status in the session's row.
     stored: SessionStatus,
 }
 
-/// A new watcher's end of its queue.
+/// A new watcher's queue.
 #[derive(Debug)]
-pub(crate) struct Attached {
-    /// Where the queue begins: it holds what came after this sequence number.
+pub(crate) struct Subscription {
+    /// The queue holds everything after this sequence number.
     pub base: u64,
     pub queue: Arc<Queue>,
-    pub _guard: Guard,
+    pub _guard: SubscriptionGuard,
 }
 
-/// Ends a watcher when it is dropped.
+/// Removes the watcher on drop.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct SubscriptionGuard {
     feed: Arc<Feed>,
     key: u64,
 }
 
-impl Drop for Guard {
+impl Drop for SubscriptionGuard {
     fn drop(&mut self) {
         self.feed.lock().watchers.remove(&self.key);
     }
 }
 
 impl Feed {
-    /// A feed that nobody watches. `most`: bytes that may wait for all watchers together.
-    pub(crate) fn new(most: usize) -> Self {
-        let gauge = Gauge::default();
-        Self { state: Mutex::new(State { gauge: gauge.clone(), most, ..State::default() }), gauge }
+    /// Creates a feed without watchers. `max_bytes` limits the bytes queued for all watchers together.
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        let counter = ByteCounter::default();
+        Self { state: Mutex::new(FeedState { counter: counter.clone(), max_bytes, ..FeedState::default() }), counter }
     }
 
-    /// The memory of what waits for watchers.
-    pub(crate) fn waiting(&self) -> usize {
-        self.gauge.bytes()
+    /// The memory of frames that watchers have not read yet.
+    pub(crate) fn unread_bytes(&self) -> usize {
+        self.counter.bytes()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins at the end of the log as it is now.
+    /// Starts at the current end of the log.
     pub(crate) fn start(&self, tip: u64) {
         self.lock().published = tip;
     }
 
-    /// Whether anybody watches.
-    pub(crate) fn watched(&self) -> bool {
+    /// Whether anyone is watching.
+    pub(crate) fn has_watchers(&self) -> bool {
         !self.lock().watchers.is_empty()
     }
 
-    /// Everything up to this sequence number has been sent.
+    /// The sequence number up to which everything has been sent.
     pub(crate) fn published(&self) -> u64 {
         self.lock().published
     }
@@ -131,111 +134,112 @@ impl Feed {
     }
 
     /// Registers a watcher that knows everything up to `floor`. Its queue begins with the full text so far of every
-    /// part that is growing.
+    /// growing part.
     pub(crate) fn attach(
         self: &Arc<Self>,
         readers: &Readers,
         owner: &str,
         scope: &WatchScope,
         floor: u64,
-    ) -> Result<Attached, StoreError> {
+    ) -> Result<Subscription, StoreError> {
         let mut state = self.lock();
         if state.watchers.is_empty() {
-            // Nobody followed the others' commits, and what they were is not news.
+            // Nobody followed other processes' commits, and a new watcher does not need the old ones.
             readers.read(|conn| state.refresh(&*conn.unchecked_transaction()?, owner))?;
         }
         let base = state.published.max(floor);
         let queue = Arc::new(Queue::default());
-        for (id, live) in &state.live {
-            // What another process ended is told by an event to come.
-            if !live.own && !readers.read(|conn| log::is_growing(conn, id))? {
+        for (id, growing) in &state.growing {
+            // If another process has ended the part, its event is still to come.
+            if !growing.is_own && !readers.read(|conn| log::is_growing(conn, id))? {
                 continue;
             }
-            if let Some(frame) = text::part_frame(&live.place, &live.part).filter(|frame| frame.within(scope)) {
-                // The queue is empty and longer than LIVE, so this cannot fail.
-                queue.push(Held::new(&frame, state.sent, &self.gauge));
+            if let Some(frame) = text::part_frame(&growing.location, &growing.part).filter(|frame| frame.within(scope))
+            {
+                // The queue is empty and holds more than MAX_GROWING_PARTS, so this cannot fail.
+                queue.push(QueuedFrame::new(&frame, state.frames_sent, &self.counter));
             }
         }
-        let key = state.next;
-        state.next += 1;
+        let key = state.next_key;
+        state.next_key += 1;
         state.watchers.insert(key, Watcher { scope: scope.clone(), base, queue: queue.clone() });
-        Ok(Attached { base, queue, _guard: Guard { feed: self.clone(), key } })
+        Ok(Subscription { base, queue, _guard: SubscriptionGuard { feed: self.clone(), key } })
     }
 
-    /// Sends a piece of text that this process's model wrote; `part` has its full text so far.
-    pub(crate) fn live(&self, place: &Place, part: &Part, delta: &str) {
+    /// Sends text that this process's model wrote. `part` has the full text so far.
+    pub(crate) fn send_delta(&self, location: &Location, part: &Part, delta: &str) {
         let (Some(head), Some(full)) = (part.head(), text::text(part)) else { return };
         let mut state = self.lock();
-        let room = state.live.len() < LIVE;
-        match state.live.get_mut(&head.id) {
-            Some(live) => {
-                // It may have been another process's before this one took its session over.
-                live.own = true;
-                match text::text_mut(&mut live.part) {
-                    // The usual case: only the new piece is copied.
+        let has_room = state.growing.len() < MAX_GROWING_PARTS;
+        match state.growing.get_mut(&head.id) {
+            Some(growing) => {
+                // Another process may have written it before this one took over the session.
+                growing.is_own = true;
+                match text::text_mut(&mut growing.part) {
+                    // The usual case: copies only the new text.
                     Some(known) if known.len() + delta.len() == full.len() && full.ends_with(delta) => {
                         known.push_str(delta);
                     }
-                    _ => live.part = part.clone(),
+                    _ => growing.part = part.clone(),
                 }
             }
-            None if room => {
-                let live = Live { place: place.clone(), part: part.clone(), own: true };
-                state.live.insert(head.id.clone(), live);
+            None if has_room => {
+                let growing = GrowingPart { location: location.clone(), part: part.clone(), is_own: true };
+                state.growing.insert(head.id.clone(), growing);
             }
             None => {}
         }
         if !state.watchers.is_empty()
-            && let Some(frame) = text::delta_frame(place, part, delta)
+            && let Some(frame) = text::delta_frame(location, part, delta)
         {
             state.send(None, &frame);
         }
     }
 
-    /// Sends an event that is not stored. If it is a status, `stored` is the one in the session's row.
-    pub(crate) fn tell(&self, place: &Place, body: EventBody, stored: Option<SessionStatus>) {
+    /// Sends an event without storing it. If it is a status, `stored` is the one in the session's row.
+    pub(crate) fn publish_transient(&self, location: &Location, body: EventBody, stored: Option<SessionStatus>) {
         let mut state = self.lock();
         if let (EventBody::SessionStatus { session_id, status: shown }, Some(stored)) = (&body, stored) {
-            let held_up = HeldUp { place: place.clone(), shown: shown.clone(), stored };
-            state.held_up.insert(session_id.clone(), held_up);
+            let status = TransientStatus { location: location.clone(), shown: shown.clone(), stored };
+            state.transient.insert(session_id.clone(), status);
         }
-        state.send(None, &text::live_frame(place, body));
+        state.send(None, &text::live_frame(location, body));
     }
 
-    /// The session can write again: sends its stored status.
-    pub(crate) fn go_on(&self, session: &SessionId) {
-        self.lock().go_on(session);
+    /// Sends the session's stored status, because it can be written again.
+    pub(crate) fn restore_status(&self, session: &SessionId) {
+        self.lock().restore_status(session);
     }
 
-    /// The status of a session that is shown in place of its stored one.
-    pub(crate) fn held_up(&self, session: &SessionId) -> Option<SessionStatus> {
-        self.lock().held_up.get(session).map(|held| held.shown.clone())
+    /// The status shown in place of a session's stored one.
+    pub(crate) fn transient_status(&self, session: &SessionId) -> Option<SessionStatus> {
+        self.lock().transient.get(session).map(|status| status.shown.clone())
     }
 
-    /// Replaces stored statuses by those that cannot be stored.
-    pub(crate) fn correct(&self, statuses: &mut Vec<(SessionId, SessionStatus)>) {
+    /// Replaces stored statuses by the transient ones.
+    pub(crate) fn overlay_statuses(&self, statuses: &mut Vec<(SessionId, SessionStatus)>) {
         let state = self.lock();
-        if !state.held_up.is_empty() {
-            statuses.retain(|(session, _)| !state.held_up.contains_key(session));
-            let shown = state.held_up.iter().filter(|(_, held)| held.shown != SessionStatus::Idle);
-            statuses.extend(shown.map(|(session, held)| (session.clone(), held.shown.clone())));
+        if !state.transient.is_empty() {
+            statuses.retain(|(session, _)| !state.transient.contains_key(session));
+            let shown = state.transient.iter().filter(|(_, status)| status.shown != SessionStatus::Idle);
+            statuses.extend(shown.map(|(session, status)| (session.clone(), status.shown.clone())));
         }
     }
 
-    /// The texts of this process's growing parts that `wanted` picks.
-    pub(crate) fn texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {
+    /// The texts of this process's growing parts that `wanted` selects.
+    pub(crate) fn live_texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {
         let state = self.lock();
-        let own = state.live.iter().filter(|(_, live)| live.own && wanted(&live.part));
-        own.filter_map(|(id, live)| Some((id.clone(), text::text(&live.part)?.to_owned()))).collect()
+        let own = state.growing.iter().filter(|(_, growing)| growing.is_own && wanted(&growing.part));
+        own.filter_map(|(id, growing)| Some((id.clone(), text::text(&growing.part)?.to_owned()))).collect()
     }
 
-    /// How much of another process's growing part was sent.
-    pub(crate) fn sent(&self, part: &PartId) -> usize {
-        self.lock().live.get(part).and_then(|live| text::text(&live.part)).map_or(0, str::len)
+    /// How many bytes of another process's growing part were sent.
+    pub(crate) fn sent_bytes(&self, part: &PartId) -> usize {
+        self.lock().growing.get(part).and_then(|growing| text::text(&growing.part)).map_or(0, str::len)
     }
 
     /// Sends what other processes committed, in order.
-    pub(crate) fn publish_foreign(&self, entries: Vec<Entry>) {
+    pub(crate) fn publish_foreign(&self, entries: Vec<LogEntry>) {
         let mut state = self.lock();
         for entry in entries {
             let seq = entry.seq();
@@ -244,32 +248,32 @@ impl Feed {
             }
             state.published = seq;
             match entry {
-                Entry::Frame { frame, part, open, .. } => {
+                LogEntry::Frame { frame, part, open, .. } => {
                     state.send(Some(seq), &frame);
                     if let Some(id) = part {
-                        state.follow(id, open, &frame);
+                        state.follow_part(id, open, &frame);
                     }
                 }
-                Entry::Grown { place, part, .. } => state.grown(place, *part),
-                Entry::Silent { .. } => {}
+                LogEntry::PartGrew { location, part, .. } => state.part_grew(location, *part),
+                LogEntry::NothingNew { .. } => {}
             }
         }
     }
 
-    /// Sends what one committed batch tells, and forgets the parts that it ended.
-    pub(crate) fn publish_own(&self, batch: &Batch, made: &[Op], frames: &[Frame], last: u64) {
+    /// Sends the frames of a batch that this process committed, and forgets the parts it ended.
+    pub(crate) fn publish_own(&self, batch: &Batch, applied: &[Op], frames: &[Frame], last_seq: u64) {
         let mut state = self.lock();
         if let Some(lease) = &batch.fence {
-            state.go_on(&lease.session);
+            state.restore_status(&lease.session);
         }
         for frame in frames {
             state.send(frame.cursor.as_ref().map(|cursor| cursor.seq), frame);
         }
-        state.published = state.published.max(last);
-        state.settle(&batch.place, made);
+        state.published = state.published.max(last_seq);
+        state.track_growing(&batch.location, applied);
     }
 
-    /// What is up to here cannot be sent: whoever watches must read anew.
+    /// Cuts all watchers, because the log up to `tip` cannot be sent. They must resync.
     pub(crate) fn cut(&self, tip: u64) {
         let mut state = self.lock();
         state.published = state.published.max(tip);
@@ -278,38 +282,38 @@ impl Feed {
         }
     }
 
-    /// Nobody watches: what others committed up to here is skipped.
+    /// Skips other processes' commits up to `tip` if nobody is watching.
     pub(crate) fn skip(&self, tip: u64) {
         let mut state = self.lock();
         if state.watchers.is_empty() {
             state.published = state.published.max(tip);
-            state.live.retain(|_, live| live.own);
+            state.growing.retain(|_, growing| growing.is_own);
         }
     }
 }
 
-impl State {
-    /// Sends a frame to everyone who wants it and does not get it by replay; cuts those whose queue is full.
+impl FeedState {
+    /// Sends a frame to every watcher in scope that does not get it by replay. Cuts watchers whose queue is full.
     fn send(&mut self, seq: Option<u64>, frame: &Frame) {
-        let Self { watchers, gauge, sent, .. } = self;
-        let mut held = None;
+        let Self { watchers, counter, frames_sent, .. } = self;
+        let mut queued = None;
         watchers.retain(|_, watcher| {
             if seq.is_some_and(|seq| seq <= watcher.base) || !frame.within(&watcher.scope) {
                 return true;
             }
-            watcher.queue.push(held.get_or_insert_with(|| Held::new(frame, *sent, gauge)).clone())
+            watcher.queue.push(queued.get_or_insert_with(|| QueuedFrame::new(frame, *frames_sent, counter)).clone())
         });
-        *sent += 1;
-        if held.is_some() {
-            self.relieve();
+        *frames_sent += 1;
+        if queued.is_some() {
+            self.cut_slowest();
         }
     }
 
-    /// Cuts those that are furthest behind, until what waits for the others has room. Whoever waits for the newest frame
-    /// alone is not behind, however large that is.
-    fn relieve(&mut self) {
-        while self.gauge.bytes() > self.most {
-            let behind = self.watchers.iter().filter_map(|(key, w)| Some((w.queue.behind_since()?, *key)));
+    /// Cuts the watchers furthest behind until the queued bytes are within the limit. A watcher that has only the
+    /// newest frame left to read is not behind, however large the frame is.
+    fn cut_slowest(&mut self) {
+        while self.counter.bytes() > self.max_bytes {
+            let behind = self.watchers.iter().filter_map(|(key, watcher)| Some((watcher.queue.oldest_unread()?, *key)));
             let Some((_, slowest)) = behind.min() else { return };
             if let Some(watcher) = self.watchers.remove(&slowest) {
                 watcher.queue.cut();
@@ -317,110 +321,115 @@ impl State {
         }
     }
 
-    fn go_on(&mut self, session: &SessionId) {
-        if let Some(HeldUp { place, stored, .. }) = self.held_up.remove(session) {
-            // Idle would say that a turn has ended.
+    fn restore_status(&mut self, session: &SessionId) {
+        if let Some(TransientStatus { location, stored, .. }) = self.transient.remove(session) {
+            // Idle would mean that the turn has ended.
             let status = if stored == SessionStatus::Idle { SessionStatus::Busy } else { stored };
             let body = EventBody::SessionStatus { session_id: session.clone(), status };
-            self.send(None, &text::live_frame(&place, body));
+            self.send(None, &text::live_frame(&location, body));
         }
     }
 
-    /// A part of another process began, changed or ended with an event.
-    fn follow(&mut self, id: PartId, open: bool, frame: &Frame) {
-        if self.live.get(&id).is_some_and(|live| live.own) {
+    /// Tracks another process's part that an event began, changed or ended.
+    fn follow_part(&mut self, id: PartId, open: bool, frame: &Frame) {
+        if self.growing.get(&id).is_some_and(|growing| growing.is_own) {
             return;
         }
         if !open {
-            self.live.remove(&id);
+            self.growing.remove(&id);
             return;
         }
         let Some(event) = frame.event() else { return };
         if let EventBody::PartUpdated { part, .. } = &event.body
-            && (self.live.len() < LIVE || self.live.contains_key(&id))
+            && (self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(&id))
         {
-            let place = Place { directory: frame.directory.clone(), project: frame.project.clone() };
-            self.live.insert(id, Live { place, part: (**part).clone(), own: false });
+            let location = Location { directory: frame.directory.clone(), project: frame.project.clone() };
+            self.growing.insert(id, GrowingPart { location, part: (**part).clone(), is_own: false });
         }
     }
 
-    /// The row of another process's part has this text now: what is new of it is sent.
-    fn grown(&mut self, place: Place, part: Part) {
+    /// Sends the new text of another process's part, whose row now has this text.
+    fn part_grew(&mut self, location: Location, part: Part) {
         let Some((id, ..)) = text::ids(&part) else { return };
-        let frame = match self.live.get(&id) {
-            Some(live) if live.own => return,
-            Some(live) => {
-                let sent = text::text(&live.part).map_or(0, str::len);
-                // Nothing if the text was rewritten: its last event will carry it whole.
+        let frame = match self.growing.get(&id) {
+            Some(growing) if growing.is_own => return,
+            Some(growing) => {
+                let sent = text::text(&growing.part).map_or(0, str::len);
+                // Sends nothing if the text was rewritten: the part's last event carries all of it.
                 match text::text(&part).and_then(|text| text.get(sent..)) {
-                    Some(delta) if !delta.is_empty() => text::delta_frame(&place, &part, delta),
+                    Some(delta) if !delta.is_empty() => text::delta_frame(&location, &part, delta),
                     _ => return,
                 }
             }
-            None => text::part_frame(&place, &part),
+            None => text::part_frame(&location, &part),
         };
         if let Some(frame) = frame {
             self.send(None, &frame);
         }
-        if self.live.len() < LIVE || self.live.contains_key(&id) {
-            self.live.insert(id, Live { place, part, own: false });
+        if self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(&id) {
+            self.growing.insert(id, GrowingPart { location, part, is_own: false });
         }
     }
 
-    /// Goes to the end of the log without sending anything. One snapshot of the database says where that is and which
-    /// parts are growing there: a part that it shows as ended has its last event before that end, sent or not.
+    /// Moves to the end of the log without sending anything. One snapshot of the database determines both that end and
+    /// the parts still growing there, so the last event of a part that it shows as ended lies before that end, sent or
+    /// not.
     fn refresh(&mut self, snapshot: &Connection, owner: &str) -> Result<(), StoreError> {
         self.published = self.published.max(log::tip(snapshot)?);
-        let known = std::mem::take(&mut self.live);
-        for (id, live) in known {
-            if live.own && log::is_growing(snapshot, &id)? {
-                self.live.insert(id, live);
+        let known = std::mem::take(&mut self.growing);
+        for (id, growing) in known {
+            if growing.is_own && log::is_growing(snapshot, &id)? {
+                self.growing.insert(id, growing);
             }
         }
-        for growing in log::growing(snapshot, LIVE.saturating_sub(self.live.len()))? {
-            let Some((id, ..)) = text::ids(&growing.part) else { continue };
-            let own = growing.owner == owner;
-            self.live.entry(id).or_insert(Live { place: growing.place, part: growing.part, own });
+        for row in log::growing(snapshot, MAX_GROWING_PARTS.saturating_sub(self.growing.len()))? {
+            let Some((id, ..)) = text::ids(&row.part) else { continue };
+            let is_own = row.owner == owner;
+            self.growing.entry(id).or_insert(GrowingPart { location: row.location, part: row.part, is_own });
         }
         Ok(())
     }
 
-    /// Keeps the growing parts that a batch of this process began, and forgets those that it ended.
-    fn settle(&mut self, place: &Place, made: &[Op]) {
-        let of_session = |live: &Live, id: &SessionId| live.part.head().is_some_and(|head| head.session_id == *id);
-        let of_message = |live: &Live, id: &MessageId| live.part.head().is_some_and(|head| head.message_id == *id);
-        for op in made {
+    /// Tracks the growing parts that a batch of this process began, and forgets those it ended.
+    fn track_growing(&mut self, location: &Location, applied: &[Op]) {
+        let of_session =
+            |growing: &GrowingPart, id: &SessionId| growing.part.head().is_some_and(|head| head.session_id == *id);
+        let of_message =
+            |growing: &GrowingPart, id: &MessageId| growing.part.head().is_some_and(|head| head.message_id == *id);
+        for op in applied {
             match op {
                 Op::Event { event, part: Some((id, Some(_))), .. } => {
                     if let EventBody::PartUpdated { part, .. } = &event.body
-                        && (self.live.len() < LIVE || self.live.contains_key(id))
+                        && (self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(id))
                     {
-                        let live = Live { place: place.clone(), part: (**part).clone(), own: true };
-                        self.live.insert(id.clone(), live);
+                        let growing = GrowingPart { location: location.clone(), part: (**part).clone(), is_own: true };
+                        self.growing.insert(id.clone(), growing);
                     }
                 }
-                Op::Live(event) => {
+                Op::Delta(event) => {
                     if let EventBody::PartDelta { part_id, delta, .. } = &event.body
-                        && let Some(text) = self.live.get_mut(part_id).and_then(|live| text::text_mut(&mut live.part))
+                        && let Some(text) =
+                            self.growing.get_mut(part_id).and_then(|growing| text::text_mut(&mut growing.part))
                     {
                         text.push_str(delta);
                     }
                 }
                 Op::DeletePart(id) => {
-                    self.live.remove(id);
+                    self.growing.remove(id);
                 }
-                Op::DeleteMessage(id) => self.live.retain(|_, live| !of_message(live, id)),
+                Op::DeleteMessage(id) => self.growing.retain(|_, growing| !of_message(growing, id)),
                 Op::DeleteSession(id) | Op::Status { session: id, status: None } => {
-                    self.held_up.remove(id);
-                    self.live.retain(|_, live| !of_session(live, id));
+                    self.transient.remove(id);
+                    self.growing.retain(|_, growing| !of_session(growing, id));
                 }
                 _ => {}
             }
         }
-        // A row has its last state where it was written first, perhaps before what is told of it.
-        for op in made {
+        // A batch holds a row's last state at its first position, possibly before the event that opens the part. So
+        // closed parts are removed only now.
+        for op in applied {
             if let Op::Part { id, open: false, .. } = op {
-                self.live.remove(id);
+                self.growing.remove(id);
             }
         }
     }

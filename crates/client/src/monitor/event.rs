@@ -1,65 +1,65 @@
-//! What a monitor tells, and the tree as it stands.
+//! The events of a monitor, and the tree they lead to.
 
 use api::{
     MessageError, PermissionRequest, QuestionRequest, Session, SessionId, SessionTokens, Timestamp, TokensCache, Usd,
 };
 use serde::Serialize;
 
-/// What happened to a subagent. Everything but progress is told exactly once.
+/// Something that happened to a subagent. Everything but progress is reported exactly once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum MonitorEvent {
-    /// There is a new one, at any depth. Its parent was told before.
+    /// A subagent was created, at any depth. Its parent was reported before.
     ChildCreated {
-        /// The session it works in.
+        /// Its session.
         session: Box<Session>,
     },
-    /// It went on. Rapid steps are told as one, with the latest figures.
+    /// It made progress. Rapid changes are merged into one event with the latest figures.
     ChildProgress {
-        /// Which one.
+        /// Its session.
         #[serde(rename = "sessionID")]
         session_id: SessionId,
-        /// How far it is.
+        /// Its progress so far.
         progress: Box<Progress>,
     },
-    /// It wants to know something, and waits for the answer.
+    /// It asked something and is waiting for the answer.
     ChildAsked {
-        /// Which one.
+        /// Its session.
         #[serde(rename = "sessionID")]
         session_id: SessionId,
-        /// What it asks.
+        /// The ask.
         ask: Ask,
     },
-    /// It waits no longer: somebody answered, or its turn ended before.
+    /// It no longer waits: someone answered, or its turn ended first.
     ChildAnswered {
-        /// Which one.
+        /// Its session.
         #[serde(rename = "sessionID")]
         session_id: SessionId,
         /// The id of the ask.
         #[serde(rename = "askID")]
         ask_id: String,
     },
-    /// Something went wrong. It may go on nevertheless; [`ChildCompleted`](Self::ChildCompleted) says how it ended.
+    /// Something went wrong. It may continue nevertheless; [`ChildCompleted`](Self::ChildCompleted) reports its end.
     ChildError {
-        /// Which one.
+        /// Its session.
         #[serde(rename = "sessionID")]
         session_id: SessionId,
-        /// What.
+        /// The error.
         error: MessageError,
     },
-    /// Its turn ended, well or not. A child that is continued completes again.
+    /// Its turn ended, successfully or not. A subagent that is continued completes again.
     ChildCompleted {
-        /// Which one.
+        /// Its session.
         #[serde(rename = "sessionID")]
         session_id: SessionId,
-        /// How.
-        outcome: Outcome,
-        /// What it came to.
+        /// How the turn ended.
+        outcome: TurnOutcome,
+        /// Its final progress.
         progress: Box<Progress>,
     },
     /// It was deleted.
     ChildRemoved {
-        /// Which one.
+        /// Its session.
         #[serde(rename = "sessionID")]
         session_id: SessionId,
     },
@@ -80,19 +80,19 @@ impl MonitorEvent {
     }
 }
 
-/// What a subagent waits for. It is answered with [`Host::reply_permission`](api::Host::reply_permission) or
+/// A request that a subagent waits for. Answer it with [`Host::reply_permission`](api::Host::reply_permission) or
 /// [`Host::reply_question`](api::Host::reply_question).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Ask {
-    /// May it do this?
+    /// A permission request.
     Permission(Box<PermissionRequest>),
-    /// Which of these?
+    /// A question.
     Question(Box<QuestionRequest>),
 }
 
 impl Ask {
-    /// Its id.
+    /// The id of the request.
     pub fn id(&self) -> &str {
         match self {
             Self::Permission(ask) => ask.id.as_str(),
@@ -100,7 +100,7 @@ impl Ask {
         }
     }
 
-    /// Who asks.
+    /// The session that asks.
     pub fn session_id(&self) -> &SessionId {
         match self {
             Self::Permission(ask) => &ask.session_id,
@@ -109,85 +109,86 @@ impl Ask {
     }
 }
 
-/// How far a session is.
+/// The progress of a session.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Progress {
-    /// What it does.
-    pub state: State,
-    /// The calls that are not done.
+    /// Its state.
+    pub state: SubagentState,
+    /// Its unfinished tool calls.
     pub tools: Vec<ToolUse>,
-    /// How many calls there were. Those far back in a session that was long when the monitor came are not counted.
+    /// The number of its tool calls. If the session was already long when the monitor was opened, its oldest calls are
+    /// not counted.
     pub tool_calls: u64,
-    /// The end of what it said last.
+    /// The end of its latest text.
     pub text: String,
     /// What it used so far, without its own subagents.
-    pub usage: Usage,
-    /// What it changed in the files.
-    pub changes: Changes,
+    pub usage: SessionUsage,
+    /// What it changed in files.
+    pub changes: FileChanges,
 }
 
-/// What a session does.
+/// The state of a session.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum State {
-    /// Nothing yet.
+pub enum SubagentState {
+    /// It has not started.
     Pending,
-    /// It works.
+    /// It is working.
     Running,
-    /// It waits before it calls the model again.
+    /// It is waiting before it calls the model again.
     Retrying {
-        /// Which try failed, from 1.
+        /// The number of the failed attempt, from 1.
         attempt: u32,
-        /// Why.
+        /// Why the attempt failed.
         message: String,
-        /// When it goes on.
+        /// When it continues.
         next: Timestamp,
     },
-    /// Its last turn is over.
+    /// Its last turn has ended.
     Ended {
-        /// How.
-        outcome: Outcome,
+        /// How it ended.
+        outcome: TurnOutcome,
     },
 }
 
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum TurnOutcome {
     /// With an answer.
     Succeeded,
     /// With an error.
     Failed {
-        /// Which.
+        /// The error.
         error: MessageError,
     },
-    /// Somebody stopped it.
+    /// Someone stopped it.
     Aborted,
-    /// Without a word: its server ended, for example.
+    /// Without any event, for example because its server ended.
     Interrupted,
 }
 
-/// A tool call that is not done.
+/// An unfinished tool call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolUse {
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// What the tool calls it, once it says so.
+    /// The title that the tool gives the call, once it has one.
     pub title: Option<String>,
-    /// When it began; not before the model has written the call.
+    /// When it started; `None` while the model is still writing the call.
     pub start: Option<Timestamp>,
 }
 
-/// What was used.
+/// Cost and tokens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Usage {
-    /// Money.
+pub struct SessionUsage {
+    /// Cost.
     pub cost: Usd,
     /// Tokens.
     pub tokens: SessionTokens,
 }
 
-impl Usage {
+impl SessionUsage {
     pub(crate) fn zip(&self, other: &Self, cost: fn(f64, f64) -> f64, count: fn(u64, u64) -> u64) -> Self {
         let (a, b) = (&self.tokens, &other.tokens);
         Self {
@@ -217,9 +218,9 @@ impl Usage {
     }
 }
 
-/// What was changed in files.
+/// Changes to files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Changes {
+pub struct FileChanges {
     /// Files touched.
     pub files: u64,
     /// Lines added.
@@ -233,28 +234,28 @@ pub struct Changes {
 pub struct Subagent {
     /// Its session.
     pub id: SessionId,
-    /// The session that spawned it; nothing for the root, whatever it has.
+    /// The session that spawned it; `None` for the root, even if that has a parent.
     #[serde(rename = "parentID")]
     pub parent_id: Option<SessionId>,
-    /// How far below the root, which is at 0.
+    /// Its depth below the root, which is at 0.
     pub depth: usize,
     /// Its title.
     pub title: String,
     /// Its agent.
     pub agent: Option<String>,
-    /// Where it works.
+    /// Its working directory.
     pub directory: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
-    /// What it waits for.
+    /// The requests it is waiting for.
     pub asks: Vec<Ask>,
-    /// What it used together with everything below it.
-    pub total: Usage,
+    /// What it and all its descendants used.
+    pub total: SessionUsage,
 }
 
-/// A tree of subagents as it stands.
+/// A snapshot of the tree of subagents.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SubagentTree {
     /// The root, then each subagent before those that it spawned.
@@ -264,7 +265,7 @@ pub struct SubagentTree {
 }
 
 impl SubagentTree {
-    /// A session of the tree.
+    /// Finds a session of the tree.
     pub fn get(&self, id: &SessionId) -> Option<&Subagent> {
         self.sessions.iter().find(|session| session.id == *id)
     }

@@ -1,8 +1,8 @@
-//! One session, out of whatever is heard of it.
+//! The state of one session, built from events and reads.
 //!
-//! After a gap the same facts come twice: first as rows that are read, then as older events that lead to them. So nothing
-//! here counts events. Messages and calls are joined by id and never go back, and a turn is told as ended once for its last
-//! message.
+//! After a gap the same facts arrive twice: first in the rows that are read, then in the older events that led to them.
+//! So nothing here counts events. Messages and calls are merged by id and never go backwards, and the end of a turn is
+//! reported once for its last message.
 
 use api::{
     EventBody, Message, MessageError, MessageId, MessageOrder, Part, PartHead, PartId, Session, SessionId,
@@ -10,30 +10,30 @@ use api::{
 };
 use indexmap::IndexMap;
 
-use super::event::{Ask, Changes, MonitorEvent, Outcome, Progress, State, ToolUse, Usage};
-use super::read::MESSAGES;
-use super::tree::ReadSession;
+use super::event::{Ask, FileChanges, MonitorEvent, Progress, SessionUsage, SubagentState, ToolUse, TurnOutcome};
+use super::read::MAX_MESSAGES;
+use super::tree::SessionSnapshot;
 
-/// The steps of which calls and costs are known one by one; of older ones the sums are kept.
-const STEPS: usize = 16;
-/// The calls of one step that are told apart.
-const CALLS: usize = 256;
-/// The asks of one session that wait.
-const ASKS: usize = 64;
-/// Bytes of the end of a session's text.
-const TEXT: usize = 2 << 10;
-/// Bytes of a title.
-const TITLE: usize = 256;
+/// The number of steps whose calls and costs are kept individually; older ones are summed up.
+const MAX_STEPS: usize = 16;
+/// The most calls of one step that are tracked.
+const MAX_CALLS: usize = 256;
+/// The most open asks of one session.
+const MAX_ASKS: usize = 64;
+/// The most bytes kept of the end of a session's text.
+const MAX_TEXT: usize = 2 << 10;
+/// The most bytes of a title.
+const MAX_TITLE: usize = 256;
 
 /// Why a session is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
-    /// Nothing was heard of it before.
-    First,
-    /// Something may have been missed.
-    Again,
-    /// It was doubtful a while ago whether its turn is over.
-    Second,
+pub(super) enum ReadReason {
+    /// It was unknown before.
+    New,
+    /// Events may have been missed.
+    Resync,
+    /// A while ago it was uncertain whether its turn had ended.
+    Recheck,
 }
 
 /// A session of the tree.
@@ -47,51 +47,51 @@ pub(super) struct Node {
     pub asks: Vec<Ask>,
     updated: Timestamp,
     status: SessionStatus,
-    /// The messages in their order.
+    /// The order of its messages.
     order: MessageOrder,
-    /// The newest message when the last end of a turn was told, and how that ended.
-    ended: Option<(MessageId, Outcome)>,
-    /// The newest message when the session was idle, but did not look as if its turn were over.
-    doubt: Option<MessageId>,
-    /// What was told to have gone wrong in this turn.
+    /// The newest message when the end of a turn was last reported, and how the turn ended.
+    last_end: Option<(MessageId, TurnOutcome)>,
+    /// The newest message when the session was idle without any sign that its turn had ended.
+    uncertain_since: Option<MessageId>,
+    /// The error that was reported in this turn.
     error: Option<MessageError>,
     /// Oldest first.
     steps: IndexMap<MessageId, Step>,
-    /// The newest step that is in the sums, with all before it.
+    /// The newest step that is included in the sums, with all before it.
     summed: Option<MessageId>,
-    summed_usage: Usage,
+    summed_usage: SessionUsage,
     summed_calls: u64,
-    /// What the session's row counts; it lags behind the messages, but knows those that were never seen.
-    row_usage: Usage,
-    said: Option<Said>,
-    changes: Changes,
-    told: Option<Progress>,
+    /// The usage in the session's row. It lags behind the messages, but includes those that were never seen.
+    row_usage: SessionUsage,
+    last_text: Option<LastText>,
+    changes: FileChanges,
+    reported_progress: Option<Progress>,
 }
 
 /// A model step.
 #[derive(Default)]
 struct Step {
-    usage: Usage,
+    usage: SessionUsage,
     completed: bool,
-    /// Whether the turn goes on after it.
-    goes_on: bool,
+    /// Whether the turn continues after it.
+    continues: bool,
     error: Option<MessageError>,
-    calls: IndexMap<PartId, Call>,
+    calls: IndexMap<PartId, TrackedCall>,
 }
 
-struct Call {
+struct TrackedCall {
     rank: u8,
-    shown: ToolUse,
+    tool_use: ToolUse,
 }
 
-/// The last text.
-struct Said {
+/// The latest text.
+struct LastText {
     message: MessageId,
     part: PartId,
     end: String,
-    /// Whether it is whole.
+    /// Whether the text is complete.
     done: bool,
-    /// Whether pieces that come now belong behind it. A text that was read may have them already.
+    /// Whether deltas are appended. A text that was read may already include them.
     grows: bool,
 }
 
@@ -107,158 +107,158 @@ impl Node {
             asks: Vec::new(),
             updated: Timestamp::MIN,
             status: SessionStatus::Idle,
-            order: MessageOrder::new(2 * MESSAGES),
-            ended: None,
-            doubt: None,
+            order: MessageOrder::new(2 * MAX_MESSAGES),
+            last_end: None,
+            uncertain_since: None,
             error: None,
             steps: IndexMap::new(),
             summed: None,
-            summed_usage: Usage::default(),
+            summed_usage: SessionUsage::default(),
             summed_calls: 0,
-            row_usage: Usage::default(),
-            said: None,
-            changes: Changes::default(),
-            told: None,
+            row_usage: SessionUsage::default(),
+            last_text: None,
+            changes: FileChanges::default(),
+            reported_progress: None,
         };
-        node.row(session);
-        node.told = Some(node.progress());
+        node.update_row(session);
+        node.reported_progress = Some(node.progress());
         node
     }
 
-    /// Takes an event in; what there is to tell goes to `out`, in order.
+    /// Applies an event and appends the resulting events to `out`, in order.
     pub fn apply(&mut self, body: &EventBody, out: &mut Vec<MonitorEvent>) {
         match body {
-            EventBody::SessionUpdated { info, .. } => self.row(info),
-            EventBody::SessionStatus { status, .. } => self.status(status, out),
-            EventBody::SessionIdle { .. } => self.status(&SessionStatus::Idle, out),
-            EventBody::SessionError { error: Some(error), .. } => self.fail(error, out),
-            EventBody::MessageUpdated { info, .. } => self.message(info),
-            EventBody::PartUpdated { part, .. } => self.part(part, true),
-            EventBody::PartDelta { part_id, field, delta, .. } if field == "text" => self.grow(part_id, delta),
-            EventBody::PermissionAsked(ask) => self.ask(Ask::Permission(ask.clone()), out),
-            EventBody::QuestionAsked(ask) => self.ask(Ask::Question(ask.clone()), out),
-            EventBody::PermissionReplied { request_id, .. } => self.answered(request_id.as_str(), out),
+            EventBody::SessionUpdated { info, .. } => self.update_row(info),
+            EventBody::SessionStatus { status, .. } => self.set_status(status, out),
+            EventBody::SessionIdle { .. } => self.set_status(&SessionStatus::Idle, out),
+            EventBody::SessionError { error: Some(error), .. } => self.report_error(error, out),
+            EventBody::MessageUpdated { info, .. } => self.update_message(info),
+            EventBody::PartUpdated { part, .. } => self.update_part(part, true),
+            EventBody::PartDelta { part_id, field, delta, .. } if field == "text" => self.append_text(part_id, delta),
+            EventBody::PermissionAsked(ask) => self.add_ask(Ask::Permission(ask.clone()), out),
+            EventBody::QuestionAsked(ask) => self.add_ask(Ask::Question(ask.clone()), out),
+            EventBody::PermissionReplied { request_id, .. } => self.remove_ask(request_id.as_str(), out),
             EventBody::QuestionReplied { request_id, .. } | EventBody::QuestionRejected { request_id, .. } => {
-                self.answered(request_id.as_str(), out);
+                self.remove_ask(request_id.as_str(), out);
             }
             _ => {}
         }
-        self.tell(out);
+        self.report_progress(out);
     }
 
-    /// Takes in what was read of it.
-    pub fn read(&mut self, read: &ReadSession, sight: Sight, out: &mut Vec<MonitorEvent>) {
-        self.row(&read.session);
-        let ids = read.messages.iter().map(|message| message.info.id());
-        self.list(ids, read.messages.len() < MESSAGES);
-        for message in &read.messages {
-            self.message(&message.info);
+    /// Applies a snapshot of the session.
+    pub fn apply_snapshot(&mut self, snapshot: &SessionSnapshot, reason: ReadReason, out: &mut Vec<MonitorEvent>) {
+        self.update_row(&snapshot.session);
+        let ids = snapshot.messages.iter().map(|message| message.info.id());
+        self.list_messages(ids, snapshot.messages.len() < MAX_MESSAGES);
+        for message in &snapshot.messages {
+            self.update_message(&message.info);
             for part in &message.parts {
-                self.part(part, false);
+                self.update_part(part, false);
             }
         }
-        if sight == Sight::First {
-            self.summed_usage = self.row_usage.minus(&self.counted());
+        if reason == ReadReason::New {
+            self.summed_usage = self.row_usage.minus(&self.steps_usage());
         }
-        let doubt = self.doubt.clone();
-        self.status(&read.status, out);
-        if sight == Sight::Second
-            && let Some(last) = self.doubt.clone().filter(|last| doubt.as_ref() == Some(last))
+        let uncertain = self.uncertain_since.clone();
+        self.set_status(&snapshot.status, out);
+        if reason == ReadReason::Recheck
+            && let Some(last) = self.uncertain_since.clone().filter(|last| uncertain.as_ref() == Some(last))
         {
-            self.end(last, Outcome::Interrupted, out);
+            self.end_turn(last, TurnOutcome::Interrupted, out);
         }
-        self.tell(out);
+        self.report_progress(out);
     }
 
-    /// Takes in which asks wait for an answer.
-    pub fn read_asks(&mut self, waiting: Vec<Ask>, out: &mut Vec<MonitorEvent>) {
+    /// Applies the list of open asks.
+    pub fn apply_asks(&mut self, waiting: Vec<Ask>, out: &mut Vec<MonitorEvent>) {
         let gone = self.asks.iter().map(|ask| ask.id().to_owned());
         let gone: Vec<String> = gone.filter(|id| waiting.iter().all(|ask| ask.id() != id)).collect();
         for id in gone {
-            self.answered(&id, out);
+            self.remove_ask(&id, out);
         }
-        // An ask outside of a turn is about to go.
+        // An ask outside a turn is about to be removed.
         if self.status != SessionStatus::Idle {
             for ask in waiting {
-                self.ask(ask, out);
+                self.add_ask(ask, out);
             }
         }
     }
 
-    /// Whether only another look can say that its turn is over.
-    pub fn is_doubtful(&self) -> bool {
-        self.doubt.is_some()
+    /// Whether only another read can show that its turn has ended.
+    pub fn is_uncertain(&self) -> bool {
+        self.uncertain_since.is_some()
     }
 
     pub fn progress(&self) -> Progress {
         let state = self.state();
-        let works = matches!(state, State::Running | State::Retrying { .. });
+        let is_working = matches!(state, SubagentState::Running | SubagentState::Retrying { .. });
         let calls = self.steps.values().flat_map(|step| step.calls.values());
-        let open = calls.filter(|call| works && call.rank < DONE).map(|call| call.shown.clone());
+        let open = calls.filter(|call| is_working && call.rank < DONE).map(|call| call.tool_use.clone());
         let tool_calls = self.steps.values().map(|step| step.calls.len() as u64).sum::<u64>() + self.summed_calls;
         Progress {
             tools: open.collect(),
             state,
             tool_calls,
-            text: self.said.as_ref().map(|said| said.end.clone()).unwrap_or_default(),
+            text: self.last_text.as_ref().map(|text| text.end.clone()).unwrap_or_default(),
             usage: self.usage(),
             changes: self.changes,
         }
     }
 
-    pub fn usage(&self) -> Usage {
-        self.counted().plus(&self.summed_usage).max(&self.row_usage)
+    pub fn usage(&self) -> SessionUsage {
+        self.steps_usage().plus(&self.summed_usage).max(&self.row_usage)
     }
 
-    fn counted(&self) -> Usage {
-        self.steps.values().fold(Usage::default(), |sum, step| sum.plus(&step.usage))
+    fn steps_usage(&self) -> SessionUsage {
+        self.steps.values().fold(SessionUsage::default(), |sum, step| sum.plus(&step.usage))
     }
 
-    fn state(&self) -> State {
-        match (&self.ended, &self.status) {
-            (Some((_, outcome)), _) if !self.is_open() => State::Ended { outcome: outcome.clone() },
-            (_, SessionStatus::Idle) => State::Pending,
-            (_, SessionStatus::Busy) => State::Running,
+    fn state(&self) -> SubagentState {
+        match (&self.last_end, &self.status) {
+            (Some((_, outcome)), _) if !self.is_open() => SubagentState::Ended { outcome: outcome.clone() },
+            (_, SessionStatus::Idle) => SubagentState::Pending,
+            (_, SessionStatus::Busy) => SubagentState::Running,
             (_, SessionStatus::Retry { attempt, message, next, .. }) => {
-                State::Retrying { attempt: *attempt, message: clip(message), next: *next }
+                SubagentState::Retrying { attempt: *attempt, message: truncate_title(message), next: *next }
             }
         }
     }
 
-    /// Whether something came after the last end of a turn.
+    /// Whether a message came after the last end of a turn.
     fn is_open(&self) -> bool {
-        self.ended.as_ref().is_none_or(|(last, _)| self.order.last() != Some(last))
+        self.last_end.as_ref().is_none_or(|(last, _)| self.order.last() != Some(last))
     }
 
-    /// Takes in which messages there are, oldest first.
-    fn list<'a>(&mut self, ids: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
+    /// Applies the list of messages, oldest first.
+    fn list_messages<'a>(&mut self, ids: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
         let (last, open) = (self.order.last().cloned(), self.is_open());
         self.order.list(ids, whole);
         if last.as_ref() != self.order.last() {
-            self.goes_on(open);
+            self.message_arrived(open);
         }
     }
 
-    /// A message came; `open`: so did another since the last end of a turn.
-    fn goes_on(&mut self, open: bool) {
+    /// Handles a new message. `open` tells whether an earlier one came since the last end of a turn.
+    fn message_arrived(&mut self, open: bool) {
         if !open {
             self.error = None;
         }
-        self.doubt = None;
+        self.uncertain_since = None;
     }
 
-    fn tell(&mut self, out: &mut Vec<MonitorEvent>) {
+    fn report_progress(&mut self, out: &mut Vec<MonitorEvent>) {
         let progress = self.progress();
-        if self.told.as_ref() != Some(&progress) {
-            self.told = Some(progress.clone());
+        if self.reported_progress.as_ref() != Some(&progress) {
+            self.reported_progress = Some(progress.clone());
             out.push(MonitorEvent::ChildProgress { session_id: self.id.clone(), progress: Box::new(progress) });
         }
     }
 
-    fn row(&mut self, session: &Session) {
+    fn update_row(&mut self, session: &Session) {
         let usage =
-            Usage { cost: session.cost.unwrap_or_default(), tokens: session.tokens.clone().unwrap_or_default() };
-        // What was used only grows. The clock may have gone back meanwhile, so it decides only what that leaves open.
+            SessionUsage { cost: session.cost.unwrap_or_default(), tokens: session.tokens.clone().unwrap_or_default() };
+        // Usage only grows. The clock may have been set back, so it decides only if the usage is the same.
         let grown = self.row_usage.max(&usage);
         let (less, same) = (grown != usage, self.row_usage == usage);
         self.row_usage = grown;
@@ -266,19 +266,20 @@ impl Node {
             return;
         }
         self.updated = session.time.updated;
-        self.title = clip(&session.title);
+        self.title = truncate_title(&session.title);
         self.agent.clone_from(&session.agent);
         if let Some(summary) = &session.summary {
-            self.changes = Changes { files: summary.files, additions: summary.additions, deletions: summary.deletions };
+            self.changes =
+                FileChanges { files: summary.files, additions: summary.additions, deletions: summary.deletions };
         }
     }
 
-    fn message(&mut self, message: &Message) {
+    fn update_message(&mut self, message: &Message) {
         let open = self.is_open();
         if self.order.hear(message.id()) {
-            self.goes_on(open);
+            self.message_arrived(open);
         }
-        // One that is too old to be known is in the sums.
+        // A message too old to be known is included in the sums.
         let Some(place) = self.order.place(message.id()) else { return };
         let Message::Assistant(message) = message else { return };
         if self.summed.as_ref().and_then(|summed| self.order.place(summed)) >= Some(place) {
@@ -296,13 +297,13 @@ impl Node {
             reasoning: message.tokens.reasoning,
             cache: message.tokens.cache.clone(),
         };
-        step.usage = step.usage.max(&Usage { cost: Usd(message.cost.0), tokens });
+        step.usage = step.usage.max(&SessionUsage { cost: Usd(message.cost.0), tokens });
         step.completed |= message.time.completed.is_some();
-        step.goes_on = message.finish.as_deref() == Some("tool-calls");
+        step.continues = message.finish.as_deref() == Some("tool-calls");
         if message.error.is_some() {
             step.error.clone_from(&message.error);
         }
-        while self.steps.len() > STEPS
+        while self.steps.len() > MAX_STEPS
             && let Some((message, step)) = self.steps.shift_remove_index(0)
         {
             self.summed = Some(message);
@@ -311,32 +312,32 @@ impl Node {
         }
     }
 
-    /// Prompts have parts as well; only those of steps count.
+    /// Prompts have parts too, but only those of steps count.
     fn step(&mut self, head: &PartHead) -> Option<&mut Step> {
         self.steps.get_mut(&head.message_id)
     }
 
-    fn part(&mut self, part: &Part, live: bool) {
+    fn update_part(&mut self, part: &Part, live: bool) {
         match part {
             Part::Tool(part) => {
                 let Some(step) = self.step(&part.head) else { return };
-                let full = step.calls.len() >= CALLS;
+                let full = step.calls.len() >= MAX_CALLS;
                 let (rank, title, time) = match &part.state {
                     ToolState::Pending(_) => (0, None, None),
                     ToolState::Running(state) => (1, state.title.as_deref(), Some(&state.time)),
                     ToolState::Completed(state) => (DONE, Some(state.title.as_str()), Some(&state.time)),
                     ToolState::Error(state) => (DONE, None, Some(&state.time)),
                 };
-                let shown = ToolUse {
+                let tool_use = ToolUse {
                     tool: part.tool.clone(),
-                    title: title.map(clip).filter(|title| !title.is_empty()),
+                    title: title.map(truncate_title).filter(|title| !title.is_empty()),
                     start: time.map(|time| time.start),
                 };
                 match step.calls.get_mut(&part.head.id) {
                     Some(call) if call.rank > rank => {}
-                    Some(call) => *call = Call { rank, shown },
+                    Some(call) => *call = TrackedCall { rank, tool_use },
                     None if full => {}
-                    None => drop(step.calls.insert(part.head.id.clone(), Call { rank, shown })),
+                    None => drop(step.calls.insert(part.head.id.clone(), TrackedCall { rank, tool_use })),
                 }
             }
             Part::Text(part) => {
@@ -345,44 +346,45 @@ impl Node {
                 }
                 let PartHead { id, message_id, .. } = &part.head;
                 let done = part.time.as_ref().is_some_and(|time| time.end.is_some());
-                let newer = match &self.said {
-                    Some(said) if said.message != *message_id => {
-                        self.order.place(&said.message) < self.order.place(message_id)
+                let newer = match &self.last_text {
+                    Some(text) if text.message != *message_id => {
+                        self.order.place(&text.message) < self.order.place(message_id)
                     }
-                    // Within a message ids grow.
-                    Some(said) => said.part < *id || (said.part == *id && (done || !said.done)),
+                    // Within a message, ids grow.
+                    Some(text) => text.part < *id || (text.part == *id && (done || !text.done)),
                     None => true,
                 };
                 if newer {
                     let grows = !done && (live || part.text.is_empty());
                     let (message, part_id) = (message_id.clone(), id.clone());
-                    self.said = Some(Said { message, part: part_id, end: tail(&part.text).to_owned(), done, grows });
+                    self.last_text =
+                        Some(LastText { message, part: part_id, end: tail(&part.text).to_owned(), done, grows });
                 }
             }
             _ => {}
         }
     }
 
-    fn grow(&mut self, part: &PartId, delta: &str) {
-        if let Some(said) = self.said.as_mut().filter(|said| said.grows && said.part == *part) {
-            said.end.push_str(delta);
-            let cut = said.end.len() - tail(&said.end).len();
-            said.end.drain(..cut);
+    fn append_text(&mut self, part: &PartId, delta: &str) {
+        if let Some(text) = self.last_text.as_mut().filter(|text| text.grows && text.part == *part) {
+            text.end.push_str(delta);
+            let cut = text.end.len() - tail(&text.end).len();
+            text.end.drain(..cut);
         }
     }
 
-    fn fail(&mut self, error: &MessageError, out: &mut Vec<MonitorEvent>) {
-        let same = |told: &MessageError| told.name() == error.name() && told.message() == error.message();
+    fn report_error(&mut self, error: &MessageError, out: &mut Vec<MonitorEvent>) {
+        let same = |known: &MessageError| known.name() == error.name() && known.message() == error.message();
         if !self.error.as_ref().is_some_and(same) {
             self.error = Some(error.clone());
             out.push(MonitorEvent::ChildError { session_id: self.id.clone(), error: error.clone() });
         }
     }
 
-    fn status(&mut self, status: &SessionStatus, out: &mut Vec<MonitorEvent>) {
+    fn set_status(&mut self, status: &SessionStatus, out: &mut Vec<MonitorEvent>) {
         self.status = status.clone();
         if *status != SessionStatus::Idle {
-            self.doubt = None;
+            self.uncertain_since = None;
             return;
         }
         for ask in std::mem::take(&mut self.asks) {
@@ -390,47 +392,47 @@ impl Node {
         }
         let Some(last) = self.order.last().cloned().filter(|_| self.is_open()) else { return };
         match self.outcome(&last) {
-            Some(outcome) => self.end(last, outcome, out),
-            None => self.doubt = Some(last),
+            Some(outcome) => self.end_turn(last, outcome, out),
+            None => self.uncertain_since = Some(last),
         }
     }
 
-    /// How the turn ended, if its last message looks as if it had. An idle session may not: the word is about the turn
-    /// before, the next one is about to begin, or nobody was left to write down the end.
-    fn outcome(&self, last: &MessageId) -> Option<Outcome> {
+    /// How the turn ended, if its last message shows that it did. An idle session need not show it: the status may
+    /// belong to the turn before, the next turn may be about to begin, or nobody was left to record the end.
+    fn outcome(&self, last: &MessageId) -> Option<TurnOutcome> {
         let step = self.steps.get(last);
-        let whole = step.filter(|step| step.completed && !step.goes_on && step.error.is_none());
+        let whole = step.filter(|step| step.completed && !step.continues && step.error.is_none());
         if whole.is_some() {
-            return Some(Outcome::Succeeded);
+            return Some(TurnOutcome::Succeeded);
         }
         let error = step.and_then(|step| step.error.as_ref()).or(self.error.as_ref())?;
         Some(match error {
-            MessageError::MessageAbortedError(_) => Outcome::Aborted,
-            error => Outcome::Failed { error: error.clone() },
+            MessageError::MessageAbortedError(_) => TurnOutcome::Aborted,
+            error => TurnOutcome::Failed { error: error.clone() },
         })
     }
 
-    fn end(&mut self, last: MessageId, outcome: Outcome, out: &mut Vec<MonitorEvent>) {
+    fn end_turn(&mut self, last: MessageId, outcome: TurnOutcome, out: &mut Vec<MonitorEvent>) {
         let error = self.steps.get(&last).and_then(|step| step.error.clone());
         if let Some(error) = error {
-            self.fail(&error, out);
+            self.report_error(&error, out);
         }
-        self.doubt = None;
-        self.ended = Some((last, outcome.clone()));
+        self.uncertain_since = None;
+        self.last_end = Some((last, outcome.clone()));
         let progress = self.progress();
-        self.told = Some(progress.clone());
+        self.reported_progress = Some(progress.clone());
         let (session_id, progress) = (self.id.clone(), Box::new(progress));
         out.push(MonitorEvent::ChildCompleted { session_id, outcome, progress });
     }
 
-    fn ask(&mut self, ask: Ask, out: &mut Vec<MonitorEvent>) {
-        if self.asks.len() < ASKS && self.asks.iter().all(|known| known.id() != ask.id()) {
+    fn add_ask(&mut self, ask: Ask, out: &mut Vec<MonitorEvent>) {
+        if self.asks.len() < MAX_ASKS && self.asks.iter().all(|known| known.id() != ask.id()) {
             self.asks.push(ask.clone());
             out.push(MonitorEvent::ChildAsked { session_id: self.id.clone(), ask });
         }
     }
 
-    fn answered(&mut self, id: &str, out: &mut Vec<MonitorEvent>) {
+    fn remove_ask(&mut self, id: &str, out: &mut Vec<MonitorEvent>) {
         if let Some(index) = self.asks.iter().position(|ask| ask.id() == id) {
             self.asks.remove(index);
             out.push(MonitorEvent::ChildAnswered { session_id: self.id.clone(), ask_id: id.to_owned() });
@@ -438,14 +440,14 @@ impl Node {
     }
 }
 
-/// The rank of a call that has its outcome.
+/// The rank of a finished call.
 const DONE: u8 = 2;
 
-/// The end of a text, at most [`TEXT`] bytes.
+/// The end of a text, at most [`MAX_TEXT`] bytes.
 fn tail(text: &str) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(TEXT))..]
+    &text[text.ceil_char_boundary(text.len().saturating_sub(MAX_TEXT))..]
 }
 
-fn clip(text: &str) -> String {
-    text[..text.floor_char_boundary(TITLE)].to_owned()
+fn truncate_title(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_TITLE)].to_owned()
 }

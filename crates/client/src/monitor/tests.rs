@@ -1,4 +1,4 @@
-//! The state machine on recorded events, with and without gaps between them.
+//! The state machine on recorded events, with and without gaps.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,9 +11,9 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::batch::Batch;
 use super::event::*;
-use super::tree::{Read, ReadSession, SESSIONS, Tree};
+use super::throttle::ProgressThrottle;
+use super::tree::{MAX_SESSIONS, SessionSnapshot, Tree, TreeSnapshot};
 
 const SCENARIOS: [&str; 9] = [
     "06_task_general",
@@ -27,22 +27,22 @@ const SCENARIOS: [&str; 9] = [
     "33_task_promote_background",
 ];
 
-/// What a server knows after some events: an independent fold of them, without what is never stored.
+/// What a server knows after some events: an independent fold over them, without what is never stored.
 #[derive(Default)]
-struct World {
+struct ServerState {
     sessions: IndexMap<SessionId, Session>,
     messages: IndexMap<SessionId, IndexMap<String, MessageWithParts>>,
     statuses: HashMap<SessionId, SessionStatus>,
     asks: Vec<Ask>,
 }
 
-impl World {
+impl ServerState {
     fn after(events: &[Event]) -> Self {
-        let mut world = Self::default();
+        let mut server = Self::default();
         for event in events {
-            world.apply(&event.body);
+            server.apply(&event.body);
         }
-        world
+        server
     }
 
     fn apply(&mut self, body: &EventBody) {
@@ -75,17 +75,17 @@ impl World {
         }
     }
 
-    fn read(&self) -> Read {
-        let row = |session: &Session| ReadSession {
+    fn read(&self) -> TreeSnapshot {
+        let row = |session: &Session| SessionSnapshot {
             status: self.statuses.get(&session.id).cloned().unwrap_or(SessionStatus::Idle),
             messages: self.messages.get(&session.id).map(|rows| rows.values().cloned().collect()).unwrap_or_default(),
             session: session.clone(),
         };
-        Read { sessions: self.sessions.values().map(row).collect(), asks: self.asks.clone(), truncated: false }
+        TreeSnapshot { sessions: self.sessions.values().map(row).collect(), asks: self.asks.clone(), truncated: false }
     }
 }
 
-/// The recorded events from the creation of the root on.
+/// The recorded events, starting with the creation of the root.
 fn recorded(scenario: &str) -> &'static [Event] {
     static READ: LazyLock<HashMap<&str, Vec<Event>>> =
         LazyLock::new(|| SCENARIOS.into_iter().map(|scenario| (scenario, load(scenario))).collect());
@@ -98,24 +98,24 @@ fn load(scenario: &str) -> Vec<Event> {
     events.skip_while(|event| !matches!(event.body, EventBody::SessionCreated { .. })).collect()
 }
 
-fn begun(events: &[Event]) -> Tree {
+fn new_tree(events: &[Event]) -> Tree {
     let root = events[0].body.session_id().unwrap().clone();
-    Tree::new(root, World::after(&events[..1]).read())
+    Tree::new(root, ServerState::after(&events[..1]).read())
 }
 
 fn play(tree: &mut Tree, events: &[Event]) -> Vec<MonitorEvent> {
     events.iter().flat_map(|event| tree.apply(event)).collect()
 }
 
-/// Everything but progress, in short.
-fn essence(told: &[MonitorEvent]) -> Vec<String> {
+/// A short line for every event but progress.
+fn summary(events: &[MonitorEvent]) -> Vec<String> {
     let mut names: HashMap<SessionId, String> = HashMap::new();
     let mut lines = Vec::new();
-    for event in told {
+    for event in events {
         if let MonitorEvent::ChildCreated { session } = event {
             names.insert(session.id.clone(), session.title.clone());
         }
-        let name = names.get(event.session_id()).expect("a child is told before what it does").clone();
+        let name = names.get(event.session_id()).expect("a child is reported before its events").clone();
         lines.push(match event {
             MonitorEvent::ChildCreated { .. } => format!("{name}: created"),
             MonitorEvent::ChildProgress { .. } => continue,
@@ -123,7 +123,7 @@ fn essence(told: &[MonitorEvent]) -> Vec<String> {
             MonitorEvent::ChildAnswered { .. } => format!("{name}: answered"),
             MonitorEvent::ChildError { error, .. } => format!("{name}: error {}", error.name()),
             MonitorEvent::ChildCompleted { outcome, .. } => match outcome {
-                Outcome::Failed { error } => format!("{name}: failed {}", error.name()),
+                TurnOutcome::Failed { error } => format!("{name}: failed {}", error.name()),
                 other => format!("{name}: {other:?}"),
             },
             MonitorEvent::ChildRemoved { .. } => format!("{name}: removed"),
@@ -132,7 +132,7 @@ fn essence(told: &[MonitorEvent]) -> Vec<String> {
     lines
 }
 
-/// The tree without what differs by the order of additions.
+/// The tree without differences caused by the order of additions.
 fn rounded(tree: &Tree) -> SubagentTree {
     let mut tree = tree.snapshot();
     let round = |usage: &mut Usage| usage.cost = Usd((usage.cost.0 * 1e9).round());
@@ -144,16 +144,16 @@ fn rounded(tree: &Tree) -> SubagentTree {
 }
 
 #[test]
-fn recorded_children_are_told_once_and_in_order() {
-    let told = |scenario: &str| {
+fn recorded_children_are_reported_once_and_in_order() {
+    let emitted = |scenario: &str| {
         let events = recorded(scenario);
-        essence(&play(&mut begun(events), &events[1..]))
+        summary(&play(&mut new_tree(events), &events[1..]))
     };
     let general = "Read hello (@general subagent)";
     let want = ["created", "Succeeded", "Succeeded"].map(|what| format!("{general}: {what}"));
-    assert_eq!(told("06_task_general"), want, "a child that is continued completes twice");
+    assert_eq!(emitted("06_task_general"), want, "a child that is continued completes twice");
     assert_eq!(
-        told("06_task_errors"),
+        emitted("06_task_errors"),
         [
             "Y (@general subagent): created",
             "Y (@general subagent): error APIError",
@@ -164,28 +164,28 @@ fn recorded_children_are_told_once_and_in_order() {
     );
     let slow = "Slow child (@general subagent)";
     let want = ["created", "error MessageAbortedError", "Aborted"].map(|what| format!("{slow}: {what}"));
-    assert_eq!(told("06_task_abort"), want, "two words of being idle are one end");
+    assert_eq!(emitted("06_task_abort"), want, "two words of being idle are one end");
     let child = "Child bash (@general subagent)";
     let want = ["created", "asked", "answered", "Succeeded"].map(|what| format!("{child}: {what}"));
-    assert_eq!(told("15_permission_task_child"), want);
+    assert_eq!(emitted("15_permission_task_child"), want);
     for (scenario, children) in [("06_task_explore_parallel", 2), ("24_nested_task_depth2", 1)] {
-        let told = told(scenario);
-        assert_eq!(told.iter().filter(|line| line.ends_with("created")).count(), children, "{told:?}");
-        assert_eq!(told.iter().filter(|line| line.ends_with("Succeeded")).count(), children, "{told:?}");
+        let emitted = emitted(scenario);
+        assert_eq!(emitted.iter().filter(|line| line.ends_with("created")).count(), children, "{emitted:?}");
+        assert_eq!(emitted.iter().filter(|line| line.ends_with("Succeeded")).count(), children, "{emitted:?}");
     }
     for (scenario, title) in [("32_task_background", "BG job"), ("33_task_promote_background", "Slow job")] {
         let want = ["created", "Succeeded"].map(|what| format!("{title} (@general subagent): {what}"));
-        assert_eq!(told(scenario), want);
+        assert_eq!(emitted(scenario), want);
     }
 }
 
 #[test]
-fn progress_has_the_current_tool_the_text_and_the_figures() {
+fn progress_has_current_tool_text_and_figures() {
     let events = recorded("06_task_general");
-    let mut tree = begun(events);
-    let told = play(&mut tree, &events[1..]);
+    let mut tree = new_tree(events);
+    let emitted = play(&mut tree, &events[1..]);
     let progress = || {
-        told.iter().filter_map(|event| match event {
+        emitted.iter().filter_map(|event| match event {
             MonitorEvent::ChildProgress { progress, .. } => Some(&**progress),
             _ => None,
         })
@@ -195,14 +195,14 @@ fn progress_has_the_current_tool_the_text_and_the_figures() {
     assert!(progress().all(|progress| !progress.text.starts_with("SCRIPT")), "a prompt is not what the child said");
     let mut last = None;
     for progress in progress() {
-        assert_ne!(last, Some(progress), "nothing is told twice");
+        assert_ne!(last, Some(progress), "nothing is reported twice");
         last = Some(progress);
     }
     let tree = rounded(&tree);
     let [root, child] = &tree.sessions[..] else { panic!("{tree:?}") };
     assert_eq!((root.depth, child.depth, child.parent_id.as_ref()), (0, 1, Some(&root.id)));
     assert_eq!((child.title.as_str(), child.agent.as_deref()), ("Read hello (@general subagent)", Some("general")));
-    assert_eq!(child.progress.state, State::Ended { outcome: Outcome::Succeeded });
+    assert_eq!(child.progress.state, SubagentState::Ended { outcome: TurnOutcome::Succeeded });
     assert_eq!((child.progress.tool_calls, child.progress.text.as_str()), (1, "Hello from fake LLM"));
     assert!(child.progress.tools.is_empty());
     // Three steps of the child, and two of each of the root's turns.
@@ -214,60 +214,61 @@ fn progress_has_the_current_tool_the_text_and_the_figures() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// However a connection breaks, and however old the first events of the next one are: nothing is missed, nothing is
-    /// told twice, and in the end the tree is the same.
+    /// However a connection breaks, and however old the first events of the next one are, nothing is missed, nothing is
+    /// reported twice, and the tree is the same in the end.
     #[test]
     fn a_gap_changes_nothing(scenario in 0..SCENARIOS.len(), places: [Index; 3]) {
         let events = recorded(SCENARIOS[scenario]);
-        let mut whole = begun(events);
-        let want = essence(&play(&mut whole, &events[1..]));
-        // Events up to the break; from there on until the new subscription they are lost; the read is later than that.
+        let mut whole = new_tree(events);
+        let want = summary(&play(&mut whole, &events[1..]));
+        // Events arrive up to the break and are lost until the new subscription; the read comes after that.
         let mut places = places.map(|place| 1 + place.index(events.len() - 1));
         places.sort_unstable();
         let [broken, subscribed, read] = places;
-        let mut tree = begun(events);
-        let mut told = play(&mut tree, &events[1..broken]);
-        told.extend(tree.resync(World::after(&events[..read]).read(), false));
-        told.extend(play(&mut tree, &events[subscribed..]));
-        if tree.is_doubtful() {
-            told.extend(tree.resync(World::after(events).read(), true));
+        let mut tree = new_tree(events);
+        let mut emitted = play(&mut tree, &events[1..broken]);
+        emitted.extend(tree.resync(ServerState::after(&events[..read]).read(), false));
+        emitted.extend(play(&mut tree, &events[subscribed..]));
+        if tree.is_uncertain() {
+            emitted.extend(tree.resync(ServerState::after(events).read(), true));
         }
-        prop_assert!(!tree.is_doubtful());
-        let told = essence(&told);
+        prop_assert!(!tree.is_uncertain());
+        let emitted = summary(&emitted);
         let count = |lines: &[String], line: &String| lines.iter().filter(|other| *other == line).count();
-        for line in &told {
-            prop_assert!(count(&told, line) <= count(&want, line), "{line} too often: {told:?}");
+        for line in &emitted {
+            prop_assert!(count(&emitted, line) <= count(&want, line), "{line} too often: {emitted:?}");
         }
         for line in &want {
-            // What began and ended within the gap is no news, and two turns of a child are one there.
+            // An ask that began and ended within the gap is not reported, and two turns of a child within it count as
+            // one.
             let ask = line.ends_with("asked") || line.ends_with("answered");
-            prop_assert!(ask || count(&told, line) >= 1, "{line} is missing: {told:?}");
+            prop_assert!(ask || count(&emitted, line) >= 1, "{line} is missing: {emitted:?}");
         }
         for (asked, answered) in [("asked", "answered"), ("created", "Succeeded")] {
-            let first = |end: &str| told.iter().position(|line| line.ends_with(end));
-            prop_assert!(first(answered).is_none_or(|at| first(asked).is_some_and(|before| before < at)), "{told:?}");
+            let first = |end: &str| emitted.iter().position(|line| line.ends_with(end));
+            prop_assert!(first(answered).is_none_or(|at| first(asked).is_some_and(|before| before < at)), "{emitted:?}");
         }
         prop_assert_eq!(rounded(&tree), rounded(&whole));
     }
 
-    /// Where it begins is not told, whenever that is; what comes after it is.
+    /// The initial state is not reported, whenever the monitor starts; everything after it is.
     #[test]
-    fn it_can_begin_at_any_time(scenario in 0..SCENARIOS.len(), places: [Index; 2]) {
+    fn a_monitor_can_start_at_any_time(scenario in 0..SCENARIOS.len(), places: [Index; 2]) {
         let events = recorded(SCENARIOS[scenario]);
-        let mut whole = begun(events);
+        let mut whole = new_tree(events);
         play(&mut whole, &events[1..]);
         let mut places = places.map(|place| 1 + place.index(events.len() - 1));
         places.sort_unstable();
         let [subscribed, read] = places;
         let root = events[0].body.session_id().unwrap().clone();
-        let mut tree = Tree::new(root, World::after(&events[..read]).read());
+        let mut tree = Tree::new(root, ServerState::after(&events[..read]).read());
         let known: Vec<SessionId> = tree.snapshot().sessions.into_iter().map(|session| session.id).collect();
-        let told = play(&mut tree, &events[subscribed..]);
-        for event in &told {
+        let emitted = play(&mut tree, &events[subscribed..]);
+        for event in &emitted {
             let created = matches!(event, MonitorEvent::ChildCreated { .. });
             prop_assert!(!created || !known.contains(event.session_id()), "{event:?}");
         }
-        tree.resync(World::after(events).read(), true);
+        tree.resync(ServerState::after(events).read(), true);
         prop_assert_eq!(rounded(&tree), rounded(&whole));
     }
 }
@@ -325,8 +326,8 @@ fn call(id: &str, time: i64, part: &str, state: &str) -> Event {
 
 fn tree() -> Tree {
     let root = session("ses_root", None);
-    let read = ReadSession { session: root.clone(), status: SessionStatus::Idle, messages: Vec::new() };
-    Tree::new(root.id, Read { sessions: vec![read], ..Read::default() })
+    let read = SessionSnapshot { session: root.clone(), status: SessionStatus::Idle, messages: Vec::new() };
+    Tree::new(root.id, TreeSnapshot { sessions: vec![read], ..TreeSnapshot::default() })
 }
 
 fn shape(tree: &Tree) -> Vec<(usize, String)> {
@@ -334,11 +335,11 @@ fn shape(tree: &Tree) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn children_of_children_belong_to_it_and_others_do_not() {
+fn grandchildren_belong_to_the_tree_and_others_do_not() {
     let mut tree = tree();
     let others = [created("ses_x", "ses_other"), status("ses_x", "busy"), step("ses_x", 5, 1.0, Some("stop"))];
     assert!(play(&mut tree, &others).is_empty());
-    let told = play(
+    let emitted = play(
         &mut tree,
         &[
             created("ses_a", "ses_root"),
@@ -348,7 +349,7 @@ fn children_of_children_belong_to_it_and_others_do_not() {
             created("ses_a", "ses_root"),
         ],
     );
-    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(emitted.len(), 4, "{emitted:?}");
     play(&mut tree, &[step("ses_a11", 5, 1.0, None), step("ses_b", 5, 2.0, None), step("ses_root", 5, 4.0, None)]);
     let names = |rows: &[(usize, &str)]| rows.iter().map(|(depth, id)| (*depth, (*id).to_owned())).collect::<Vec<_>>();
     assert_eq!(shape(&tree), names(&[(0, "ses_root"), (1, "ses_a"), (2, "ses_a1"), (3, "ses_a11"), (1, "ses_b")]));
@@ -356,8 +357,8 @@ fn children_of_children_belong_to_it_and_others_do_not() {
     assert_eq!(costs, [7.0, 1.0, 1.0, 1.0, 2.0]);
 
     let deleted = |id: &str| event("session.deleted", json!({"sessionID": id, "info": session(id, None)}));
-    let told = tree.apply(&deleted("ses_a"));
-    let removed: Vec<&str> = told.iter().map(|event| event.session_id().as_str()).collect();
+    let emitted = tree.apply(&deleted("ses_a"));
+    let removed: Vec<&str> = emitted.iter().map(|event| event.session_id().as_str()).collect();
     assert_eq!(removed, ["ses_a11", "ses_a1", "ses_a"], "the deepest first");
     assert!(tree.apply(&deleted("ses_a1")).is_empty());
     assert!(!tree.is_gone());
@@ -366,24 +367,24 @@ fn children_of_children_belong_to_it_and_others_do_not() {
 }
 
 #[test]
-fn what_a_gap_deleted_is_told() {
+fn deletions_during_a_gap_are_reported() {
     let mut tree = tree();
     play(&mut tree, &[created("ses_a", "ses_root"), created("ses_a1", "ses_a")]);
-    let idle = |session| ReadSession { session, status: SessionStatus::Idle, messages: Vec::new() };
+    let idle = |session| SessionSnapshot { session, status: SessionStatus::Idle, messages: Vec::new() };
     let sessions = vec![idle(session("ses_root", None)), idle(session("ses_b", Some("ses_root")))];
-    let told = tree.resync(Read { sessions, ..Read::default() }, false);
-    let kinds: Vec<Value> = told.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    let emitted = tree.resync(TreeSnapshot { sessions, ..TreeSnapshot::default() }, false);
+    let kinds: Vec<Value> = emitted.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
     let kinds: Vec<(&str, &str)> = kinds
         .iter()
-        .zip(&told)
+        .zip(&emitted)
         .map(|(json, event)| (json["type"].as_str().unwrap(), event.session_id().as_str()))
         .collect();
     assert_eq!(kinds, [("child_removed", "ses_a1"), ("child_removed", "ses_a"), ("child_created", "ses_b")]);
-    assert!(tree.resync(Read::default(), false).len() == 1 && tree.is_gone());
+    assert!(tree.resync(TreeSnapshot::default(), false).len() == 1 && tree.is_gone());
 }
 
 #[test]
-fn a_turn_that_nobody_ended_is_interrupted_at_the_second_look() {
+fn an_unfinished_turn_is_interrupted_at_the_recheck() {
     let mut tree = tree();
     let events = [
         created("ses_a", "ses_root"),
@@ -394,25 +395,26 @@ fn a_turn_that_nobody_ended_is_interrupted_at_the_second_look() {
     ];
     play(&mut tree, &events);
     let read = |status| {
-        let mut world = World::default();
-        world.sessions.insert(SessionId::parse("ses_root").unwrap(), session("ses_root", None));
+        let mut server = ServerState::default();
+        server.sessions.insert(SessionId::parse("ses_root").unwrap(), session("ses_root", None));
         for event in &events {
-            world.apply(&event.body);
+            server.apply(&event.body);
         }
-        world.statuses.insert(SessionId::parse("ses_a").unwrap(), status);
-        world.read()
+        server.statuses.insert(SessionId::parse("ses_a").unwrap(), status);
+        server.read()
     };
-    let ends = |told: &[MonitorEvent]| told.iter().any(|told| matches!(told, MonitorEvent::ChildCompleted { .. }));
-    // A word of the turn before, twice, as OpenCode says it.
-    let told = play(&mut tree, &[status("ses_a", "idle"), event("session.idle", json!({"sessionID": "ses_a"}))]);
-    assert!(!ends(&told) && tree.is_doubtful(), "{told:?}");
-    assert!(!ends(&tree.resync(read(SessionStatus::Busy), true)) && !tree.is_doubtful());
+    let ends =
+        |emitted: &[MonitorEvent]| emitted.iter().any(|event| matches!(event, MonitorEvent::ChildCompleted { .. }));
+    // The status of the turn before, twice, as OpenCode sends it.
+    let emitted = play(&mut tree, &[status("ses_a", "idle"), event("session.idle", json!({"sessionID": "ses_a"}))]);
+    assert!(!ends(&emitted) && tree.is_uncertain(), "{emitted:?}");
+    assert!(!ends(&tree.resync(read(SessionStatus::Busy), true)) && !tree.is_uncertain());
     assert!(!ends(&tree.resync(read(SessionStatus::Idle), true)), "the first time that it is seen so");
     assert!(!ends(&tree.resync(read(SessionStatus::Idle), false)), "too early");
-    let told = tree.resync(read(SessionStatus::Idle), true);
-    assert!(ends(&told) && !tree.is_doubtful());
+    let emitted = tree.resync(read(SessionStatus::Idle), true);
+    assert!(ends(&emitted) && !tree.is_uncertain());
     let child = &tree.snapshot().sessions[1];
-    assert_eq!(child.progress.state, State::Ended { outcome: Outcome::Interrupted });
+    assert_eq!(child.progress.state, SubagentState::Ended { outcome: TurnOutcome::Interrupted });
     assert!(child.progress.tools.is_empty(), "what was cut off does not run");
     assert!(tree.resync(read(SessionStatus::Idle), true).is_empty());
 }
@@ -428,19 +430,19 @@ fn asks_end_with_their_turn() {
     assert_eq!(tree.snapshot().sessions[1].asks[0].id(), "per_1");
     let question = json!({"id": "que_1", "sessionID": "ses_a", "questions": []});
     tree.apply(&event("question.asked", question));
-    let told = tree.apply(&event("question.rejected", json!({"sessionID": "ses_a", "requestID": "que_1"})));
-    assert!(matches!(&told[..], [MonitorEvent::ChildAnswered { ask_id, .. }] if ask_id == "que_1"), "{told:?}");
+    let emitted = tree.apply(&event("question.rejected", json!({"sessionID": "ses_a", "requestID": "que_1"})));
+    assert!(matches!(&emitted[..], [MonitorEvent::ChildAnswered { ask_id, .. }] if ask_id == "que_1"), "{emitted:?}");
     let aborted = json!({"name": "MessageAbortedError", "data": {"message": "Aborted"}});
     tree.apply(&event("session.error", json!({"sessionID": "ses_a", "error": aborted})));
-    let told = tree.apply(&status("ses_a", "idle"));
-    let answered = matches!(&told[0], MonitorEvent::ChildAnswered { ask_id, .. } if ask_id == "per_1");
-    let ended = matches!(&told[1], MonitorEvent::ChildCompleted { outcome: Outcome::Aborted, .. });
-    assert!(answered && ended, "{told:?}");
+    let emitted = tree.apply(&status("ses_a", "idle"));
+    let answered = matches!(&emitted[0], MonitorEvent::ChildAnswered { ask_id, .. } if ask_id == "per_1");
+    let ended = matches!(&emitted[1], MonitorEvent::ChildCompleted { outcome: TurnOutcome::Aborted, .. });
+    assert!(answered && ended, "{emitted:?}");
     assert!(tree.snapshot().sessions[1].asks.is_empty());
 }
 
 #[test]
-fn asks_that_come_and_go_in_a_gap_are_told() {
+fn asks_that_change_during_a_gap_are_reported() {
     let mut tree = tree();
     play(&mut tree, &[created("ses_a", "ses_root"), prompted("ses_a", 3), status("ses_a", "busy")]);
     let ask = |id: &str| {
@@ -449,21 +451,21 @@ fn asks_that_come_and_go_in_a_gap_are_told() {
         Ask::Permission(serde_json::from_value(ask).unwrap())
     };
     let read = |asks: Vec<Ask>| {
-        let busy = |session| ReadSession { session, status: SessionStatus::Busy, messages: Vec::new() };
+        let busy = |session| SessionSnapshot { session, status: SessionStatus::Busy, messages: Vec::new() };
         let sessions = vec![busy(session("ses_root", None)), busy(session("ses_a", Some("ses_root")))];
-        Read { sessions, asks, truncated: false }
+        TreeSnapshot { sessions, asks, truncated: false }
     };
-    let told = tree.resync(read(vec![ask("per_1")]), false);
-    assert!(matches!(&told[..], [MonitorEvent::ChildAsked { ask, .. }] if ask.id() == "per_1"), "{told:?}");
-    let told = tree.resync(read(vec![ask("per_2")]), false);
-    let [MonitorEvent::ChildAnswered { ask_id, .. }, MonitorEvent::ChildAsked { ask, .. }] = &told[..] else {
-        panic!("{told:?}")
+    let emitted = tree.resync(read(vec![ask("per_1")]), false);
+    assert!(matches!(&emitted[..], [MonitorEvent::ChildAsked { ask, .. }] if ask.id() == "per_1"), "{emitted:?}");
+    let emitted = tree.resync(read(vec![ask("per_2")]), false);
+    let [MonitorEvent::ChildAnswered { ask_id, .. }, MonitorEvent::ChildAsked { ask, .. }] = &emitted[..] else {
+        panic!("{emitted:?}")
     };
     assert_eq!((ask_id.as_str(), ask.id()), ("per_1", "per_2"));
 }
 
 #[test]
-fn text_neither_doubles_nor_goes_back() {
+fn text_is_neither_duplicated_nor_reverted() {
     let mut tree = tree();
     let text = |text: &str, time: Value| json!({"id": "prt_1", "sessionID": "ses_a", "messageID": "msg_5", "type": "text", "text": text, "time": time});
     let updated = |part: Value| event("message.part.updated", json!({"sessionID": "ses_a", "part": part, "time": 1}));
@@ -472,42 +474,45 @@ fn text_neither_doubles_nor_goes_back() {
             json!({"sessionID": "ses_a", "messageID": "msg_5", "partID": "prt_1", "field": "text", "delta": delta});
         event("message.part.delta", place)
     };
-    let said = |tree: &Tree| tree.snapshot().sessions.remove(1).progress.text;
+    let text = |tree: &Tree| tree.snapshot().sessions.remove(1).progress.text;
     let EventBody::MessageUpdated { info, .. } = step("ses_a", 5, 0.0, None).body else { panic!() };
     let part: Part = serde_json::from_value(text("one two", json!({"start": 1}))).unwrap();
-    let busy = |session, messages| ReadSession { session, status: SessionStatus::Busy, messages };
+    let busy = |session, messages| SessionSnapshot { session, status: SessionStatus::Busy, messages };
     let child = busy(session("ses_a", Some("ses_root")), vec![MessageWithParts { info: *info, parts: vec![part] }]);
     let sessions = vec![busy(session("ses_root", None), Vec::new()), child];
-    tree.resync(Read { sessions, ..Read::default() }, false);
-    // It was in what was read.
+    tree.resync(TreeSnapshot { sessions, ..TreeSnapshot::default() }, false);
+    // It was already in the snapshot.
     tree.apply(&delta(" two"));
-    assert_eq!(said(&tree), "one two");
+    assert_eq!(text(&tree), "one two");
     play(&mut tree, &[updated(text("one two", json!({"start": 1}))), delta(" three")]);
-    assert_eq!(said(&tree), "one two three");
+    assert_eq!(text(&tree), "one two three");
     play(&mut tree, &[updated(text("one two three!", json!({"start": 1, "end": 2})))]);
     play(&mut tree, &[updated(text("", json!({"start": 1}))), delta("one")]);
-    assert_eq!(said(&tree), "one two three!", "a text that is whole does not change");
+    assert_eq!(text(&tree), "one two three!", "a text that is whole does not change");
 }
 
 #[test]
-fn an_error_that_is_overcome_is_no_failure() {
+fn an_error_that_is_overcome_is_not_a_failure() {
     let mut tree = tree();
     play(&mut tree, &[created("ses_a", "ses_root"), prompted("ses_a", 3), status("ses_a", "busy")]);
     let error = json!({"name": "ContextOverflowError", "data": {"message": "too long"}});
-    let told = tree.apply(&event("session.error", json!({"sessionID": "ses_a", "error": error})));
-    assert!(matches!(&told[..], [MonitorEvent::ChildError { error: MessageError::ContextOverflowError(_), .. }]));
-    let told = play(&mut tree, &[step("ses_a", 5, 1.0, Some("stop")), status("ses_a", "idle")]);
-    assert!(matches!(told.last(), Some(MonitorEvent::ChildCompleted { outcome: Outcome::Succeeded, .. })), "{told:?}");
+    let emitted = tree.apply(&event("session.error", json!({"sessionID": "ses_a", "error": error})));
+    assert!(matches!(&emitted[..], [MonitorEvent::ChildError { error: MessageError::ContextOverflowError(_), .. }]));
+    let emitted = play(&mut tree, &[step("ses_a", 5, 1.0, Some("stop")), status("ses_a", "idle")]);
+    assert!(
+        matches!(emitted.last(), Some(MonitorEvent::ChildCompleted { outcome: TurnOutcome::Succeeded, .. })),
+        "{emitted:?}"
+    );
 }
 
 #[test]
-fn a_retry_is_seen() {
+fn a_retry_is_reported() {
     let mut tree = tree();
     play(&mut tree, &[created("ses_a", "ses_root"), prompted("ses_a", 3), status("ses_a", "busy")]);
     let retry = json!({"type": "retry", "attempt": 2, "message": "overloaded", "next": 9});
-    let told = tree.apply(&event("session.status", json!({"sessionID": "ses_a", "status": retry})));
-    let MonitorEvent::ChildProgress { progress, .. } = &told[0] else { panic!("{told:?}") };
-    assert_eq!(progress.state, State::Retrying { attempt: 2, message: "overloaded".to_owned(), next: 9 });
+    let emitted = tree.apply(&event("session.status", json!({"sessionID": "ses_a", "status": retry})));
+    let MonitorEvent::ChildProgress { progress, .. } = &emitted[0] else { panic!("{emitted:?}") };
+    assert_eq!(progress.state, SubagentState::Retrying { attempt: 2, message: "overloaded".to_owned(), next: 9 });
 }
 
 #[test]
@@ -526,12 +531,12 @@ fn memory_is_bounded_and_sums_stay_exact() {
         (progress.usage.cost.0, progress.usage.tokens.output, progress.tool_calls)
     };
     assert_eq!(sums(&tree), (300.0, 600, 300));
-    // The same again changes nothing, and a call that is done does not run again.
+    // Repeating the events changes nothing, and a finished call does not run again.
     assert!(play(&mut tree, &events).is_empty());
     assert_eq!(sums(&tree), (300.0, 600, 300));
     assert!(tree.snapshot().sessions[1].progress.tools.is_empty());
 
-    // A long text is kept by its end, however its letters are cut.
+    // Only the end of a long text is kept, cut at a character boundary.
     let text = |text: &str| {
         let part = json!({"id": "prt_9", "sessionID": "ses_a", "messageID": "msg_399", "type": "text", "text": text});
         event("message.part.updated", json!({"sessionID": "ses_a", "part": part, "time": 1}))
@@ -542,13 +547,13 @@ fn memory_is_bounded_and_sums_stay_exact() {
     for _ in 0..20 {
         tree.apply(&event("message.part.delta", delta.clone()));
     }
-    let said = tree.snapshot().sessions.remove(1).progress.text;
-    assert!(said.len() <= 2048 && said.len() > 2040 && said.ends_with('€'), "{}", said.len());
+    let text = tree.snapshot().sessions.remove(1).progress.text;
+    assert!(text.len() <= 2048 && text.len() > 2040 && text.ends_with('€'), "{}", text.len());
 
-    let many: Vec<Event> = (0..SESSIONS + 10).map(|n| created(&format!("ses_n{n}"), "ses_root")).collect();
+    let many: Vec<Event> = (0..MAX_SESSIONS + 10).map(|n| created(&format!("ses_n{n}"), "ses_root")).collect();
     play(&mut tree, &many);
     let tree = tree.snapshot();
-    assert!(tree.sessions.len() == SESSIONS && tree.truncated);
+    assert!(tree.sessions.len() == MAX_SESSIONS && tree.truncated);
 }
 
 #[test]
@@ -558,21 +563,22 @@ fn a_long_session_is_counted_from_its_row() {
     let EventBody::MessageUpdated { info, .. } = step("ses_a", 50, 2.0, Some("tool-calls")).body else { panic!() };
     let message = MessageWithParts { info: *info, parts: Vec::<Part>::new() };
     assert!(matches!(message.info, Message::Assistant(_)));
-    let root = ReadSession { session: session("ses_root", None), status: SessionStatus::Busy, messages: Vec::new() };
-    let child = ReadSession { session: row, status: SessionStatus::Busy, messages: vec![message] };
-    let read = Read { sessions: vec![root, child], ..Read::default() };
+    let root =
+        SessionSnapshot { session: session("ses_root", None), status: SessionStatus::Busy, messages: Vec::new() };
+    let child = SessionSnapshot { session: row, status: SessionStatus::Busy, messages: vec![message] };
+    let read = TreeSnapshot { sessions: vec![root, child], ..TreeSnapshot::default() };
     let mut tree = Tree::new(SessionId::parse("ses_root").unwrap(), read);
     tree.apply(&step("ses_a", 60, 3.0, Some("stop")));
     assert_eq!(tree.snapshot().sessions[1].total.cost, Usd(13.0));
 }
 
 #[test]
-fn rapid_progress_is_told_as_one() {
+fn rapid_progress_is_merged() {
     let mut tree = tree();
-    let mut batch = Batch::new(Duration::from_millis(100));
+    let mut batch = ProgressThrottle::new(Duration::from_millis(100));
     let start = Instant::now();
     let at = |millis| start + Duration::from_millis(millis);
-    let mut feed = |batch: &mut Batch, events: &[Event], millis| {
+    let mut feed = |batch: &mut ProgressThrottle, events: &[Event], millis| {
         for event in play(&mut tree, events) {
             batch.push(event, at(millis));
         }
@@ -587,11 +593,11 @@ fn rapid_progress_is_told_as_one() {
         assert!(batch.pop(at(millis)).is_none());
     }
     assert_eq!(batch.due(), Some(at(110)), "the first one says until when");
-    let told = batch.pop(at(110));
-    let Some(MonitorEvent::ChildProgress { progress, .. }) = told else { panic!("{told:?}") };
-    assert_eq!((progress.tool_calls, progress.state), (89, State::Running));
+    let emitted = batch.pop(at(110));
+    let Some(MonitorEvent::ChildProgress { progress, .. }) = emitted else { panic!("{emitted:?}") };
+    assert_eq!((progress.tool_calls, progress.state), (89, SubagentState::Running));
     assert!(batch.pop(at(500)).is_none() && batch.due().is_none());
-    // What cannot wait takes along what came before it.
+    // An event that cannot wait also flushes the progress before it.
     let aborted = json!({"name": "MessageAbortedError", "data": {"message": "Aborted"}});
     let error = event("session.error", json!({"sessionID": "ses_a", "error": aborted}));
     feed(&mut batch, &[running("prt_a"), running("prt_b"), error, status("ses_a", "idle")], 600);
@@ -602,44 +608,44 @@ fn rapid_progress_is_told_as_one() {
 }
 
 #[test]
-fn events_are_written_as_the_names_that_clients_know() {
+fn events_serialize_with_their_public_names() {
     let mut tree = tree();
-    let told = play(&mut tree, &[created("ses_a", "ses_root"), prompted("ses_a", 3), status("ses_a", "busy")]);
-    let json: Vec<Value> = told.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    let emitted = play(&mut tree, &[created("ses_a", "ses_root"), prompted("ses_a", 3), status("ses_a", "busy")]);
+    let json: Vec<Value> = emitted.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
     assert_eq!((&json[0]["type"], &json[0]["session"]["id"]), (&json!("child_created"), &json!("ses_a")));
     assert_eq!((&json[1]["type"], &json[1]["sessionID"]), (&json!("child_progress"), &json!("ses_a")));
     assert_eq!(json[1]["progress"]["state"], json!({"type": "running"}));
 }
 
-/// A server whose clock goes back, and clients that choose ids: each turn has its end, in whichever way it is heard of.
+/// With a clock that goes back and ids chosen by clients, every turn has its end, however it is observed.
 #[test]
-fn turns_end_whatever_clocks_and_ids_say() {
+fn turns_end_whatever_the_clocks_and_ids() {
     for reads in [false, true] {
         let mut tree = tree();
-        let mut world = World::default();
-        let mut told = Vec::new();
-        world.sessions.insert(SessionId::parse("ses_root").unwrap(), session("ses_root", None));
-        let mut hear = |events: &[Event]| {
+        let mut server = ServerState::default();
+        let mut emitted = Vec::new();
+        server.sessions.insert(SessionId::parse("ses_root").unwrap(), session("ses_root", None));
+        let mut receive = |events: &[Event]| {
             for event in events {
-                world.apply(&event.body);
+                server.apply(&event.body);
             }
             if reads {
-                told.extend(tree.resync(world.read(), false));
+                emitted.extend(tree.resync(server.read(), false));
             } else {
-                told.extend(play(&mut tree, events));
+                emitted.extend(play(&mut tree, events));
             }
         };
-        hear(&[created("ses_a", "ses_root")]);
+        receive(&[created("ses_a", "ses_root")]);
         for (place, time) in [500, 300, 900, 100].into_iter().enumerate() {
-            hear(&[status("ses_a", "busy"), prompted("ses_a", time), step("ses_a", time + 1, 1.0, None)]);
+            receive(&[status("ses_a", "busy"), prompted("ses_a", time), step("ses_a", time + 1, 1.0, None)]);
             let mut row = session("ses_a", Some("ses_root"));
             (row.title, row.time.updated) = (format!("after {place}"), time);
             row.cost = Some(Usd(place as f64 + 1.0));
             let row = event("session.updated", json!({"sessionID": "ses_a", "info": row}));
-            hear(&[step("ses_a", time + 1, 1.0, Some("stop")), row, status("ses_a", "idle")]);
+            receive(&[step("ses_a", time + 1, 1.0, Some("stop")), row, status("ses_a", "idle")]);
         }
-        let ends = told.iter().filter(|event| matches!(event, MonitorEvent::ChildCompleted { .. })).count();
-        assert_eq!(ends, 4, "reads: {reads}, {told:#?}");
+        let ends = emitted.iter().filter(|event| matches!(event, MonitorEvent::ChildCompleted { .. })).count();
+        assert_eq!(ends, 4, "reads: {reads}, {emitted:#?}");
         let child = &tree.snapshot().sessions[1];
         assert_eq!((child.title.as_str(), child.total.cost), ("after 3", Usd(4.0)));
     }

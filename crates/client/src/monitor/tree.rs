@@ -1,37 +1,37 @@
-//! The tree as a state machine: events and reads go in, what there is to tell comes out. No I/O, no clock.
+//! The tree as a state machine: events and snapshots go in, monitor events come out. No I/O, no clock.
 
 use std::collections::{HashMap, HashSet};
 
 use api::{Event, EventBody, MessageWithParts, Session, SessionId, SessionStatus};
 use indexmap::IndexMap;
 
-use super::event::{Ask, MonitorEvent, Subagent, SubagentTree, Usage};
-use super::node::{Node, Sight};
+use super::event::{Ask, MonitorEvent, SessionUsage, Subagent, SubagentTree};
+use super::node::{Node, ReadReason};
 
 /// The most sessions of a tree that are followed.
-pub(super) const SESSIONS: usize = 4096;
+pub(super) const MAX_SESSIONS: usize = 4096;
 
-/// What exists, as it was read.
+/// The state of a tree as read from the host.
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct TreeSnapshot {
     /// Each parent before its children, the root first.
-    pub sessions: Vec<ReadSession>,
-    /// What waits for an answer.
+    pub sessions: Vec<SessionSnapshot>,
+    /// The open asks.
     pub asks: Vec<Ask>,
-    /// Whether there is more.
+    /// Whether there are more sessions.
     pub truncated: bool,
 }
 
-/// A session as it was read.
-pub(super) struct ReadSession {
+/// The state of a session as read from the host.
+pub(super) struct SessionSnapshot {
     pub session: Session,
-    /// Idle only if it was so before and after its messages were read.
+    /// Idle only if it was idle both before and after its messages were read.
     pub status: SessionStatus,
     /// The newest messages, oldest first.
     pub messages: Vec<MessageWithParts>,
 }
 
-/// The sessions below a root, and the root.
+/// The root and its descendants.
 pub(super) struct Tree {
     root: SessionId,
     /// Each parent before its children.
@@ -40,14 +40,14 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// What was read is where it begins: nothing of it is told.
-    pub fn new(root: SessionId, read: Read) -> Self {
+    /// Starts with a snapshot, whose content is not reported.
+    pub fn new(root: SessionId, snapshot: TreeSnapshot) -> Self {
         let mut tree = Self { root, nodes: IndexMap::new(), truncated: false };
-        tree.resync(read, false);
+        tree.resync(snapshot, false);
         tree
     }
 
-    /// Takes an event in.
+    /// Applies an event.
     pub fn apply(&mut self, event: &Event) -> Vec<MonitorEvent> {
         let mut out = Vec::new();
         match &event.body {
@@ -59,17 +59,17 @@ impl Tree {
                 }
             }
         }
-        self.tellable(out)
+        self.without_root(out)
     }
 
-    /// Takes in what exists, after events may have been missed. With `second` it is the second look at what was doubtful:
-    /// a turn that still looks as if it were cut off was.
-    pub fn resync(&mut self, read: Read, second: bool) -> Vec<MonitorEvent> {
+    /// Applies a snapshot after events may have been missed. With `is_recheck` it is the second read of an uncertain
+    /// session: a turn that still looks interrupted was.
+    pub fn resync(&mut self, snapshot: TreeSnapshot, is_recheck: bool) -> Vec<MonitorEvent> {
         let mut out = Vec::new();
-        let Read { sessions, asks, truncated } = read;
+        let TreeSnapshot { sessions, asks, truncated } = snapshot;
         self.truncated |= truncated;
-        let there: HashSet<&SessionId> = sessions.iter().map(|read| &read.session.id).collect();
-        let gone: Vec<SessionId> = self.nodes.keys().filter(|id| !there.contains(id)).cloned().collect();
+        let existing: HashSet<&SessionId> = sessions.iter().map(|snapshot| &snapshot.session.id).collect();
+        let gone: Vec<SessionId> = self.nodes.keys().filter(|id| !existing.contains(id)).cloned().collect();
         for id in gone.iter().rev() {
             self.remove(id, &mut out);
         }
@@ -77,40 +77,40 @@ impl Tree {
         for ask in asks {
             asking.entry(ask.session_id().clone()).or_default().push(ask);
         }
-        for read in &sessions {
-            let id = &read.session.id;
-            let sight = match self.add(&read.session, &mut out) {
-                true => Sight::First,
-                false if second => Sight::Second,
-                false => Sight::Again,
+        for snapshot in &sessions {
+            let id = &snapshot.session.id;
+            let reason = match self.add(&snapshot.session, &mut out) {
+                true => ReadReason::New,
+                false if is_recheck => ReadReason::Recheck,
+                false => ReadReason::Resync,
             };
             if let Some(node) = self.nodes.get_mut(id) {
-                node.read(read, sight, &mut out);
-                node.read_asks(asking.remove(id).unwrap_or_default(), &mut out);
+                node.apply_snapshot(snapshot, reason, &mut out);
+                node.apply_asks(asking.remove(id).unwrap_or_default(), &mut out);
             }
         }
-        self.tellable(out)
+        self.without_root(out)
     }
 
-    /// Whether the root is gone, and everything with it.
+    /// Whether the root was deleted, and everything with it.
     pub fn is_gone(&self) -> bool {
         !self.nodes.contains_key(&self.root)
     }
 
-    /// Whether only another read can say how a turn ended.
-    pub fn is_doubtful(&self) -> bool {
-        self.nodes.values().any(Node::is_doubtful)
+    /// Whether only another read can show how a turn ended.
+    pub fn is_uncertain(&self) -> bool {
+        self.nodes.values().any(Node::is_uncertain)
     }
 
-    /// Whether a session of the tree works in that directory.
+    /// Whether a session of the tree works in this directory.
     pub fn is_in(&self, directory: &str) -> bool {
         self.nodes.values().any(|node| node.directory == directory)
     }
 
-    /// The tree as it stands.
+    /// The current tree.
     pub fn snapshot(&self) -> SubagentTree {
         let mut below: HashMap<&SessionId, Vec<&Node>> = HashMap::new();
-        let mut totals: HashMap<&SessionId, Usage> = HashMap::new();
+        let mut totals: HashMap<&SessionId, SessionUsage> = HashMap::new();
         for node in self.nodes.values().rev() {
             let total = totals.remove(&node.id).unwrap_or_default().plus(&node.usage());
             if let Some(parent) = self.parent(node) {
@@ -124,7 +124,7 @@ impl Tree {
         let mut stack: Vec<(usize, &Node)> = self.nodes.get(&self.root).map(|root| (0, root)).into_iter().collect();
         while let Some((depth, node)) = stack.pop() {
             let children = below.remove(&node.id).unwrap_or_default();
-            // They lie as they were made, newest first, so the oldest is taken next.
+            // Children are stored newest first, so the oldest is popped first.
             stack.extend(children.into_iter().map(|child| (depth + 1, child)));
             sessions.push(Subagent {
                 id: node.id.clone(),
@@ -142,19 +142,19 @@ impl Tree {
         SubagentTree { sessions, truncated: self.truncated }
     }
 
-    /// The root's own parent is none of the tree.
+    /// The parent of a node within the tree. The root's own parent is outside it.
     fn parent<'a>(&self, node: &'a Node) -> Option<&'a SessionId> {
         node.parent.as_ref().filter(|_| node.id != self.root)
     }
 
-    /// Adds the root or a child of the tree; gives whether it is new.
+    /// Adds the root or a child of the tree. Returns whether it is new.
     fn add(&mut self, session: &Session, out: &mut Vec<MonitorEvent>) -> bool {
         let belongs =
             session.id == self.root || session.parent_id.as_ref().is_some_and(|parent| self.nodes.contains_key(parent));
         if !belongs || self.nodes.contains_key(&session.id) {
             return false;
         }
-        if self.nodes.len() >= SESSIONS {
+        if self.nodes.len() >= MAX_SESSIONS {
             self.truncated = true;
             return false;
         }
@@ -163,21 +163,21 @@ impl Tree {
         true
     }
 
-    /// Removes a session with everything below it, the deepest first.
+    /// Removes a session and its descendants, deepest first.
     fn remove(&mut self, id: &SessionId, out: &mut Vec<MonitorEvent>) {
-        let mut doomed: HashSet<SessionId> = HashSet::new();
+        let mut removed: HashSet<SessionId> = HashSet::new();
         for node in self.nodes.values() {
-            if node.id == *id || node.parent.as_ref().is_some_and(|parent| doomed.contains(parent)) {
-                doomed.insert(node.id.clone());
+            if node.id == *id || node.parent.as_ref().is_some_and(|parent| removed.contains(parent)) {
+                removed.insert(node.id.clone());
             }
         }
-        let told = self.nodes.keys().rev().filter(|id| doomed.contains(*id));
-        out.extend(told.map(|id| MonitorEvent::ChildRemoved { session_id: id.clone() }));
-        self.nodes.retain(|id, _| !doomed.contains(id));
+        let removed_ids = self.nodes.keys().rev().filter(|id| removed.contains(*id));
+        out.extend(removed_ids.map(|id| MonitorEvent::ChildRemoved { session_id: id.clone() }));
+        self.nodes.retain(|id, _| !removed.contains(id));
     }
 
-    /// The root is no child.
-    fn tellable(&self, mut out: Vec<MonitorEvent>) -> Vec<MonitorEvent> {
+    /// Drops the events of the root, which is not a child.
+    fn without_root(&self, mut out: Vec<MonitorEvent>) -> Vec<MonitorEvent> {
         out.retain(|event| *event.session_id() != self.root);
         out
     }

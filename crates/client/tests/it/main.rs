@@ -1,4 +1,4 @@
-//! The client, against servers that answer as a test says and against real ones.
+//! The client against scripted and real servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,4 +1,4 @@
-//! Watching: replay, live, growing text, lag and resync.
+//! Watching: replay, live events, growing text, lag and resync.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ async fn a_watcher_sees_commits_from_now_on_and_within_its_scope() {
     let mut all = store.watch(WatchScope::All, None).unwrap();
     let mut here = store.watch(WatchScope::Directory("/repo".into()), None).unwrap();
     let mut one = store.watch(WatchScope::Session(session.clone()), None).unwrap();
-    let mut elsewhere = Batch::new(&Place::new("/else", "other"));
+    let mut elsewhere = Batch::new(&Location::new("/else", "other"));
     elsewhere.event(toast("elsewhere"));
     store.commit(elsewhere).await.unwrap();
     let mut idle = batch();
@@ -28,7 +28,7 @@ async fn a_watcher_sees_commits_from_now_on_and_within_its_scope() {
     for frame in &frames {
         assert_eq!(frame.cursor, committed.last);
         assert_eq!((&*frame.directory, &*frame.project), ("/repo", "project"));
-        assert_eq!(frame.json().as_ptr(), frames[0].json().as_ptr(), "serialised once and shared");
+        assert_eq!(frame.json().as_ptr(), frames[0].json().as_ptr(), "serialized once and shared");
     }
     let event: Event = serde_json::from_slice(frames[0].json()).unwrap();
     assert_eq!((event.id, event.body), (committed.last.unwrap().id, EventBody::SessionIdle { session_id: session }));
@@ -53,7 +53,7 @@ async fn a_cursor_replays_what_came_after_it_then_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_gap_and_no_repetition_whenever_one_attaches() {
+async fn attaching_at_any_moment_gives_no_gap_and_no_duplicate() {
     let temp = Temp::new();
     let store = temp.open();
     let start = store.commit(toast_batch("start")).await.unwrap().last.unwrap();
@@ -61,7 +61,7 @@ async fn no_gap_and_no_repetition_whenever_one_attaches() {
     const EACH: usize = 300;
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
-            // Half of the writers are another store, which follows as another process does.
+            // Half of the writers use another store, which is followed like another process.
             let store = if writer % 2 == 0 { store.clone() } else { temp.open() };
             tokio::spawn(async move {
                 for i in 0..EACH {
@@ -79,7 +79,7 @@ async fn no_gap_and_no_repetition_whenever_one_attaches() {
             tokio::spawn(async move {
                 let mut from = Some(start.clone());
                 let mut seen = start.seq;
-                // Watches in pieces, so that it attaches at many moments.
+                // Watches in short runs, so that it attaches at many different moments.
                 while seen < last {
                     let mut watch = store.watch(WatchScope::All, from.clone()).unwrap();
                     for _ in 0..(17 + 50 * i) {
@@ -101,7 +101,7 @@ async fn no_gap_and_no_repetition_whenever_one_attaches() {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_is_told_and_cut_and_can_go_on_from_its_cursor() {
+async fn a_slow_watcher_is_cut_and_can_resume_from_its_cursor() {
     let temp = Temp::new();
     let store = temp.open();
     let mut slow = store.watch(WatchScope::All, None).unwrap();
@@ -112,7 +112,7 @@ async fn a_slow_watcher_is_told_and_cut_and_can_go_on_from_its_cursor() {
         big.event(toast(i.to_string()));
     }
     store.commit(big).await.unwrap();
-    assert_eq!(store.unread(), 0, "nothing waits for one that is cut");
+    assert_eq!(store.unread_bytes(), 0, "nothing is queued for a cut watcher");
     assert!(matches!(next(&mut slow).await, WatchItem::Lagged));
     assert!(slow.next().await.is_none());
     let mut again = store.watch(WatchScope::All, last).unwrap();
@@ -121,13 +121,13 @@ async fn a_slow_watcher_is_told_and_cut_and_can_go_on_from_its_cursor() {
     }
 }
 
-/// A store that holds so much for its watchers.
+/// A store with this memory limit for its watchers.
 fn bounded(temp: &Temp, watch_bytes: usize) -> Store {
     Store::open_with(&temp.path(), Options { watch_bytes, ..Options::default() }).unwrap()
 }
 
 #[tokio::test]
-async fn what_waits_for_slow_watchers_has_a_bound() {
+async fn memory_for_slow_watchers_is_bounded() {
     const MOST: usize = 200_000;
     let temp = Temp::new();
     let store = bounded(&temp, MOST);
@@ -137,24 +137,28 @@ async fn what_waits_for_slow_watchers_has_a_bound() {
     let mut most = 0;
     for _ in 0..300 {
         store.commit(toast_batch(&text)).await.unwrap();
-        most = most.max(store.unread());
-        assert_eq!(toast_text(&next_frame(&mut reads).await).as_ref(), Some(&text), "whoever reads hears everything");
+        most = most.max(store.unread_bytes());
+        assert_eq!(
+            toast_text(&next_frame(&mut reads).await).as_ref(),
+            Some(&text),
+            "an active watcher gets everything"
+        );
     }
     assert!(most <= MOST && most > MOST / 2, "{most}");
     for slow in &mut stuck {
         assert!(matches!(next(slow).await, WatchItem::Lagged));
     }
-    // Those that come then wait for the same frames: they are held once.
+    // New watchers wait for the same frames, which are stored once.
     stuck.extend((0..50).map(|_| store.watch(WatchScope::All, None).unwrap()));
     store.commit(toast_batch(&text)).await.unwrap();
-    let one = store.unread();
+    let one = store.unread_bytes();
     assert!(one > text.len() && one < 10 * text.len(), "{one}");
     drop((stuck, reads));
-    assert_eq!(store.unread(), 0, "they are gone");
+    assert_eq!(store.unread_bytes(), 0, "the watchers are gone");
 }
 
 #[tokio::test]
-async fn the_watcher_that_is_furthest_behind_is_cut_first() {
+async fn the_watcher_furthest_behind_is_cut_first() {
     let temp = Temp::new();
     let store = bounded(&temp, 100_000);
     let text = "x".repeat(2000);
@@ -162,18 +166,22 @@ async fn the_watcher_that_is_furthest_behind_is_cut_first() {
     let weight = {
         store.commit(toast_batch(&text)).await.unwrap();
         next_frame(&mut slow).await;
-        store.unread()
+        store.unread_bytes()
     };
-    // As many as there is room for, and one more.
+    // As many as fit, and one more.
     for _ in 0..100_000 / weight {
         store.commit(toast_batch(&text)).await.unwrap();
     }
     assert!(matches!(next(&mut slowest).await, WatchItem::Lagged));
-    assert_eq!(toast_text(&next_frame(&mut slow).await).as_ref(), Some(&text), "the other one is behind, but goes on");
+    assert_eq!(
+        toast_text(&next_frame(&mut slow).await).as_ref(),
+        Some(&text),
+        "the other one is behind, but continues"
+    );
 }
 
 #[tokio::test]
-async fn a_frame_that_is_larger_than_all_the_room_reaches_whoever_reads() {
+async fn a_frame_larger_than_the_limit_reaches_active_watchers() {
     let temp = Temp::new();
     let store = bounded(&temp, 1000);
     let mut reads = store.watch(WatchScope::All, None).unwrap();
@@ -193,7 +201,7 @@ async fn resync(store: &Store, cursor: Cursor) -> String {
 }
 
 #[tokio::test]
-async fn a_cursor_that_is_not_of_this_log_means_resync() {
+async fn a_cursor_of_another_log_means_resync() {
     let temp = Temp::new();
     let store = Store::open_with(&temp.path(), Options { keep_events: 100, ..Options::default() }).unwrap();
     let first = store.commit(toast_batch("first")).await.unwrap().last.unwrap();
@@ -225,7 +233,7 @@ async fn sequence_numbers_are_not_reused_after_everything_was_pruned_and_reopene
     assert_eq!(store.commit(toast_batch("x")).await.unwrap().last.unwrap().seq, 301);
 }
 
-/// A session with a user message and an empty part that is about to grow.
+/// Creates a session with a user message and an empty part that is about to grow.
 async fn growing(store: &Store) -> (Message, Part) {
     let session = session("s", 1);
     let message = user(&session.id, 1);
@@ -265,11 +273,11 @@ async fn attaching_to_growing_text_is_atomic() {
     let id = part.head().unwrap().id.clone();
     let opened = next_frame(&mut early).await;
     assert_eq!(updated(&opened).as_deref(), Some(""));
-    store.live(&place(), &with_text(&part, "Grüß", None), "Grüß");
-    store.live(&place(), &with_text(&part, "Grüß dich", None), " dich");
+    store.send_delta(&location(), &with_text(&part, "Grüß", None), "Grüß");
+    store.send_delta(&location(), &with_text(&part, "Grüß dich", None), " dich");
     let mut late = store.watch(WatchScope::All, None).unwrap();
     let mut replayed = store.watch(WatchScope::All, opened.cursor.clone()).unwrap();
-    store.live(&place(), &with_text(&part, "Grüß dich!", None), "!");
+    store.send_delta(&location(), &with_text(&part, "Grüß dich!", None), "!");
 
     for want in ["Grüß", " dich", "!"] {
         assert_eq!(delta(&next_frame(&mut early).await).as_deref(), Some(want));
@@ -303,7 +311,7 @@ async fn attaching_to_growing_text_is_atomic() {
     assert_eq!(store.part(&id).unwrap(), Some(done), "the ended row wins over the live text");
     let mut after = store.watch(WatchScope::All, None).unwrap();
     store.commit(toast_batch("next")).await.unwrap();
-    assert_eq!(toast_text(&next_frame(&mut after).await).as_deref(), Some("next"), "what ended is not sent again");
+    assert_eq!(toast_text(&next_frame(&mut after).await).as_deref(), Some("next"), "an ended part is not sent again");
 }
 
 #[tokio::test]
@@ -312,26 +320,26 @@ async fn text_that_begins_in_a_batch_grows_in_it() {
     let store = temp.open();
     let mut watch = store.watch(WatchScope::All, None).unwrap();
     let message = user(&SessionId::new(), 1);
-    let begun = text(&message, "", true);
-    let mut together = batch();
-    together.message(&message);
-    together.part(&begun);
-    together.event(EventBody::part(begun.clone()).unwrap());
-    together.live(&with_text(&begun, "Grüß", None), "Grüß");
-    together.live(&with_text(&begun, "Grüß dich", None), " dich");
+    let opened_part = text(&message, "", true);
+    let mut combined = batch();
+    combined.message(&message);
+    combined.part(&opened_part);
+    combined.event(EventBody::part(opened_part.clone()).unwrap());
+    combined.delta(&with_text(&opened_part, "Grüß", None), "Grüß");
+    combined.delta(&with_text(&opened_part, "Grüß dich", None), " dich");
     let mut whole = batch();
-    let done = with_text(&begun, "Grüß dich", Some(9));
+    let done = with_text(&opened_part, "Grüß dich", Some(9));
     whole.part(&done);
     whole.event(EventBody::part(done.clone()).unwrap());
     let mut open = batch();
     let second = text(&message, "", true);
     open.part(&second);
     open.event(EventBody::part(second.clone()).unwrap());
-    open.live(&with_text(&second, "so", None), "so");
-    together.append(whole);
-    together.append(open);
-    let last = store.commit(together).await.unwrap().last.unwrap();
-    assert_eq!((last.seq, store.stats().unwrap().events), (3, 3), "pieces of text are not stored");
+    open.delta(&with_text(&second, "so", None), "so");
+    combined.append(whole);
+    combined.append(open);
+    let last = store.commit(combined).await.unwrap().last.unwrap();
+    assert_eq!((last.seq, store.stats().unwrap().events), (3, 3), "deltas are not stored");
 
     assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some(""));
     assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some("Grüß"));
@@ -340,9 +348,9 @@ async fn text_that_begins_in_a_batch_grows_in_it() {
     assert_eq!(updated(&next_frame(&mut watch).await).as_deref(), Some(""));
     assert_eq!(delta(&next_frame(&mut watch).await).as_deref(), Some("so"));
     assert_eq!(store.part(&done.head().unwrap().id).unwrap(), Some(done));
-    // What is still open is known to those who come late, and goes on.
+    // A watcher that attaches now gets the open part, and its text continues.
     let mut late = store.watch(WatchScope::All, None).unwrap();
-    store.live(&place(), &with_text(&second, "so what", None), " what");
+    store.send_delta(&location(), &with_text(&second, "so what", None), " what");
     assert_eq!(updated(&next_frame(&mut late).await).as_deref(), Some("so"));
     for watch in [&mut watch, &mut late] {
         assert_eq!(delta(&next_frame(watch).await).as_deref(), Some(" what"));
@@ -354,7 +362,7 @@ async fn an_idle_session_has_no_growing_text() {
     let temp = Temp::new();
     let store = temp.open();
     let (message, part) = growing(&store).await;
-    store.live(&place(), &with_text(&part, "x", None), "x");
+    store.send_delta(&location(), &with_text(&part, "x", None), "x");
     let mut idle = batch();
     idle.event(EventBody::SessionStatus { session_id: message.session_id().clone(), status: SessionStatus::Idle });
     store.commit(idle).await.unwrap();
@@ -363,7 +371,7 @@ async fn an_idle_session_has_no_growing_text() {
     assert_eq!(toast_text(&next_frame(&mut watch).await).as_deref(), Some("next"));
 }
 
-/// What a client makes of the frames: the text of each part.
+/// Builds the text of each part from the frames, as a client does.
 fn show(shown: &mut HashMap<PartId, String>, frame: &Frame) {
     match &frame.event().unwrap().body {
         EventBody::PartUpdated { part, .. } => {
@@ -377,7 +385,7 @@ fn show(shown: &mut HashMap<PartId, String>, frame: &Frame) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_watches_ends_with_the_same_text_wherever_it_is_written() {
+async fn all_watchers_end_with_the_same_text_in_any_process() {
     const STEPS: usize = 20;
     let temp = Temp::new();
     let (store, other) = (temp.open(), temp.open());
@@ -411,18 +419,19 @@ async fn whoever_watches_ends_with_the_same_text_wherever_it_is_written() {
         for j in 0..20 {
             let piece = format!("ä{i}.{j} ");
             text.push_str(&piece);
-            store.live(&place(), &with_text(&part, &text, None), &piece);
+            store.send_delta(&location(), &with_text(&part, &text, None), &piece);
         }
         let mut progress = batch().fence(&lease);
         progress.progress(&with_text(&part, &text, None));
         store.commit(progress).await.unwrap();
         step.send(i).unwrap();
-        // Waits for the other store to catch up now and then, so that it follows in pieces of different size.
+        // Now and then waits for the other store to catch up, so that it follows in chunks of different sizes.
         while i % 3 != 0 && paced[&id].len() < text.len() {
             show(&mut paced, &next_frame(&mut pace).await);
         }
     }
-    // The last piece reaches the others by the row alone, then a mark: the closing event would hide a wrong text.
+    // The last text reaches the other store only through the row, followed by a marker event: the closing event would
+    // hide a wrong text.
     let mut end = batch().fence(&lease);
     end.progress(&with_text(&part, &text, None));
     store.commit(end).await.unwrap();

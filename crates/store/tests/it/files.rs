@@ -1,4 +1,4 @@
-//! The file itself: its modes, and what happens to one that is damaged, foreign, newer, full or read-only.
+//! The database file: its permissions, and what happens if it is damaged, foreign, newer, full or read-only.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,13 +13,13 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-fn trouble(result: Result<impl std::fmt::Debug, StoreError>) -> Trouble {
+fn error_kind(result: Result<impl std::fmt::Debug, StoreError>) -> DatabaseErrorKind {
     match result.unwrap_err() {
-        StoreError::Database { trouble, path, .. } => {
+        StoreError::Database { kind, path, .. } => {
             assert!(!path.as_os_str().is_empty(), "the error names the file");
-            trouble
+            kind
         }
-        other => panic!("expected trouble with the database, got {other}"),
+        other => panic!("expected a database error, got {other}"),
     }
 }
 
@@ -43,7 +43,7 @@ async fn everything_is_private() {
 }
 
 #[tokio::test]
-async fn a_file_that_others_could_read_is_tightened() {
+async fn permissions_of_a_readable_file_are_restricted() {
     let temp = Temp::new();
     drop(temp.open());
     fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o644)).unwrap();
@@ -78,16 +78,16 @@ async fn damaged_files_are_refused_and_left_alone() {
     let short = sound[..sound.len() / 2].to_vec();
     for damaged in [b"hello, this is not a database".to_vec(), vec![7; 8192], schema, short] {
         fs::write(temp.path(), &damaged).unwrap();
-        assert_eq!(trouble(Store::open(&temp.path())), Trouble::Damaged);
-        assert_eq!(trouble(Store::check(&temp.path())), Trouble::Damaged);
+        assert_eq!(error_kind(Store::open(&temp.path())), DatabaseErrorKind::Damaged);
+        assert_eq!(error_kind(Store::check(&temp.path())), DatabaseErrorKind::Damaged);
         assert!(fs::read(temp.path()).unwrap() == damaged, "the file was changed");
     }
-    // Damage that only a look at everything finds.
+    // Damage that only a full check finds.
     let mut leaf = sound.clone();
     let middle = sound.len() / 2 / 4096 * 4096;
     leaf[middle..middle + 4096].fill(0xee);
     fs::write(temp.path(), &leaf).unwrap();
-    assert_eq!(trouble(Store::check(&temp.path())), Trouble::Damaged);
+    assert_eq!(error_kind(Store::check(&temp.path())), DatabaseErrorKind::Damaged);
     assert!(fs::read(temp.path()).unwrap() == leaf, "the file was changed");
 }
 
@@ -97,7 +97,7 @@ fn a_database_of_another_program_is_refused() {
     fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
     Connection::open(temp.path()).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     let before = fs::read(temp.path()).unwrap();
-    assert_eq!(trouble(Store::open(&temp.path())), Trouble::Foreign);
+    assert_eq!(error_kind(Store::open(&temp.path())), DatabaseErrorKind::Foreign);
     assert!(fs::read(temp.path()).unwrap() == before);
 }
 
@@ -108,7 +108,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
         drop(temp.open());
         let newer = Connection::open(temp.path()).unwrap();
         newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE future (x)").unwrap();
-        // While that connection lives, the change is in the WAL only.
+        // While this connection is open, the change is only in the WAL.
         let newer = in_wal.then_some(newer);
         let before = fs::read(temp.path()).unwrap();
         let error = Store::open(&temp.path()).unwrap_err();
@@ -140,26 +140,26 @@ async fn a_full_disk_fails_one_batch_and_nothing_else() {
     big.session(&session("half", 1));
     let (before, failed, after) =
         tokio::join!(store.commit(toast_batch("a")), store.commit(big), store.commit(toast_batch("b").durable()));
-    assert_eq!(trouble(failed), Trouble::Full);
+    assert_eq!(error_kind(failed), DatabaseErrorKind::Full);
     before.unwrap();
     assert_eq!(after.unwrap().last.unwrap().seq, 3);
     assert!(store.sessions(&SessionQuery::default()).unwrap().is_empty(), "nothing of it was written");
 }
 
 #[tokio::test]
-async fn a_writer_that_holds_the_lock_gives_a_clear_error_and_the_store_goes_on() {
+async fn a_held_lock_gives_a_clear_error_and_the_store_recovers() {
     let temp = Temp::new();
     let options = Options { busy_timeout: std::time::Duration::from_millis(20), ..Options::default() };
     let store = Store::open_with(&temp.path(), options).unwrap();
     let other = Connection::open(temp.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_eq!(trouble(store.commit(toast_batch("x")).await), Trouble::Busy);
+    assert_eq!(error_kind(store.commit(toast_batch("x")).await), DatabaseErrorKind::Busy);
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.commit(toast_batch("y")).await.unwrap().last.unwrap().seq, 1);
 }
 
 #[tokio::test]
-async fn a_caller_is_not_held_up_by_another_process() {
+async fn a_caller_is_not_blocked_by_another_process() {
     let temp = Temp::new();
     let store = temp.open();
     let other = Connection::open(temp.path()).unwrap();
@@ -168,8 +168,8 @@ async fn a_caller_is_not_held_up_by_another_process() {
     assert!(futures::poll!(commit.as_mut()).is_pending(), "it waits elsewhere");
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(commit.await.unwrap().last.unwrap().seq, 1);
-    // As soon as the thread that wrote it is through, and nobody else writes.
-    let at_once = async {
+    // Inline as soon as the writer thread is done and nobody else is writing.
+    let inline = async {
         loop {
             let mut commit = std::pin::pin!(store.commit(toast_batch("y")));
             if futures::poll!(commit.as_mut()).is_ready() {
@@ -179,15 +179,15 @@ async fn a_caller_is_not_held_up_by_another_process() {
             std::thread::yield_now();
         }
     };
-    tokio::time::timeout(WAIT, at_once).await.expect("a commit by its caller");
+    tokio::time::timeout(WAIT, inline).await.expect("a commit by its caller");
 }
 
 #[tokio::test]
-async fn the_wal_does_not_grow_for_ever() {
+async fn the_wal_does_not_grow_forever() {
     let temp = Temp::new();
     let store = temp.open();
     let wal = temp.path().with_extension("db-wal");
-    // Small writes that nobody watches: 10,000 pages at least.
+    // Small writes that nobody watches: at least 10,000 pages.
     for _ in 0..2_500 {
         store.commit(toast_batch("x".repeat(12 << 10))).await.unwrap();
         let size = fs::metadata(&wal).unwrap().len();
@@ -196,14 +196,14 @@ async fn the_wal_does_not_grow_for_ever() {
 }
 
 #[tokio::test]
-async fn an_older_log_and_what_waits_in_it_are_kept() {
+async fn an_older_log_and_its_inbox_are_kept() {
     let temp = Temp::new();
     fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
     let old = Connection::open(temp.path()).unwrap();
     for schema in [
-        include_str!("../../src/schema/1.sql"),
-        include_str!("../../src/schema/2.sql"),
-        include_str!("../../src/schema/3.sql"),
+        include_str!("../../src/sqlite/schema/1.sql"),
+        include_str!("../../src/sqlite/schema/2.sql"),
+        include_str!("../../src/sqlite/schema/3.sql"),
     ] {
         old.execute_batch(schema).unwrap();
     }
@@ -239,21 +239,21 @@ async fn an_older_log_and_what_waits_in_it_are_kept() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_named() {
+fn an_unwritable_path_is_named() {
     let temp = Temp::new();
     fs::write(temp.folder.path().join("data"), "a file where the folder should be").unwrap();
     let error = Store::open(&temp.path()).unwrap_err();
     assert!(error.to_string().contains("trefoil.db"), "{error}");
     let missing = temp.folder.path().join("missing.db");
     assert!(Store::check(&missing).unwrap_err().to_string().contains("missing.db"));
-    assert!(!missing.exists(), "a look makes nothing");
+    assert!(!missing.exists(), "reading creates nothing");
 
     let folder = temp.folder.path().join("closed");
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o500)).unwrap();
-    // The superuser may write everywhere; then there is nothing to see here.
+    // The superuser can write everywhere, so there is nothing to test then.
     if fs::write(folder.join("probe"), "").is_err() {
-        assert_eq!(trouble(Store::open(&folder.join("trefoil.db"))), Trouble::ReadOnly);
+        assert_eq!(error_kind(Store::open(&folder.join("trefoil.db"))), DatabaseErrorKind::ReadOnly);
     }
 }
 
@@ -271,10 +271,10 @@ async fn an_unreadable_row_is_named() {
 }
 
 #[test]
-fn many_open_a_new_file_at_once() {
+fn many_threads_can_open_a_new_file_at_once() {
     let temp = Temp::new();
     std::thread::scope(|scope| {
-        // Dropped at once: opening, migrating and closing meet each other.
+        // Dropped right away, so that opening, migrating and closing overlap.
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| Store::open(&temp.path()).map(drop))).collect();
         for thread in threads {
             thread.join().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The ledger: sums that nothing can make wrong, budgets that nobody can overshoot, and the tree that shows them.
+//! The ledger: sums that are always right, budgets that cannot be exceeded, and the tree that shows them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -34,16 +34,16 @@ fn call(id: &str, session: &SessionId, most: u64) -> Reservation {
         prompt: 7,
         prompt_cost: Usd(7e-9),
         output_price: Usd(0.002),
-        most_tokens: most,
-        most_cost: Usd(most as f64 / 1e9),
+        max_tokens: most,
+        max_cost: Usd(most as f64 / 1e9),
     }
 }
 
-/// Whether there is room for a call.
-async fn reserve(store: &Store, call: &Reservation) -> Result<(), Box<Shortage>> {
+/// Reserves a call, or returns the budget it exceeds.
+async fn reserve(store: &Store, call: &Reservation) -> Result<(), Box<BudgetExceeded>> {
     let mut batch = batch();
     batch.reserve(call);
-    store.commit(batch).await.unwrap().shortage.map_or(Ok(()), Err)
+    store.commit(batch).await.unwrap().budget_exceeded.map_or(Ok(()), Err)
 }
 
 async fn budget(store: &Store, session: &SessionId, budget: Budget) {
@@ -52,39 +52,39 @@ async fn budget(store: &Store, session: &SessionId, budget: Budget) {
     store.commit(batch).await.unwrap();
 }
 
-fn shortage(result: Result<(), Box<Shortage>>) -> Shortage {
+fn expect_exceeded(result: Result<(), Box<BudgetExceeded>>) -> BudgetExceeded {
     *result.unwrap_err()
 }
 
 #[derive(Debug, Clone)]
-enum Act {
-    /// A session below one of those that there are, or a new root.
-    Birth(Option<usize>),
+enum Operation {
+    /// Creates a child of an existing session, or a new root.
+    Create(Option<usize>),
     Use(usize, u64),
-    /// A call of a model: what it reports, or nothing if it is cut off; ended so many times.
+    /// A model call: what it reports (`None` if interrupted), and how many times its end is reported.
     Call(usize, Option<u64>, u8),
     Touch(usize, u8),
-    /// A session goes with all below it.
+    /// Deletes a session and its descendants.
     Delete(usize),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn operation() -> impl Strategy<Value = Operation> {
     let at = 0..30usize;
     prop_oneof![
-        4 => prop::option::of(at.clone()).prop_map(Act::Birth),
-        4 => (at.clone(), 1..1000u64).prop_map(|(at, tokens)| Act::Use(at, tokens)),
-        4 => (at.clone(), prop::option::of(1..1000u64), 1..3u8).prop_map(|(at, used, ends)| Act::Call(at, used, ends)),
-        2 => (at.clone(), 0..4u8).prop_map(|(at, file)| Act::Touch(at, file)),
-        1 => at.prop_map(Act::Delete),
+        4 => prop::option::of(at.clone()).prop_map(Operation::Create),
+        4 => (at.clone(), 1..1000u64).prop_map(|(at, tokens)| Operation::Use(at, tokens)),
+        4 => (at.clone(), prop::option::of(1..1000u64), 1..3u8).prop_map(|(at, used, ends)| Operation::Call(at, used, ends)),
+        2 => (at.clone(), 0..4u8).prop_map(|(at, file)| Operation::Touch(at, file)),
+        1 => at.prop_map(Operation::Delete),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever is born, used, cut off and deleted: every session's sums are what a plain list of all uses gives.
+    /// However sessions are created, used, interrupted and deleted, their sums match a plain list of all uses.
     #[test]
-    fn sums_are_what_was_used(acts in prop::collection::vec(act(), 1..60)) {
+    fn sums_match_all_uses(operations in prop::collection::vec(operation(), 1..60)) {
         tokio::runtime::Runtime::new().unwrap().block_on(async {
             let temp = Temp::new();
             let store = temp.open();
@@ -92,24 +92,24 @@ proptest! {
             let mut living: Vec<SessionId> = Vec::new();
             let mut uses: Vec<(Vec<SessionId>, Usage)> = Vec::new();
             let mut files: BTreeSet<(SessionId, u8)> = BTreeSet::new();
-            for (number, act) in acts.into_iter().enumerate() {
+            for (number, operation) in operations.into_iter().enumerate() {
                 let find = |at: usize| (!living.is_empty()).then(|| living[at % living.len()].clone());
-                match act {
-                    Act::Birth(parent) => {
+                match operation {
+                    Operation::Create(parent) => {
                         let parent = parent.and_then(find);
                         let id = put(&store, parent.as_ref()).await;
                         let above = parent.map(|parent| path[&parent].clone()).unwrap_or_default();
                         path.insert(id.clone(), std::iter::once(id.clone()).chain(above).collect());
                         living.push(id);
                     }
-                    Act::Use(at, tokens) => {
+                    Operation::Use(at, tokens) => {
                         let Some(id) = find(at) else { continue };
                         let mut batch = batch();
                         batch.usage(&id, &used(tokens));
                         store.commit(batch).await.unwrap();
                         uses.push((path[&id].clone(), used(tokens)));
                     }
-                    Act::Call(at, reported, ends) => {
+                    Operation::Call(at, reported, ends) => {
                         let Some(id) = find(at) else { continue };
                         let call = call(&number.to_string(), &id, 5000);
                         reserve(&store, &call).await.unwrap();
@@ -121,14 +121,14 @@ proptest! {
                         }
                         uses.push((path[&id].clone(), used));
                     }
-                    Act::Touch(at, file) => {
+                    Operation::Touch(at, file) => {
                         let Some(id) = find(at) else { continue };
                         let mut batch = batch();
-                        batch.touched(&id, &format!("/repo/{file}"));
+                        batch.count_changed_file(&id, &format!("/repo/{file}"));
                         store.commit(batch).await.unwrap();
                         files.extend(path[&id].iter().map(|id| (id.clone(), file)));
                     }
-                    Act::Delete(at) => {
+                    Operation::Delete(at) => {
                         let Some(id) = find(at) else { continue };
                         let gone: Vec<SessionId> =
                             living.iter().filter(|session| path[*session].contains(&id)).cloned().collect();
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_budget_has_room_for_the_most_that_calls_may_use() {
+async fn a_budget_must_cover_the_most_that_calls_may_use() {
     let temp = Temp::new();
     let store = temp.open();
     let root = put(&store, None).await;
@@ -172,27 +172,27 @@ async fn a_budget_has_room_for_the_most_that_calls_may_use() {
     let stranger = put(&store, None).await;
     budget(&store, &root, Budget { tokens: Some(100), ..Budget::default() }).await;
     reserve(&store, &call("a", &one, 60)).await.unwrap();
-    let short = shortage(reserve(&store, &call("b", &other, 60)).await);
-    assert_eq!((short.bound, &short.session), (Bound::Tokens, &root));
-    assert_eq!((short.limit, short.spent, short.reserved, short.needed), (100, 0, 60, 60));
+    let exceeded = expect_exceeded(reserve(&store, &call("b", &other, 60)).await);
+    assert_eq!((exceeded.bound, &exceeded.session), (Bound::Tokens, &root));
+    assert_eq!((exceeded.limit, exceeded.spent, exceeded.reserved, exceeded.needed), (100, 0, 60, 60));
     reserve(&store, &call("c", &stranger, 6000)).await.unwrap();
-    // The same call again replaces its own reservation.
+    // Reserving the same call again replaces its reservation.
     reserve(&store, &call("a", &one, 100)).await.unwrap();
     let state = store.budget(&root).unwrap().unwrap();
     assert_eq!((state.spent.tokens, state.reserved.tokens), (Some(0), Some(100)));
-    // What was used takes the place of what was reserved.
+    // The actual usage replaces the reservation.
     let mut batch = batch();
     batch.spend("a", &used(30));
     store.commit(batch).await.unwrap();
     reserve(&store, &call("b", &other, 70)).await.unwrap();
-    let short = shortage(reserve(&store, &call("d", &root, 1)).await);
-    assert_eq!((short.spent, short.reserved), (30, 70));
-    let told = "30 tokens of 100 tokens are used, calls that run may take 70 tokens, the next call may take 1 tokens";
-    assert_eq!(short.to_string(), format!("The budget of {root} does not suffice: {told}"));
+    let exceeded = expect_exceeded(reserve(&store, &call("d", &root, 1)).await);
+    assert_eq!((exceeded.spent, exceeded.reserved), (30, 70));
+    let text = "30 tokens of 100 tokens are used, calls that run may take 70 tokens, the next call may take 1 tokens";
+    assert_eq!(exceeded.to_string(), format!("The budget of {root} does not suffice: {text}"));
 }
 
 #[tokio::test]
-async fn without_room_only_what_stands_before_the_call_is_written() {
+async fn when_a_budget_is_exceeded_only_changes_before_the_reservation_are_written() {
     let temp = Temp::new();
     let store = temp.open();
     let root = put(&store, None).await;
@@ -204,15 +204,15 @@ async fn without_room_only_what_stands_before_the_call_is_written() {
     batch.event(toast("after"));
     batch.usage(&root, &used(1));
     let committed = store.commit(batch).await.unwrap();
-    assert_eq!(committed.shortage.unwrap().needed, 6);
+    assert_eq!(committed.budget_exceeded.unwrap().needed, 6);
     store.commit(toast_batch("next")).await.unwrap();
-    let told = [next_frame(&mut watch).await, next_frame(&mut watch).await].map(|frame| toast_text(&frame).unwrap());
-    assert_eq!(told, ["before", "next"]);
+    let toasts = [next_frame(&mut watch).await, next_frame(&mut watch).await].map(|frame| toast_text(&frame).unwrap());
+    assert_eq!(toasts, ["before", "next"]);
     assert_eq!(store.usage(&root).unwrap().0, Usage::default());
 }
 
 #[tokio::test]
-async fn every_bound_holds_and_the_nearest_budget_is_named() {
+async fn every_limit_holds_and_the_nearest_budget_is_named() {
     let temp = Temp::new();
     let store = temp.open();
     let root = put(&store, None).await;
@@ -227,20 +227,24 @@ async fn every_bound_holds_and_the_nearest_budget_is_named() {
     store.commit(batch).await.unwrap();
     for (limit, bound) in bounds {
         budget(&store, &root, limit).await;
-        assert_eq!(shortage(reserve(&store, &call("x", &child, 60)).await).bound, bound);
+        assert_eq!(expect_exceeded(reserve(&store, &call("x", &child, 60)).await).bound, bound);
     }
     budget(&store, &root, Budget { seconds: Some(3600), ..Budget::default() }).await;
     reserve(&store, &call("x", &child, 60)).await.unwrap();
     budget(&store, &child, Budget { tokens: Some(1), ..Budget::default() }).await;
-    let short = shortage(reserve(&store, &call("y", &child, 0)).await);
-    assert_eq!((short.session, short.spent, short.limit), (child.clone(), 1, 1), "what is used up lets nothing pass");
-    // Lifted.
+    let exceeded = expect_exceeded(reserve(&store, &call("y", &child, 0)).await);
+    assert_eq!(
+        (exceeded.session, exceeded.spent, exceeded.limit),
+        (child.clone(), 1, 1),
+        "an exhausted budget allows nothing"
+    );
+    // Remove the budget.
     let mut lift = crate::common::batch();
     lift.budget(&child, None);
     store.commit(lift).await.unwrap();
     reserve(&store, &call("y", &child, 0)).await.unwrap();
     assert_eq!(store.budget(&child).unwrap(), None);
-    // Granted anew, on top of what was used.
+    // Grant a new budget on top of what was used.
     let mut grant = crate::common::batch();
     grant.grant(&child, &Budget { tokens: Some(10), steps: Some(2), ..Budget::default() });
     store.commit(grant).await.unwrap();
@@ -251,9 +255,9 @@ async fn every_bound_holds_and_the_nearest_budget_is_named() {
     assert!(matches!(store.commit(unknown).await, Err(StoreError::NoSession { .. })));
 }
 
-/// Two stores are two processes: the check and the reservation are one transaction.
+/// Two stores operation as two processes: the check and the reservation are one transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_overshoots_together() {
+async fn concurrent_calls_never_exceed_a_budget() {
     let temp = Temp::new();
     let stores = [temp.open(), temp.open()];
     let root = put(&stores[0], None).await;
@@ -286,7 +290,7 @@ async fn nobody_overshoots_together() {
 }
 
 #[tokio::test]
-async fn a_deleted_session_takes_its_call_to_those_above() {
+async fn ancestors_pay_for_the_interrupted_call_of_a_deleted_session() {
     let temp = Temp::new();
     let store = temp.open();
     let root = put(&store, None).await;
@@ -299,7 +303,7 @@ async fn a_deleted_session_takes_its_call_to_those_above() {
     assert_eq!((own, total.estimated_steps, total.estimated_tokens), (Usage::default(), 1, 7));
     assert_eq!(store.usage(&child).unwrap(), (Usage::default(), Usage::default()));
     assert_eq!(store.reservations(&child).unwrap(), vec![]);
-    // Late news of a session that is gone.
+    // A late report for a session that is gone.
     let mut late = batch();
     late.usage(&child, &used(5));
     late.spend("a", &used(5));
@@ -308,11 +312,11 @@ async fn a_deleted_session_takes_its_call_to_those_above() {
 }
 
 #[tokio::test]
-async fn what_was_used_before_there_was_a_ledger_is_in_it() {
+async fn usage_from_before_the_ledger_is_migrated() {
     let temp = Temp::new();
     std::fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
     let old = rusqlite::Connection::open(temp.path()).unwrap();
-    old.execute_batch(include_str!("../../src/schema/1.sql")).unwrap();
+    old.execute_batch(include_str!("../../src/sqlite/schema/1.sql")).unwrap();
     old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 1").unwrap();
     let root = below(None);
     let mut child = below(Some(&root.id));
@@ -340,7 +344,7 @@ async fn what_was_used_before_there_was_a_ledger_is_in_it() {
 }
 
 #[tokio::test]
-async fn a_tree_comes_whole_and_in_order() {
+async fn a_tree_is_complete_and_in_order() {
     let temp = Temp::new();
     let store = temp.open();
     let root = put(&store, None).await;
@@ -350,11 +354,11 @@ async fn a_tree_comes_whole_and_in_order() {
     let below_second = put(&store, Some(&second)).await;
     put(&store, None).await;
     assert_eq!(store.tree(&SessionId::new()).unwrap(), None);
-    let family: Vec<SessionId> = store.family(&root).unwrap().into_iter().map(|session| session.id).collect();
+    let family: Vec<SessionId> = store.subtree(&root).unwrap().into_iter().map(|session| session.id).collect();
     assert_eq!(family, [&root, &first, &second, &grandchild, &below_second].map(Clone::clone), "level by level");
-    assert_eq!((store.descendants(&root, 100).unwrap(), store.descendants(&root, 3).unwrap()), (4, 3));
+    assert_eq!((store.count_descendants(&root, 100).unwrap(), store.count_descendants(&root, 3).unwrap()), (4, 3));
     assert_eq!(
-        (store.descendants(&grandchild, 100).unwrap(), store.descendants(&SessionId::new(), 9).unwrap()),
+        (store.count_descendants(&grandchild, 100).unwrap(), store.count_descendants(&SessionId::new(), 9).unwrap()),
         (0, 0)
     );
 
@@ -384,7 +388,7 @@ async fn a_tree_comes_whole_and_in_order() {
     assert_eq!(tree.reservations.len(), 1);
     assert_eq!(tree.cursor, last);
 
-    // The last answer's error is the turn's, and the next turn begins without it.
+    // A turn has the error of its last answer, and the next turn starts without it.
     let answer = |error: Option<MessageError>| {
         let mut json = json!({"role": "assistant", "id": MessageId::new(), "sessionID": first, "parentID": message.id(),
             "mode": "build", "agent": "build", "path": {"cwd": "/repo", "root": "/repo"}, "cost": 0,
@@ -411,9 +415,9 @@ async fn a_tree_comes_whole_and_in_order() {
     assert_eq!((tree.sessions[0].error.clone(), tree.sessions[0].ended), (None, None));
 }
 
-/// One query for each session would take far longer.
+/// One query per session would take far longer.
 #[tokio::test]
-async fn a_thousand_sessions_are_read_at_once() {
+async fn a_thousand_sessions_are_read_in_one_query() {
     let temp = Temp::new();
     let store = temp.open();
     let root = below(None);
@@ -433,10 +437,10 @@ async fn a_thousand_sessions_are_read_at_once() {
     let tree = store.tree(&root.id).unwrap().unwrap();
     assert_eq!(tree.sessions.len(), 1001);
     assert_eq!(tree.sessions[0].total.tokens.input, 1000);
-    // Of the processor, not of the clock: the machine may have other things to do.
+    // Measures CPU time, not wall time: the machine may be busy.
     let spent = || -> u64 {
-        let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-        told.split(' ').next().unwrap().parse().unwrap()
+        let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        schedstat.split(' ').next().unwrap().parse().unwrap()
     };
     let quickest = |read: &dyn Fn()| {
         let cost = |_| {

@@ -1,4 +1,4 @@
-//! The store, through what it offers to the engine.
+//! Tests of the store through its public interface.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,4 +1,4 @@
-//! The order of messages and parts: that in which they were stored, whatever times and ids say.
+//! Messages and parts are listed in the order they were stored, whatever their times and ids.
 
 use std::fs;
 
@@ -9,16 +9,16 @@ use rusqlite::Connection;
 use serde_json::json;
 use trefoil_store::*;
 
-/// The schema before messages had an order of their own.
+/// The schema before messages had their own order.
 const OLD: [&str; 4] = [
-    include_str!("../../src/schema/1.sql"),
-    include_str!("../../src/schema/2.sql"),
-    include_str!("../../src/schema/3.sql"),
-    include_str!("../../src/schema/4.sql"),
+    include_str!("../../src/sqlite/schema/1.sql"),
+    include_str!("../../src/sqlite/schema/2.sql"),
+    include_str!("../../src/sqlite/schema/3.sql"),
+    include_str!("../../src/sqlite/schema/4.sql"),
 ];
 
-/// A database of the version before.
-pub fn old(temp: &Temp) -> Connection {
+/// Creates a database of the version before.
+pub fn old_database(temp: &Temp) -> Connection {
     fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
     let old = Connection::open(temp.path()).unwrap();
     old.execute_batch(&OLD.concat()).unwrap();
@@ -26,12 +26,12 @@ pub fn old(temp: &Temp) -> Connection {
     old
 }
 
-/// An id as a clock makes it that shows so many milliseconds.
+/// An id as made by a clock that shows `time`, in milliseconds.
 fn id_at(time: i64, tail: &str) -> MessageId {
     MessageId::parse(&format!("msg_{:012x}{tail}", (time as u64 * 4096) & ((1 << 48) - 1))).unwrap()
 }
 
-fn said(session: &SessionId, id: MessageId, created: i64) -> Message {
+fn user_message(session: &SessionId, id: MessageId, created: i64) -> Message {
     let Message::User(message) = user(session, created) else { panic!() };
     Message::User(UserMessage { id, ..message })
 }
@@ -40,8 +40,8 @@ fn ids(messages: &[MessageWithParts]) -> Vec<MessageId> {
     messages.iter().map(|message| message.info.id().clone()).collect()
 }
 
-/// Everything that lists messages lists them like this.
-fn check(store: &Store, session: &SessionId, wanted: &[MessageId]) {
+/// Asserts that every query lists the messages in this order.
+fn assert_listed(store: &Store, session: &SessionId, wanted: &[MessageId]) {
     assert_eq!(ids(&store.messages(session, None, None).unwrap().messages), wanted);
     assert_eq!(store.message_ids(session, None).unwrap(), wanted);
     let (mut before, mut pages) = (None, Vec::new());
@@ -60,13 +60,13 @@ fn check(store: &Store, session: &SessionId, wanted: &[MessageId]) {
         assert_eq!(ids(&from.collect::<Vec<_>>()), wanted[place..]);
     }
     let stamps = wanted.iter().filter_map(|id| Stamp::of(id.as_str()));
-    assert_eq!(store.newest(session).unwrap(), stamps.max().unwrap_or_default());
+    assert_eq!(store.newest_stamp(session).unwrap(), stamps.max().unwrap_or_default());
 }
 
 #[tokio::test]
 async fn clocks_do_not_order_messages() {
     const NOW: i64 = 1_794_873_600_000;
-    // When each message was made, by the clock of then; ids tell the same, or are the client's own.
+    // The time of each message by the clock at that moment; ids have the same time, or are chosen by the client.
     let scenarios: [(&str, &[i64]); 6] = [
         ("as it should be", &[0, 1, 2, 3]),
         ("history of a clock that was ahead", &[300_000, 300_001, 300_002, 3, 4, 5]),
@@ -81,29 +81,30 @@ async fn clocks_do_not_order_messages() {
             let session = session(name, 1);
             let mut wanted = Vec::new();
             for (place, time) in times.iter().enumerate() {
-                // A new store each time: it knows nothing of what was before.
+                // A new store each time, so that it knows nothing of earlier writes.
                 let store = temp.open();
                 let tail =
                     if own { format!("~{}", times.len() - place) } else { format!("tail{}", times.len() - place) };
                 let id = if own { MessageId::parse(&format!("msg{tail}")).unwrap() } else { id_at(NOW + time, &tail) };
-                let message = said(&session.id, MessageId::parse(&format!("{id}{}", session.id)).unwrap(), NOW + time);
+                let message =
+                    user_message(&session.id, MessageId::parse(&format!("{id}{}", session.id)).unwrap(), NOW + time);
                 let mut batch = batch();
                 batch.session(&session);
                 batch.insert_message(&message);
                 store.commit(batch).await.unwrap();
                 wanted.push(message.id().clone());
-                // What is written again stays where it is.
+                // Writing a message again does not move it.
                 let mut again = crate::common::batch();
-                again.message(&said(&session.id, wanted[place / 2].clone(), NOW + 999));
+                again.message(&user_message(&session.id, wanted[place / 2].clone(), NOW + 999));
                 store.commit(again).await.unwrap();
-                check(&store, &session.id, &wanted);
+                assert_listed(&store, &session.id, &wanted);
             }
         }
     }
 }
 
 #[tokio::test]
-async fn a_row_that_a_batch_writes_twice_stays_where_it_was_written_first() {
+async fn a_row_written_twice_in_a_batch_keeps_its_first_position() {
     let temp = Temp::new();
     let store = temp.open();
     let session = session("s", 1);
@@ -136,7 +137,7 @@ async fn messages_know_the_turn_that_wrote_them() {
     };
     let mut wanted = Vec::new();
     let mut first = None;
-    // Busy and idle as a turn tells it; one that a restart cut off goes on as the same.
+    // Busy and idle as a turn publishes them; a turn interrupted by a restart continues as the same turn.
     for (busy, idle, turn) in [(true, true, 1), (true, false, 2), (true, true, 2), (false, false, 2), (true, true, 3)] {
         let store = temp.open();
         let message = user(&session.id, 1);
@@ -158,7 +159,7 @@ async fn messages_know_the_turn_that_wrote_them() {
 }
 
 #[tokio::test]
-async fn children_asks_and_running_calls_are_listed_as_they_were_made() {
+async fn children_asks_and_running_calls_are_listed_in_creation_order() {
     let temp = Temp::new();
     let root = session("root", 1);
     let (mut children, mut asks, mut calls) = (Vec::new(), Vec::new(), Vec::new());
@@ -191,7 +192,7 @@ async fn children_asks_and_running_calls_are_listed_as_they_were_made() {
     let store = temp.open();
     let found = |sessions: Vec<Session>| sessions.into_iter().map(|session| session.id).collect::<Vec<_>>();
     assert_eq!(found(store.children(&root.id).unwrap()), children);
-    assert_eq!(found(store.family(&root.id).unwrap())[1..], children);
+    assert_eq!(found(store.subtree(&root.id).unwrap())[1..], children);
     let tree = store.tree(&root.id).unwrap().unwrap();
     assert_eq!(tree.sessions[1..].iter().map(|branch| branch.id.clone()).collect::<Vec<_>>(), children);
     assert_eq!(tree.tools.iter().map(|tool| tool.head.id.clone()).collect::<Vec<_>>(), calls);
@@ -200,19 +201,19 @@ async fn children_asks_and_running_calls_are_listed_as_they_were_made() {
 }
 
 #[tokio::test]
-async fn an_older_database_keeps_the_order_that_it_was_shown_in() {
+async fn an_older_database_keeps_its_order() {
     let temp = Temp::new();
     let session = session("s", 1);
     {
-        let old = old(&temp);
-        // As the version before has listed them: by time, then as they were stored.
+        let old = old_database(&temp);
+        // As the old version listed them: by time, then in the order they were stored.
         for (id, created) in [("msg_b", 5), ("msg_000000000009x", 3), ("msg_a", 5), ("msg_000000000002x", 4)] {
-            let message = said(&session.id, MessageId::parse(id).unwrap(), created);
+            let message = user_message(&session.id, MessageId::parse(id).unwrap(), created);
             let row = rusqlite::params![id, session.id.as_str(), created, serde_json::to_string(&message).unwrap()];
             old.execute("INSERT INTO message (id, session, created, json) VALUES (?1, ?2, ?3, ?4)", row).unwrap();
         }
         for (id, words) in [("prt_2", "two"), ("prt_1", "one")] {
-            let mut part = text(&said(&session.id, MessageId::parse("msg_a").unwrap(), 5), words, false);
+            let mut part = text(&user_message(&session.id, MessageId::parse("msg_a").unwrap(), 5), words, false);
             part.head_mut().unwrap().id = PartId::parse(id).unwrap();
             let row = [id, session.id.as_str(), "msg_a", &serde_json::to_string(&part).unwrap()];
             old.execute("INSERT INTO part (id, session, message, open, json) VALUES (?1, ?2, ?3, 0, ?4)", row).unwrap();
@@ -223,16 +224,16 @@ async fn an_older_database_keeps_the_order_that_it_was_shown_in() {
         .into_iter()
         .map(|id| MessageId::parse(id).unwrap())
         .collect();
-    check(&store, &session.id, &wanted);
-    let next = said(&session.id, MessageId::parse("msg_000000000001x").unwrap(), 1);
-    let mut part = text(&said(&session.id, wanted[3].clone(), 5), "three", false);
+    assert_listed(&store, &session.id, &wanted);
+    let next = user_message(&session.id, MessageId::parse("msg_000000000001x").unwrap(), 1);
+    let mut part = text(&user_message(&session.id, wanted[3].clone(), 5), "three", false);
     part.head_mut().unwrap().id = PartId::parse("prt_0").unwrap();
     let mut batch = batch();
     batch.message(&next);
     batch.part(&part);
     store.commit(batch).await.unwrap();
     wanted.push(next.id().clone());
-    check(&store, &session.id, &wanted);
+    assert_listed(&store, &session.id, &wanted);
     let read = store.message(&wanted[3]).unwrap().unwrap();
     assert_eq!(read.parts.iter().map(part_text).collect::<Vec<_>>(), ["one", "two", "three"]);
 }
@@ -240,9 +241,9 @@ async fn an_older_database_keeps_the_order_that_it_was_shown_in() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Whatever clocks and clients do to times and ids, and however the writes are cut into batches and processes.
+    /// Whatever clocks and clients do to times and ids, and however writes are split into batches and processes.
     #[test]
-    fn messages_and_parts_stay_as_they_were_stored(
+    fn messages_and_parts_keep_their_stored_order(
         made in prop::collection::vec(
             (-3..3i64, prop::option::of("[a-z]{1,3}"), 0..4usize, any::<bool>(), any::<bool>(), 0..8usize),
             1..20,
@@ -260,7 +261,7 @@ proptest! {
             let id = own.map_or_else(|| id_at(time, &format!("n{number}")), |own| {
                 MessageId::parse(&format!("msg_{own}{number}")).unwrap()
             });
-            let message = said(&session.id, id, time);
+            let message = user_message(&session.id, id, time);
             batch.message(&message);
             // Their ids sort backwards.
             let mut made: Vec<Part> = (0..parts).map(|part| text(&message, &part.to_string(), true)).collect();
@@ -285,7 +286,7 @@ proptest! {
         }
         runtime.block_on(store.commit(batch)).unwrap();
         let listed: Vec<MessageId> = wanted.iter().map(|(message, _)| message.id().clone()).collect();
-        check(&store, &session.id, &listed);
+        assert_listed(&store, &session.id, &listed);
         let read = store.messages(&session.id, None, None).unwrap().messages;
         for (read, (message, parts)) in read.into_iter().zip(wanted) {
             prop_assert_eq!((read.info, read.parts), (message, parts));

@@ -1,4 +1,4 @@
-//! Several processes on one database. The children are this test binary again, as real processes that can be killed.
+//! Several processes on one database. The children are this test binary, run as real processes that can be killed.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ fn the_session() -> SessionId {
     SessionId::parse("ses_shared").unwrap()
 }
 
-/// Child: takes the lease, writes until it is killed; says each commit that was acknowledged as durable.
+/// Child: acquires the lease and writes until it is killed; reports each commit acknowledged as durable.
 #[tokio::test]
 async fn child_writes_until_killed() {
     let Some(store) = as_child() else { return };
@@ -21,18 +21,18 @@ async fn child_writes_until_killed() {
         batch.insert_message(&message);
         batch.enqueue(&the_session(), message.id());
         store.commit(batch).await.unwrap();
-        say(&i.to_string());
+        tell_parent(&i.to_string());
     }
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_kill_9() {
+async fn acknowledged_commits_survive_kill_9() {
     let temp = Temp::new();
     let mut child = child("child_writes_until_killed", &temp);
-    let mut ears = Ears::of(&mut child);
+    let mut output = ChildOutput::of(&mut child);
     let mut acknowledged = 0;
     while acknowledged < 50 {
-        acknowledged = ears.hear().parse().unwrap();
+        acknowledged = output.next_word().parse().unwrap();
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -40,11 +40,11 @@ async fn what_was_acknowledged_survives_kill_9() {
     let stats = store.stats().unwrap();
     assert!(stats.last_seq > acknowledged as u64);
     assert_eq!(store.inbox(&the_session()).unwrap().len() as u64, stats.last_seq, "rows and events together");
-    assert_eq!(store.unfinished().unwrap(), vec![the_session()]);
+    assert_eq!(store.unfinished_sessions().unwrap(), vec![the_session()]);
     Store::check(&temp.path()).unwrap();
 }
 
-/// Child: holds the lease with a busy session, passes on the signals it gets.
+/// Child: holds the lease of a busy session and reports the signals it gets.
 #[tokio::test]
 async fn child_holds_the_lease() {
     let Some(store) = as_child() else { return };
@@ -53,28 +53,28 @@ async fn child_holds_the_lease() {
     let mut busy = batch().fence(&lease);
     busy.event(EventBody::SessionStatus { session_id: the_session(), status: SessionStatus::Busy });
     store.commit(busy).await.unwrap();
-    say(&format!("{} {}", lease.epoch(), store.owner()));
+    tell_parent(&format!("{} {}", lease.epoch(), store.owner()));
     while let Ok(Some((session, signal))) = tokio::time::timeout(WAIT, signals.recv()).await {
         assert_eq!(session, the_session());
-        say(&serde_json::to_string(&signal).unwrap());
+        tell_parent(&serde_json::to_string(&signal).unwrap());
     }
 }
 
 #[tokio::test]
-async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living() {
+async fn leases_are_taken_over_only_from_dead_processes_and_signals_reach_live_ones() {
     let temp = Temp::new();
     let store = temp.open();
     let mut child = child("child_holds_the_lease", &temp);
-    let mut ears = Ears::of(&mut child);
-    let hello = ears.hear();
+    let mut output = ChildOutput::of(&mut child);
+    let hello = output.next_word();
     let (epoch, owner) = hello.split_once(' ').unwrap();
-    assert_eq!(store.acquire(&the_session()).await.unwrap(), Acquire::Held { owner: owner.into() });
-    let holder = store.holder(&the_session()).unwrap().unwrap();
+    assert_eq!(store.acquire(&the_session()).await.unwrap(), AcquireOutcome::HeldElsewhere { owner: owner.into() });
+    let holder = store.lease_holder(&the_session()).unwrap().unwrap();
     let epoch: u64 = epoch.parse().unwrap();
-    assert_eq!(holder, Holder { owner: owner.into(), epoch, alive: true, own: false });
+    assert_eq!(holder, LeaseHolder { owner: owner.into(), epoch, alive: true, own: false });
     assert_eq!(holder.pid(), i32::try_from(child.id()).ok());
     assert_eq!(store.statuses().unwrap(), vec![(the_session(), SessionStatus::Busy)]);
-    assert!(store.unfinished().unwrap().is_empty());
+    assert!(store.unfinished_sessions().unwrap().is_empty());
     let sent = [
         Signal::Abort { epoch },
         Signal::Wake,
@@ -85,41 +85,43 @@ async fn a_lease_is_taken_over_only_from_the_dead_and_signals_reach_the_living()
         assert!(store.signal(&the_session(), signal.clone()).await.unwrap());
     }
     for signal in &sent {
-        assert_eq!(&serde_json::from_str::<Signal>(&ears.hear()).unwrap(), signal);
+        assert_eq!(&serde_json::from_str::<Signal>(&output.next_word()).unwrap(), signal);
     }
 
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!store.holder(&the_session()).unwrap().unwrap().alive);
-    assert!(store.statuses().unwrap().is_empty(), "a dead process makes nothing busy");
-    assert_eq!(store.unfinished().unwrap(), vec![the_session()]);
+    assert!(!store.lease_holder(&the_session()).unwrap().unwrap().alive);
+    assert!(store.statuses().unwrap().is_empty(), "a dead process does not make a session busy");
+    assert_eq!(store.unfinished_sessions().unwrap(), vec![the_session()]);
     assert!(!store.signal(&the_session(), Signal::Abort { epoch }).await.unwrap());
-    let Acquire::Taken { lease, took_over, .. } = store.acquire(&the_session()).await.unwrap() else { panic!() };
+    let AcquireOutcome::Acquired { lease, took_over, .. } = store.acquire(&the_session()).await.unwrap() else {
+        panic!()
+    };
     assert!(took_over && lease.epoch() > epoch);
     store.commit(batch().fence(&lease)).await.unwrap();
 }
 
 #[tokio::test]
-async fn signals_to_a_stopped_process_take_no_room_twice() {
+async fn duplicate_signals_to_a_stopped_process_are_stored_once() {
     let temp = Temp::new();
     let store = temp.open();
     let mut child = child("child_holds_the_lease", &temp);
-    let mut ears = Ears::of(&mut child);
-    ears.hear();
+    let mut output = ChildOutput::of(&mut child);
+    output.next_word();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    // More than can wait for one process.
+    // More than can be stored for one process.
     for _ in 0..2000 {
         assert!(store.signal(&the_session(), Signal::Wake).await.unwrap());
     }
     assert!(store.signal(&the_session(), Signal::Abort { epoch: 7 }).await.unwrap());
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     // One may have been taken before the process was stopped.
-    let mut heard = ears.hear();
-    while heard == r#"{"type":"wake"}"# {
-        heard = ears.hear();
+    let mut word = output.next_word();
+    while word == r#"{"type":"wake"}"# {
+        word = output.next_word();
     }
-    assert_eq!(serde_json::from_str::<Signal>(&heard).unwrap(), Signal::Abort { epoch: 7 });
+    assert_eq!(serde_json::from_str::<Signal>(&word).unwrap(), Signal::Abort { epoch: 7 });
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -143,7 +145,7 @@ async fn child_streams() {
         let mut progress = batch().fence(&lease);
         progress.progress(&with_text(&part, text, None));
         store.commit(progress).await.unwrap();
-        say("progress");
+        tell_parent("progress");
         std::io::stdin().read_line(&mut String::new()).unwrap();
     }
     let done = with_text(&part, "Hello, wörld.", Some(2));
@@ -156,18 +158,18 @@ async fn child_streams() {
 }
 
 #[tokio::test]
-async fn text_of_another_process_comes_as_deltas() {
+async fn text_of_another_process_arrives_as_deltas() {
     use std::io::Write;
     let temp = Temp::new();
     let store = temp.open();
     let mut early = store.watch(WatchScope::All, None).unwrap();
     let mut child = child("child_streams", &temp);
-    let mut ears = Ears::of(&mut child);
+    let mut output = ChildOutput::of(&mut child);
     let mut input = child.stdin.take().unwrap();
     let mut go = || input.write_all(b"\n").unwrap();
     let body = |frame: Frame| frame.event().unwrap().body.clone();
 
-    assert_eq!(ears.hear(), "progress");
+    assert_eq!(output.next_word(), "progress");
     let opened = next_frame(&mut early).await;
     assert_eq!(opened.cursor.as_ref().unwrap().seq, 1);
     assert!(matches!(body(opened), EventBody::PartUpdated { part, .. } if part_text(&part).is_empty()));
@@ -183,7 +185,7 @@ async fn text_of_another_process_comes_as_deltas() {
     }
 
     go();
-    assert_eq!(ears.hear(), "progress");
+    assert_eq!(output.next_word(), "progress");
     for watch in [&mut early, &mut late, &mut other] {
         let frame = next_frame(watch).await;
         assert!(matches!(body(frame), EventBody::PartDelta { delta, .. } if delta == "lo, wörld"));
@@ -195,12 +197,12 @@ async fn text_of_another_process_comes_as_deltas() {
         assert!(matches!(body(frame), EventBody::PartUpdated { part, .. } if part_text(&part) == "Hello, wörld."));
     }
     drop(input);
-    ears.ends();
+    output.wait_for_end();
     child.wait().unwrap();
 }
 
 #[tokio::test]
-async fn commits_of_others_are_seen_soon_and_in_order() {
+async fn commits_of_other_processes_are_seen_soon_and_in_order() {
     let temp = Temp::new();
     let (here, there) = (temp.open(), temp.open());
     let mut watch = here.watch(WatchScope::All, None).unwrap();
@@ -209,7 +211,7 @@ async fn commits_of_others_are_seen_soon_and_in_order() {
         let began = Instant::now();
         there.commit(toast_batch(format!("there {i}"))).await.unwrap();
         if i % 2 == 0 {
-            // An own commit must not overtake the other's.
+            // This process's commit must not overtake the other's.
             here.commit(toast_batch(format!("here {i}"))).await.unwrap();
         }
         assert_eq!(toast_text(&next_frame(&mut watch).await), Some(format!("there {i}")));
@@ -218,27 +220,27 @@ async fn commits_of_others_are_seen_soon_and_in_order() {
             assert_eq!(toast_text(&next_frame(&mut watch).await), Some(format!("here {i}")));
         }
     }
-    // The bound is 50 ms. A loaded machine adds to it now and then, but not half of the time.
+    // The limit is 50 ms. A loaded machine exceeds it now and then, but not half of the time.
     times.sort();
     assert!(times[10] < Duration::from_secs(1) && times[19] < Duration::from_secs(20), "{times:?}");
 }
 
-/// Child: meets a limit of the file's size in the middle of a commit, and then no longer.
+/// Child: hits a file size limit in the middle of a commit, then has the limit lifted.
 #[tokio::test]
 async fn child_cannot_write_for_a_while() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Some(store) = as_child() else { return };
     store.commit(toast_batch("before")).await.unwrap();
     let limit = |current| setrlimit(Resource::Fsize, Rlimit { current, ..getrlimit(Resource::Fsize) }).unwrap();
-    // The WAL has some pages already, so this ends in the middle of one.
+    // The WAL already has some pages, so this ends in the middle of one.
     limit(Some(30_000));
     for (number, durable) in [false, true].into_iter().enumerate() {
         let mut batch = toast_batch("x".repeat(100_000));
         batch.session(&session("s", 1));
         let batch = std::sync::Arc::new(if durable { batch.durable() } else { batch });
         let error = store.commit(batch.clone()).await.unwrap_err();
-        assert!(matches!(error, StoreError::Database { trouble: Trouble::Io, .. }), "{error}");
-        assert!(error.is_passing(), "{error}");
+        assert!(matches!(error, StoreError::Database { kind: DatabaseErrorKind::Io, .. }), "{error}");
+        assert!(error.is_transient(), "{error}");
         assert_eq!(store.stats().unwrap().sessions as usize, number, "nothing of it was written");
         limit(None);
         store.commit(batch).await.unwrap();
@@ -246,14 +248,14 @@ async fn child_cannot_write_for_a_while() {
         assert_eq!((stats.sessions as usize, stats.events as usize), (number + 1, number + 2), "it was written once");
         limit(Some(30_000));
     }
-    say("done");
+    tell_parent("done");
 }
 
 #[test]
-fn a_commit_that_breaks_off_leaves_the_store_usable() {
+fn an_interrupted_commit_leaves_the_store_usable() {
     let temp = Temp::new();
     let mut child = child("child_cannot_write_for_a_while", &temp);
-    assert_eq!(Ears::of(&mut child).hear(), "done");
+    assert_eq!(ChildOutput::of(&mut child).next_word(), "done");
     child.wait().unwrap();
     Store::check(&temp.path()).unwrap();
 }

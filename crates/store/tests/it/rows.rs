@@ -1,4 +1,4 @@
-//! Rows: what was written is read back, and what must fail fails whole.
+//! Rows: what is written can be read back, and a failing batch writes nothing.
 
 use crate::common::*;
 use api::*;
@@ -41,7 +41,7 @@ async fn sessions_are_paged_filtered_and_kept_whole() {
 }
 
 #[tokio::test]
-async fn messages_are_paged_in_the_order_they_were_made() {
+async fn messages_are_paged_in_creation_order() {
     let temp = Temp::new();
     let store = temp.open();
     let session = session("s", 1);
@@ -49,7 +49,7 @@ async fn messages_are_paged_in_the_order_they_were_made() {
     batch.session(&session);
     let mut wanted = Vec::new();
     for i in 0..10 {
-        // Two of the same millisecond, with ids that sort the other way round.
+        // Two messages per millisecond, with ids that sort the other way round.
         let mut message = user(&session.id, i / 2);
         if let Message::User(user) = &mut message {
             user.id = MessageId::parse(&format!("msg_{:02}", 50 - i)).unwrap();
@@ -88,7 +88,7 @@ async fn messages_are_paged_in_the_order_they_were_made() {
 }
 
 #[tokio::test]
-async fn an_answer_without_an_end_is_found() {
+async fn incomplete_answers_are_found() {
     let temp = Temp::new();
     let store = temp.open();
     let (one, two) = (session("one", 1), session("two", 1));
@@ -123,10 +123,10 @@ async fn an_answer_without_an_end_is_found() {
     store.commit(batch).await.unwrap();
 
     let wanted = |indexes: &[usize]| indexes.iter().map(|&i| messages[i].clone()).collect::<Vec<_>>();
-    let found = store.incomplete(&one.id, 10).unwrap();
+    let found = store.incomplete_answers(&one.id, 10).unwrap();
     assert_eq!(found.iter().map(|m| m.info.clone()).collect::<Vec<_>>(), wanted(&[0, 3]));
     assert_eq!(found[1].parts, vec![part]);
-    let newest: Vec<Message> = store.incomplete(&one.id, 2).unwrap().into_iter().map(|m| m.info).collect();
+    let newest: Vec<Message> = store.incomplete_answers(&one.id, 2).unwrap().into_iter().map(|m| m.info).collect();
     assert_eq!(newest, wanted(&[3]));
 }
 
@@ -153,7 +153,7 @@ async fn a_part_of_an_unknown_kind_is_kept() {
 }
 
 #[tokio::test]
-async fn an_accepted_prompt_waits_in_the_inbox_and_the_same_id_is_taken_once() {
+async fn an_accepted_prompt_waits_in_the_inbox_and_its_id_is_accepted_once() {
     let temp = Temp::new();
     let store = temp.open();
     let session = session("s", 1);
@@ -172,19 +172,19 @@ async fn an_accepted_prompt_waits_in_the_inbox_and_the_same_id_is_taken_once() {
     assert_eq!(store.stats().unwrap(), before, "a batch that failed left no event");
 
     let mut batch = batch();
-    batch.attempt(message.id());
+    batch.count_attempt(message.id());
     store.commit(batch).await.unwrap();
     let inbox = store.inbox(&session.id).unwrap();
     assert_eq!((inbox.len(), &inbox[0].message_id, inbox[0].attempts), (1, message.id(), 1));
     assert_eq!(inbox[0].data.as_deref(), Some(kept.hash()));
     assert_eq!(store.shared(kept.hash()).unwrap().as_deref(), Some("kept"));
     assert_eq!(store.shared("another").unwrap(), None);
-    assert_eq!(store.unfinished().unwrap(), vec![session.id.clone()]);
+    assert_eq!(store.unfinished_sessions().unwrap(), vec![session.id.clone()]);
     let mut batch = crate::common::batch();
     batch.dequeue(message.id());
     store.commit(batch).await.unwrap();
     assert!(store.inbox(&session.id).unwrap().is_empty());
-    assert!(store.unfinished().unwrap().is_empty());
+    assert!(store.unfinished_sessions().unwrap().is_empty());
 }
 
 fn permission(session: &SessionId) -> PermissionRequest {
@@ -238,12 +238,12 @@ async fn asks_are_answered_once_and_survive_a_restart() {
     assert_eq!(gone, StoreError::NotOpen { id: "per_gone".into(), answered: false });
     for ask in [ask.id.as_str(), dropped.id.as_str(), dropped.id.as_str()] {
         let mut batch = crate::common::batch();
-        batch.settle(ask, &json!({"reply": "reject"}), toast("settled"));
+        batch.answer_if_open(ask, &json!({"reply": "reject"}), toast("settled"));
         store.commit(batch).await.unwrap();
     }
     assert_eq!(store.ask(ask.id.as_str()).unwrap().unwrap().reply, Some(json!({"reply": "once"})));
     assert!(store.permissions(&all).unwrap().is_empty());
-    assert_eq!(store.stats().unwrap().events, 2, "only what still waited was settled, and told");
+    assert_eq!(store.stats().unwrap().events, 2, "only the open ask was answered and published");
 }
 
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn records_are_compared_and_set() {
     write(None, Some(second)).await.unwrap();
     assert_eq!(store.record("a2a", "task").unwrap(), None);
     let third = write(Some(json!(3)), Some(0)).await.unwrap().versions[0];
-    assert!(third > second, "a version never means two things");
+    assert!(third > second, "a version is never reused");
     assert_eq!(store.records("a2a").unwrap(), vec![("task".into(), Record { value: json!(3), version: third })]);
 }
 
@@ -285,10 +285,10 @@ async fn approvals_todos_and_projects() {
     batch.todos(&session, std::slice::from_ref(&todo));
     batch.project(&project);
     store.commit(batch).await.unwrap();
-    let rules = store.approved("/repo").unwrap();
+    let rules = store.approved_rules("/repo").unwrap();
     assert_eq!(rules, vec![Rule::new("bash", "git *", Action::Allow), Rule::new("bash", "a", Action::Allow)]);
     for elsewhere in ["/", "/rep", "/repo/", "/repo/sub", "p"] {
-        assert!(store.approved(elsewhere).unwrap().is_empty(), "{elsewhere}");
+        assert!(store.approved_rules(elsewhere).unwrap().is_empty(), "{elsewhere}");
     }
     assert_eq!(store.todos(&session).unwrap(), vec![todo]);
     assert_eq!(store.project("p").unwrap(), Some(project.clone()));
@@ -296,40 +296,41 @@ async fn approvals_todos_and_projects() {
 }
 
 #[tokio::test]
-async fn approvals_are_listed_and_end() {
+async fn approvals_are_listed_and_revoked() {
     let temp = Temp::new();
     let store = temp.open();
     for (project, directory, pattern) in [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")] {
-        let mut batch = Batch::new(&Place::new(directory, project));
+        let mut batch = Batch::new(&Location::new(directory, project));
         batch.approve(directory, "bash", pattern);
         store.commit(batch).await.unwrap();
     }
     let all = store.approvals(None).unwrap();
-    let told: Vec<_> = all.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
-    assert_eq!(told, [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")]);
+    let listed: Vec<_> =
+        all.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
+    assert_eq!(listed, [("p", "/one", "a"), ("global", "/two", "b"), ("p", "/one", "c")]);
     assert!(all.iter().all(|approval| approval.id.as_str().starts_with("psv_") && approval.created > 0));
     assert_eq!(store.approvals(Some("p")).unwrap(), [all[0].clone(), all[2].clone()]);
     assert!(store.approvals(Some("nope")).unwrap().is_empty());
-    // Another process ends one, and again; here it counts at once.
+    // Another process revokes one, twice; this one sees it immediately.
     let other = temp.open();
     for _ in 0..2 {
         let mut batch = batch();
         batch.revoke(Some(&all[0].id));
         other.commit(batch).await.unwrap();
         assert_eq!(store.approvals(None).unwrap(), all[1..]);
-        assert_eq!(store.approved("/one").unwrap(), vec![Rule::new("bash", "c", Action::Allow)]);
+        assert_eq!(store.approved_rules("/one").unwrap(), vec![Rule::new("bash", "c", Action::Allow)]);
     }
     let mut batch = batch();
     batch.revoke(None);
     other.commit(batch).await.unwrap();
-    assert!(store.approvals(None).unwrap().is_empty() && store.approved("/two").unwrap().is_empty());
+    assert!(store.approvals(None).unwrap().is_empty() && store.approved_rules("/two").unwrap().is_empty());
 }
 
 #[test]
-fn approvals_of_before_stay_with_the_main_worktree_or_end() {
+fn old_approvals_move_to_the_main_worktree_or_are_dropped() {
     let temp = Temp::new();
-    let old = crate::order::old(&temp);
-    old.execute_batch(include_str!("../../src/schema/5.sql")).unwrap();
+    let old = crate::order::old_database(&temp);
+    old.execute_batch(include_str!("../../src/sqlite/schema/5.sql")).unwrap();
     old.execute_batch("PRAGMA user_version = 5").unwrap();
     for (id, worktree) in [("abc", "/repo"), ("global", "/"), ("odd", "/")] {
         let json = json!({"id": id, "worktree": worktree, "time": {"created": 1, "updated": 1}, "sandboxes": []});
@@ -341,8 +342,9 @@ fn approvals_of_before_stay_with_the_main_worktree_or_end() {
     }
     drop(old);
     let left = temp.open().approvals(None).unwrap();
-    let told: Vec<_> = left.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
-    assert_eq!(told, [("abc", "/repo", "git *"), ("abc", "/repo", "ls *")]);
+    let listed: Vec<_> =
+        left.iter().map(|a| (a.project_id.as_str(), a.directory.as_str(), a.pattern.as_str())).collect();
+    assert_eq!(listed, [("abc", "/repo", "git *"), ("abc", "/repo", "ls *")]);
     assert_ne!(left[0].id, left[1].id);
 }
 
@@ -369,14 +371,14 @@ async fn a_deleted_session_leaves_nothing() {
     store.commit(batch).await.unwrap();
     assert_eq!(store.session(&session.id).unwrap(), None);
     assert!(store.permissions(&AskFilter::default()).unwrap().is_empty());
-    assert_eq!(store.removed().unwrap(), vec![session.id.clone()]);
-    store.sweep(&store.removed().unwrap()).await.unwrap();
-    assert!(store.removed().unwrap().is_empty());
+    assert_eq!(store.unswept_sessions().unwrap(), vec![session.id.clone()]);
+    store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
+    assert!(store.unswept_sessions().unwrap().is_empty());
     assert_eq!(store.message(message.id()).unwrap(), None);
     assert_eq!(store.part(&part.head().unwrap().id).unwrap(), None);
     assert_eq!(store.ask(ask.id.as_str()).unwrap(), None);
-    assert!(store.statuses().unwrap().is_empty() && store.unfinished().unwrap().is_empty());
-    assert_eq!(store.holder(&session.id).unwrap(), None);
+    assert!(store.statuses().unwrap().is_empty() && store.unfinished_sessions().unwrap().is_empty());
+    assert_eq!(store.lease_holder(&session.id).unwrap(), None);
     let late = store.commit(crate::common::batch().fence(&lease)).await.unwrap_err();
     assert_eq!(late, StoreError::Stale { session: session.id });
 }
@@ -387,7 +389,7 @@ async fn a_lost_lease_fences_every_write() {
     let store = temp.open();
     let session = SessionId::new();
     let first = lease(&store, &session).await;
-    // A store may take its own lease again, when it could not give it back; the earlier one is stale then.
+    // A store may acquire its own lease again if it could not release it; the earlier lease becomes stale.
     let stuck = first;
     let first = lease(&store, &session).await;
     let error = store.commit(crate::common::batch().fence(&stuck)).await.unwrap_err();
@@ -396,7 +398,7 @@ async fn a_lost_lease_fences_every_write() {
     batch.event(EventBody::SessionStatus { session_id: session.clone(), status: SessionStatus::Idle });
     batch.release(&first);
     store.commit(batch).await.unwrap();
-    assert_eq!(store.holder(&session).unwrap(), None);
+    assert_eq!(store.lease_holder(&session).unwrap(), None);
     let second = lease(&store, &session).await;
     assert!(second.epoch() > first.epoch());
     let mut stale = crate::common::batch().fence(&first);
@@ -405,13 +407,13 @@ async fn a_lost_lease_fences_every_write() {
     let mut late = crate::common::batch();
     late.release(&first);
     store.commit(late).await.unwrap();
-    let holder = store.holder(&session).unwrap().unwrap();
+    let holder = store.lease_holder(&session).unwrap().unwrap();
     assert_eq!((holder.owner.as_str(), holder.alive, holder.own), (store.owner(), true, true));
     assert_eq!(store.stats().unwrap().events, 1);
 }
 
 #[tokio::test]
-async fn a_lease_comes_with_a_batch_if_it_is_free() {
+async fn a_batch_claims_a_free_lease() {
     let temp = Temp::new();
     let (store, id) = (temp.open(), session("s", 1).id);
     let claim = || {
@@ -419,13 +421,15 @@ async fn a_lease_comes_with_a_batch_if_it_is_free() {
         batch.claim(&id);
         store.commit(batch)
     };
-    let Some(Acquire::Taken { lease, took_over: false, .. }) = claim().await.unwrap().claimed else { panic!() };
-    assert!(store.holder(&id).unwrap().unwrap().own);
-    assert_eq!(claim().await.unwrap().claimed, None, "what is held is not taken");
+    let Some(AcquireOutcome::Acquired { lease, took_over: false, .. }) = claim().await.unwrap().claimed else {
+        panic!()
+    };
+    assert!(store.lease_holder(&id).unwrap().unwrap().own);
+    assert_eq!(claim().await.unwrap().claimed, None, "a held lease is not claimed");
     let mut end = batch().fence(&lease);
     end.release(&lease);
     store.commit(end).await.unwrap();
-    let Some(Acquire::Taken { lease: next, .. }) = claim().await.unwrap().claimed else { panic!() };
+    let Some(AcquireOutcome::Acquired { lease: next, .. }) = claim().await.unwrap().claimed else { panic!() };
     assert!(next.epoch() > lease.epoch());
     let mut stale = batch().fence(&lease);
     stale.event(toast("late"));
@@ -433,7 +437,7 @@ async fn a_lease_comes_with_a_batch_if_it_is_free() {
 }
 
 #[test]
-fn reads_that_belong_together_are_of_one_moment() {
+fn reads_in_a_snapshot_see_one_moment() {
     let temp = Temp::new();
     let store = temp.open();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -446,25 +450,25 @@ fn reads_that_belong_together_are_of_one_moment() {
     let title = |store: &Store| -> Result<String, StoreError> {
         Ok(store.session(&SessionId::parse("ses_one").unwrap())?.unwrap().title)
     };
-    let seen = store.together(|moment| {
-        let first = title(moment)?;
+    let seen = store.snapshot(|snapshot| {
+        let first = title(snapshot)?;
         put("after");
-        // One that reads more than once has a moment of its own elsewhere.
-        moment.stats()?;
-        Ok((first, title(moment)?, title(&store)?))
+        // Outside a snapshot, this query opens its own transaction.
+        snapshot.stats()?;
+        Ok((first, title(snapshot)?, title(&store)?))
     });
     assert_eq!(seen.unwrap(), ("before".into(), "before".into(), "after".into()));
     assert_eq!(title(&store).unwrap(), "after");
 }
 
 #[tokio::test]
-async fn what_is_remembered_already_is_not_written_again() {
+async fn an_unchanged_record_is_not_written_again() {
     let temp = Temp::new();
     let store = temp.open();
     let mut versions = Vec::new();
     for value in ["one", "one", "two", "two", "one"] {
         let mut batch = batch();
-        batch.remember("state", "last", &json!(value));
+        batch.record_if_changed("state", "last", &json!(value));
         versions.extend(store.commit(batch).await.unwrap().versions);
         assert_eq!(store.record("state", "last").unwrap().unwrap().value, json!(value));
     }
@@ -472,7 +476,7 @@ async fn what_is_remembered_already_is_not_written_again() {
 }
 
 #[tokio::test]
-async fn a_signal_reaches_the_own_engine_only_while_it_holds_the_lease() {
+async fn a_signal_reaches_this_process_only_while_it_holds_the_lease() {
     let temp = Temp::new();
     let store = temp.open();
     let session = SessionId::new();
@@ -520,9 +524,9 @@ async fn a_failing_batch_does_not_hurt_its_neighbours() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Every page is what filtering and sorting all sessions by hand gives.
+    /// Every page matches filtering and sorting all sessions by hand.
     #[test]
-    fn session_pages_are_what_a_plain_filter_gives(
+    fn session_pages_match_a_plain_filter(
         made in prop::collection::vec((0..3u8, 0..3u8, any::<bool>(), 0..6i64, "[aAbÄä]{0,3}"), 0..20),
         queries in prop::collection::vec(
             (
@@ -568,9 +572,9 @@ proptest! {
     }
 }
 
-/// What a turn reads of the revision when it takes the lease; it gives the lease back.
+/// The revision that a turn gets when it acquires the lease; releases the lease again.
 async fn revision(store: &Store, session: &SessionId) -> u64 {
-    let Acquire::Taken { lease, revision, .. } = store.acquire(session).await.unwrap() else { panic!() };
+    let AcquireOutcome::Acquired { lease, revision, .. } = store.acquire(session).await.unwrap() else { panic!() };
     let mut end = batch().fence(&lease);
     end.release(&lease);
     store.commit(end).await.unwrap();
@@ -578,7 +582,7 @@ async fn revision(store: &Store, session: &SessionId) -> u64 {
 }
 
 #[tokio::test]
-async fn the_revision_stays_for_turns_and_prompts_and_tells_of_everything_else() {
+async fn the_revision_changes_for_everything_but_turns_and_prompts() {
     let temp = Temp::new();
     let store = temp.open();
     let session = session("s", 1);
@@ -637,7 +641,7 @@ async fn the_revision_stays_for_turns_and_prompts_and_tells_of_everything_else()
         last = now;
     }
 
-    // Another store is another process: whatever it commits may be anything.
+    // Another store acts as another process, which may have committed anything.
     temp.open().commit(toast_batch("hello")).await.unwrap();
     let now = revision(&store, &session.id).await;
     assert_ne!(now, last);
@@ -652,7 +656,7 @@ async fn each_message_of_a_page_has_its_own_parts() {
     let mut all = batch();
     all.session(&session);
     let mut expected = Vec::new();
-    // Two at each moment, every third without parts, and parts whose ids sort the other way round.
+    // Two messages per moment, every third without parts, and parts whose ids sort the other way round.
     for index in 0..12 {
         let message = user(&session.id, index / 2);
         all.message(&message);

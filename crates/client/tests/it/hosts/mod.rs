@@ -1,4 +1,4 @@
-//! The client against the real servers: OpenCode and Trefoil do the same.
+//! The client against real servers: OpenCode and Trefoil must behave the same.
 
 mod proxy;
 mod scenario;
@@ -21,7 +21,7 @@ use trefoil_client::{Client, Options};
 
 use proxy::{Proxy, Upstream};
 
-/// How long a server may take to answer for the first time.
+/// How long a server may take for its first response.
 const START: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn opencode_does_what_every_host_does() {
     let model = ModelServer::start().await;
     let server = OpenCode::start(&project, &scenario::config(&model));
     let client = Client::new(&server.url(), Options::default()).unwrap();
-    client.ready(START).await.unwrap();
+    client.wait_until_ready(START).await.unwrap();
     scenario::scenario(Arc::new(client.clone()), &project, model).await;
     assert_eq!(client.features(), Features::default());
 }
@@ -43,7 +43,7 @@ async fn trefoil_does_what_every_host_does() {
     let (_server, client) = trefoil(&project).await;
     scenario::scenario(Arc::new(client.clone()), &project, model).await;
     assert_eq!(client.features(), Features { cursor: true, steer: true, tree: true, budget: true });
-    // Not for OpenCode, which would fetch ripgrep where there is none.
+    // Not for OpenCode, which would download ripgrep if it is missing.
     let found = client.find_text(&Scope::new(project.directory()), "need.e", 5).await.unwrap();
     assert_eq!(found.iter().map(|line| (line.path.as_str(), line.line_number)).collect::<Vec<_>>(), [("notes.txt", 2)]);
 }
@@ -54,7 +54,7 @@ async fn subagents_of_opencode_are_followed_through_a_cut() {
     let model = ModelServer::start().await;
     let server = OpenCode::start(&project, &scenario::config(&model));
     let client = Client::new(&server.url(), Options::default()).unwrap();
-    client.ready(START).await.unwrap();
+    client.wait_until_ready(START).await.unwrap();
     let proxy = Proxy::start(Upstream::Tcp(server.url().trim_start_matches("http://").to_owned())).await;
     subagents::subagents(Arc::new(client), proxy, &project, model).await;
 }
@@ -69,9 +69,9 @@ async fn subagents_of_trefoil_are_followed_through_a_cut() {
     subagents::subagents(Arc::new(client), proxy, &project, model).await;
 }
 
-/// What only Trefoil does, with a session that does nothing; trees at work are the business of the server's own tests.
+/// What only Trefoil does, with an idle session. The server's own tests cover trees at work.
 #[tokio::test]
-async fn trefoil_leads_trees() {
+async fn trefoil_controls_trees() {
     let project = TempProject::new();
     let scope = Scope::new(project.directory());
     let (_server, client) = trefoil(&project).await;
@@ -111,12 +111,12 @@ async fn trefoil_is_followed_through_a_restart() {
     assert_eq!(created(&mut items).await, before.id);
     drop(server);
     let (_server, client) = trefoil(&project).await;
-    // Made while nobody listened: the watch connects again when it is asked for its next item.
+    // Created while nobody is listening: the watch reconnects when it is polled for the next item.
     let missed = client.create_session(&scope, CreateSession::default()).await.unwrap();
     assert_eq!(created(&mut items).await, missed.id);
 }
 
-/// The session that the next `session.created` is of. A gap before it fails the test.
+/// The session of the next `session.created` event. A gap before it fails the test.
 async fn created(items: &mut BoxStream<'static, WatchItem>) -> SessionId {
     let search = async {
         loop {
@@ -127,10 +127,10 @@ async fn created(items: &mut BoxStream<'static, WatchItem>) -> SessionId {
             }
         }
     };
-    testkit::soon("a session is made", search).await
+    testkit::soon("a session is created", search).await
 }
 
-/// Trefoil's server on a socket in the project's temporary folder.
+/// Starts a Trefoil server on a socket in the project's temporary folder.
 async fn trefoil(project: &TempProject) -> (Server, Client) {
     let socket = socket(project);
     let mut command = project.command(trefoil_bin());
@@ -139,7 +139,7 @@ async fn trefoil(project: &TempProject) -> (Server, Client) {
     command.stderr(File::options().create(true).append(true).open(&log).unwrap());
     let server = Server { child: command.spawn().unwrap(), log };
     let client = Client::new(&format!("unix:{}", socket.display()), Options::default()).unwrap();
-    client.ready(START).await.unwrap();
+    client.wait_until_ready(START).await.unwrap();
     (server, client)
 }
 
@@ -147,7 +147,7 @@ fn socket(project: &TempProject) -> PathBuf {
     project.root().join("trefoil.sock")
 }
 
-/// Ends when dropped.
+/// A server process that ends when dropped.
 struct Server {
     child: Child,
     log: PathBuf,

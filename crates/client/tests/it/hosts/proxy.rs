@@ -1,4 +1,4 @@
-//! A way to a server that the test can cut.
+//! A proxy that the test can cut.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::{AbortHandle, JoinHandle};
 use trefoil_client::{Client, Options};
 
-/// Where the server is.
+/// The address of the server.
 #[derive(Clone)]
 pub enum Upstream {
     Tcp(String),
     Unix(PathBuf),
 }
 
-/// Passes connections on, as long as it is open.
+/// Forwards connections while it is open.
 pub struct Proxy {
     address: SocketAddr,
-    /// The connections; nothing while it is cut.
+    /// The connections; `None` while it is cut.
     open: Arc<Mutex<Option<Vec<AbortHandle>>>>,
     listener: JoinHandle<()>,
 }
@@ -45,15 +45,15 @@ impl Proxy {
         Client::new(&format!("http://{}", self.address), Options::default()).unwrap()
     }
 
-    /// Ends every connection, and refuses new ones.
+    /// Closes every connection and refuses new ones.
     pub fn cut(&self) {
         for connection in self.open.lock().unwrap().take().unwrap_or_default() {
             connection.abort();
         }
     }
 
-    /// Lets connections through again.
-    pub fn mend(&self) {
+    /// Accepts connections again.
+    pub fn restore(&self) {
         *self.open.lock().unwrap() = Some(Vec::new());
     }
 }

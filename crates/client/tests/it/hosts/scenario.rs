@@ -1,4 +1,4 @@
-//! What every host must do alike, whoever runs the turns.
+//! What every host must do, whichever program runs the turns.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ struct Lab {
     events: Events,
 }
 
-/// Plays everything on a host whose configuration is [`config`].
+/// Runs everything on a host with the configuration [`config`].
 pub async fn scenario(host: Arc<dyn Host>, project: &TempProject, model: ModelServer) {
     model.answer_titles("A title");
     project.write("notes.txt", "first line\nsecond needle line\n");
@@ -111,12 +111,12 @@ async fn turn(lab: &Lab, session: &Session) {
         (lab.events.all(), lab.events.on("message.part.delta"), lab.events.once("session.idle"));
     lab.model.enqueue(Reply::text("Hello ").and_text("there"));
     let answer = soon(lab.host.prompt(&lab.scope, &session.id, text("Say hello"))).await.unwrap();
-    assert_eq!(said(&answer), "Hello there");
+    assert_eq!(message_text(&answer), "Hello there");
     assert_eq!(soon(idle).await.unwrap().body.session_id(), Some(&session.id));
-    let mut heard = String::new();
-    while heard != "Hello there" {
+    let mut received = String::new();
+    while received != "Hello there" {
         match &next(&mut deltas).await.body {
-            EventBody::PartDelta { delta, .. } => heard.push_str(delta),
+            EventBody::PartDelta { delta, .. } => received.push_str(delta),
             other => panic!("{other:?}"),
         }
     }
@@ -132,7 +132,7 @@ async fn turn(lab: &Lab, session: &Session) {
     assert!(busy);
 }
 
-/// A tool that asks first. Gives the prompt's message.
+/// A tool that asks for permission. Returns the id of the prompt.
 async fn permission(lab: &Lab, session: &Session) -> MessageId {
     let Lab { host, scope, model, events } = lab;
     let (asked, replied) = (events.once("permission.asked"), events.once("permission.replied"));
@@ -152,7 +152,7 @@ async fn permission(lab: &Lab, session: &Session) -> MessageId {
     let once = || PermissionReply { reply: PermissionReplyKind::Once, message: None };
     host.reply_permission(scope, &ask.id, once()).await.unwrap();
     soon(replied).await.unwrap();
-    assert_eq!(said(&soon(prompt).await.unwrap().unwrap()), "Done");
+    assert_eq!(message_text(&soon(prompt).await.unwrap().unwrap()), "Done");
     let again = host.reply_permission(scope, &ask.id, once()).await;
     assert!(matches!(again, Err(HostError::NotFound { .. } | HostError::Conflict(_))), "{again:?}");
     assert_eq!(host.message(scope, &session.id, &id).await.unwrap().info.id(), &id);
@@ -187,7 +187,7 @@ async fn abort(lab: &mut Lab, session: &Session) {
     let answer = soon(prompt).await.unwrap().unwrap();
     let error = answer.info.as_assistant().unwrap().error.as_ref();
     assert!(matches!(error, Some(MessageError::MessageAbortedError(_))), "{answer:?}");
-    assert_eq!(said(&answer), "And so");
+    assert_eq!(message_text(&answer), "And so");
     call.closed().await;
     soon(idle).await.unwrap();
 }
@@ -240,7 +240,7 @@ async fn fork(lab: &Lab, session: &Session, before: &MessageId) {
         let fork = host.fork_session(scope, &session.id, before).await.unwrap();
         let copied = host.messages(scope, &fork.id, ListMessages::default()).await.unwrap().messages;
         assert_eq!(copied.len(), want);
-        assert_eq!(said(&copied[1]), "Hello there");
+        assert_eq!(message_text(&copied[1]), "Hello there");
         assert_ne!(copied[0].info.id(), all[0].info.id());
         host.delete_session(scope, &fork.id).await.unwrap();
     }
@@ -257,7 +257,7 @@ async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
     model.enqueue(Reply::default().tool("call_mcp", "my_tools_echo", json!({"text": "hi"})));
     model.enqueue(Reply::text("It echoes."));
     let answer = soon(host.prompt(scope, &session.id, text("Use it."))).await.unwrap();
-    assert_eq!(said(&answer), "It echoes.");
+    assert_eq!(message_text(&answer), "It echoes.");
     let requests = model.requests();
     let offered = requests.last().unwrap().tools();
     for tool in ["my_tools_echo", "list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"] {
@@ -277,7 +277,7 @@ async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
     let error = host.mcp_auth_start(scope, "my tools").await.unwrap_err();
     assert!(matches!(&error, HostError::Invalid(text) if text.contains("does not support OAuth")), "{error:?}");
     host.mcp_auth_remove(scope, "my tools").await.unwrap();
-    // Those of one session are not its directory's.
+    // The servers of a session do not belong to its directory.
     let command = json!({ "type": "local", "command": ["python3", testkit::mcp_server(&project.home())] });
     let own = || IndexMap::from([("own".to_owned(), serde_json::from_value(command.clone()).unwrap())]);
     let brought = host.session_servers(scope, &session.id, own()).await;
@@ -292,7 +292,7 @@ async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
     host.restore_servers(scope, &session.id, own()).await.unwrap();
     model.enqueue(Reply::default().tool("call_own", "own_echo", json!({"text": "hi"})));
     model.enqueue(Reply::text("Mine."));
-    assert_eq!(said(&soon(host.prompt(scope, &session.id, text("Use yours."))).await.unwrap()), "Mine.");
+    assert_eq!(message_text(&soon(host.prompt(scope, &session.id, text("Use yours."))).await.unwrap()), "Mine.");
     assert!(model.requests().last().unwrap().tools().contains(&"own_echo"));
     assert!(!host.mcp(scope).await.unwrap().contains_key("own"));
     host.session_servers(scope, &session.id, IndexMap::new()).await.unwrap();
@@ -325,7 +325,7 @@ fn text(text: &str) -> PromptInput {
 }
 
 /// The text of a message.
-fn said(message: &MessageWithParts) -> String {
+fn message_text(message: &MessageWithParts) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text(part) => Some(part.text.as_str()),
         _ => None,

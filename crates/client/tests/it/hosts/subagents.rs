@@ -1,4 +1,4 @@
-//! A monitor of subagents on a server, over a connection that is cut in the middle.
+//! A monitor of subagents over a connection that is cut in the middle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use api::{CreateSession, Host, PermissionReply, PermissionReplyKind, PromptInput
 use serde_json::json;
 use testkit::{Call, ModelServer, TempProject, WAIT};
 use tokio::time::timeout;
-use trefoil_client::{Ask, MonitorEvent, Outcome, State, Subagent, SubagentMonitor};
+use trefoil_client::{Ask, MonitorEvent, Subagent, SubagentMonitor, SubagentState, TurnOutcome};
 
 use super::proxy::Proxy;
 
 struct Watcher {
     monitor: SubagentMonitor,
-    told: Vec<MonitorEvent>,
+    events: Vec<MonitorEvent>,
 }
 
 impl Watcher {
-    /// Hears until one of the events is the wanted one.
+    /// Receives events until one is the wanted one.
     async fn until(&mut self, what: &str, wanted: impl Fn(&MonitorEvent) -> bool) -> MonitorEvent {
         let search = async {
             loop {
                 let event = self.monitor.next().await.expect("the root lives");
-                self.told.push(event.clone());
+                self.events.push(event.clone());
                 if wanted(&event) {
                     return event;
                 }
             }
         };
         let found = timeout(WAIT, search).await;
-        found.unwrap_or_else(|_| panic!("{what} is not told, but {:#?}", self.told))
+        found.unwrap_or_else(|_| panic!("{what} was not reported, only {:#?}", self.events))
     }
 
     async fn created(&mut self, title: &str) -> SessionId {
@@ -42,10 +42,10 @@ impl Watcher {
         self.monitor.tree().sessions.split_off(1)
     }
 
-    /// Everything but progress, in short.
-    fn essence(&self) -> Vec<String> {
+    /// A short line for every event but progress.
+    fn summary(&self) -> Vec<String> {
         let mut names: HashMap<&SessionId, &str> = HashMap::new();
-        let lines = self.told.iter().filter_map(|event| {
+        let lines = self.events.iter().filter_map(|event| {
             if let MonitorEvent::ChildCreated { session } = event {
                 names.insert(&session.id, session.title.split(" (").next().unwrap_or_default());
             }
@@ -55,7 +55,7 @@ impl Watcher {
                 MonitorEvent::ChildAsked { .. } => "asked".to_owned(),
                 MonitorEvent::ChildAnswered { .. } => "answered".to_owned(),
                 MonitorEvent::ChildError { error, .. } => format!("error {}", error.message()),
-                MonitorEvent::ChildCompleted { outcome: Outcome::Failed { error }, .. } => {
+                MonitorEvent::ChildCompleted { outcome: TurnOutcome::Failed { error }, .. } => {
                     format!("failed {}", error.message())
                 }
                 MonitorEvent::ChildCompleted { outcome, .. } => format!("{outcome:?}"),
@@ -73,15 +73,14 @@ async fn delegate(mut call: Call, id: &str, description: &str) {
     call.finish("tool_calls").await;
 }
 
-/// Plays it on a host whose configuration is that of the other scenario. The monitor goes through the proxy, all else
-/// does not.
+/// Runs on a host with the configuration of the other scenario. Only the monitor goes through the proxy.
 pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject, mut model: ModelServer) {
     model.answer_titles("A title");
     let scope = Scope::new(project.directory());
     let root = host.create_session(&scope, CreateSession::default()).await.unwrap();
     let open = || SubagentMonitor::open(Arc::new(proxy.client()), scope.clone(), root.id.clone());
     let monitor = open().await.unwrap().every(Duration::from_millis(1));
-    let mut watcher = Watcher { monitor, told: Vec::new() };
+    let mut watcher = Watcher { monitor, events: Vec::new() };
     assert!(watcher.children().is_empty());
 
     let turn = {
@@ -108,14 +107,14 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     };
     watcher.until("what the child says", half).await;
 
-    // Nobody sees how the first job ends and the second begins.
+    // Nobody sees the first job end and the second begin.
     proxy.cut();
     call.text("an answer").await;
     call.usage(json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}));
     call.finish("stop").await;
     delegate(model.next_call().await, "call_3", "Second job").await;
     let call = model.next_call().await;
-    proxy.mend();
+    proxy.restore();
     let second = watcher.created("Second job").await;
     call.error(400, json!({"error": {"message": "bad child", "type": "invalid_request_error"}}), &[]);
     let ended = |event: &MonitorEvent| matches!(event, MonitorEvent::ChildCompleted { session_id, .. } if *session_id == second);
@@ -134,11 +133,11 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     watcher.created("A child's child").await;
     let children = watcher.children();
     assert_eq!(children.iter().map(|child| child.depth).collect::<Vec<_>>(), [1, 2, 1]);
-    assert_eq!(children[0].progress.state, State::Ended { outcome: Outcome::Succeeded });
+    assert_eq!(children[0].progress.state, SubagentState::Ended { outcome: TurnOutcome::Succeeded });
     assert_eq!((children[0].progress.text.as_str(), children[0].progress.tool_calls), ("Half of an answer", 1));
     assert_eq!(children[0].progress.usage.tokens.output, 25);
-    // Whoever comes now sees the same.
-    let late = Watcher { monitor: open().await.unwrap(), told: Vec::new() };
+    // A monitor opened now sees the same.
+    let late = Watcher { monitor: open().await.unwrap(), events: Vec::new() };
     assert_eq!(late.children(), children);
     drop(late);
 
@@ -146,10 +145,10 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     watcher.until("the deletion", |event| matches!(event, MonitorEvent::ChildRemoved { .. })).await;
     host.delete_session(&scope, &root.id).await.unwrap();
     while let Some(event) = timeout(WAIT, watcher.monitor.next()).await.expect("a monitor ends with its root") {
-        watcher.told.push(event);
+        watcher.events.push(event);
     }
     assert_eq!(
-        watcher.essence(),
+        watcher.summary(),
         [
             "First job: created",
             "First job: asked",

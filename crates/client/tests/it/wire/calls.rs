@@ -1,10 +1,10 @@
-//! Requests as they stand on the wire, and what becomes of their answers.
+//! Requests as they appear on the wire, and how their responses are handled.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Kind};
+use super::fake::{Fake, Kind, PendingRequest};
 use api::{
     Budget, CommandInput, CreateSession, Features, Host, HostError, ListMessages, ListSessions, MessageId, ModelRef,
     PermissionId, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, PromptTarget, Scope, SessionId,
@@ -40,17 +40,17 @@ fn answer(id: &str, finish: Option<&str>) -> Value {
         "finish": finish}, "parts": []})
 }
 
-/// An id of a clock that is far ahead.
+/// An id from a clock that is far ahead.
 const NEWEST: &str = "msg_fffffffffff0aaaaaaaaaaaaaa";
 
-/// Answers the question for the newest message, which a new id must sort after.
+/// Answers the request for the newest message, because a new id must sort after it.
 async fn named(fake: &mut Fake) {
-    let asked = fake.next().await;
-    assert!(asked.line().starts_with("GET /session/ses_a/message?"), "{}", asked.line());
-    asked.json(200, &json!([answer(NEWEST, Some("stop"))]));
+    let request = fake.next().await;
+    assert!(request.line().starts_with("GET /session/ses_a/message?"), "{}", request.line());
+    request.json(200, &json!([answer(NEWEST, Some("stop"))]));
 }
 
-/// A call that runs while the test plays the server.
+/// Runs a call while the test plays the server.
 fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     client: &Client,
     call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
@@ -71,45 +71,48 @@ async fn a_request_names_directory_user_and_agent() {
         let input = CreateSession { title: Some("t".to_owned()), ..CreateSession::default() };
         client.create_session(&scope(), input).await
     });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "POST /session");
-    assert_eq!(asked.header("x-opencode-directory"), Some("/a%20b/%C3%BC%25"));
-    assert_eq!(asked.header("authorization"), Some("Basic b3BlbmNvZGU6c2VjcmV0"));
-    assert_eq!(asked.header("user-agent"), Some(concat!("trefoil/", env!("CARGO_PKG_VERSION"))));
-    // What is not given is absent, not null.
-    assert_eq!(asked.body, json!({"title": "t"}));
-    asked.json(200, &session());
+    let request = fake.next().await;
+    assert_eq!(request.line(), "POST /session");
+    assert_eq!(request.header("x-opencode-directory"), Some("/a%20b/%C3%BC%25"));
+    assert_eq!(request.header("authorization"), Some("Basic b3BlbmNvZGU6c2VjcmV0"));
+    assert_eq!(request.header("user-agent"), Some(concat!("trefoil/", env!("CARGO_PKG_VERSION"))));
+    // Missing values are absent, not null.
+    assert_eq!(request.body, json!({"title": "t"}));
+    request.json(200, &session());
     assert_eq!(call.await.unwrap().unwrap().id, session_id());
 }
 
 #[tokio::test]
-async fn a_call_without_directory_gets_the_default_one() {
+async fn a_call_without_directory_uses_the_default() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let options = Options { directory: Some("/default".to_owned()), ..Options::default() };
     let client = Client::new(&format!("{}/base/", fake.url()), options).unwrap();
     let call = spawn(&client, |client| async move { client.config(&Scope::default()).await });
-    let asked = fake.next().await;
-    assert_eq!((asked.line().as_str(), asked.header("x-opencode-directory")), ("GET /base/config", Some("/default")));
-    asked.json(200, &json!({}));
+    let request = fake.next().await;
+    assert_eq!(
+        (request.line().as_str(), request.header("x-opencode-directory")),
+        ("GET /base/config", Some("/default"))
+    );
+    request.json(200, &json!({}));
     call.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_socket_in_the_file_system_is_reached() {
+async fn a_unix_socket_is_reached() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("server.sock");
     let mut fake = Fake::start_at(Kind::Trefoil, &path).await;
     let client = Client::new(&format!("unix:{}", path.display()), Options::default()).unwrap();
     let call = spawn(&client, |client| async move { client.health().await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "GET /global/health");
-    asked.json(200, &json!({"healthy": true, "version": "1.18.33"}));
+    let request = fake.next().await;
+    assert_eq!(request.line(), "GET /global/health");
+    request.json(200, &json!({"healthy": true, "version": "1.18.33"}));
     assert_eq!(call.await.unwrap().unwrap().version, "1.18.33");
     assert!(client.is_trefoil());
 }
 
 #[tokio::test]
-async fn what_a_server_can_do_is_learned_from_its_answers() {
+async fn features_are_detected_from_responses() {
     let all = Features { cursor: true, steer: true, tree: true, budget: true };
     for (kind, features) in [(Kind::Trefoil, all), (Kind::OpenCode, Features::default())] {
         let mut fake = Fake::start(kind).await;
@@ -124,17 +127,17 @@ async fn what_a_server_can_do_is_learned_from_its_answers() {
 }
 
 #[tokio::test]
-async fn refusals_become_host_errors() {
+async fn error_responses_become_host_errors() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
     let call = spawn(&client, |client| async move {
         let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
         client.reply_permission(&scope(), &PermissionId::parse("per_x").unwrap(), reply).await
     });
-    let asked = fake.next().await;
-    assert_eq!((asked.line().as_str(), &asked.body), ("POST /permission/per_x/reply", &json!({"reply": "once"})));
+    let request = fake.next().await;
+    assert_eq!((request.line().as_str(), &request.body), ("POST /permission/per_x/reply", &json!({"reply": "once"})));
     let message = "Permission request not found: per_x";
-    asked.json(404, &json!({"_tag": "PermissionNotFoundError", "requestID": "per_x", "message": message}));
+    request.json(404, &json!({"_tag": "PermissionNotFoundError", "requestID": "per_x", "message": message}));
     assert!(matches!(call.await.unwrap(), Err(HostError::NotFound { what: "permission request", .. })));
 
     let call = spawn(&client, |client| async move {
@@ -144,7 +147,7 @@ async fn refusals_become_host_errors() {
     fake.next().await.json(409, &busy);
     assert!(matches!(call.await.unwrap(), Err(HostError::Busy(id)) if id == session_id()));
 
-    // OpenCode answers whatever it does not know with its web page.
+    // OpenCode responds to unknown paths with its web page.
     let call = spawn(&client, |client| async move { client.todo(&scope(), &session_id()).await });
     fake.next().await.respond(200, "text/html", "<!doctype html>");
     let error = call.await.unwrap().unwrap_err().to_string();
@@ -162,18 +165,18 @@ async fn refusals_become_host_errors() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_with_the_address() {
+async fn an_unreachable_server_is_named() {
     let address = format!("127.0.0.1:{}", peer::free_port().unwrap());
     let client = Client::new(&format!("http://{address}"), Options::default()).unwrap();
     let error = client.health().await.unwrap_err().to_string();
     assert!(error.contains(&format!("http://{address} cannot be reached")) && error.contains("running"), "{error}");
-    let error = client.ready(Duration::ZERO).await.unwrap_err().to_string();
+    let error = client.wait_until_ready(Duration::ZERO).await.unwrap_err().to_string();
     assert!(error.contains("cannot be reached"), "{error}");
 }
 
 #[tokio::test]
-async fn a_call_that_is_not_answered_ends() {
-    // Whoever asks it waits until the test answers, which it never does.
+async fn an_unanswered_call_times_out() {
+    // The request waits for the test to answer, which it never does.
     let fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client_with(Timeouts { call: Duration::from_millis(100), ..Timeouts::default() });
     let call = spawn(&client, |client| async move { client.agents(&scope()).await });
@@ -182,7 +185,7 @@ async fn a_call_that_is_not_answered_ends() {
 }
 
 #[tokio::test]
-async fn sessions_are_asked_for_in_the_words_of_the_wire() {
+async fn session_queries_use_wire_parameters() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
     let listed = |updated: i64, path: &str, archived: Option<i64>| {
@@ -220,9 +223,9 @@ async fn sessions_are_asked_for_in_the_words_of_the_wire() {
         ),
     ] {
         let call = spawn(&client, |client| async move { client.sessions(&scope(), query).await });
-        let asked = fake.next().await;
-        assert_eq!(asked.line(), line);
-        asked.json(200, &all);
+        let request = fake.next().await;
+        assert_eq!(request.line(), line);
+        request.json(200, &all);
         let got: Vec<i64> = call.await.unwrap().unwrap().iter().map(|session| session.time.updated).collect();
         assert_eq!(got, times, "{line}");
     }
@@ -236,23 +239,23 @@ async fn a_page_before_a_message_needs_its_time() {
         let before = Some(MessageId::parse("msg_5").unwrap());
         client.messages(&scope(), &session_id(), ListMessages { limit: Some(2), before }).await
     });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "GET /session/ses_a/message/msg_5");
-    asked.json(200, &user("msg_5"));
-    let asked = fake.next().await;
+    let request = fake.next().await;
+    assert_eq!(request.line(), "GET /session/ses_a/message/msg_5");
+    request.json(200, &user("msg_5"));
+    let request = fake.next().await;
     // {"id":"msg_5","time":5} in base64
-    assert_eq!(asked.line(), "GET /session/ses_a/message?before=eyJpZCI6Im1zZ181IiwidGltZSI6NX0&limit=2");
+    assert_eq!(request.line(), "GET /session/ses_a/message?before=eyJpZCI6Im1zZ181IiwidGltZSI6NX0&limit=2");
     let body = json!([user("msg_3"), user("msg_4")]).to_string();
     let mut response = axum::response::Response::new(axum::body::Body::from(body));
     response.headers_mut().insert("x-next-cursor", "abc".parse().unwrap());
-    asked.send(response);
+    request.send(response);
     let page = call.await.unwrap().unwrap();
     assert_eq!(page.older.unwrap().as_str(), "msg_3");
     assert_eq!(page.messages.len(), 2);
 }
 
 #[tokio::test]
-async fn bodies_have_the_shapes_of_the_wire() {
+async fn bodies_have_the_wire_format() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
     let model = ModelRef { variant: Some("high".to_owned()), ..ModelRef::new("test", "test-model") };
@@ -261,52 +264,52 @@ async fn bodies_have_the_shapes_of_the_wire() {
     let input = PromptInput { model: Some(model), ..text("hi") };
     let call = spawn(&client, |client| async move { client.prompt_async(&scope(), &session_id(), input).await });
     named(&mut fake).await;
-    let asked = fake.next().await;
-    let id = asked.body["messageID"].as_str().unwrap().to_owned();
+    let request = fake.next().await;
+    let id = request.body["messageID"].as_str().unwrap().to_owned();
     assert!(id.as_str() > NEWEST, "it sorts after what is there: {id}");
     assert_eq!(
-        asked.body,
+        request.body,
         json!({"parts": [{"type": "text", "text": "hi"}], "messageID": id, "noReply": false, "variant": "high",
             "model": {"providerID": "test", "modelID": "test-model"}})
     );
-    asked.respond(204, "text/plain", "");
+    request.respond(204, "text/plain", "");
     assert_eq!(call.await.unwrap().unwrap().as_str(), id);
 
     let input = CommandInput { command: "init".to_owned(), target: target.clone(), ..CommandInput::default() };
     let call = spawn(&client, |client| async move { client.command(&scope(), &session_id(), input).await });
-    let asked = fake.next().await;
+    let request = fake.next().await;
     let wanted = json!({"command": "init", "arguments": "", "model": "test/test-model", "variant": "high"});
-    assert_eq!((asked.line().as_str(), &asked.body), ("POST /session/ses_a/command", &wanted));
-    asked.json(200, &answer("msg_2", Some("stop")));
+    assert_eq!((request.line().as_str(), &request.body), ("POST /session/ses_a/command", &wanted));
+    request.json(200, &answer("msg_2", Some("stop")));
     call.await.unwrap().unwrap();
 
     let input = ShellInput { command: "ls".to_owned(), target };
     let call = spawn(&client, |client| async move { client.shell(&scope(), &session_id(), input).await });
     fake.next().await.json(200, &session());
-    let asked = fake.next().await;
+    let request = fake.next().await;
     let model = json!({"providerID": "test", "modelID": "test-model"});
-    assert_eq!(asked.body, json!({"command": "ls", "agent": "build", "model": model}));
-    asked.json(200, &answer("msg_2", Some("stop")));
+    assert_eq!(request.body, json!({"command": "ls", "agent": "build", "model": model}));
+    request.json(200, &answer("msg_2", Some("stop")));
     call.await.unwrap().unwrap();
 
     let change = UpdateSession { archived: Some(Some(7)), ..UpdateSession::default() };
     let call = spawn(&client, |client| async move { client.update_session(&scope(), &session_id(), change).await });
-    let asked = fake.next().await;
-    assert_eq!((asked.line().as_str(), &asked.body), ("PATCH /session/ses_a", &json!({"time": {"archived": 7}})));
-    asked.json(200, &session());
+    let request = fake.next().await;
+    assert_eq!((request.line().as_str(), &request.body), ("PATCH /session/ses_a", &json!({"time": {"archived": 7}})));
+    request.json(200, &session());
     call.await.unwrap().unwrap();
 
     let call = spawn(&client, |client| async move { client.find_text(&scope(), "x.", 1).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "GET /find?pattern=x.");
+    let request = fake.next().await;
+    assert_eq!(request.line(), "GET /find?pattern=x.");
     let line = json!({"path": {"text": "a.txt"}, "lines": {"text": "xy\n"}, "line_number": 3, "absolute_offset": 40,
         "submatches": [{"match": {"text": "xy"}, "start": 0, "end": 2}]});
-    asked.json(200, &json!([line, line]));
+    request.json(200, &json!([line, line]));
     let found = call.await.unwrap().unwrap();
     assert_eq!((found.len(), found[0].line_number, &found[0].matches[..]), (1, 3, &[(0, 2)][..]));
 }
 
-/// Sends a prompt whose answer breaks off, to a server that is known already.
+/// Sends a prompt whose response breaks off, to a server that is already known.
 async fn broken_prompt(
     fake: &mut Fake,
     client: &Client,
@@ -316,16 +319,16 @@ async fn broken_prompt(
     call.await.unwrap().unwrap();
     let call = spawn(client, |client| async move { client.prompt(&scope(), &session_id(), text("hi")).await });
     named(fake).await;
-    let asked = fake.next().await;
-    let id = asked.body["messageID"].clone();
-    let writer = asked.begin("application/json");
+    let request = fake.next().await;
+    let id = request.body["messageID"].clone();
+    let writer = request.begin("application/json");
     writer.write(" ").await;
     writer.cut().await;
     (call, id)
 }
 
 #[tokio::test]
-async fn trefoil_gets_a_prompt_again_by_its_id() {
+async fn a_prompt_is_sent_to_trefoil_again_with_its_id() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let client = fake.client();
     let (call, id) = broken_prompt(&mut fake, &client).await;
@@ -351,7 +354,7 @@ async fn opencode_never_gets_a_prompt_twice() {
 }
 
 #[tokio::test]
-async fn a_turn_of_opencode_may_be_silent_and_one_of_trefoil_not() {
+async fn opencode_turns_may_be_silent_and_trefoil_turns_may_not() {
     // Any silence at all is too long.
     let timeouts = Timeouts { turn_silence: Duration::ZERO, ..Timeouts::default() };
     for kind in [Kind::OpenCode, Kind::Trefoil] {
@@ -373,7 +376,7 @@ async fn a_turn_of_opencode_may_be_silent_and_one_of_trefoil_not() {
     }
 }
 
-/// A node of a tree, with nothing in it that could be left out.
+/// A node of a tree with only the required fields.
 fn node() -> Value {
     let usage = json!({"cost": 0.5, "tokens": {"input": 1, "output": 2, "reasoning": 0, "cache": {"read": 0, "write": 0}},
         "steps": 1, "toolCalls": 2, "files": 0, "estimatedCost": 0.0, "estimatedTokens": 0, "estimatedSteps": 0});
@@ -382,16 +385,16 @@ fn node() -> Value {
 }
 
 #[tokio::test]
-async fn subagents_are_looked_at_and_led() {
+async fn subagents_are_inspected_and_controlled() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let client = fake.client();
     client_is_known(&mut fake, &client).await;
 
     let call = spawn(&client, |client| async move { client.tree(&scope(), &session_id()).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "GET /session/ses_a/tree");
-    assert_eq!(asked.header("x-opencode-directory"), Some("/a%20b/%C3%BC%25"));
-    asked.json(200, &json!({"sessions": [node()], "cursor": "7-evt_1"}));
+    let request = fake.next().await;
+    assert_eq!(request.line(), "GET /session/ses_a/tree");
+    assert_eq!(request.header("x-opencode-directory"), Some("/a%20b/%C3%BC%25"));
+    request.json(200, &json!({"sessions": [node()], "cursor": "7-evt_1"}));
     let tree = call.await.unwrap().unwrap();
     assert_eq!((tree.sessions[0].state, tree.sessions[0].total.tool_calls), (TreeState::Blocked, 2));
 
@@ -399,68 +402,68 @@ async fn subagents_are_looked_at_and_led() {
         let input = SteerInput { text: Some("Faster".to_owned()), ..SteerInput::default() };
         client.steer(&scope(), &session_id(), input).await
     });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "POST /session/ses_a/steer");
-    assert_eq!(asked.body, json!({"text": "Faster", "parts": []}));
-    asked.json(200, &json!({"messageID": "msg_9"}));
+    let request = fake.next().await;
+    assert_eq!(request.line(), "POST /session/ses_a/steer");
+    assert_eq!(request.body, json!({"text": "Faster", "parts": []}));
+    request.json(200, &json!({"messageID": "msg_9"}));
     assert_eq!(call.await.unwrap().unwrap().as_str(), "msg_9");
 
     for (paused, verb) in [(true, "pause"), (false, "resume")] {
         let call = spawn(&client, move |client| async move { client.pause(&scope(), &session_id(), paused).await });
-        let asked = fake.next().await;
-        assert_eq!((asked.line(), &asked.body), (format!("POST /session/ses_a/{verb}"), &Value::Null));
-        asked.json(200, &json!(true));
+        let request = fake.next().await;
+        assert_eq!((request.line(), &request.body), (format!("POST /session/ses_a/{verb}"), &Value::Null));
+        request.json(200, &json!(true));
         assert!(call.await.unwrap().unwrap());
     }
 
     let call = spawn(&client, |client| async move { client.cancel(&scope(), &session_id()).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "POST /session/ses_a/cancel");
-    asked.json(200, &json!({"sessions": ["ses_a", "ses_b"]}));
+    let request = fake.next().await;
+    assert_eq!(request.line(), "POST /session/ses_a/cancel");
+    request.json(200, &json!({"sessions": ["ses_a", "ses_b"]}));
     assert_eq!(call.await.unwrap().unwrap().sessions.len(), 2);
 
     let call = spawn(&client, |client| async move {
         let budget = Budget { steps: Some(5), ..Budget::default() };
         client.budget(&scope(), &session_id(), budget).await
     });
-    let asked = fake.next().await;
-    assert_eq!((asked.line().as_str(), &asked.body), ("POST /session/ses_a/budget", &json!({"steps": 5})));
-    asked.json(200, &json!({"limit": {"steps": 5}, "spent": {"steps": 2}, "reserved": {}}));
+    let request = fake.next().await;
+    assert_eq!((request.line().as_str(), &request.body), ("POST /session/ses_a/budget", &json!({"steps": 5})));
+    request.json(200, &json!({"limit": {"steps": 5}, "spent": {"steps": 2}, "reserved": {}}));
     assert_eq!(call.await.unwrap().unwrap().spent.steps, Some(2));
 
     let worktree =
         json!({"sessionID": "ses_a", "directory": "/w", "branch": "b", "base": "c", "target": "/p", "files": []});
     let call = spawn(&client, |client| async move { client.worktree_diff(&scope(), &session_id()).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "GET /session/ses_a/worktree");
+    let request = fake.next().await;
+    assert_eq!(request.line(), "GET /session/ses_a/worktree");
     let mut diff = worktree.clone();
     diff["patch"] = json!("+x");
-    asked.json(200, &diff);
+    request.json(200, &diff);
     assert_eq!(call.await.unwrap().unwrap().patch, "+x");
     let call = spawn(&client, |client| async move { client.worktree_merge(&scope(), &session_id()).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "POST /session/ses_a/worktree");
-    asked.json(200, &worktree);
+    let request = fake.next().await;
+    assert_eq!(request.line(), "POST /session/ses_a/worktree");
+    request.json(200, &worktree);
     assert_eq!(call.await.unwrap().unwrap().branch, "b");
     let call = spawn(&client, |client| async move { client.worktree_discard(&scope(), &session_id()).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "DELETE /session/ses_a/worktree");
-    asked.json(404, &json!({"name": "NotFoundError", "data": {"message": "Worktree not found: ses_a"}}));
+    let request = fake.next().await;
+    assert_eq!(request.line(), "DELETE /session/ses_a/worktree");
+    request.json(404, &json!({"name": "NotFoundError", "data": {"message": "Worktree not found: ses_a"}}));
     let error = call.await.unwrap().unwrap_err();
     assert!(matches!(&error, HostError::NotFound { what: "worktree", .. }), "{error:?}");
 
     for (background, verb) in [(true, "background"), (false, "foreground")] {
         let call =
             spawn(&client, move |client| async move { client.background(&scope(), &session_id(), background).await });
-        let asked = fake.next().await;
-        assert_eq!(asked.line(), format!("POST /experimental/session/ses_a/{verb}"));
-        asked.json(200, &json!(false));
+        let request = fake.next().await;
+        assert_eq!(request.line(), format!("POST /experimental/session/ses_a/{verb}"));
+        request.json(200, &json!(false));
         assert!(!call.await.unwrap().unwrap());
     }
 }
 
 #[tokio::test]
-async fn refusals_of_subagents_keep_their_meaning() {
+async fn errors_of_subagent_calls_keep_their_meaning() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let client = fake.client();
     client_is_known(&mut fake, &client).await;
@@ -471,9 +474,10 @@ async fn refusals_of_subagents_keep_their_meaning() {
     assert!(matches!(&error, HostError::Conflict(text) if text == "no turn runs"), "{error:?}");
 }
 
-/// Whoever does not know an operation may pass it on to somewhere else: what only Trefoil does is not sent to others.
+/// A server that does not know an operation may proxy it elsewhere, so what only Trefoil supports is not sent to
+/// others.
 #[tokio::test]
-async fn opencode_is_not_asked_what_only_trefoil_does() {
+async fn opencode_gets_no_request_that_only_trefoil_supports() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
     let call = spawn(&client, |client| async move {
@@ -492,23 +496,23 @@ async fn opencode_is_not_asked_what_only_trefoil_does() {
         ]
     });
     for _ in 0..9 {
-        let asked = fake.next().await;
-        assert_eq!(asked.line(), "GET /global/health");
-        asked.json(200, &json!({"healthy": true, "version": "1.18.33"}));
+        let request = fake.next().await;
+        assert_eq!(request.line(), "GET /global/health");
+        request.json(200, &json!({"healthy": true, "version": "1.18.33"}));
     }
     for error in call.await.unwrap() {
         assert!(matches!(&error, Some(HostError::Unsupported(_))), "{error:?}");
     }
-    // This one it knows.
+    // OpenCode knows this one.
     let call = spawn(&client, |client| async move { client.background(&scope(), &session_id(), true).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "POST /experimental/session/ses_a/background");
-    asked.json(200, &json!(true));
+    let request = fake.next().await;
+    assert_eq!(request.line(), "POST /experimental/session/ses_a/background");
+    request.json(200, &json!(true));
     assert!(call.await.unwrap().unwrap());
     assert_eq!(client.features(), Features::default());
 }
 
-/// Any answer tells who the server is.
+/// Any response shows which server it is.
 async fn client_is_known(fake: &mut Fake, client: &Client) {
     let call = spawn(client, |client| async move { client.health().await });
     fake.next().await.json(200, &json!({"healthy": true, "version": "1.18.33"}));
@@ -516,14 +520,14 @@ async fn client_is_known(fake: &mut Fake, client: &Client) {
 }
 
 #[tokio::test]
-async fn prompts_that_wait_are_those_after_the_last_answer() {
+async fn waiting_prompts_are_those_after_the_last_answer() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let client = fake.client();
     let play = async |fake: &mut Fake, statuses: Value| {
         let call = spawn(&client, |client| async move { client.waiting(&scope(), &session_id()).await });
-        let asked: Asked = fake.next().await;
-        assert_eq!(asked.line(), "GET /session/status");
-        asked.json(200, &statuses);
+        let request: PendingRequest = fake.next().await;
+        assert_eq!(request.line(), "GET /session/status");
+        request.json(200, &statuses);
         let messages = [
             user("msg_1"),
             answer("msg_2", Some("stop")),

@@ -1,4 +1,4 @@
-//! A server that answers as the test says.
+//! A server whose responses the test writes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use trefoil_client::{Client, Options, Timeouts};
 
-/// Requests that may wait for the test.
+/// The most requests that wait for the test.
 const REQUESTS: usize = 64;
-/// The largest body of a request.
+/// The largest request body.
 const MAX_BODY: usize = 1 << 20;
 
-/// Who the server says it is.
+/// Which server it claims to be.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     Trefoil,
     OpenCode,
 }
 
-/// A server on a port of its own. Every request waits for the test to answer it.
+/// A server on its own port. Every request waits for the test to answer it.
 pub struct Fake {
     pub address: SocketAddr,
-    requests: mpsc::Receiver<Asked>,
+    requests: mpsc::Receiver<PendingRequest>,
     server: JoinHandle<()>,
 }
 
-/// A request that waits for its answer.
-pub struct Asked {
+/// A request that waits for its response.
+pub struct PendingRequest {
     pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,
     pub body: Value,
     kind: Kind,
-    answer: oneshot::Sender<Response>,
+    response: oneshot::Sender<Response>,
 }
 
-/// An answer that the test writes bit by bit. It ends when dropped.
+/// A response that the test writes bit by bit. It ends when dropped.
 pub struct Writer(pub mpsc::Sender<Result<Bytes, std::io::Error>>);
 
 struct Shared {
     kind: Kind,
-    requests: mpsc::Sender<Asked>,
+    requests: mpsc::Sender<PendingRequest>,
 }
 
 impl Fake {
@@ -63,7 +63,7 @@ impl Fake {
         Self { address, requests, server }
     }
 
-    /// The same on a socket in the file system.
+    /// Like [`start`](Self::start), on a Unix socket.
     pub async fn start_at(kind: Kind, path: &std::path::Path) -> Self {
         let listener = tokio::net::UnixListener::bind(path).unwrap();
         let (sender, requests) = mpsc::channel(REQUESTS);
@@ -76,23 +76,23 @@ impl Fake {
         format!("http://{}", self.address)
     }
 
-    /// A client of it.
+    /// A client of this server.
     pub fn client(&self) -> Client {
         self.client_with(Timeouts::default())
     }
 
-    /// A client with a patience of its own.
+    /// A client with its own timeouts.
     pub fn client_with(&self, timeouts: Timeouts) -> Client {
         Client::new(&self.url(), Options { timeouts, ..Options::default() }).unwrap()
     }
 
     /// The next request.
-    pub async fn next(&mut self) -> Asked {
+    pub async fn next(&mut self) -> PendingRequest {
         let next = timeout(testkit::WAIT, self.requests.recv()).await;
         next.expect("a request comes").expect("the server lives")
     }
 
-    /// Whether no request waits.
+    /// Whether no request is waiting.
     pub fn is_quiet(&self) -> bool {
         self.requests.is_empty()
     }
@@ -104,7 +104,7 @@ impl Drop for Fake {
     }
 }
 
-fn router(kind: Kind, requests: mpsc::Sender<Asked>) -> Router {
+fn router(kind: Kind, requests: mpsc::Sender<PendingRequest>) -> Router {
     Router::new().fallback(handle).with_state(Arc::new(Shared { kind, requests }))
 }
 
@@ -112,14 +112,21 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
     let (parts, body) = request.into_parts();
     let bytes = axum::body::to_bytes(body, MAX_BODY).await.unwrap();
     let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
-    let (answer, response) = oneshot::channel();
-    let asked = Asked { method: parts.method, uri: parts.uri, headers: parts.headers, body, kind: shared.kind, answer };
-    shared.requests.send(asked).await.unwrap();
+    let (sender, response) = oneshot::channel();
+    let request = PendingRequest {
+        method: parts.method,
+        uri: parts.uri,
+        headers: parts.headers,
+        body,
+        kind: shared.kind,
+        response: sender,
+    };
+    shared.requests.send(request).await.unwrap();
     response.await.unwrap_or_else(|_| panic!("the test did not answer"))
 }
 
-impl Asked {
-    /// `GET /session?limit=1`, as it stands on the wire.
+impl PendingRequest {
+    /// The request line as it appears on the wire: `GET /session?limit=1`.
     pub fn line(&self) -> String {
         format!("{} {}", self.method, self.uri)
     }
@@ -128,7 +135,7 @@ impl Asked {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Answers with JSON.
+    /// Responds with JSON.
     pub fn json(self, status: u16, body: &Value) {
         self.respond(status, "application/json", body.to_string());
     }
@@ -144,18 +151,18 @@ impl Asked {
         if self.kind == Kind::Trefoil {
             response.headers_mut().insert("server", "trefoil/0.1.0".parse().unwrap());
         }
-        // The client may be gone; that is for the test to find out.
-        let _ = self.answer.send(response);
+        // The client may be gone; the test will notice.
+        let _ = self.response.send(response);
     }
 
-    /// Answers with a head, and a body that the test writes.
+    /// Responds with headers and a body that the test writes.
     pub fn begin(self, kind: &str) -> Writer {
         let (sender, receiver) = mpsc::channel(16);
         self.respond(200, kind, Body::from_stream(ReceiverStream::new(receiver)));
         Writer(sender)
     }
 
-    /// Answers with an event stream, the first event of which is there.
+    /// Responds with an event stream that has sent its first event.
     pub async fn events(self) -> Writer {
         let global = self.uri.path() == "/global/event";
         let connected = r#"{"id":"evt_1","type":"server.connected","properties":{}}"#;
@@ -171,14 +178,14 @@ impl Writer {
         timeout(testkit::WAIT, self.0.send(Ok(text.into()))).await.expect("the client reads").expect("it is there");
     }
 
-    /// An event of a global stream.
+    /// Writes an event of a global stream.
     pub async fn event(&self, id: Option<&str>, payload: &Value) {
         let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
         let envelope = serde_json::json!({"directory": "/p", "project": "prj", "payload": payload});
         self.write(format!("{id}data: {envelope}\n\n")).await;
     }
 
-    /// Cuts the connection, without a proper end.
+    /// Cuts the connection without a proper end.
     pub async fn cut(self) {
         let cut = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "cut by the test");
         let _ = self.0.send(Err(cut)).await;

@@ -1,4 +1,4 @@
-//! The client against a server that answers as the test says: requests, answers and event streams as they stand on the wire.
+//! The client against a scripted server: requests, responses and event streams as they appear on the wire.
 
 mod calls;
 mod fake;

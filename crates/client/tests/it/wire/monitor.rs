@@ -1,4 +1,4 @@
-//! A monitor of subagents on a server that breaks.
+//! A monitor of subagents on an unreliable server.
 
 use std::future::Future;
 use std::pin::pin;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use api::{Scope, SessionId};
 use serde_json::{Value, json};
-use trefoil_client::{MonitorEvent, Outcome, SubagentMonitor};
+use trefoil_client::{MonitorEvent, SubagentMonitor, TurnOutcome};
 
-use super::fake::{Asked, Fake, Kind, Writer};
+use super::fake::{Fake, Kind, PendingRequest, Writer};
 
-/// A server with a session and a child that works.
+/// A server with a session and a running child.
 struct Lab {
     fake: Fake,
     /// The event stream.
     writer: Option<Writer>,
     busy: bool,
-    /// The child's one answer.
+    /// The child's only answer.
     answer: Value,
-    /// The root is answered with an error this often.
+    /// How often reading the root fails.
     failures: usize,
     /// How often the root was read.
     reads: usize,
@@ -55,27 +55,27 @@ impl Lab {
         (lab, monitor)
     }
 
-    /// Answers requests until something is there.
+    /// Answers requests until the future is ready.
     async fn serve<T>(&mut self, wanted: impl Future<Output = T>) -> T {
         let mut wanted = pin!(wanted);
         loop {
-            let asked = tokio::select! {
+            let request = tokio::select! {
                 done = &mut wanted => return done,
-                asked = self.fake.next() => asked,
+                request = self.fake.next() => request,
             };
-            self.handle(asked).await;
+            self.handle(request).await;
         }
     }
 
-    async fn handle(&mut self, asked: Asked) {
-        let path = asked.uri.path().to_owned();
+    async fn handle(&mut self, request: PendingRequest) {
+        let path = request.uri.path().to_owned();
         let body = match path.trim_start_matches('/') {
-            "global/event" => return self.writer = Some(asked.events().await),
+            "global/event" => return self.writer = Some(request.events().await),
             "session/ses_root" => {
                 self.reads += 1;
                 if self.failures > 0 {
                     self.failures -= 1;
-                    return asked.json(500, &json!({}));
+                    return request.json(500, &json!({}));
                 }
                 session("ses_root", None)
             }
@@ -85,11 +85,11 @@ impl Lab {
             "session/status" => json!({}),
             _ => json!([]),
         };
-        asked.json(200, &body);
+        request.json(200, &body);
     }
 }
 
-fn outcome(event: Option<MonitorEvent>) -> Outcome {
+fn outcome(event: Option<MonitorEvent>) -> TurnOutcome {
     match event {
         Some(MonitorEvent::ChildCompleted { outcome, .. }) => outcome,
         other => panic!("no end but {other:?}"),
@@ -97,14 +97,14 @@ fn outcome(event: Option<MonitorEvent>) -> Outcome {
 }
 
 #[tokio::test]
-async fn what_ended_during_a_gap_is_read_until_that_works() {
+async fn a_gap_is_read_until_that_succeeds() {
     let (mut lab, mut monitor) = Lab::open().await;
     assert_eq!(monitor.tree().sessions.len(), 2);
     (lab.busy, lab.answer, lab.failures) = (false, answer(Some(3)), 2);
     lab.writer.take().unwrap().cut().await;
-    assert_eq!(outcome(lab.serve(monitor.next()).await), Outcome::Succeeded);
+    assert_eq!(outcome(lab.serve(monitor.next()).await), TurnOutcome::Succeeded);
     assert_eq!(lab.reads, 4, "when it was opened, twice in vain, and once more");
-    // The end of the turn as the new stream has it is old news.
+    // The new stream repeats the end of the turn, which is already known.
     for event in [
         json!({"id": "evt_1", "type": "session.idle", "properties": {"sessionID": "ses_child"}}),
         json!({"id": "evt_2", "type": "session.created",
@@ -117,19 +117,19 @@ async fn what_ended_during_a_gap_is_read_until_that_works() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_a_turn_is_looked_at_twice() {
+async fn a_server_that_forgot_a_turn_is_read_twice() {
     let (mut lab, mut monitor) = Lab::open().await;
     lab.busy = false;
     lab.writer.take().unwrap().cut().await;
-    // First it is seen that the child does nothing.
+    // First, the child is reported as idle.
     let event = lab.serve(monitor.next()).await;
     assert!(matches!(&event, Some(MonitorEvent::ChildProgress { .. })), "{event:?}");
-    assert_eq!(outcome(lab.serve(monitor.next()).await), Outcome::Interrupted);
+    assert_eq!(outcome(lab.serve(monitor.next()).await), TurnOutcome::Interrupted);
     assert_eq!(lab.reads, 3);
 }
 
 #[tokio::test]
-async fn a_directory_that_was_dropped_is_read_anew() {
+async fn a_disposed_directory_is_read_again() {
     let (mut lab, mut monitor) = Lab::open().await;
     (lab.busy, lab.answer) = (false, answer(Some(3)));
     for directory in ["/elsewhere", "/p"] {
@@ -137,6 +137,6 @@ async fn a_directory_that_was_dropped_is_read_anew() {
         let event = json!({"id": "evt_1", "type": "server.instance.disposed", "properties": properties});
         lab.writer.as_ref().unwrap().event(None, &event).await;
     }
-    assert_eq!(outcome(lab.serve(monitor.next()).await), Outcome::Succeeded);
+    assert_eq!(outcome(lab.serve(monitor.next()).await), TurnOutcome::Succeeded);
     assert_eq!(lab.reads, 2);
 }

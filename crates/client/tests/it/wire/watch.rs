@@ -1,8 +1,8 @@
-//! Event streams: what is decoded, what is skipped, and what a broken connection means.
+//! Event streams: decoding, skipped events, and broken connections.
 
 use std::time::Duration;
 
-use super::fake::{Asked, Fake, Kind, Writer};
+use super::fake::{Fake, Kind, PendingRequest, Writer};
 use api::{Cursor, EventBody, Frame, Host, SessionId, WatchItem, WatchScope};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -40,15 +40,15 @@ async fn resync(items: &mut Items) -> String {
     }
 }
 
-/// The request of the next connection. Items are polled meanwhile, as a consumer does.
-async fn reconnected(fake: &mut Fake, items: &mut Items) -> Asked {
+/// The request of the next connection. Polls the items meanwhile, as a consumer does.
+async fn reconnected(fake: &mut Fake, items: &mut Items) -> PendingRequest {
     tokio::select! {
         item = next(items) => panic!("an item before the connection: {item:?}"),
-        asked = fake.next() => asked,
+        request = fake.next() => request,
     }
 }
 
-/// The connection is there again. Nothing is missing, but who is there may be another process.
+/// Expects the event for a resumed connection: nothing is missing, but the server may be another process.
 async fn resumed(items: &mut Items) {
     let frame = frame(items).await;
     assert!(matches!(frame.event().unwrap().body, EventBody::ServerConnected {}), "{frame:?}");
@@ -75,13 +75,13 @@ async fn recorded_events_come_through() {
     let client = fake.client();
     let directory = "/a b/ü&c";
     let opened = tokio::spawn(async move { client.watch(WatchScope::Directory(directory.to_owned()), None).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.line(), "GET /event?directory=%2Fa+b%2F%C3%BC%26c");
-    assert_eq!(asked.header("accept"), Some("text/event-stream"));
-    let writer = asked.begin("text/event-stream");
+    let request = fake.next().await;
+    assert_eq!(request.line(), "GET /event?directory=%2Fa+b%2F%C3%BC%26c");
+    assert_eq!(request.header("accept"), Some("text/event-stream"));
+    let writer = request.begin("text/event-stream");
     let recorded: Vec<Value> = testkit::recorded_events("03_prompt_text");
     let text: String = recorded.iter().map(|event| format!("data: {event}\n\n")).collect();
-    // In pieces that end anywhere.
+    // In chunks that end anywhere.
     let pieces: Vec<Vec<u8>> = text.as_bytes().chunks(997).map(<[u8]>::to_vec).collect();
     let written = tokio::spawn(async move {
         for piece in pieces {
@@ -104,7 +104,7 @@ async fn recorded_events_come_through() {
 }
 
 #[tokio::test]
-async fn a_global_stream_is_unpacked_and_its_copies_are_skipped() {
+async fn a_global_stream_is_unpacked_and_sync_copies_are_skipped() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let (mut items, writer) = watch(&mut fake, WatchScope::All, None).await;
     let sync = json!({"type": "sync", "syncEvent": {"id": "evt_2", "type": "session.idle.1", "seq": 1, "data": {}}});
@@ -116,7 +116,7 @@ async fn a_global_stream_is_unpacked_and_its_copies_are_skipped() {
     let one = frame(&mut items).await;
     assert_eq!((&*one.directory, &*one.project, file(&one).as_str()), ("/p", "prj", "one"));
     assert_eq!(file(&frame(&mut items).await), "two");
-    // Dropping the stream is how a consumer ends it.
+    // A consumer ends the stream by dropping it.
     drop(items);
     writer.closed().await;
 }
@@ -132,12 +132,12 @@ async fn a_session_gets_its_own_events_only() {
 }
 
 #[tokio::test]
-async fn trefoil_goes_on_after_the_last_event() {
+async fn trefoil_resumes_after_the_last_event() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let (mut items, writer) = watch(&mut fake, WatchScope::All, None).await;
     writer.event(Some("7-evt_7"), &edited("one")).await;
     assert_eq!(frame(&mut items).await.cursor.unwrap().to_string(), "7-evt_7");
-    // A delta has no place in the log.
+    // A delta has no cursor.
     writer.event(None, &edited("two")).await;
     assert_eq!(frame(&mut items).await.cursor, None);
     writer.cut().await;
@@ -150,14 +150,14 @@ async fn trefoil_goes_on_after_the_last_event() {
 }
 
 #[tokio::test]
-async fn trefoil_says_when_it_cannot_go_on() {
+async fn trefoil_reports_when_it_cannot_resume() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let after: Cursor = "3-evt_3".parse().unwrap();
     let client = fake.client();
     let opened = tokio::spawn(async move { client.watch(WatchScope::All, Some(after)).await });
-    let asked = fake.next().await;
-    assert_eq!(asked.header("last-event-id"), Some("3-evt_3"));
-    let writer = asked.events().await;
+    let request = fake.next().await;
+    assert_eq!(request.header("last-event-id"), Some("3-evt_3"));
+    let writer = request.events().await;
     let mut items = opened.await.unwrap().unwrap();
     let reason = "the log was pruned";
     writer.event(None, &json!({"id": "evt_1", "type": "server.resync", "properties": {"reason": reason}})).await;
@@ -167,7 +167,7 @@ async fn trefoil_says_when_it_cannot_go_on() {
     writer.event(None, &disposed).await;
     assert_eq!(resync(&mut items).await, reason);
     assert_eq!(file(&frame(&mut items).await), "one");
-    // Only the one that belongs to the resync is left out.
+    // Only the one that belongs to the resync is skipped.
     assert!(matches!(frame(&mut items).await.event().unwrap().body, EventBody::InstanceDisposed { .. }));
 }
 
@@ -179,7 +179,7 @@ async fn without_a_cursor_a_new_connection_is_a_gap() {
     writer.event(None, &edited("one")).await;
     assert_eq!(file(&frame(&mut items).await), "one");
     drop(writer);
-    // Attempts that fail are followed by others.
+    // A failed attempt is followed by another.
     reconnected(&mut fake, &mut items).await.json(500, &json!({}));
     let again = reconnected(&mut fake, &mut items).await;
     assert_eq!(again.header("last-event-id"), None);
@@ -190,7 +190,7 @@ async fn without_a_cursor_a_new_connection_is_a_gap() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_dead() {
+async fn a_silent_stream_is_reconnected() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let timeouts = Timeouts { stream_silence: Duration::from_secs(3), ..Timeouts::default() };
     let (mut items, writer) = watch_with(fake.client_with(timeouts), &mut fake, WatchScope::All, None).await;
@@ -204,7 +204,7 @@ async fn a_silent_stream_is_dead() {
 }
 
 #[tokio::test]
-async fn an_endless_event_is_given_up_for_good() {
+async fn an_endless_event_is_not_requested_again() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let (mut items, writer) = watch(&mut fake, WatchScope::All, None).await;
     writer.event(Some("7-evt_7"), &edited("one")).await;
@@ -216,7 +216,7 @@ async fn an_endless_event_is_given_up_for_good() {
     });
     let again = reconnected(&mut fake, &mut items).await;
     endless.await.unwrap();
-    // With the cursor the same event would come again.
+    // With the cursor, the same event would come again.
     assert_eq!(again.header("last-event-id"), None);
     let _writer = again.events().await;
     resync(&mut items).await;
@@ -229,11 +229,11 @@ async fn the_first_connection_must_work() {
     let opened = tokio::spawn(async move { client.watch(WatchScope::All, None).await.err().unwrap().to_string() });
     fake.next().await.respond(200, "text/html", "<html>");
     let error = opened.await.unwrap();
-    assert!(error.contains("no event stream") && error.contains("/global/event"), "{error}");
+    assert!(error.contains("instead of an event stream") && error.contains("/global/event"), "{error}");
 }
 
 #[tokio::test]
-async fn listeners_hear_a_server() {
+async fn listeners_receive_events_of_a_server() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
     let opened = tokio::spawn(async move { client.events(WatchScope::All).await });

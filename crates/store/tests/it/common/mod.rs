@@ -1,4 +1,4 @@
-//! What all tests of the store share.
+//! Helpers shared by all tests of the store.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use api::*;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::json;
-use trefoil_store::{Acquire, Batch, Lease, Place, Store};
+use trefoil_store::{AcquireOutcome, Batch, Lease, Location, Store};
 
-/// The longest that anything here waits for something to happen.
+/// The longest that any test waits for something to happen.
 pub const WAIT: Duration = Duration::from_secs(60);
 
 pub struct Temp {
@@ -33,12 +33,12 @@ impl Temp {
     }
 }
 
-pub fn place() -> Place {
-    Place::new("/repo", "project")
+pub fn location() -> Location {
+    Location::new("/repo", "project")
 }
 
 pub fn batch() -> Batch {
-    Batch::new(&place())
+    Batch::new(&location())
 }
 
 pub fn session(title: &str, updated: i64) -> Session {
@@ -112,14 +112,14 @@ pub async fn next_frame(stream: &mut BoxStream<'static, WatchItem>) -> Frame {
 
 pub async fn lease(store: &Store, session: &SessionId) -> Lease {
     match store.acquire(session).await.unwrap() {
-        Acquire::Taken { lease, .. } => lease,
+        AcquireOutcome::Acquired { lease, .. } => lease,
         held => panic!("expected to take the lease, got {held:?}"),
     }
 }
 
-/// This test binary again, running only that test of `processes` with the database in `TREFOIL_TEST_DB`.
+/// Runs this test binary again, with only the given test of `processes` and the database in `TREFOIL_TEST_DB`.
 pub fn child(name: &str, temp: &Temp) -> Child {
-    // A write beyond a limit of the file's size is an error then, and does not end the process.
+    // Makes a write beyond the file size limit an error instead of ending the process.
     Command::new("sh")
         .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
         .arg(std::env::current_exe().unwrap())
@@ -131,40 +131,40 @@ pub fn child(name: &str, temp: &Temp) -> Child {
         .unwrap()
 }
 
-/// The database that a parent test wants this process to work on; nothing in a normal test run.
+/// The database that a parent test wants this process to work on; `None` in a normal test run.
 pub fn as_child() -> Option<Store> {
     std::env::var_os("TREFOIL_TEST_DB").map(|path| Store::open(path.as_ref()).unwrap())
 }
 
-/// Says something to the parent test.
-pub fn say(word: &str) {
+/// Sends a word to the parent test.
+pub fn tell_parent(word: &str) {
     use std::io::Write;
     let mut out = std::io::stdout();
     writeln!(out, "\n@{word}").unwrap();
     out.flush().unwrap();
 }
 
-/// What a child says, line by line.
-pub struct Ears {
+/// The output of a child, line by line.
+pub struct ChildOutput {
     lines: mpsc::Receiver<String>,
-    heard: Vec<String>,
+    lines_read: Vec<String>,
 }
 
-impl Ears {
+impl ChildOutput {
     pub fn of(child: &mut Child) -> Self {
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || out.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
-        Self { lines, heard: Vec::new() }
+        Self { lines, lines_read: Vec::new() }
     }
 
-    /// The next word that the child says to us.
-    pub fn hear(&mut self) -> String {
+    /// The next word that the child sends to us.
+    pub fn next_word(&mut self) -> String {
         loop {
             let line = self.lines.recv_timeout(WAIT);
             let line =
-                line.unwrap_or_else(|error| panic!("the child says nothing ({error}); heard: {:#?}", self.heard));
-            self.heard.push(line.clone());
+                line.unwrap_or_else(|error| panic!("the child says nothing ({error}); read: {:#?}", self.lines_read));
+            self.lines_read.push(line.clone());
             if let Some(word) = line.trim().strip_prefix('@') {
                 return word.to_owned();
             }
@@ -172,15 +172,15 @@ impl Ears {
     }
 
     /// Waits until the child has ended.
-    pub fn ends(self) {
+    pub fn wait_for_end(self) {
         let began = Instant::now();
         while self.lines.recv_timeout(WAIT.saturating_sub(began.elapsed())) != Err(RecvTimeoutError::Disconnected) {
-            assert!(began.elapsed() < WAIT, "the child does not end; heard: {:#?}", self.heard);
+            assert!(began.elapsed() < WAIT, "the child does not end; read: {:#?}", self.lines_read);
         }
     }
 }
 
-/// Waits until the parent closes our input or is gone.
+/// Waits until the parent closes our input or ends.
 pub fn wait_for_parent() {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }

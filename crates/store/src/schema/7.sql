@@ -1,8 +1,0 @@
--- The content of each file that a session last read or wrote.
-CREATE TABLE file_version (
-    session TEXT NOT NULL,
-    path TEXT NOT NULL, -- without symbolic links
-    hash TEXT NOT NULL, -- empty if there was no file
-    content TEXT, -- nothing if it is long or no text
-    PRIMARY KEY (session, path)
-) WITHOUT ROWID;

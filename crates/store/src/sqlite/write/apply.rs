@@ -1,0 +1,387 @@
+//! Applies one batch inside a transaction, under a savepoint if the transaction has several batches.
+
+use std::sync::Arc;
+
+use api::{Approval, ApprovalId, Cursor, Event, EventBody, Frame, MessageId, Session, SessionId, Stamp};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::batch::{Batch, Change, Location, Op, SessionRow};
+use crate::error::StoreError;
+use crate::sqlite::lease::AcquireOutcome;
+use crate::sqlite::ledger::BudgetExceeded;
+use crate::sqlite::row::{self, int, uint};
+use crate::sqlite::{lease, ledger, log};
+
+/// Answers an ask that is still open.
+const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
+
+/// What a batch wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The frames for watchers, in order: its events and the text deltas between them, without progress rows.
+    pub frames: Vec<Frame>,
+    /// The greatest sequence number it used, including progress rows.
+    pub last: u64,
+    /// The versions of the records it wrote.
+    pub versions: Vec<u64>,
+    /// The number of rows it added to the log.
+    pub logged: u64,
+    /// The total bytes of the log including these rows, and how many bytes they added. `None` if it added no rows.
+    pub total: Option<u64>,
+    pub logged_bytes: u64,
+    /// The exceeded budget, and how many changes came before the reservation; only those were applied.
+    pub budget_exceeded: Option<(usize, Box<BudgetExceeded>)>,
+    /// The lease acquired together with the batch.
+    pub claimed: Option<AcquireOutcome>,
+}
+
+pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreError> {
+    if let Some(why) = &batch.invalid {
+        return Err(StoreError::Invalid(why.clone()));
+    }
+    if let Some(lease) = &batch.fence {
+        let held = lease::row(conn, &lease.session)?;
+        if held.is_none_or(|(owner, epoch)| owner != lease.owner || epoch != lease.epoch) {
+            return Err(StoreError::Stale { session: lease.session.clone() });
+        }
+    }
+    let mut applied = Applied::default();
+    for (before, op) in batch.ops.iter().enumerate() {
+        if let Op::Reserve(call) = op
+            && let Some(exceeded) = ledger::reserve(conn, call)?
+        {
+            applied.budget_exceeded = Some((before, Box::new(exceeded)));
+            break;
+        }
+        apply(conn, &batch.location, op, &mut applied)?;
+    }
+    Ok(applied)
+}
+
+fn run(conn: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<usize, StoreError> {
+    Ok(conn.prepare_cached(sql)?.execute(params)?)
+}
+
+fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied) -> Result<(), StoreError> {
+    match op {
+        Op::Event { event, json, part } => {
+            let (id, length) = part.as_ref().map_or((None, None), |(id, length)| (Some(id.as_str()), *length));
+            log_event(conn, location, event, json, (id, length), applied)?;
+        }
+        Op::Delta(event) => {
+            let (directory, project) = (location.directory.clone(), location.project.clone());
+            applied.frames.push(Frame::live(directory, project, event.clone()));
+        }
+        Op::Progress { id, session, length } => {
+            log(conn, location, "", Some(session.as_str()), (Some(id.as_str()), Some(*length)), None, applied)?;
+        }
+        Op::Status { session, status: Some(json) } => {
+            run(
+                conn,
+                "INSERT OR REPLACE INTO status (session, json) VALUES (?1, ?2)",
+                params![session.as_str(), json],
+            )?;
+            run(
+                conn,
+                "INSERT INTO turn (session, started, number) VALUES (?1, ?2, 1)
+                 ON CONFLICT (session) DO UPDATE SET started = ?2, ended = NULL, error = NULL, number = number + 1
+                 WHERE ended IS NOT NULL",
+                params![session.as_str(), api::now()],
+            )?;
+        }
+        Op::Status { session, status: None } => {
+            run(conn, "DELETE FROM status WHERE session = ?1", [session.as_str()])?;
+            run(conn, "UPDATE turn SET ended = ?2 WHERE session = ?1", params![session.as_str(), api::now()])?;
+        }
+        Op::Session(row) => put_session(conn, row)?,
+        Op::ChangeSession { id, change } => change_session(conn, location, id, change, applied)?,
+        Op::DeleteSession(id) => delete_session(conn, id)?,
+        Op::MarkOrphaned(id) => {
+            run(
+                conn,
+                "INSERT OR IGNORE INTO removed (session, seq)
+                 SELECT ?1, (SELECT coalesce(max(seq), 0) FROM event)
+                 WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = ?1)",
+                [id.as_str()],
+            )?;
+        }
+        Op::RequireSession(id) => {
+            let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
+            if !statement.query_row([id.as_str()], |row| row.get(0))? {
+                return Err(StoreError::NoSession { id: id.clone() });
+            }
+        }
+        Op::Message { id, session, json, insert } => message(conn, id, session, json, *insert)?,
+        Op::AnswerEnded { session, error } => {
+            let sql = "UPDATE turn SET error = ?2 WHERE session = ?1 AND error IS NOT ?2";
+            run(conn, sql, params![session.as_str(), error])?;
+        }
+        Op::DeleteMessage(id) => {
+            run(conn, "DELETE FROM part WHERE message = ?1", [id.as_str()])?;
+            run(conn, "DELETE FROM inbox WHERE message = ?1", [id.as_str()])?;
+            run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
+        }
+        Op::Part { id, session, message, open, running, json } => {
+            // Most parts are written several times; only a new one needs a position.
+            let sql = "UPDATE part SET open = ?2, running = ?3, json = ?4 WHERE id = ?1";
+            if run(conn, sql, params![id.as_str(), open, running, json])? == 0 {
+                run(
+                    conn,
+                    "INSERT INTO part (id, session, message, open, running, json, position)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT coalesce(max(position), 0) + 1 FROM part WHERE message = ?3))",
+                    params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
+                )?;
+            }
+        }
+        Op::DeletePart(id) => {
+            run(conn, "DELETE FROM part WHERE id = ?1", [id.as_str()])?;
+        }
+        Op::Share(text) => {
+            run(
+                conn,
+                "INSERT INTO shared (hash, text) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM shared WHERE hash = ?1)",
+                [text.hash(), text.text()],
+            )?;
+        }
+        Op::Enqueue { session, message, data } => {
+            run(
+                conn,
+                "INSERT INTO inbox (message, session, attempts, accepted, position, data)
+                 VALUES (?1, ?2, 0, ?3, (SELECT coalesce(max(position), 0) + 1 FROM inbox), ?4)
+                 ON CONFLICT (message) DO NOTHING",
+                params![message.as_str(), session.as_str(), api::now(), data],
+            )?;
+        }
+        Op::Dequeue(message) => {
+            run(conn, "DELETE FROM inbox WHERE message = ?1", [message.as_str()])?;
+        }
+        Op::CountAttempt(message) => {
+            run(conn, "UPDATE inbox SET attempts = attempts + 1 WHERE message = ?1", [message.as_str()])?;
+        }
+        Op::Ask { id, session, kind, json } => {
+            run(
+                conn,
+                "INSERT INTO ask (id, session, project, directory, kind, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (id) DO NOTHING",
+                params![id, session.as_str(), &*location.project, &*location.directory, kind.name(), json],
+            )?;
+        }
+        Op::Answer { id, reply } => answer(conn, id, reply)?,
+        Op::AnswerIfOpen { id, reply, event, json } => {
+            if run(conn, ANSWER, params![id, reply])? > 0 {
+                log_event(conn, location, event, json, (None, None), applied)?;
+            }
+        }
+        Op::Approve(Approval { id, project_id, directory, permission, pattern, created }) => {
+            run(
+                conn,
+                "INSERT INTO approval (id, project, directory, permission, pattern, created)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
+                params![id.as_str(), project_id, directory, permission, pattern, created],
+            )?;
+        }
+        Op::Revoke(approval) => {
+            run(conn, "DELETE FROM approval WHERE ?1 IS NULL OR id = ?1", [approval.as_ref().map(ApprovalId::as_str)])?;
+        }
+        Op::Todos { session, json } => {
+            run(conn, "INSERT OR REPLACE INTO todo (session, json) VALUES (?1, ?2)", params![session.as_str(), json])?;
+        }
+        Op::Project { id, json } => {
+            run(
+                conn,
+                "INSERT INTO project (id, json) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET json = ?2",
+                params![id, json],
+            )?;
+        }
+        Op::Record { namespace, key, value, expect } => {
+            record(conn, (namespace, key), value.as_deref(), *expect, applied)?;
+        }
+        Op::RecordIfChanged { namespace, key, value } => {
+            let mut statement = conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2")?;
+            let known: Option<String> = statement.query_row([namespace, key], |row| row.get(0)).optional()?;
+            if known.as_ref() != Some(value) {
+                record(conn, (namespace, key), Some(value), None, applied)?;
+            }
+        }
+        Op::Release(lease) => {
+            run(
+                conn,
+                "DELETE FROM lease WHERE session = ?1 AND owner = ?2 AND epoch = ?3",
+                params![lease.session.as_str(), lease.owner, int(lease.epoch)],
+            )?;
+        }
+        Op::Usage { session, used } => ledger::add(conn, session.as_str(), used)?,
+        Op::ChangedFile { session, file } => ledger::count_changed_file(conn, session.as_str(), file)?,
+        Op::FileVersion { session, path, version } => {
+            let sql = "INSERT OR REPLACE INTO file_version (session, path, hash, content) VALUES (?1, ?2, ?3, ?4)";
+            run(conn, sql, params![session.as_str(), path, version.hash, version.content])?;
+        }
+        Op::CopyFileVersions { from, to } => {
+            let sql = "INSERT OR REPLACE INTO file_version (session, path, hash)
+                       SELECT ?2, path, hash FROM file_version WHERE session = ?1";
+            run(conn, sql, params![from.as_str(), to.as_str()])?;
+        }
+        // Handled by the caller, because it decides whether the rest is applied.
+        Op::Reserve(_) => {}
+        Op::Spend { id, used } => ledger::spend(conn, id, used)?,
+        Op::Budget { session, budget, is_additional } => {
+            ledger::set_budget(conn, session, budget.as_ref(), *is_additional)?
+        }
+    }
+    Ok(())
+}
+
+fn put_session(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
+    let SessionRow { id, project, directory, parent, updated, title, json } = row;
+    run(
+        conn,
+        "INSERT INTO session (id, project, directory, parent, updated, title, json)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+         ON CONFLICT (id) DO UPDATE SET project = ?2, directory = ?3, parent = ?4, updated = ?5, title = ?6, json = ?7",
+        params![id.as_str(), project, directory, parent.as_ref().map(SessionId::as_str), updated, title, json],
+    )?;
+    Ok(())
+}
+
+fn change_session(
+    conn: &Connection,
+    location: &Location,
+    id: &SessionId,
+    change: &Change,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached("SELECT json FROM session WHERE id = ?1")?;
+    let found: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
+    let found = found.ok_or_else(|| StoreError::NoSession { id: id.clone() })?;
+    let mut session: Session = row::json("session", id.as_str(), &found)?;
+    (change.0)(&mut session);
+    let invalid = |error: serde_json::Error| StoreError::Invalid(error.to_string());
+    put_session(conn, &SessionRow::new(&session, serde_json::to_string(&session).map_err(invalid)?))?;
+    let event = Arc::new(Event::new(EventBody::session(session)));
+    let json = Bytes::from(serde_json::to_string(&event).map_err(invalid)?);
+    log_event(conn, location, &event, &json, (None, None), applied)
+}
+
+fn log_event(
+    conn: &Connection,
+    location: &Location,
+    event: &Arc<Event>,
+    json: &Bytes,
+    part: (Option<&str>, Option<usize>),
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let session = event.body.session_id().map(SessionId::as_str);
+    // JSON is always UTF-8; stored as text, any SQLite tool can read it.
+    let text = std::str::from_utf8(json).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    log(conn, location, event.id.as_str(), session, part, Some(text), applied)?;
+    let cursor = Cursor { seq: applied.last, id: event.id.clone() };
+    let (directory, project) = (location.directory.clone(), location.project.clone());
+    applied.frames.push(Frame::new(Some(cursor), directory, project, event.clone(), json.clone()));
+    Ok(())
+}
+
+fn log(
+    conn: &Connection,
+    location: &Location,
+    id: &str,
+    session: Option<&str>,
+    (part, length): (Option<&str>, Option<usize>),
+    json: Option<&str>,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let length = length.map(|length| i64::try_from(length).unwrap_or(i64::MAX));
+    let before = applied.total.map_or_else(|| log::total_bytes(conn), Ok)?;
+    let bytes = json.map_or(0, str::len) as u64 + log::ROW_OVERHEAD_BYTES;
+    run(
+        conn,
+        "INSERT INTO event (id, session, directory, project, part, length, total, json)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![id, session, &*location.directory, &*location.project, part, length, int(before + bytes), json],
+    )?;
+    applied.last = uint(conn.last_insert_rowid());
+    applied.logged += 1;
+    applied.total = Some(before + bytes);
+    applied.logged_bytes += bytes;
+    Ok(())
+}
+
+/// Writes a message's row. A new message goes to the end of its session and stores the greatest id stamp up to there.
+fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, insert: bool) -> Result<(), StoreError> {
+    if !insert && run(conn, "UPDATE message SET json = ?2 WHERE id = ?1", params![id.as_str(), json])? > 0 {
+        return Ok(());
+    }
+    let stamp = Stamp::of(id.as_str()).map(|stamp| stamp.to_string()).unwrap_or_default();
+    let new = run(
+        conn,
+        "INSERT INTO message (id, session, position, stamp, turn, json)
+         SELECT ?1, ?2, coalesce(last.position, 0) + 1, max(coalesce(last.stamp, ''), ?3),
+                coalesce((SELECT number FROM turn WHERE session = ?2), 0), ?4
+         FROM (SELECT 1) LEFT JOIN
+              (SELECT position, stamp FROM message WHERE session = ?2 ORDER BY position DESC LIMIT 1) AS last
+         WHERE true ON CONFLICT DO NOTHING",
+        params![id.as_str(), session.as_str(), stamp, json],
+    )?;
+    if new == 0 {
+        return Err(StoreError::Exists { id: id.clone() });
+    }
+    Ok(())
+}
+
+/// Deletes a session and the few rows that make it look alive. The rest follows in steps
+/// ([`sweep`](crate::sqlite::upkeep::sweep)), so that nobody waits long for the lock; until then the session is listed
+/// in `removed`.
+fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
+    ledger::delete_session(conn, id)?;
+    for sql in [
+        "DELETE FROM inbox WHERE session = ?1",
+        "DELETE FROM todo WHERE session = ?1",
+        "DELETE FROM status WHERE session = ?1",
+        "DELETE FROM signal WHERE session = ?1",
+        "DELETE FROM lease WHERE session = ?1",
+        "DELETE FROM ask WHERE session = ?1 AND reply IS NULL",
+        "DELETE FROM session WHERE id = ?1",
+        "INSERT OR REPLACE INTO removed (session, seq) VALUES (?1, (SELECT coalesce(max(seq), 0) FROM event))",
+    ] {
+        run(conn, sql, [id.as_str()])?;
+    }
+    Ok(())
+}
+
+fn answer(conn: &Connection, id: &str, reply: &str) -> Result<(), StoreError> {
+    if run(conn, ANSWER, params![id, reply])? == 0 {
+        let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM ask WHERE id = ?1)")?;
+        let answered = statement.query_row([id], |row| row.get(0))?;
+        return Err(StoreError::NotOpen { id: id.to_owned(), answered });
+    }
+    Ok(())
+}
+
+fn record(
+    conn: &Connection,
+    (namespace, key): (&str, &str),
+    value: Option<&str>,
+    expect: Option<u64>,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    if let Some(expected) = expect {
+        let mut statement = conn.prepare_cached("SELECT version FROM record WHERE namespace = ?1 AND key = ?2")?;
+        let found = statement.query_row([namespace, key], |row| row.get(0)).optional()?.map_or(0, uint);
+        if found != expected {
+            let (namespace, key) = (namespace.to_owned(), key.to_owned());
+            return Err(StoreError::Conflict { namespace, key, found, expected });
+        }
+    }
+    let Some(json) = value else {
+        run(conn, "DELETE FROM record WHERE namespace = ?1 AND key = ?2", [namespace, key])?;
+        return Ok(());
+    };
+    let version = lease::next_counter(conn, "record")?;
+    run(
+        conn,
+        "INSERT OR REPLACE INTO record (namespace, key, version, json) VALUES (?1, ?2, ?3, ?4)",
+        params![namespace, key, int(version), json],
+    )?;
+    applied.versions.push(version);
+    Ok(())
+}
