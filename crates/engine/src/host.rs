@@ -14,9 +14,10 @@ use futures::stream::BoxStream;
 use indexmap::IndexMap;
 use store::AskFilter;
 
+use crate::Engine;
 use crate::error::stored;
-use crate::instance::Instance;
-use crate::{Engine, mcp};
+use crate::project::instance::Instance;
+use crate::project::mcp;
 
 impl Engine {
     fn at(&self, scope: &Scope) -> Arc<Instance> {
@@ -290,7 +291,7 @@ impl Host for Engine {
     }
 
     fn file<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, FileContent> {
-        Box::pin(async { crate::files::content(self.at(scope), path.to_owned()).await })
+        Box::pin(async { crate::project::files::content(self.at(scope), path.to_owned()).await })
     }
 
     fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>> {
@@ -298,7 +299,7 @@ impl Host for Engine {
     }
 
     fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>> {
-        Box::pin(async move { crate::files::grep(self.at(scope), pattern.to_owned(), limit).await })
+        Box::pin(async move { crate::project::files::grep(self.at(scope), pattern.to_owned(), limit).await })
     }
 
     fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>> {

@@ -4,57 +4,25 @@
 //! Invariants: no protocol appears in here (no HTTP status, no ACP or A2A type); durable state changes only through
 //! [`store::Store::commit`]; the loop's state is derived from rows, so a turn that was cut off goes on in another process.
 
-mod agents;
-mod approvals;
-mod asks;
-mod background;
-mod bound;
-mod budget;
-mod call;
-mod command;
-mod control;
-mod conversation;
-mod delegate;
+// Requests to the human, and the rules and approvals that make them needed.
+mod ask;
 mod error;
-mod files;
-mod fork;
-mod fresh;
-mod history;
+// [`Engine`] as an [`api::Host`].
 mod host;
-mod input;
-mod instance;
-mod isolation;
-mod kept;
-mod known;
-mod ledger;
-mod limits;
-mod mcp;
-mod models;
-mod patience;
-mod permission;
-mod projects;
-mod prompt;
-mod prose;
-mod recover;
+// What is known about a directory: its configuration, agents, models, MCP servers and files.
+mod project;
+// Agents that run outside this process.
 mod remote;
-mod rules;
-mod runs;
-mod sessions;
-mod settings;
-mod shell;
-mod step;
-mod structured;
-mod submit;
-mod subtask;
-mod system;
-mod task;
-mod template;
-mod tidy;
-mod title;
-mod trace;
+// Sessions as records: create, list, fork, delete, and the tree of a session.
+mod session;
+// Budgets, the ledger and the limits of subagents.
+mod spending;
+// The `task` tool and the sessions that work for another one.
+mod subagent;
+// From a prompt to its answer: the turn loop and everything it runs.
 mod turn;
-mod view;
-mod watchdog;
+// Subagents that work in a git worktree of their own.
+mod worktree;
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::DirBuilderExt;
@@ -72,13 +40,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::Error;
-pub use isolation::{CleanedWorktrees, ListedWorktree};
-pub use models::{Catalog, server};
-pub use projects::UpdateProject;
-pub use tidy::{Tidied, Tidy};
-pub use watchdog::Tended;
+pub use project::UpdateProject;
+pub use project::models::{Catalog, server};
+pub use session::tidy::{Tidied, Tidy};
+pub use turn::watchdog::Tended;
+pub use worktree::{CleanedWorktrees, ListedWorktree};
 
-use instance::Instance;
+use ask::rules;
+use project::config_reload;
+use project::instance::Instance;
+use spending::budget;
+use turn::{conversation_cache, runs, trace};
 
 /// How long [`Engine::shutdown`] waits for turns to park before it gives up on them.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
@@ -129,7 +101,7 @@ pub(crate) struct Inner {
     pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
     pub(crate) version: String,
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
-    pub(crate) followed: Arc<fresh::Followed>,
+    pub(crate) followed: Arc<config_reload::Followed>,
     /// Held while configuration that was edited is read again.
     pub(crate) reading: tokio::sync::Mutex<()>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
@@ -138,8 +110,8 @@ pub(crate) struct Inner {
     pub(crate) runs: runs::Runs,
     /// The sessions that this process has to do with, if it looks after those alone.
     pub(crate) opened: Mutex<Option<HashSet<SessionId>>>,
-    pub(crate) kept: kept::Kept,
-    pub(crate) asks: asks::Waiters,
+    pub(crate) kept: conversation_cache::Kept,
+    pub(crate) asks: ask::Waiters,
     /// Sessions whose turn was given up without a trace in the database, which refused every write.
     pub(crate) given_up: Mutex<HashSet<SessionId>>,
     pub(crate) standings: rules::StandingCache,
@@ -186,8 +158,8 @@ impl Engine {
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
             opened: Mutex::default(),
-            kept: kept::Kept::default(),
-            asks: asks::Waiters::default(),
+            kept: conversation_cache::Kept::default(),
+            asks: ask::Waiters::default(),
             given_up: Mutex::default(),
             standings: rules::StandingCache::default(),
             traces: trace::Traces::default(),
@@ -210,7 +182,7 @@ impl Engine {
                 }
             });
         }
-        fresh::keep(&inner);
+        config_reload::keep(&inner);
         Ok(Self { inner })
     }
 

@@ -7,8 +7,8 @@
 //! Whoever works may have [subagents](child) of its own: each is a session below this one.
 
 mod child;
-mod desk;
-mod page;
+mod job_host;
+mod transcript;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,15 @@ use serde::{Deserialize, Serialize};
 use store::{AskFilter, Batch, Reservation, Store, StoreError};
 use tokio::time::Instant;
 
-use crate::budget::Admission;
-use crate::rules::Rules;
-use crate::step::{self, Next, put_message};
+use crate::ask::rules::Rules;
+use crate::spending::budget::Admission;
+use crate::spending::ledger;
+use crate::turn::step::{self, Next, put_message};
 use crate::turn::{Conversation, Turn};
-use crate::{Error, asks, ledger};
+use crate::{Error, ask};
 use child::{Foreign, Job};
-use desk::Desk;
-use page::Book;
+use job_host::Desk;
+use transcript::Book;
 
 pub(crate) use child::cut_off;
 
@@ -208,7 +209,7 @@ async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> 
     }
     let mut batch = turn.batch();
     for ask in open {
-        asks::settle(&mut batch, &ask, &PermissionReply { reply: PermissionReplyKind::Reject, message: None });
+        ask::settle(&mut batch, &ask, &PermissionReply { reply: PermissionReplyKind::Reject, message: None });
     }
     turn.commit(batch).await.map(drop)
 }

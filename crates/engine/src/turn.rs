@@ -1,5 +1,27 @@
 //! The turn loop: from an accepted prompt to its last answer.
 
+pub(crate) mod command;
+pub(crate) mod conversation;
+pub(crate) mod conversation_cache;
+pub(crate) mod history;
+pub(crate) mod input;
+pub(crate) mod known_files;
+pub(crate) mod prompt;
+pub(crate) mod recovery;
+pub(crate) mod runs;
+pub(crate) mod shell;
+pub(crate) mod step;
+pub(crate) mod structured_output;
+pub(crate) mod submit;
+pub(crate) mod system;
+pub(crate) mod template;
+pub(crate) mod text_writer;
+pub(crate) mod title;
+pub(crate) mod tool_call;
+pub(crate) mod trace;
+pub(crate) mod watchdog;
+pub(crate) mod write_retry;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
@@ -12,15 +34,16 @@ use store::{Acquire, AskFilter, Batch, Committed, Lease, Signal, Store, StoreErr
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::bound::Bond;
-pub(crate) use crate::conversation::Conversation;
-use crate::conversation::is_final;
-use crate::instance::Instance;
-use crate::patience::Patience;
-use crate::rules::Rules;
-use crate::runs::{Occupied, Run};
-use crate::step::{self, Next};
-use crate::{Error, Inner, control, recover, remote, subtask, title};
+use crate::ask::rules::Rules;
+use crate::project::instance::Instance;
+use crate::subagent::task_link::Bond;
+use crate::subagent::{control, subtask};
+use crate::{Error, Inner, remote};
+pub(crate) use conversation::Conversation;
+use conversation::is_final;
+use runs::{Occupied, Run};
+use step::Next;
+use write_retry::Patience;
 
 /// The most steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
@@ -174,7 +197,7 @@ impl Turn {
         revision: u64,
         kept: Option<Conversation>,
     ) -> Result<Conversation, Error> {
-        let repaired = recover::repair(self, crashed, kept.is_some()).await?;
+        let repaired = recovery::repair(self, crashed, kept.is_some()).await?;
         let mut conversation = match kept.filter(|_| !repaired) {
             Some(kept) => kept,
             None => Conversation::load(&self.inner.store, &self.session_id, revision).await?,
@@ -432,7 +455,7 @@ impl Turn {
         };
         for ask in permissions {
             let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
-            crate::asks::settle(&mut batch, &ask, &reply);
+            crate::ask::settle(&mut batch, &ask, &reply);
         }
         for ask in questions {
             let rejected = EventBody::QuestionRejected { session_id: ask.session_id, request_id: ask.id.clone() };

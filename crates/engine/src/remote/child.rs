@@ -18,15 +18,17 @@ use store::{Acquire, Batch, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::Need;
 
-use super::desk::{Desk, ENDED};
-use super::page::Book;
+use super::job_host::{Desk, ENDED};
+use super::transcript::Book;
 use super::{Known, forget_asks, outcome};
+use crate::ask::rules::Rules;
 use crate::error::stored;
-use crate::rules::Rules;
-use crate::runs::Occupied;
-use crate::step::{put_message, put_part};
+use crate::spending::ledger;
 use crate::turn::Turn;
-use crate::{Error, Inner, Shared, ledger, lock, recover};
+use crate::turn::recovery;
+use crate::turn::runs::Occupied;
+use crate::turn::step::{put_message, put_part};
+use crate::{Error, Inner, Shared, lock};
 
 /// The most subagents that one job can begin; the bound on all sessions below a root holds as well.
 const CHILDREN_MAX: usize = 64;
@@ -279,7 +281,7 @@ impl Desk {
         child: &RunnerChild,
     ) -> Result<(UserMessage, TextPart, Book, Rules), Error> {
         if took_over {
-            recover::repair(turn, true, false).await?;
+            recovery::repair(turn, true, false).await?;
         }
         let rules = turn.rules(&self.agent).await?.and(&self.rules);
         let session = &turn.session_id;

@@ -1,0 +1,240 @@
+//! Questions to the human: rows in the store, and who waits for their answer in this process.
+
+pub(crate) mod approvals;
+pub(crate) mod permission;
+pub(crate) mod rules;
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::{
+    EventBody, HostError, Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
+    Session, SessionId,
+};
+use config::AskThen;
+use store::{AskFilter, AskKind, AskRow, Batch, Place, Signal, StoreError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::error::stored;
+use crate::turn::tool_call::OPAQUE;
+use crate::{Inner, lock};
+
+/// An ask that waits is looked at this often.
+const LOOK: Duration = Duration::from_secs(1);
+/// Marks an answer that nobody gave.
+pub(crate) const EXPIRED: &str = "expired";
+/// The most that one answer `always` settles besides itself.
+const SETTLED_MAX: usize = 1_000;
+
+/// Who waits for which ask.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    map: Mutex<HashMap<String, Arc<Notify>>>,
+}
+
+impl Waiters {
+    /// Wakes whoever waits for an ask. The answer itself is read from its row.
+    pub(crate) fn wake(&self, ask: &str) {
+        if let Some(waiter) = lock(&self.map).get(ask) {
+            waiter.notify_one();
+        }
+    }
+}
+
+impl Inner {
+    /// Waits until an ask has its answer: somebody's, or that of the policy. The time runs from when it was asked, so that a
+    /// restart does not prolong it.
+    pub(crate) async fn answer(&self, ask: &str, policy: (Duration, AskThen)) -> Result<Json, StoreError> {
+        // The clock says how long ago that was, but not more: it may be moved, while we wait as well.
+        let ago = api::made_at(ask).map_or(0, |asked| api::now().saturating_sub(asked));
+        let left = policy.0.saturating_sub(Duration::from_millis(u64::try_from(ago).unwrap_or(0)));
+        let waits = Instant::now();
+        let notify = Arc::new(Notify::new());
+        lock(&self.asks.map).insert(ask.to_owned(), notify.clone());
+        let _forget = Forget { waiters: &self.asks, ask };
+        loop {
+            let row = match self.store.ask(ask)? {
+                Some(AskRow { reply: Some(reply), .. }) => return Ok(reply),
+                Some(row) => row,
+                None => return Ok(Json::Null),
+            };
+            let left = left.saturating_sub(waits.elapsed());
+            if left.is_zero() {
+                self.expire(&row, policy).await?;
+                continue;
+            }
+            // The answering process may die before it has told us, so the row is looked at from time to time as well.
+            let _ = tokio::time::timeout(LOOK.min(left), notify.notified()).await;
+        }
+    }
+
+    /// Decides an ask that nobody has answered, unless somebody does at this moment.
+    async fn expire(&self, row: &AskRow, (time, then): (Duration, AskThen)) -> Result<(), StoreError> {
+        let Some(session) = self.store.session(&row.session_id)? else { return Ok(()) };
+        let (session_id, seconds) = (session.id.clone(), time.as_secs());
+        let (reply, what) = match then {
+            AskThen::Reject => (PermissionReplyKind::Reject, "rejected"),
+            AskThen::Allow => (PermissionReplyKind::Once, "allowed"),
+        };
+        let message = format!(
+            "Nobody answered this request within {seconds} s, so it was {what}. Find another way, or end with what you \
+             need from the user. (\"ask\": {{\"timeout\", \"then\"}} in the configuration says when and how such requests \
+             are decided.)"
+        );
+        let event = match row.kind {
+            AskKind::Permission => EventBody::PermissionReplied { session_id, request_id: id(&row.id)?, reply },
+            AskKind::Question => EventBody::QuestionRejected { session_id, request_id: id(&row.id)? },
+        };
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        let answer = serde_json::json!({ "reply": reply, "message": message, "answers": null, EXPIRED: true });
+        batch.settle(&row.id, &answer, event);
+        tracing::info!(ask = row.id, session = %session.id, "nobody answered in time");
+        self.persist(Some((&self.place(&session), &session.id)), batch).await.map(drop)
+    }
+
+    /// Answers a permission request, and with it what else that answer settles.
+    pub(crate) async fn reply_permission(&self, id: &PermissionId, reply: PermissionReply) -> Result<(), HostError> {
+        let missing = || HostError::not_found("permission request", id.as_str());
+        let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
+        let asked: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        let session = self.session(&asked.session_id)?;
+        let mut batch = Batch::new(&place_of(&session)).durable();
+        batch.answer(id.as_str(), &serde_json::json!(reply));
+        batch.event(replied(&asked, &reply));
+        let mut others = Vec::new();
+        match reply.reply {
+            PermissionReplyKind::Once => {}
+            PermissionReplyKind::Always => {
+                // It counts where the request says; one from before requests said so counts where its session is.
+                let here = || self.instance(session.directory.as_ref()).approved_in();
+                let directory = asked.directory().map_or_else(here, str::to_owned);
+                for pattern in &asked.always {
+                    batch.approve(&directory, &asked.permission, pattern);
+                }
+                others = self.now_allowed(&asked, &session.project_id, &directory)?;
+            }
+            PermissionReplyKind::Reject if reply.message.is_none() => {
+                let filter = AskFilter { session: Some(asked.session_id.clone()), ..AskFilter::default() };
+                others = self.store.permissions(&filter).map_err(stored)?;
+                others.retain(|other| other.id != asked.id);
+            }
+            PermissionReplyKind::Reject => {}
+        }
+        for other in &others {
+            settle(&mut batch, other, &reply);
+        }
+        self.commit_answer(batch, id.as_str(), missing).await?;
+        self.tell(&asked.session_id, id.as_str()).await;
+        for other in &others {
+            self.tell(&other.session_id, other.id.as_str()).await;
+        }
+        Ok(())
+    }
+
+    /// Answers a question, or says that the human does not want to.
+    pub(crate) async fn reply_question(
+        &self,
+        id: &QuestionId,
+        mut answers: Option<Vec<Vec<String>>>,
+    ) -> Result<(), HostError> {
+        let missing = || HostError::not_found("question request", id.as_str());
+        let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
+        let asked: api::QuestionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        if let Some(answers) = &mut answers {
+            let questions = asked.questions.len();
+            if answers.len() > questions {
+                return Err(HostError::Invalid(format!(
+                    "Expected {questions} answers, one per question, got {}",
+                    answers.len()
+                )));
+            }
+            // Those at the end may stay unanswered.
+            answers.resize(questions, Vec::new());
+        }
+        let mut batch = Batch::new(&place_of(&self.session(&asked.session_id)?)).durable();
+        let (session_id, request_id) = (asked.session_id.clone(), asked.id.clone());
+        batch.answer(id.as_str(), &serde_json::json!({ "answers": answers }));
+        batch.event(match answers {
+            Some(answers) => EventBody::QuestionReplied { session_id, request_id, answers },
+            None => EventBody::QuestionRejected { session_id, request_id },
+        });
+        self.commit_answer(batch, id.as_str(), missing).await?;
+        self.tell(&asked.session_id, id.as_str()).await;
+        Ok(())
+    }
+
+    async fn commit_answer(&self, batch: Batch, id: &str, missing: impl Fn() -> HostError) -> Result<(), HostError> {
+        match self.store.commit(batch).await {
+            Ok(_) => Ok(()),
+            Err(StoreError::NotOpen { answered: true, .. }) => {
+                Err(HostError::Conflict(format!("{id} was answered already")))
+            }
+            Err(StoreError::NotOpen { .. }) => Err(missing()),
+            Err(error) => Err(stored(error)),
+        }
+    }
+
+    /// Wakes the turn that waits, in this process or another. A failure only delays it: the turn polls for the stored answer.
+    async fn tell(&self, session: &SessionId, ask: &str) {
+        if self.runs.get(session).is_some() {
+            self.asks.wake(ask);
+        } else if let Err(error) = self.store.signal(session, Signal::Reply { ask: ask.to_owned() }).await {
+            tracing::warn!(%session, ask, %error, "the turn that asked was not told of its answer");
+        }
+    }
+
+    /// The waiting requests of the same directory that an answer `always` to this one allows as well.
+    fn now_allowed(
+        &self,
+        asked: &PermissionRequest,
+        project: &str,
+        directory: &str,
+    ) -> Result<Vec<PermissionRequest>, HostError> {
+        let approved: Vec<api::Rule> =
+            asked.always.iter().map(|pattern| api::Rule::new(&asked.permission, pattern, api::Action::Allow)).collect();
+        let filter = AskFilter { project: Some(project.to_owned()), ..AskFilter::default() };
+        let mut open = self.store.permissions(&filter).map_err(stored)?;
+        open.retain(|other| {
+            other.id != asked.id
+                && other.directory() == Some(directory)
+                && other.metadata.get(OPAQUE).is_none()
+                && other.permission == asked.permission
+                && other.patterns.iter().all(|p| permission::covers(&approved, &other.permission, p))
+        });
+        open.truncate(SETTLED_MAX);
+        Ok(open)
+    }
+}
+
+/// Where the events of a session happen.
+fn place_of(session: &Session) -> Place {
+    Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
+}
+
+/// Answers a request along with another one, unless somebody was faster.
+pub(crate) fn settle(batch: &mut Batch, ask: &PermissionRequest, reply: &PermissionReply) {
+    batch.settle(ask.id.as_str(), &serde_json::json!(reply), replied(ask, reply));
+}
+
+fn replied(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody {
+    EventBody::PermissionReplied { session_id: ask.session_id.clone(), request_id: ask.id.clone(), reply: reply.reply }
+}
+
+/// The id of an ask's row as what it is.
+fn id<T: FromStr<Err = String>>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(StoreError::Invalid)
+}
+
+struct Forget<'a> {
+    waiters: &'a Waiters,
+    ask: &'a str,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        lock(&self.waiters.map).remove(self.ask);
+    }
+}

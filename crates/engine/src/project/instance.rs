@@ -1,0 +1,318 @@
+//! What is known about one directory: its configuration, project, agents, commands and tools.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Rule, SessionId};
+use config::{Loaded, Marks};
+use indexmap::IndexMap;
+use store::Place;
+use tools::{KnownFiles, Registry, RegistryOptions};
+
+use crate::Inner;
+use crate::ask::permission;
+use crate::ask::rules::{Compiled, CompiledCache, Level};
+use crate::project::models::Catalog;
+use crate::project::{agents, mcp};
+use crate::remote::Remote;
+use crate::session::tidy;
+use crate::spending::limits::{AgentLimits, Limits};
+use crate::subagent::task;
+use crate::turn::command;
+
+/// A directory that sessions work in.
+pub(crate) struct Instance {
+    pub(crate) directory: PathBuf,
+    /// Where its configuration comes from: the directory itself, or the one that its worktree was made from.
+    pub(crate) origin: PathBuf,
+    pub(crate) loaded: Arc<Loaded>,
+    /// What is in effect at the origin: the same, or what this was made from.
+    pub(crate) source: Arc<Loaded>,
+    /// How the files are that were read, or that were found broken since.
+    pub(crate) marks: Mutex<Marks>,
+    /// Whether its files were edited since, and cannot be read.
+    pub(crate) refused: AtomicBool,
+    pub(crate) project: Project,
+    pub(crate) place: Place,
+    pub(crate) agents: IndexMap<String, Agent>,
+    /// How many rules of each agent are built in.
+    builtin_rules: HashMap<String, usize>,
+    /// Whether the agents are careful.
+    careful: bool,
+    /// The agents as a careful engine has them, for what such an engine began.
+    careful_agents: OnceLock<IndexMap<String, Agent>>,
+    compiled: CompiledCache,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) catalog: Catalog,
+    pub(crate) tools: Registry,
+    /// The tools for models that take patches instead of edits.
+    pub(crate) patch_tools: Registry,
+    pub(crate) options: Arc<tools::Options>,
+    /// Its MCP servers, which all its sessions share.
+    pub(crate) servers: Arc<::mcp::Servers>,
+    pub(crate) limits: Limits,
+    /// Starts programs, without what the configuration hides from them.
+    pub(crate) exec: exec::Exec,
+}
+
+impl Instance {
+    /// Reads the configuration of a directory. MCP servers that it had before and still has go on.
+    pub(crate) fn load(inner: &Inner, directory: &Path, before: Option<&Self>) -> Self {
+        let isolated = inner.isolated_at(directory);
+        let origin = isolated.as_ref().map_or_else(|| directory.to_owned(), |isolated| PathBuf::from(&isolated.origin));
+        let inputs = inner.inputs_at(&origin);
+        let (source, loaded) = match &isolated {
+            None => {
+                let loaded = Arc::new(config::load(&inputs));
+                (loaded.clone(), loaded)
+            }
+            // What is in effect there, which need not be what the files say: an edit may have broken one.
+            Some(isolated) => {
+                let source = inner.instance(&origin).source.clone();
+                let mut own = (*source).clone();
+                own.project.worktree = isolated.directory.clone().into();
+                (source, Arc::new(own))
+            }
+        };
+        let output_dir = tidy::outputs(&inputs.dirs);
+        let now = api::now();
+        let project = Project {
+            id: loaded.project.id.clone(),
+            worktree: loaded.project.main.to_string_lossy().into_owned(),
+            vcs: loaded.project.vcs.clone(),
+            name: None,
+            icon: None,
+            commands: None,
+            time: ProjectTime { created: now, updated: now, initialized: None },
+            sandboxes: Vec::new(),
+        };
+        let place = Place { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let (agents, builtin_rules) = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
+        let registry = |apply_patch| {
+            let list = loaded.config.tools.get("list") == Some(&true);
+            let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });
+            registry.insert(task::tool(&agents));
+            if let Some(config) = loaded.config.other.get(tools::WEBSEARCH)
+                && search_tool(&loaded).is_none()
+            {
+                match tools::SearchEndpoint::read(config) {
+                    Ok(endpoint) => registry.insert(tools::websearch(endpoint)),
+                    Err(error) => tracing::warn!(%error, "there is no websearch"),
+                }
+            }
+            registry
+        };
+        let same = before.filter(|before| mcp::same(&before.loaded, &loaded));
+        let servers = same.map(|before| before.servers.clone());
+        let servers = servers.unwrap_or_else(|| Arc::new(mcp::servers(inner, &loaded, directory, &place)));
+        Self {
+            servers,
+            commands: commands(&loaded),
+            catalog: Catalog::new(loaded.clone(), inner.scripts.keys(), &inner.inputs.env),
+            tools: registry(false),
+            patch_tools: registry(true),
+            options: Arc::new(options(inner, &loaded, &agents, output_dir)),
+            limits: Limits::new(&loaded.config),
+            exec: inner.exec.hiding(&loaded.config.env.hide),
+            directory: directory.to_owned(),
+            origin,
+            agents,
+            builtin_rules,
+            careful: inner.careful,
+            careful_agents: OnceLock::new(),
+            compiled: CompiledCache::default(),
+            marks: Mutex::new(loaded.marks.clone()),
+            refused: AtomicBool::new(false),
+            loaded,
+            source,
+            project,
+            place,
+        }
+    }
+
+    /// An agent by name.
+    pub(crate) fn agent(&self, name: &str) -> Result<&Agent, HostError> {
+        self.agents.get(name).ok_or_else(|| HostError::NotFound {
+            what: "agent",
+            id: name.to_owned(),
+            known: self.agents.values().filter(|a| a.hidden != Some(true)).map(|a| a.name.clone()).collect(),
+        })
+    }
+
+    /// The rules of an agent and of a session as they are now. An agent that is not there has none.
+    pub(crate) fn rules_of(&self, agent: &str, careful: bool, session: &[Rule]) -> Arc<Compiled> {
+        self.compiled.get(agent, careful, session, || {
+            let make = || agents::agents(&self.loaded, &self.options.output_dir.to_string_lossy(), true).0;
+            let agents = if careful && !self.careful { self.careful_agents.get_or_init(make) } else { &self.agents };
+            let rules = agents.get(agent).map(|agent| agent.permission.as_slice()).unwrap_or_default();
+            let builtin = self.builtin_rules.get(agent).copied().unwrap_or(0);
+            Level::new(rules, builtin, session, &self.loaded.config.tightened(agent))
+        })
+    }
+
+    /// The agents as clients see them: what may be a secret among their options is masked.
+    pub(crate) fn shown_agents(&self) -> Vec<Agent> {
+        let shown = |agent: &Agent| {
+            let mut agent = agent.clone();
+            self.loaded.redactor.options(&mut agent.options);
+            agent.prompt = agent.prompt.map(|prompt| self.loaded.redactor.text(&prompt));
+            agent
+        };
+        self.agents.values().map(shown).collect()
+    }
+
+    /// The status of each MCP server as clients see it: an error may repeat an address or an argument.
+    pub(crate) fn shown_servers(&self) -> IndexMap<String, api::McpStatus> {
+        let mut all = self.servers.status();
+        for status in all.values_mut() {
+            if let api::McpStatus::Failed { error } | api::McpStatus::NeedsClientRegistration { error } = status {
+                *error = self.loaded.redactor.text(error);
+            }
+        }
+        all
+    }
+
+    /// What bounds an agent beyond what clients see of it.
+    pub(crate) fn agent_limits(&self, name: &str) -> AgentLimits {
+        AgentLimits::new(&self.loaded.config, name)
+    }
+
+    /// Who does the work of an agent, if not we.
+    pub(crate) fn remote(&self, agent: &str) -> Option<Remote<'_>> {
+        let (kind, settings) =
+            self.loaded.config.agent.get(agent).filter(|_| self.agents.contains_key(agent))?.runner()?;
+        Some(Remote { kind, settings: &settings.0 })
+    }
+
+    /// The agent of a prompt that names none.
+    pub(crate) fn default_agent(&self) -> String {
+        agents::default_name(&self.loaded, &self.agents)
+    }
+
+    /// The tools' settings for one session, whose model knows the instructions of the system prompt, and whose long outputs
+    /// have a folder of their own.
+    pub(crate) fn options_for_session(&self, session: &SessionId, known_files: KnownFiles) -> tools::Options {
+        let known = self.loaded.instructions.iter().map(|i| i.path.clone());
+        let output_dir = self.options.output_dir.join(tidy::folder_of(session));
+        let loaded_instructions = tools::Loaded::new(known);
+        tools::Options { loaded_instructions, known_files, output_dir, ..(*self.options).clone() }
+    }
+
+    /// The root of the working tree that the directory is in; the project names the main one.
+    pub(crate) fn worktree(&self) -> &Path {
+        &self.loaded.project.worktree
+    }
+
+    /// The tool of an MCP server that searches the web, if the configuration names one.
+    pub(crate) fn search_tool(&self) -> Option<&str> {
+        search_tool(&self.loaded)
+    }
+
+    /// The tools that a model gets.
+    pub(crate) fn tools_for(&self, model: &str) -> &Registry {
+        if takes_patches(model) { &self.patch_tools } else { &self.tools }
+    }
+}
+
+fn search_tool(loaded: &Loaded) -> Option<&str> {
+    loaded.config.other.get(tools::WEBSEARCH)?.get("tool")?.as_str()
+}
+
+/// Whether a model was trained to write patches.
+fn takes_patches(model: &str) -> bool {
+    model.contains("gpt-") && !model.contains("oss") && !model.contains("gpt-4")
+}
+
+fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, output_dir: PathBuf) -> tools::Options {
+    let defaults = tools::Options { output_dir, ..tools::Options::default() };
+    let limit = |value: Option<u64>, default| value.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
+    let shell = loaded.config.shell.clone().or_else(|| inner.inputs.env.get("SHELL").cloned());
+    // Rules are judged on what bash would do, so where they tell commands apart, bash runs them.
+    let told_apart = agents.values().any(|agent| permission::tells_apart(&agent.permission, "bash"))
+        || permission::tells_apart(&loaded.config.tighten, "bash");
+    let path = inner.inputs.env.get("PATH").map(String::as_str).unwrap_or_default();
+    tools::Options {
+        max_lines: limit(loaded.config.tool_output.max_lines, defaults.max_lines),
+        max_bytes: limit(loaded.config.tool_output.max_bytes, defaults.max_bytes),
+        shell: choose_shell(shell.as_deref(), told_apart, path).unwrap_or_else(|| defaults.shell.clone()),
+        skills: loaded.skills.clone(),
+        user_agent: format!("trefoil/{}", inner.version),
+        allow_private_fetch: inner.inputs.env.get("TREFOIL_ALLOW_PRIVATE_FETCH").is_some_and(|v| v == "1"),
+        ..defaults
+    }
+}
+
+/// The shell that runs commands: the chosen one, or bash where rules tell commands apart. Without bash it is the chosen one
+/// all the same, and then no command counts as understood.
+fn choose_shell(chosen: Option<&str>, told_apart: bool, path: &str) -> Option<PathBuf> {
+    let chosen = chosen.filter(|shell| speaks_posix(shell)).map(PathBuf::from);
+    let is_bash = chosen.as_ref().is_some_and(|shell| shell.ends_with("bash"));
+    if told_apart && !is_bash { bash(path).or(chosen) } else { chosen.or_else(|| bash(path)) }
+}
+
+/// Bash, where it usually is, or in a directory of `PATH`.
+fn bash(path: &str) -> Option<PathBuf> {
+    let usual = ["/bin", "/usr/bin", "/usr/local/bin"].into_iter();
+    let others = path.split(':').filter(|directory| directory.starts_with('/'));
+    usual.chain(others).map(|directory| Path::new(directory).join("bash")).find(|bash| bash.is_file())
+}
+
+/// Rules are judged on POSIX shell syntax, so a shell with another one (fish, nushell) cannot be used for tools.
+fn speaks_posix(shell: &str) -> bool {
+    let name = shell.rsplit('/').next().unwrap_or_default();
+    matches!(name, "bash" | "zsh" | "sh" | "dash" | "ksh") && shell.starts_with('/') && Path::new(shell).exists()
+}
+
+fn commands(loaded: &Loaded) -> Vec<Command> {
+    let builtin = |name: &str, description: &str, text: &str, subtask: Option<bool>| Command {
+        name: name.to_owned(),
+        description: Some(description.to_owned()),
+        agent: None,
+        model: None,
+        source: Some(CommandSource::Command),
+        template: text.to_owned(),
+        subtask,
+        hints: config::hints(text),
+    };
+    let mut all: IndexMap<String, Command> = IndexMap::new();
+    let mut add = |command: Command| {
+        all.insert(command.name.clone(), command);
+    };
+    add(builtin(command::INIT, "write or improve AGENTS.md", include_str!("../prompts/init.md"), None));
+    let review = include_str!("../prompts/review.md");
+    add(builtin("review", "review changes: uncommitted, or a commit, branch or pull request", review, Some(true)));
+    for skill in &loaded.skills {
+        let folder = Path::new(&skill.location).parent().unwrap_or(Path::new("/"));
+        add(Command {
+            name: skill.name.clone(),
+            description: skill.description.clone(),
+            agent: None,
+            model: None,
+            source: Some(CommandSource::Skill),
+            template: tools::skill_text(&skill.content, folder),
+            subtask: None,
+            hints: Vec::new(),
+        });
+    }
+    for command in &loaded.commands {
+        add(command.clone());
+    }
+    all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bash_runs_what_rules_tell_apart() {
+        let bash = bash("").unwrap();
+        assert_eq!(choose_shell(Some("/bin/sh"), false, ""), Some("/bin/sh".into()));
+        assert_eq!(choose_shell(Some("/bin/sh"), true, ""), Some(bash.clone()));
+        assert_eq!(choose_shell(Some("/nowhere/zsh"), false, ""), Some(bash.clone()));
+        assert_eq!(choose_shell(bash.to_str(), true, ""), Some(bash.clone()));
+        assert_eq!(choose_shell(None, true, ""), Some(bash));
+    }
+}

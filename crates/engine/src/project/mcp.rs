@@ -1,0 +1,371 @@
+//! MCP servers in sessions: their tools beside the built-in ones, their prompts as commands, their resources to read.
+//!
+//! The servers of a directory belong to its [`Instance`], so all its sessions share them; a session can bring its own.
+
+mod resource;
+mod search;
+mod tool;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::mcp::{Error, Servers, Setup};
+use api::{
+    Command, CommandSource, EventBody, FilePart, HostError, Json, McpConfig, McpResource, McpStatus, Scope, Session,
+    SessionId,
+};
+use exec::Spec;
+use indexmap::IndexMap;
+use store::{Batch, Place};
+use tokio_util::sync::CancellationToken;
+use tools::{Registry, Tool};
+
+use crate::ask::rules::Rules;
+use crate::project::instance::Instance;
+use crate::turn::Turn;
+use crate::turn::template;
+use crate::{Engine, Inner, lock};
+
+/// Where the configuration says how long a call may take.
+const TIMEOUT: &str = "mcp_timeout";
+/// The most sessions with servers of their own.
+const SESSIONS_MAX: usize = 256;
+/// How far up the tree of sessions servers are looked for.
+const DEPTH_MAX: usize = 32;
+/// How long a program that opens a browser may take.
+const BROWSER_WAIT: Duration = Duration::from_secs(10);
+
+/// Whether two configurations have the same servers.
+pub(crate) fn same(one: &config::Loaded, other: &config::Loaded) -> bool {
+    let timeout = |loaded: &config::Loaded| loaded.config.experimental.get(TIMEOUT).cloned();
+    one.config.mcp == other.config.mcp && one.config.env == other.config.env && timeout(one) == timeout(other)
+}
+
+/// The servers of a directory, not started yet.
+pub(crate) fn servers(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place) -> Servers {
+    let config = |(name, config): (&String, &Json)| match serde_json::from_value(config.clone()) {
+        Ok(config) => Some((name.clone(), config)),
+        Err(error) => {
+            tracing::warn!(server = name, %error, "the configuration of an MCP server is left out");
+            None
+        }
+    };
+    Servers::new(setup(inner, loaded, directory, place), loaded.config.mcp.iter().filter_map(config))
+}
+
+fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place) -> Setup {
+    let (store, place, tasks) = (inner.store.clone(), place.clone(), inner.tasks.clone());
+    let changed = move |server: &str| {
+        let mut batch = Batch::new(&place);
+        batch.event(EventBody::McpToolsChanged { server: server.to_owned() });
+        let store = store.clone();
+        tasks.spawn(async move {
+            if let Err(error) = store.commit(batch).await {
+                tracing::warn!(%error, "nobody is told that the tools of an MCP server are others");
+            }
+        });
+    };
+    Setup {
+        exec: inner.exec.hiding(&loaded.config.env.hide),
+        directory: directory.to_owned(),
+        data: inner.inputs.dirs.data.clone(),
+        version: inner.version.clone(),
+        timeout: loaded.config.experimental.get(TIMEOUT).and_then(Json::as_u64).map(Duration::from_millis),
+        closing: inner.closing.clone(),
+        tasks: inner.tasks.clone(),
+        changed: Arc::new(changed),
+    }
+}
+
+impl Engine {
+    /// Whether a server can be signed in at; the error says why not.
+    pub fn mcp_oauth(&self, scope: &Scope, name: &str) -> Result<(), HostError> {
+        self.inner.instance(Path::new(&scope.directory)).servers.has_oauth(name).map_err(refused)
+    }
+}
+
+impl Inner {
+    /// Ends the servers that a session brought.
+    pub(crate) fn drop_servers(&self, session: &SessionId) {
+        lock(&self.session_servers).remove(session);
+    }
+
+    /// Gives a session servers of its own, in place of those that it has; they are started at once. With `keep` only if
+    /// it has none.
+    pub(crate) fn bring_servers(
+        &self,
+        session: &Session,
+        servers: IndexMap<String, McpConfig>,
+        keep: bool,
+    ) -> Result<(), HostError> {
+        let has = |all: &HashMap<SessionId, Arc<Servers>>| all.contains_key(&session.id);
+        if !keep {
+            self.drop_servers(&session.id);
+        }
+        if servers.is_empty() || keep && has(&lock(&self.session_servers)) {
+            return Ok(());
+        }
+        let directory: &Path = session.directory.as_ref();
+        let loaded = &self.instance(directory).loaded;
+        let servers = Arc::new(Servers::new(setup(self, loaded, directory, &self.place(session)), servers));
+        let before = {
+            let mut all = lock(&self.session_servers);
+            // Somebody may have been faster.
+            if keep && has(&all) {
+                return Ok(());
+            }
+            if all.len() >= SESSIONS_MAX && !has(&all) {
+                let text = format!("{SESSIONS_MAX} sessions have MCP servers of their own; close one of them first");
+                return Err(HostError::Conflict(text));
+            }
+            all.insert(session.id.clone(), servers.clone())
+        };
+        drop(before);
+        let (store, place, id) = (self.store.clone(), self.place(session), session.id.clone());
+        self.tasks.spawn(async move {
+            servers.ready().await;
+            let failures = servers.failures();
+            drop(servers);
+            for (name, status) in failures.await {
+                let Some(message) = failure(&name, &status) else { continue };
+                let mut batch = Batch::new(&place);
+                batch.event(EventBody::SessionNotice { session_id: id.clone(), message });
+                if let Err(error) = store.commit(batch).await {
+                    tracing::warn!(%error, "nobody is told that an MCP server failed");
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// All that a session can use: its directory's, then its parents', then its own.
+    pub(crate) fn servers_of(&self, instance: &Instance, session: &SessionId) -> Vec<Arc<Servers>> {
+        let mut all = Vec::new();
+        if !lock(&self.session_servers).is_empty() {
+            let mut next = Some(session.clone());
+            for _ in 0..DEPTH_MAX {
+                let Some(id) = next else { break };
+                all.extend(lock(&self.session_servers).get(&id).cloned());
+                next = self.store.session(&id).ok().flatten().and_then(|session| session.parent_id);
+            }
+        }
+        all.push(instance.servers.clone());
+        all.retain(|servers| !servers.is_empty());
+        all.reverse();
+        all
+    }
+
+    /// The commands of a directory, and what the prompts of servers add to them.
+    pub(crate) async fn commands(&self, instance: &Instance, session: Option<&SessionId>) -> Vec<Command> {
+        let servers = match session {
+            Some(session) => self.servers_of(instance, session),
+            None => vec![instance.servers.clone()],
+        };
+        ready(&servers).await;
+        let mut commands = instance.commands.clone();
+        for prompt in servers.iter().flat_map(|servers| servers.prompts()) {
+            let name = ::mcp::prompt_name(&prompt.server, &prompt.name);
+            commands.retain(|other| other.name != name || other.source != Some(CommandSource::Mcp));
+            if commands.iter().any(|other| other.name == name) {
+                continue;
+            }
+            commands.push(Command {
+                name,
+                description: prompt.description,
+                agent: None,
+                model: None,
+                source: Some(CommandSource::Mcp),
+                // It is the server that has it, and gives it with its arguments filled in.
+                template: String::new(),
+                subtask: None,
+                hints: (1..=prompt.arguments.len()).map(|n| format!("${n}")).collect(),
+            });
+        }
+        commands
+    }
+
+    /// The text of a server's prompt. The last argument takes all words that are left.
+    pub(crate) async fn server_prompt(
+        &self,
+        instance: &Instance,
+        session: &SessionId,
+        command: &str,
+        line: &str,
+    ) -> Result<String, HostError> {
+        let words = template::words(line);
+        // The one that was brought last counts, as for tools.
+        for servers in self.servers_of(instance, session).iter().rev() {
+            let named = |prompt: &::mcp::Prompt| ::mcp::prompt_name(&prompt.server, &prompt.name) == command;
+            let Some(prompt) = servers.prompts().into_iter().rfind(named) else { continue };
+            let last = prompt.arguments.len().saturating_sub(1);
+            let value = |at: usize| match words.get(at..) {
+                Some([]) | None => None,
+                Some(rest) if at == last => Some(rest.join(" ")),
+                Some(rest) => rest.first().cloned(),
+            };
+            let given = prompt.arguments.iter().enumerate().filter_map(|(at, a)| Some((a.name.clone(), value(at)?)));
+            let text = servers.prompt(&prompt.server, &prompt.name, given.collect()).await;
+            return text.map_err(|error| HostError::Invalid(format!("{command}: {error}")));
+        }
+        Err(HostError::not_found("command", command))
+    }
+
+    /// Signs in at a server with a browser on this machine.
+    pub(crate) async fn sign_in(&self, instance: &Instance, name: &str) -> Result<McpStatus, HostError> {
+        let open = async |url: &str| {
+            if self.open_browser(instance, url).await {
+                return;
+            }
+            let mut batch = Batch::new(&instance.place);
+            batch.event(EventBody::McpBrowserOpenFailed { mcp_name: name.to_owned(), url: url.to_owned() });
+            if let Err(error) = self.store.commit(batch).await {
+                tracing::warn!(%error, "nobody is told that the browser did not open");
+            }
+        };
+        signed_in(instance.servers.authenticate(name, open).await)
+    }
+
+    async fn open_browser(&self, instance: &Instance, url: &str) -> bool {
+        let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+        let spec = Spec { timeout: Some(BROWSER_WAIT), ..Spec::new(program, [url], &instance.directory) };
+        let ran = instance.exec.run(spec, CancellationToken::new(), &mut |_: &str| {}).await;
+        matches!(ran.map(|outcome| outcome.end), Ok(exec::End::Exited(0)))
+    }
+}
+
+impl Turn {
+    /// The tools that the model gets now. Servers that start are waited for, a moment.
+    pub(crate) async fn tools(&self, model: &str) -> Cow<'_, Registry> {
+        let builtin = self.instance.tools_for(model);
+        let servers = self.inner.servers_of(&self.instance, &self.session_id);
+        if servers.is_empty() {
+            return Cow::Borrowed(builtin);
+        }
+        ready(&servers).await;
+        let mut registry = Registry::default();
+        for servers in &servers {
+            servers.tools().into_iter().for_each(|tool| registry.insert(tool::tool(servers, tool)));
+        }
+        if servers.iter().any(|servers| !servers.with_resources().is_empty()) {
+            resource::tools(&servers).into_iter().for_each(|tool| registry.insert(tool));
+        }
+        if let Some(search) = search::websearch(&servers, self.instance.search_tool()) {
+            registry.insert(search);
+        }
+        // Last, so that no server can take the place of a built-in tool.
+        builtin.iter().cloned().for_each(|tool| registry.insert(tool));
+        Cow::Owned(registry)
+    }
+
+    /// A tool by its name.
+    pub(crate) async fn tool(&self, model: &str, name: &str) -> Option<Arc<dyn Tool>> {
+        match self.instance.tools_for(model).get(name) {
+            Some(builtin) => Some(builtin.clone()),
+            None => self.tools(model).await.get(name).cloned(),
+        }
+    }
+
+    /// What servers want the model to know, as far as their tools may be used.
+    pub(crate) fn server_instructions(&self, rules: &Rules) -> Option<String> {
+        let servers = self.inner.servers_of(&self.instance, &self.session_id);
+        let told = servers.iter().flat_map(|servers| servers.instructions());
+        // One without tools has resources, or nothing.
+        let resources = !rules.refuse("read_mcp_resource");
+        let usable = |tools: &[String]| tools.is_empty() && resources || tools.iter().any(|tool| !rules.refuse(tool));
+        let texts: Vec<String> = told
+            .filter(|told| usable(&told.tools))
+            .map(|told| format!("<server name=\"{}\">\n{}\n</server>", ::mcp::sanitized(&told.server), told.text))
+            .collect();
+        (!texts.is_empty()).then(|| format!("<mcp_instructions>\n{}\n</mcp_instructions>", texts.join("\n")))
+    }
+}
+
+/// Why a server that a session brought cannot be used.
+fn failure(name: &str, status: &McpStatus) -> Option<String> {
+    match status {
+        McpStatus::Connected | McpStatus::Disabled => None,
+        McpStatus::Failed { error } => Some(format!("The MCP server {name:?} failed: {error}")),
+        McpStatus::NeedsAuth => Some(format!(
+            "The MCP server {name:?} wants a login. Add it to the configuration and run `trefoil mcp auth {name}`, or pass a \
+             header with a token"
+        )),
+        McpStatus::NeedsClientRegistration { error } => {
+            Some(format!("The MCP server {name:?} wants a registered client: {error}"))
+        }
+    }
+}
+
+/// Starts servers and waits for them, a moment.
+async fn ready(servers: &[Arc<Servers>]) {
+    futures::future::join_all(servers.iter().map(|servers| servers.ready())).await;
+}
+
+/// What the servers of a directory have to read.
+pub(crate) async fn resources(instance: &Instance) -> IndexMap<String, McpResource> {
+    instance.servers.ready().await;
+    let resources = instance.servers.resources(None).await.into_iter().map(|resource| {
+        let (key, client) = (::mcp::resource_key(&resource.server, &resource.uri), resource.server);
+        let ::mcp::Resource { name, uri, description, mime_type, .. } = resource;
+        (key, McpResource { name, uri, description, mime_type, client })
+    });
+    resources.collect()
+}
+
+/// The server and the address of a resource that a prompt mentions.
+pub(crate) fn resource_of(file: &FilePart) -> Option<(String, String)> {
+    let source = file.source.as_ref().filter(|source| source["type"] == "resource")?;
+    Some((source["clientName"].as_str()?.to_owned(), source["uri"].as_str()?.to_owned()))
+}
+
+/// Reads a resource for a prompt: the texts that the model gets. A picture becomes the file itself.
+pub(crate) async fn read_for_prompt(
+    servers: &[Arc<Servers>],
+    server: &str,
+    uri: &str,
+    file: &mut FilePart,
+) -> Vec<String> {
+    ready(servers).await;
+    let name = file.filename.clone().unwrap_or_else(|| uri.to_owned());
+    let mut texts = vec![format!("Reading MCP resource: {name} ({uri})")];
+    // What is not a picture was told as text, and is not sent as a file again.
+    file.mime = "text/plain".to_owned();
+    let read = match servers.iter().rev().find(|servers| servers.status_of(server).is_ok()) {
+        Some(servers) => servers.read(server, uri).await,
+        None => Err(Error::Unknown(server.to_owned())),
+    };
+    match read {
+        Ok(contents) => {
+            for content in tool::pieces(contents) {
+                match content {
+                    tool::Piece::Text(text) => texts.push(text),
+                    tool::Piece::File(attachment) => {
+                        file.mime = attachment.mime;
+                        file.url = attachment.url;
+                    }
+                }
+            }
+        }
+        Err(error) => texts.push(format!("Failed to read MCP resource {name}: {error}")),
+    }
+    texts
+}
+
+/// Whether it worked is how it is with the server now. Only what could never work is an error.
+pub(crate) fn signed_in(result: Result<McpStatus, Error>) -> Result<McpStatus, HostError> {
+    match result {
+        Err(error @ (Error::Unknown(_) | Error::NoOAuth(_) | Error::Config(_))) => Err(refused(error)),
+        Err(error) => Ok(McpStatus::Failed { error: error.to_string() }),
+        Ok(status) => Ok(status),
+    }
+}
+
+/// What a failure of a server means to whoever called.
+pub(crate) fn refused(error: Error) -> HostError {
+    match error {
+        Error::Unknown(name) => HostError::not_found("MCP server", name),
+        error => HostError::Invalid(error.to_string()),
+    }
+}

@@ -1,0 +1,409 @@
+//! Where somebody else who works for a session reports and asks.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
+
+use api::{
+    Action, EventBody, Json, JsonMap, MessageId, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChild, RunnerError,
+    RunnerNews, RunnerSeat, RunnerSteer, ToolPart, UserMessage,
+};
+use futures::future::BoxFuture;
+use serde_json::json;
+use store::StoreError;
+use tokio_util::sync::CancellationToken;
+use tools::{Change, FileChange, Need, Progress};
+
+use super::LOOK;
+use super::child::{Job, Seat};
+use super::transcript::{Book, diff};
+use crate::ask::permission;
+use crate::ask::rules::Rules;
+use crate::turn::Turn;
+use crate::turn::tool_call::{Call, Decision};
+use crate::{Error, lock};
+
+/// What whoever works is told when the work has ended.
+pub(super) const ENDED: &str = "The work has ended";
+
+/// The desk of one job, or of a subagent of whoever does it.
+pub(super) struct Desk {
+    pub(super) turn: Arc<Turn>,
+    pub(super) rules: Rules,
+    pub(super) agent: String,
+    /// What it works on.
+    pub(super) user: UserMessage,
+    /// Told when the whole work shall end.
+    pub(super) stop: CancellationToken,
+    /// What all desks of the job share; gone with it.
+    pub(super) job: Weak<Job>,
+    /// What holds the session of a subagent.
+    pub(super) seat: Option<Seat>,
+    /// Nothing once the job was settled.
+    pub(super) book: tokio::sync::Mutex<Option<Book>>,
+    /// The prompts that were handed over. Beside the book, so that whoever waits for another one never holds that up.
+    handed: Mutex<Vec<MessageId>>,
+}
+
+impl Desk {
+    pub(super) fn new(turn: &Arc<Turn>, rules: Rules, user: &UserMessage, book: Book, job: &Arc<Job>) -> Self {
+        Self {
+            turn: turn.clone(),
+            rules,
+            agent: user.agent.clone(),
+            user: user.clone(),
+            stop: job.stop.clone(),
+            job: Arc::downgrade(job),
+            seat: None,
+            book: tokio::sync::Mutex::new(Some(book)),
+            handed: Mutex::default(),
+        }
+    }
+
+    /// The desk of a subagent of whoever works at this one.
+    pub(super) fn below(&self, turn: Arc<Turn>, rules: Rules, user: UserMessage, book: Book, seat: Seat) -> Self {
+        Self {
+            turn,
+            rules,
+            agent: self.agent.clone(),
+            user,
+            stop: self.stop.clone(),
+            job: self.job.clone(),
+            seat: Some(seat),
+            book: tokio::sync::Mutex::new(Some(book)),
+            handed: Mutex::default(),
+        }
+    }
+
+    /// Takes the book away: from now on nothing is taken in.
+    pub(super) async fn close(&self) -> Option<Book> {
+        self.stop.cancel();
+        self.book.lock().await.take()
+    }
+
+    /// Stops the work if a budget of the session, or of one above it, is used up. `running`: the tokens that the job has
+    /// used and that no budget has counted yet.
+    pub(super) async fn look_at_budgets(&self, running: u64) {
+        match self.exceeded(running) {
+            Ok(None) => {}
+            Ok(Some(text)) => {
+                if let Some(job) = self.job.upgrade() {
+                    job.stop_over(text);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the budgets cannot be read"),
+        }
+    }
+
+    fn exceeded(&self, running: u64) -> Result<Option<String>, StoreError> {
+        for session in self.turn.inner.lineage(&self.turn.session_id)? {
+            let Some(state) = self.turn.store().budget(&session.id)? else { continue };
+            let (limit, spent) = (&state.limit, &state.spent);
+            let reached = |limit: Option<u64>, spent: u64| limit.is_some_and(|limit| spent >= limit);
+            let what = if limit.cost.is_some_and(|limit| spent.cost.is_some_and(|spent| spent.0 >= limit.0)) {
+                format!("${:.4}", limit.cost.unwrap_or_default().0)
+            } else if reached(limit.tokens, spent.tokens.unwrap_or(0).saturating_add(running)) {
+                format!("{} tokens", limit.tokens.unwrap_or(0))
+            } else if reached(limit.seconds, spent.seconds.unwrap_or(0)) {
+                format!("{} s", limit.seconds.unwrap_or(0))
+            } else {
+                continue;
+            };
+            return Ok(Some(format!(
+                "The budget of {} ({what}) is used up, so the agent was stopped. Raise it and send a message to go on",
+                session.id
+            )));
+        }
+        Ok(None)
+    }
+
+    async fn take(&self, news: RunnerNews) -> Result<Result<(), String>, Error> {
+        if let RunnerNews::Rests(ended) = news {
+            return self.rest(ended).await.map(Ok);
+        }
+        let mut book = self.book.lock().await;
+        let Some(book) = book.as_mut() else { return Ok(Err(ENDED.to_owned())) };
+        let turn = &self.turn;
+        match news {
+            RunnerNews::Begun(kept) => {
+                book.begin(turn, kept).await?;
+                lock(&self.handed).clone_from(&book.known.handed);
+            }
+            RunnerNews::Steered(id) => {
+                let message = turn.store().message(&id)?;
+                if let Some(user) = message.as_ref().and_then(|message| message.info.as_user()) {
+                    book.turn_over(turn, user).await?;
+                    lock(&self.handed).clone_from(&book.known.handed);
+                }
+            }
+            RunnerNews::Text(text) => return Ok(book.write(turn, &text, false).await?),
+            RunnerNews::Reasoning(text) => return Ok(book.write(turn, &text, true).await?),
+            RunnerNews::Call(call) => return Ok(book.call(turn, &call).await?.map(drop)),
+            RunnerNews::Withdrawn(id) => super::forget_asks(turn, Some(&id)).await?,
+            RunnerNews::Todos(todos) => {
+                let mut batch = turn.batch();
+                batch.todos(&turn.session_id, &todos);
+                batch.event(EventBody::TodoUpdated { session_id: turn.session_id.clone(), todos });
+                turn.commit(batch).await?;
+            }
+            RunnerNews::Used { used, kept } => {
+                let running = used.all_tokens();
+                book.spend(turn, used, kept).await?;
+                self.look_at_budgets(running).await;
+            }
+            // Taken above, before the book.
+            RunnerNews::Rests(_) => {}
+        }
+        Ok(Ok(()))
+    }
+
+    /// A call that is judged as one of our own would be.
+    fn judged(&self, part: ToolPart) -> Call {
+        Call {
+            turn: self.turn.clone(),
+            rules: self.rules.clone(),
+            model: String::new(),
+            caller: self.user.model.clone(),
+            agent: self.agent.clone(),
+            prompt: self.user.id.clone(),
+            format: None,
+            repeats: 0,
+            part,
+            asked: Vec::new(),
+            begun: None,
+        }
+    }
+
+    /// What a call needs: what our tool of its kind would need.
+    async fn needs(&self, call: &Call, wanted: &RunnerCall) -> Vec<Need> {
+        let ctx = call.context(Progress::none());
+        let registry = self.turn.instance.tools_for("");
+        let mut needs = Vec::new();
+        for change in &wanted.changes {
+            let input = json!({ "filePath": change.path, "content": change.new });
+            match registry.get("write") {
+                Some(write) => match write.needs(&input, &ctx).await {
+                    Ok(found) => needs.extend(found),
+                    Err(_) => needs.push(Need::new("edit", change.path.to_string_lossy())),
+                },
+                None => needs.push(Need::new("edit", change.path.to_string_lossy())),
+            }
+        }
+        if let Some(diff) = diff(wanted) {
+            for need in needs.iter_mut().filter(|need| need.permission == "edit") {
+                need.metadata.insert("diff".to_owned(), diff.clone().into());
+            }
+            return needs;
+        }
+        let mut input = Json::Object(wanted.input.clone());
+        let tool = match permission::of_tool(&wanted.tool) {
+            // Which file it is decides; what becomes of it is not known.
+            "edit" => {
+                input["content"] = "".into();
+                registry.get("write")
+            }
+            _ => registry.get(&wanted.tool),
+        };
+        if let Some(tool) = tool
+            && let Ok(needs) = tool.needs(&input, &ctx).await
+        {
+            return needs;
+        }
+        let pattern = if wanted.title.is_empty() { "*" } else { &wanted.title };
+        let mut need = Need::new(permission::of_tool(&wanted.tool), pattern).with("title", wanted.title.clone());
+        // A rule about less than everything may be about just this.
+        need.opaque = true;
+        need.metadata.insert("input".to_owned(), Json::Object(wanted.input.clone()));
+        vec![need]
+    }
+
+    /// Decides about what a call needs.
+    async fn decide(&self, wanted: &RunnerCall, mut call: Call, needs: &[Need]) -> Result<RunnerAnswer, Error> {
+        let input = Json::Object(wanted.input.clone());
+        for need in needs {
+            self.turn.wait_out_pause().await?;
+            match call.decide(need, &input, api::now(), &mut true).await? {
+                Decision::Allowed => {}
+                Decision::Denied(text) | Decision::Rejected(text) | Decision::Feedback(text) => {
+                    return Ok(RunnerAnswer::Rejected(text));
+                }
+                Decision::Cancelled => return Ok(RunnerAnswer::Stopped),
+            }
+        }
+        Ok(RunnerAnswer::Allowed)
+    }
+
+    /// Decides about a call, and remembers what was allowed.
+    async fn grant(&self, wanted: &RunnerCall, part: ToolPart) -> Result<RunnerAnswer, Error> {
+        let call = self.judged(part);
+        let needs = self.needs(&call, wanted).await;
+        let answer = self.decide(wanted, call, &needs).await?;
+        if let (RunnerAnswer::Allowed, Some(job)) = (&answer, self.job.upgrade()) {
+            job.grant(needs);
+        }
+        Ok(answer)
+    }
+
+    /// Whether a file may be used or a command be run. What was just allowed for a call is not asked again.
+    async fn permit(&self, wanted: RunnerCall) -> Result<(), String> {
+        let mut book = self.book.lock().await;
+        let Some(open) = book.as_mut() else { return Err(ENDED.to_owned()) };
+        let Some(message) = open.message().cloned() else { return Err(ENDED.to_owned()) };
+        let at_work = open.at_work().cloned();
+        drop(book);
+        let blank = ToolPart {
+            head: api::PartHead::new(&self.turn.session_id, &message),
+            call_id: wanted.id.clone(),
+            tool: wanted.tool.clone(),
+            state: api::ToolState::Pending(api::ToolPending { input: Json::Null, raw: String::new() }),
+            metadata: None,
+            extra: api::Extra::default(),
+        };
+        let mut needs = self.needs(&self.judged(blank), &wanted).await;
+        if let Some(job) = self.job.upgrade() {
+            job.use_grants(&mut needs);
+        }
+        let decisions = needs.iter().map(|need| self.turn.judge(&self.rules, need));
+        let decisions = decisions.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+        if decisions.iter().all(|decision| *decision == Action::Allow) {
+            return self.turn.wait_out_pause().await.map(drop).map_err(|error| error.to_string());
+        }
+        // Somebody is asked, or told no: that belongs to a call that everybody sees.
+        let (part, own) = match at_work {
+            Some(part) => (part, false),
+            None => (self.show(&wanted).await?, true),
+        };
+        let answer = self.decide(&wanted, self.judged(part), &needs).await.map_err(|error| error.to_string())?;
+        let (result, state) = match answer {
+            RunnerAnswer::Allowed => (Ok(()), RunnerCallState::Completed),
+            RunnerAnswer::Rejected(text) => (Err(text), RunnerCallState::Failed),
+            RunnerAnswer::Stopped => (Err(ENDED.to_owned()), RunnerCallState::Failed),
+        };
+        if own {
+            let output = result.clone().err().unwrap_or_default();
+            self.show(&RunnerCall { state, output, ..wanted }).await?;
+        }
+        result
+    }
+
+    /// Shows a call, and gives its part.
+    async fn show(&self, call: &RunnerCall) -> Result<ToolPart, String> {
+        let mut book = self.book.lock().await;
+        let Some(book) = book.as_mut() else { return Err(ENDED.to_owned()) };
+        book.call(&self.turn, call).await.map_err(|error| error.to_string())?
+    }
+
+    async fn changed(&self, path: &Path, existed: bool) -> Result<(), StoreError> {
+        let kind = if existed { FileChange::Change } else { FileChange::Add };
+        let mut batch = self.turn.batch();
+        Call::record(&self.turn, &mut batch, Change::File { path: path.to_owned(), kind });
+        self.turn.commit(batch).await.map(drop)
+    }
+
+    /// A prompt that came in and is for the same agent.
+    fn waiting(&self, handed: &[MessageId]) -> Result<Option<RunnerSteer>, StoreError> {
+        for row in self.turn.store().inbox(&self.turn.session_id)? {
+            if handed.contains(&row.message_id) {
+                continue;
+            }
+            let Some(message) = self.turn.store().message(&row.message_id)? else { continue };
+            if message.info.as_user().is_some_and(|user| user.agent == self.agent) {
+                let parts = message.parts.iter().filter_map(super::prompt_part).collect();
+                return Ok(Some(RunnerSteer { id: row.message_id, parts }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A call that stands for the use of a file or a command.
+fn stands_for(tool: &str, title: &str, input: Json) -> RunnerCall {
+    let input = match input {
+        Json::Object(map) => map,
+        _ => JsonMap::new(),
+    };
+    let (id, tool, title) = (api::tool_call_id(), tool.to_owned(), title.to_owned());
+    RunnerCall { id, tool, title, input, state: RunnerCallState::Running, ..RunnerCall::default() }
+}
+
+impl api::Desk for Desk {
+    fn tell(&self, news: RunnerNews) -> BoxFuture<'_, Result<(), RunnerError>> {
+        Box::pin(async move {
+            let taken = self.take(news).await.map_err(|error| RunnerError(error.to_string()))?;
+            taken.map_err(RunnerError)
+        })
+    }
+
+    fn ask(&self, call: RunnerCall) -> BoxFuture<'_, RunnerAnswer> {
+        Box::pin(async move {
+            let running = RunnerCall { state: RunnerCallState::Running, ..call };
+            let part = match self.show(&running).await {
+                Ok(part) => part,
+                Err(why) => return RunnerAnswer::Rejected(why),
+            };
+            match self.grant(&running, part).await {
+                Ok(answer) => answer,
+                Err(Error::Parked) => RunnerAnswer::Stopped,
+                Err(error) => RunnerAnswer::Rejected(error.to_string()),
+            }
+        })
+    }
+
+    fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        Box::pin(async move {
+            let shown = path.to_string_lossy();
+            self.permit(stands_for("read", &shown, json!({ "filePath": shown }))).await?;
+            let environment = self.turn.inner.environment(&self.turn.session_id);
+            environment.read(path).await.map_err(|error| error.to_string())
+        })
+    }
+
+    fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let (shown, text) = (path.to_string_lossy(), String::from_utf8_lossy(content));
+            self.permit(stands_for("write", &shown, json!({ "filePath": shown, "content": text }))).await?;
+            let environment = self.turn.inner.environment(&self.turn.session_id);
+            let existed = environment.read(path).await.is_ok();
+            environment.write(path, content).await.map_err(|error| error.to_string())?;
+            self.changed(path, existed).await.map_err(|error| error.to_string())
+        })
+    }
+
+    fn execute<'a>(&'a self, command: &'a str, directory: &'a Path) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let input = json!({ "command": command, "workdir": directory });
+            self.permit(stands_for("bash", command, input)).await
+        })
+    }
+
+    fn stopped(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = self.turn.cancel().cancelled() => {}
+            }
+        })
+    }
+
+    fn steered(&self) -> BoxFuture<'_, RunnerSteer> {
+        Box::pin(async move {
+            let mut news = self.turn.run.news();
+            loop {
+                let handed = lock(&self.handed).clone();
+                match self.waiting(&handed) {
+                    Ok(Some(steer)) if self.turn.wait_out_pause().await.is_ok() => return steer,
+                    Err(error) => tracing::warn!(%error, "messages for the running work cannot be read"),
+                    _ => {}
+                }
+                // Whoever sent one may die before it has told us.
+                let _ = tokio::time::timeout(LOOK, news.changed()).await;
+            }
+        })
+    }
+
+    fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerSeat, RunnerError>> {
+        Box::pin(async move {
+            let seat = self.adopt(child).await.map_err(|error| RunnerError(error.to_string()))?;
+            seat.map_err(RunnerError)
+        })
+    }
+}

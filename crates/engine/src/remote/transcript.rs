@@ -1,0 +1,386 @@
+//! What somebody else reports, as messages and parts.
+
+use std::time::Instant;
+
+use api::{
+    AssistantMessage, EventBody, Extra, Json, JsonMap, MessageError, MessageId, Part, PartHead, RunnerCall,
+    RunnerCallState, SessionId, StepFinishPart, StepStartPart, Tokens, ToolCompleted, ToolError, ToolPart, ToolPending,
+    ToolRunning, ToolState, ToolTime, Usage, UserMessage, json_size,
+};
+use indexmap::IndexMap;
+use store::{Reservation, StoreError};
+
+use super::{ELSEWHERE, Known};
+use crate::spending::ledger;
+use crate::turn::Turn;
+use crate::turn::step::{put_message, put_part};
+use crate::turn::text_writer::{Prose, row_interval};
+use crate::turn::tool_call::PROGRESS_INTERVAL;
+
+/// The most text of one job, in bytes.
+const TEXT_MAX: usize = 4 << 20;
+/// The most calls of one job.
+const CALLS_MAX: usize = 2_000;
+/// The bytes after which the diff of a call ends, with that of a file.
+const DIFF_MAX: usize = 256 << 10;
+/// What a call says that was left open.
+const LEFT: &str = "interrupted: the agent ended before it told what became of this call; it may have taken effect.";
+
+/// A job as it is written down.
+pub(super) struct Book {
+    /// What is kept of the session.
+    pub known: Known,
+    /// The prompts of this job.
+    new: Vec<MessageId>,
+    /// What was reserved for it; nothing for a subagent of whoever works.
+    call: Option<Reservation>,
+    /// About how many tokens it was told to begin with.
+    told: u64,
+    /// The messages, oldest first; the last one is being written.
+    pages: Vec<AssistantMessage>,
+    parts: Vec<Part>,
+    prose: Prose,
+    calls: IndexMap<String, Entry>,
+    bytes: usize,
+    /// What was used, as far as it was told.
+    used: Usage,
+}
+
+struct Entry {
+    part: ToolPart,
+    /// The subagent that the call waits for.
+    child: Option<SessionId>,
+    written: Instant,
+    /// The row is older than the part.
+    stale: bool,
+}
+
+impl Book {
+    pub fn new(message: AssistantMessage, known: Known, new: Vec<MessageId>, call: Reservation) -> Self {
+        let told = call.prompt;
+        Self { new, call: Some(call), ..Self::of_child(message, known, told) }
+    }
+
+    /// That of a subagent of whoever works, which was told so many tokens.
+    pub fn of_child(message: AssistantMessage, known: Known, told: u64) -> Self {
+        Self {
+            known,
+            new: Vec::new(),
+            call: None,
+            told,
+            pages: vec![message],
+            parts: Vec::new(),
+            prose: Prose::default(),
+            calls: IndexMap::new(),
+            bytes: 0,
+            used: Usage::default(),
+        }
+    }
+
+    /// The message that is being written.
+    pub fn message(&self) -> Option<&MessageId> {
+        self.pages.last().map(|page| &page.id)
+    }
+
+    /// The prompt is handed over.
+    pub async fn begin(&mut self, turn: &Turn, kept: Json) -> Result<(), StoreError> {
+        self.known.kept = Some(kept);
+        self.known.handed.append(&mut self.new);
+        let mut batch = turn.batch().durable();
+        self.known.put(&mut batch, &turn.session_id);
+        if let Some(message) = self.message() {
+            let head = PartHead::new(&turn.session_id, message);
+            let part = Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() });
+            put_part(&mut batch, &part);
+            self.parts.push(part);
+        }
+        turn.commit(batch).await.map(drop)
+    }
+
+    /// A message joined the job: what follows answers it.
+    pub async fn turn_over(&mut self, turn: &Turn, user: &UserMessage) -> Result<(), StoreError> {
+        self.end_text(turn);
+        let mut batch = turn.batch().durable();
+        self.known.handed.push(user.id.clone());
+        self.known.put(&mut batch, &turn.session_id);
+        let message = turn.answer_to(user);
+        put_message(&mut batch, &message);
+        self.pages.push(message);
+        turn.commit(batch).await.map(drop)
+    }
+
+    /// The answer or the thoughts grow. Nothing is written beyond what a job may write: then it is told off.
+    pub async fn write(&mut self, turn: &Turn, text: &str, reasoning: bool) -> Result<Result<(), String>, StoreError> {
+        self.bytes += text.len();
+        if self.bytes > TEXT_MAX {
+            return Ok(Err(format!("The agent wrote more than {} MB of text, and was ended", TEXT_MAX >> 20)));
+        }
+        if let Some(page) = self.pages.last() {
+            self.prose.write(turn, &page.id, text, reasoning, false, &mut self.parts).await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// A call appeared or changed; its part, if there is room for it.
+    pub async fn call(&mut self, turn: &Turn, call: &RunnerCall) -> Result<Result<ToolPart, String>, StoreError> {
+        let is_new = !self.calls.contains_key(&call.id);
+        if is_new && self.calls.len() >= CALLS_MAX {
+            return Ok(Err(format!("The agent made more than {CALLS_MAX} calls in one turn, and was ended")));
+        }
+        if is_new {
+            self.end_text(turn);
+        }
+        let mut batch = turn.batch();
+        if is_new {
+            let Some(page) = self.pages.last() else { return Ok(Err("The work has ended".to_owned())) };
+            let part = blank(PartHead::new(&turn.session_id, &page.id), call);
+            batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
+            self.calls.insert(call.id.clone(), Entry { part, child: None, written: Instant::now(), stale: true });
+        }
+        let Some(entry) = self.calls.get_mut(&call.id) else { return Ok(Err("The work has ended".to_owned())) };
+        // The first end of a call is its end.
+        if !entry.part.state.is_done() {
+            let before = entry.part.state.status();
+            let fresh = matches!(&entry.part.state, ToolState::Pending(_)) && entry.stale;
+            entry.part.tool.clone_from(&call.tool);
+            entry.part.state = state(&entry.part.state, call);
+            entry.tie();
+            entry.stale = true;
+            if fresh || before != entry.part.state.status() || entry.is_due() {
+                put_part(&mut batch, &Part::Tool(entry.part.clone()));
+                (entry.written, entry.stale) = (Instant::now(), false);
+            }
+            if matches!(entry.part.state, ToolState::Completed(_)) {
+                for change in &call.changes {
+                    let file = change.path.to_string_lossy().into_owned();
+                    batch.touched(&turn.session_id, &file);
+                    batch.event(EventBody::FileEdited { file });
+                }
+            }
+        }
+        let part = entry.part.clone();
+        if !batch.is_empty() {
+            turn.commit(batch).await?;
+        }
+        Ok(Ok(part))
+    }
+
+    /// A call waits for that subagent.
+    pub async fn link(&mut self, turn: &Turn, call: &str, child: &SessionId) -> Result<(), StoreError> {
+        let Some(entry) = self.calls.get_mut(call).filter(|entry| entry.child.as_ref() != Some(child)) else {
+            return Ok(());
+        };
+        entry.child = Some(child.clone());
+        entry.tie();
+        let mut batch = turn.batch();
+        put_part(&mut batch, &Part::Tool(entry.part.clone()));
+        (entry.written, entry.stale) = (Instant::now(), false);
+        turn.commit(batch).await.map(drop)
+    }
+
+    /// The call that is at work: the one that began last.
+    pub fn at_work(&self) -> Option<&ToolPart> {
+        self.calls.values().rev().map(|entry| &entry.part).find(|part| matches!(part.state, ToolState::Running(_)))
+    }
+
+    /// What was used so far. Money is counted at once, the rest at the end: only then it is known.
+    pub async fn spend(&mut self, turn: &Turn, used: Usage, kept: Json) -> Result<(), StoreError> {
+        let more = used.cost.0 - self.used.cost.0;
+        self.used = used;
+        self.known.kept = Some(kept);
+        let mut batch = turn.batch();
+        self.known.put(&mut batch, &turn.session_id);
+        if more > 0.0 {
+            batch.usage(&turn.session_id, &Usage { cost: api::Usd(more), ..Usage::default() });
+            batch.change_session(&turn.session_id, move |session| {
+                *session.cost.get_or_insert_default() += api::Usd(more);
+            });
+        } else {
+            self.used.cost.0 -= more;
+        }
+        turn.commit(batch).await.map(drop)
+    }
+
+    /// Writes down what is only in memory, for whoever goes on.
+    pub async fn save(&mut self, turn: &Turn) -> Result<(), StoreError> {
+        self.end_text(turn);
+        let mut batch = turn.batch();
+        for entry in self.calls.values().filter(|entry| entry.stale) {
+            put_part(&mut batch, &Part::Tool(entry.part.clone()));
+        }
+        if batch.is_empty() { Ok(()) } else { turn.commit(batch).await.map(drop) }
+    }
+
+    /// The end of the job, in one commit.
+    pub async fn settle(
+        mut self,
+        turn: &Turn,
+        reason: &str,
+        error: Option<MessageError>,
+    ) -> Result<Vec<(AssistantMessage, Vec<Part>)>, StoreError> {
+        self.end_text(turn);
+        let mut batch = turn.batch().durable();
+        for entry in self.calls.values_mut() {
+            if !entry.part.state.is_done() {
+                let (input, start) = (entry.part.state.input().clone(), started(&entry.part.state));
+                let time = ToolTime { start, end: Some(api::now()), compacted: None };
+                entry.part.state = ToolState::Error(ToolError { input, error: LEFT.to_owned(), metadata: None, time });
+                entry.tie();
+                put_part(&mut batch, &Part::Tool(entry.part.clone()));
+            }
+            self.parts.push(Part::Tool(entry.part.clone()));
+        }
+        let used = self.total();
+        let counted = Usage { cost: api::Usd::default(), ..used.clone() };
+        match &self.call {
+            Some(call) => batch.spend(&call.id, &counted),
+            None => batch.usage(&turn.session_id, &counted),
+        }
+        // The money is in its sums since it was reported.
+        ledger::charge(&mut batch, &turn.session_id, api::Usd::default(), used.tokens.clone());
+        let last = self.pages.len().saturating_sub(1);
+        let mut done = Vec::new();
+        for (at, mut message) in self.pages.drain(..).enumerate() {
+            let is_last = at == last;
+            message.time.completed = Some(api::now());
+            let failed = error.as_ref().filter(|_| is_last);
+            if let Some(error) = failed {
+                let session_id = Some(turn.session_id.clone());
+                batch.event(EventBody::SessionError { session_id, error: Some(error.clone()) });
+                message.error = Some(error.clone());
+            }
+            if is_last {
+                (message.cost, message.tokens) = (used.cost, used.tokens.clone());
+            }
+            if failed.is_none() {
+                let reason = if is_last { reason } else { "tool-calls" };
+                message.finish = Some(reason.to_owned());
+                let part = Part::StepFinish(StepFinishPart {
+                    head: PartHead::new(&turn.session_id, &message.id),
+                    reason: reason.to_owned(),
+                    snapshot: None,
+                    cost: message.cost,
+                    tokens: message.tokens.clone(),
+                    extra: Extra::default(),
+                });
+                put_part(&mut batch, &part);
+                self.parts.push(part);
+            }
+            put_message(&mut batch, &message);
+            let of_it = |part: &Part| part.head().is_some_and(|head| head.message_id == message.id);
+            let mut parts: Vec<Part> = self.parts.iter().filter(|part| of_it(part)).cloned().collect();
+            parts.sort_by(|a, b| a.head().map(|head| &head.id).cmp(&b.head().map(|head| &head.id)));
+            done.push((message, parts));
+        }
+        // A crash right after it must not hand them over once more.
+        for prompt in &self.known.handed {
+            batch.dequeue(prompt);
+        }
+        if self.call.is_none() {
+            turn.idle(&mut batch);
+        }
+        turn.commit(batch).await?;
+        Ok(done)
+    }
+
+    /// What the job used: as it was reported, else as it looks.
+    fn total(&self) -> Usage {
+        let mut used = Usage { steps: 1, ..self.used.clone() };
+        if used.all_tokens() == 0 {
+            let output = ledger::tokens(self.bytes);
+            used.tokens = Tokens { input: self.told, output, ..Tokens::default() };
+            used.estimated_tokens = self.told + output;
+            used.estimated_steps = 1;
+        }
+        used
+    }
+
+    /// The text that is being written is complete; its row goes out with the next batch.
+    fn end_text(&mut self, turn: &Turn) {
+        self.prose.close(turn, false, &mut self.parts);
+    }
+}
+
+impl Entry {
+    /// Whether a change of how far the call is shall be written already.
+    fn is_due(&self) -> bool {
+        let waited = self.written.elapsed();
+        waited >= PROGRESS_INTERVAL && waited >= row_interval(PROGRESS_INTERVAL, json_size(&self.part))
+    }
+
+    /// Tells clients which session the call waits for.
+    fn tie(&mut self) {
+        let Some(child) = &self.child else { return };
+        let metadata = match &mut self.part.state {
+            ToolState::Pending(_) => return,
+            ToolState::Running(running) => running.metadata.get_or_insert_default(),
+            ToolState::Completed(done) => &mut done.metadata,
+            ToolState::Error(error) => error.metadata.get_or_insert_default(),
+        };
+        metadata.insert("parentSessionId".to_owned(), self.part.head.session_id.as_str().into());
+        metadata.insert("sessionId".to_owned(), child.as_str().into());
+    }
+}
+
+fn blank(head: PartHead, call: &RunnerCall) -> ToolPart {
+    let metadata = Some(JsonMap::from_iter([(ELSEWHERE.to_owned(), true.into())]));
+    let state = ToolState::Pending(ToolPending { input: Json::Object(JsonMap::new()), raw: String::new() });
+    ToolPart { head, call_id: call.id.clone(), tool: call.tool.clone(), state, metadata, extra: Extra::default() }
+}
+
+fn started(state: &ToolState) -> i64 {
+    match state {
+        ToolState::Running(running) => running.time.start,
+        _ => api::now(),
+    }
+}
+
+/// How far a call is, in the words of our own calls.
+fn state(before: &ToolState, call: &RunnerCall) -> ToolState {
+    let input = Json::Object(call.input.clone());
+    let mut time = ToolTime { start: started(before), end: None, compacted: None };
+    let mut metadata = call.metadata.clone();
+    if let Some(diff) = diff(call) {
+        metadata.insert("diff".to_owned(), diff.into());
+    }
+    match call.state {
+        RunnerCallState::Pending => ToolState::Pending(ToolPending { input, raw: String::new() }),
+        RunnerCallState::Running => {
+            if !call.output.is_empty() {
+                metadata.insert("output".to_owned(), call.output.clone().into());
+            }
+            let title = Some(call.title.clone()).filter(|title| !title.is_empty());
+            ToolState::Running(ToolRunning { input, title, metadata: Some(metadata), time })
+        }
+        RunnerCallState::Completed => {
+            time.end = Some(api::now());
+            if call.tool == "bash" {
+                metadata.insert("output".to_owned(), call.output.clone().into());
+            }
+            let (output, title) = (call.output.clone(), call.title.clone());
+            ToolState::Completed(ToolCompleted { input, output, title, metadata, time, attachments: None })
+        }
+        RunnerCallState::Failed => {
+            time.end = Some(api::now());
+            let error = if call.output.is_empty() { "The call failed".to_owned() } else { call.output.clone() };
+            ToolState::Error(ToolError { input, error, metadata: Some(metadata), time })
+        }
+    }
+}
+
+/// What a call changes, for humans.
+pub(super) fn diff(call: &RunnerCall) -> Option<String> {
+    let one = |change: &api::RunnerChange| {
+        tools::unified_diff(&change.path.to_string_lossy(), change.old.as_deref().unwrap_or_default(), &change.new)
+    };
+    let mut text = one(call.changes.first()?);
+    for change in &call.changes[1..] {
+        if text.len() > DIFF_MAX {
+            text.push_str("\\ What else is changed is left out\n");
+            break;
+        }
+        text.push('\n');
+        text.push_str(&one(change));
+    }
+    Some(text)
+}

@@ -1,0 +1,313 @@
+//! Sessions and messages as records: made, changed, copied, deleted.
+
+pub(crate) mod fork;
+pub(crate) mod tidy;
+pub(crate) mod tree;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{
+    CreateSession, EventBody, HostError, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts,
+    ModelRef, Part, PartId, Scope, Session, SessionId, SessionStatus, SessionTime, UpdateSession,
+};
+use store::{Batch, SessionQuery, Signal};
+
+use crate::Inner;
+use crate::ask::rules::{RULES, Standing};
+use crate::error::stored;
+use crate::project::instance::Instance;
+use crate::remote::REMOTE;
+use crate::spending::budget::BLOCKED;
+use crate::spending::ledger::REPORTED;
+use crate::subagent::control::PAUSED;
+use crate::turn::Ran;
+use crate::turn::title;
+
+/// How long an abort waits for the turn's end before it names who does not answer.
+const ABORT_WAIT: Duration = Duration::from_secs(10);
+/// How long an abort waits for another process, and how often it looks whether that can act at all.
+const ABORT_WAIT_FOREIGN: Duration = Duration::from_secs(5);
+const STOPPED_LOOK: Duration = Duration::from_millis(250);
+/// The default length of a page of sessions.
+const PAGE: usize = 100;
+/// More messages than that are read on a thread of their own: it takes long enough for others to notice.
+const FEW: usize = 256;
+
+impl Inner {
+    pub(crate) fn session(&self, id: &SessionId) -> Result<Session, HostError> {
+        self.store.session(id).map_err(stored)?.ok_or_else(|| HostError::not_found("session", id.as_str()))
+    }
+
+    pub(crate) async fn create(self: &Arc<Self>, scope: &Scope, input: CreateSession) -> Result<Session, HostError> {
+        let instance = self.current(scope.directory.as_ref()).await;
+        if let Some(agent) = &input.agent {
+            instance.agent(agent)?;
+        }
+        let session = self.blank(&instance, input);
+        let mut standing = Standing::new(self.careful);
+        if let Some(parent) = &session.parent_id
+            && !standing.add(&self.standing_below(&self.store, parent).map_err(stored)?)
+        {
+            return Err(HostError::Conflict(format!("{parent} is below too many others to have a session below it")));
+        }
+        let mut batch = Batch::new(&instance.place).durable();
+        self.add_project(&instance, &mut batch)?;
+        batch.session(&session);
+        standing.put(&mut batch, &session.id);
+        batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(session)
+    }
+
+    pub(crate) fn blank(&self, instance: &Instance, input: CreateSession) -> Session {
+        let created = api::now();
+        Session {
+            id: SessionId::new(),
+            slug: api::slug(),
+            project_id: instance.project.id.clone(),
+            workspace_id: input.workspace_id,
+            directory: instance.directory.to_string_lossy().into_owned(),
+            path: Some(instance.path()),
+            title: input.title.unwrap_or_else(|| title::initial(input.parent_id.is_some(), created)),
+            parent_id: input.parent_id,
+            summary: None,
+            cost: Some(api::Usd::default()),
+            tokens: Some(api::SessionTokens::default()),
+            share: None,
+            agent: input.agent,
+            model: input.model,
+            version: self.version.clone(),
+            metadata: input.metadata,
+            time: SessionTime { created, updated: created, compacting: None, archived: None },
+            permission: input.permission,
+            revert: None,
+            extra: api::Extra::default(),
+        }
+    }
+
+    /// Stores the project of a new session, if that is new too.
+    pub(crate) fn add_project(&self, instance: &Instance, batch: &mut Batch) -> Result<(), HostError> {
+        if self.store.project(&instance.project.id).map_err(stored)?.is_none() {
+            batch.project(&instance.project);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn list(&self, scope: &Scope, query: ListSessions) -> Result<Vec<Session>, HostError> {
+        self.store.sessions(&self.session_query(scope, query)).map_err(stored)
+    }
+
+    /// The query of a list, for callers that want rows without parsing them.
+    pub(crate) fn session_query(&self, scope: &Scope, query: ListSessions) -> SessionQuery {
+        let instance = (!query.everywhere).then(|| self.instance(scope.directory.as_ref()));
+        SessionQuery {
+            project: instance.as_ref().filter(|_| !query.directory_only).map(|i| i.project.id.clone()),
+            directory: query.directory_only.then(|| scope.directory.clone()),
+            roots: query.roots,
+            search: query.search,
+            start: query.start,
+            before: query.before,
+            path: query.path,
+            unarchived: query.unarchived,
+            by_age: None,
+            workspace: None,
+            limit: query.limit.unwrap_or(PAGE),
+        }
+    }
+
+    pub(crate) async fn update(self: &Arc<Self>, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
+        let session = self.session(id)?;
+        if change == UpdateSession::default() {
+            return Ok(session);
+        }
+        let instance = self.current(session.directory.as_ref()).await;
+        if let Some(agent) = &change.agent {
+            instance.agent(agent)?;
+        }
+        if let Some(model) = &change.model {
+            self.check_model(&instance, &ModelRef::new(&model.provider_id, &model.id)).await?;
+        }
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.change_session(id, move |session| {
+            if change.agent.is_some() {
+                session.agent.clone_from(&change.agent);
+            }
+            if change.model.is_some() {
+                session.model.clone_from(&change.model);
+            }
+            if let Some(title) = &change.title {
+                session.title.clone_from(title);
+            }
+            if change.metadata.is_some() {
+                session.metadata.clone_from(&change.metadata);
+            }
+            if let Some(rules) = &change.permission {
+                // Later rules win, so a client that adds some need not know those that are there.
+                session.permission.get_or_insert_default().extend(rules.iter().cloned());
+                // The one change by hand that counts as work in the session: other rules hold from now on.
+                session.time.updated = api::now();
+            }
+            if let Some(archived) = change.archived {
+                session.time.archived = archived;
+            }
+        });
+        self.store.commit(batch).await.map_err(stored)?;
+        self.session(id)
+    }
+
+    /// Deletes a session and everything below it, deepest first, after stopping them.
+    pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        self.stop_tree(&session.id).await?;
+        for session in self.store.family(id).map_err(stored)?.iter().rev() {
+            let mut batch = Batch::new(&self.place(session)).durable();
+            self.drop_worktree(session, &mut batch).await;
+            batch.delete_session(&session.id);
+            batch.record(PAUSED, session.id.as_str(), None, None);
+            batch.record(BLOCKED, session.id.as_str(), None, None);
+            batch.record(REPORTED, session.id.as_str(), None, None);
+            batch.record(title::TITLING, session.id.as_str(), None, None);
+            batch.record(REMOTE, session.id.as_str(), None, None);
+            batch.record(RULES, session.id.as_str(), None, None);
+            let info = Box::new(session.tombstone());
+            batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info });
+            self.store.commit(batch).await.map_err(stored)?;
+            self.drop_servers(&session.id);
+            drop(self.kept.take(&session.id));
+        }
+        if let Err(error) = self.sweep().await {
+            // They are deleted; what is left of them goes at the next start, or with `gc`.
+            tracing::warn!(session = %id, %error, "a deleted session has left something behind");
+        }
+        Ok(())
+    }
+
+    /// Stops the turn of a session, wherever it runs; false if none ran. When it returns, the turn has ended.
+    pub(crate) async fn stop(self: &Arc<Self>, id: &SessionId) -> Result<bool, HostError> {
+        if let Some(run) = self.runs.abort(id) {
+            match tokio::time::timeout(ABORT_WAIT, run.ended()).await {
+                // It was no turn: a prompt of ours has just joined that of another process, which is to be stopped.
+                Ok(Ok(Ran::Elsewhere)) => {}
+                Ok(_) => return Ok(true),
+                Err(_) => {
+                    if let Some(SessionStatus::Retry { message, .. }) = self.store.held_up(id) {
+                        let text = format!("The turn of {id} stops as soon as its end can be stored: {message}");
+                        return Err(HostError::Unavailable(text));
+                    }
+                    let seconds = ABORT_WAIT.as_secs();
+                    return Err(HostError::Failed(format!("The turn of {id} did not stop within {seconds} s")));
+                }
+            }
+        }
+        let Some(holder) = self.store.holder(id).map_err(stored)?.filter(|h| h.alive && !h.own) else {
+            return Ok(false);
+        };
+        // It stays there until the process reads it, whether we wait or not.
+        if !self.store.signal(id, Signal::Abort { epoch: holder.epoch }).await.map_err(stored)? {
+            return Ok(false);
+        }
+        let (began, mut free) = (Instant::now(), std::pin::pin!(self.until_free(id)));
+        while began.elapsed() < ABORT_WAIT_FOREIGN {
+            if let Ok(free) = tokio::time::timeout(STOPPED_LOOK, &mut free).await {
+                return free.map(|()| true);
+            }
+            if let Some(pid) = holder.pid().filter(|pid| exec::is_stopped(*pid)) {
+                return Err(HostError::Unavailable(format!(
+                    "The process {pid} runs {id} and is stopped itself, by a signal or a debugger. The abort is noted, and \
+                     takes effect when the process goes on: kill -CONT {pid}"
+                )));
+            }
+        }
+        Err(HostError::Unavailable(format!(
+            "The process {} runs {id} and did not stop it within {} s. The abort is noted, and takes effect when the process \
+             reads it",
+            holder.owner,
+            ABORT_WAIT_FOREIGN.as_secs()
+        )))
+    }
+
+    /// Waits until no living process runs the session.
+    pub(crate) async fn until_free(&self, id: &SessionId) -> Result<(), HostError> {
+        use futures::StreamExt;
+        let mut events = self.store.watch(api::WatchScope::Session(id.clone()), None).map_err(stored)?;
+        loop {
+            if !self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive) {
+                return Ok(());
+            }
+            // An owner that dies says nothing, so we look at its lock from time to time as well.
+            let _ = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
+        }
+    }
+
+    /// Messages of a session, oldest first.
+    pub(crate) async fn messages(&self, id: &SessionId, query: ListMessages) -> Result<MessagePage, HostError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        let read = move || store.messages(&id, query.limit, query.before.as_ref()).map_err(stored);
+        if query.limit.is_some_and(|limit| limit <= FEW) {
+            return read();
+        }
+        let read = tokio::task::spawn_blocking(read).await;
+        read.unwrap_or_else(|error| Err(HostError::Failed(format!("the messages were not read: {error}"))))
+    }
+
+    pub(crate) async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        self.not_busy(id)?;
+        self.message_of(id, message)?;
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(id);
+        batch.delete_message(message);
+        batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(())
+    }
+
+    pub(crate) async fn put_part(&self, part: Part) -> Result<Part, HostError> {
+        let head = part.head().cloned().ok_or_else(|| HostError::Invalid("A part needs a known type".to_owned()))?;
+        let session = self.session(&head.session_id)?;
+        let message = self.message_of(&head.session_id, &head.message_id)?;
+        if !message.parts.iter().any(|p| p.head().is_some_and(|h| h.id == head.id)) {
+            return Err(HostError::not_found("part", head.id.as_str()));
+        }
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(&session.id);
+        crate::turn::step::put_part(&mut batch, &part);
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(part)
+    }
+
+    pub(crate) async fn delete_part(
+        &self,
+        id: &SessionId,
+        message: &MessageId,
+        part: &PartId,
+    ) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        let found = self.message_of(id, message)?;
+        if !found.parts.iter().any(|p| p.head().is_some_and(|h| h.id == *part)) {
+            return Err(HostError::not_found("part", part.as_str()));
+        }
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(id);
+        batch.delete_part(part);
+        let (session_id, message_id, part_id) = (id.clone(), message.clone(), part.clone());
+        batch.event(EventBody::PartRemoved { session_id, message_id, part_id });
+        self.store.commit(batch).await.map_err(stored)?;
+        Ok(())
+    }
+
+    pub(crate) fn message_of(&self, id: &SessionId, message: &MessageId) -> Result<MessageWithParts, HostError> {
+        let found = self.store.message(message).map_err(stored)?;
+        found.filter(|m| m.info.session_id() == id).ok_or_else(|| HostError::not_found("message", message.as_str()))
+    }
+
+    /// An error if a turn runs, here or elsewhere.
+    pub(crate) fn not_busy(&self, id: &SessionId) -> Result<(), HostError> {
+        let elsewhere = || self.store.holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
+        if self.runs.get(id).is_some() || elsewhere().map_err(stored)? {
+            return Err(HostError::Busy(id.clone()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! Copies of sessions. A long one is read and written page by page, beside everything else that the process does, and nobody
+//! sees the copy before it is whole.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::{
+    CreateSession, EventBody, HostError, Message, MessageId, MessageWithParts, Part, PartHead, Session, SessionId,
+};
+use store::{Batch, Draft, Pages, StoreError};
+
+use crate::Inner;
+use crate::ask::rules::Standing;
+use crate::error::stored;
+use crate::project::instance::Instance;
+
+/// A copy on its way.
+struct Copying {
+    pages: Pages,
+    draft: Draft,
+    origin: SessionId,
+    /// The new session.
+    fork: Session,
+    /// What binds it, as it binds the original: a copy of a subagent's session may do no more than that.
+    standing: Standing,
+    /// The messages that were copied, with the ids of their copies.
+    ids: HashMap<MessageId, MessageId>,
+    /// Whether nothing was written yet.
+    first: bool,
+}
+
+/// A page that was copied, and is to be written.
+enum Page {
+    Middle(Batch),
+    Last(Batch),
+}
+
+impl Inner {
+    /// Copies a session up to a message, which is left out. On a task of its own: a caller that hangs up in the middle of it
+    /// leaves nothing half done.
+    pub(crate) async fn fork(
+        self: &Arc<Self>,
+        id: &SessionId,
+        before: Option<MessageId>,
+    ) -> Result<Session, HostError> {
+        let (inner, id) = (self.clone(), id.clone());
+        let made = self.tasks.spawn(async move { inner.copy(&id, before.as_ref()).await }).await;
+        made.map_err(|error| HostError::Failed(format!("the copy broke off: {error}")))?
+    }
+
+    async fn copy(&self, id: &SessionId, before: Option<&MessageId>) -> Result<Session, HostError> {
+        let origin = self.session(id)?;
+        let instance = self.instance(origin.directory.as_ref());
+        let mut standing = Standing::clone(&*self.standing(&self.store, &origin).map_err(stored)?);
+        standing.careful |= self.careful;
+        let title = fork_title(&origin.title);
+        let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
+        let mut fork = self.blank(&instance, input);
+        fork.permission = origin.permission;
+        fork.metadata = origin.metadata;
+        fork.agent = origin.agent;
+        fork.model = origin.model;
+        let copying = Copying {
+            pages: self.store.pages(id, None, before).map_err(stored)?,
+            draft: Draft::new(&self.store, &instance.place, &fork.id),
+            origin: id.clone(),
+            fork: fork.clone(),
+            standing,
+            ids: HashMap::new(),
+            first: true,
+        };
+        self.copy_pages(&instance, copying).await?;
+        Ok(fork)
+    }
+
+    async fn copy_pages(&self, instance: &Instance, mut copying: Copying) -> Result<(), HostError> {
+        loop {
+            // Reading and writing JSON takes longer than the database does.
+            let (copied, page) = tokio::task::spawn_blocking(move || {
+                let page = copying.next();
+                (copying, page)
+            })
+            .await
+            .map_err(|error| HostError::Failed(format!("the copy broke off: {error}")))?;
+            copying = copied;
+            let written = match page {
+                Ok(_) if self.closing.is_cancelled() => Err(HostError::Unavailable("the engine shuts down".to_owned())),
+                Ok(Page::Middle(batch)) => copying.draft.add(batch).await.map_err(stored).map(|()| false),
+                Ok(Page::Last(mut batch)) => match self.add_project(instance, &mut batch) {
+                    Ok(()) => copying.draft.publish(batch).await.map_err(stored).map(|()| true),
+                    Err(error) => Err(error),
+                },
+                Err(error) => Err(stored(error)),
+            };
+            match written {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => {
+                    copying.draft.discard().await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Removes what processes that died have left of copies.
+    pub(crate) async fn discard_drafts(&self) -> Result<(), StoreError> {
+        for draft in self.store.abandoned_drafts()? {
+            tracing::info!(session = %draft, "half a session that a process left is removed");
+            self.store.discard_draft(&draft).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Copying {
+    fn next(&mut self) -> Result<Page, StoreError> {
+        let messages = self.pages.next_page()?;
+        let last = self.pages.is_done();
+        let mut batch = if last { self.draft.last_piece(&self.fork) } else { self.draft.piece() };
+        if last {
+            self.standing.put(&mut batch, &self.fork.id);
+            batch.copy_file_versions(&self.origin, &self.fork.id);
+        }
+        // A long copy is told by its session alone: what it holds would be more than any subscriber can take at once.
+        let told = last && std::mem::take(&mut self.first);
+        // A step that still runs belongs to its own session alone.
+        let complete = |m: &MessageWithParts| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some());
+        for message in messages.into_iter().filter(complete) {
+            self.put(message, told, &mut batch);
+        }
+        self.first = false;
+        Ok(if last { Page::Last(batch) } else { Page::Middle(batch) })
+    }
+
+    /// Writes a copy under a new id, which points at other copies as the original does at the originals.
+    fn put(&mut self, mut message: MessageWithParts, told: bool, batch: &mut Batch) {
+        let (id, session) = (MessageId::new(), &self.fork.id);
+        self.ids.insert(message.info.id().clone(), id.clone());
+        match &mut message.info {
+            Message::User(info) => {
+                info.id = id.clone();
+                info.session_id = session.clone();
+            }
+            Message::Assistant(info) => {
+                info.id = id.clone();
+                info.session_id = session.clone();
+                if let Some(parent) = self.ids.get(&info.parent_id) {
+                    info.parent_id = parent.clone();
+                }
+            }
+        }
+        batch.insert_message(&message.info);
+        if told {
+            batch.event(EventBody::message(message.info));
+        }
+        for mut part in message.parts {
+            let new = PartHead::new(session, &id);
+            if let Part::Other(map) = &mut part {
+                map.insert("id".to_owned(), new.id.as_str().into());
+                map.insert("sessionID".to_owned(), new.session_id.as_str().into());
+                map.insert("messageID".to_owned(), new.message_id.as_str().into());
+            } else if let Some(head) = part.head_mut() {
+                *head = new;
+            }
+            batch.insert_part(&part);
+            if let Some(event) = told.then(|| EventBody::part(part)).flatten() {
+                batch.event(event);
+            }
+        }
+    }
+}
+
+/// `Title (fork #1)`, then `#2` and so on.
+fn fork_title(title: &str) -> String {
+    let numbered = title.strip_suffix(')').and_then(|t| t.rsplit_once(" (fork #"));
+    match numbered.and_then(|(base, n)| Some((base, n.parse::<u64>().ok()?))) {
+        Some((base, n)) => format!("{base} (fork #{})", n + 1),
+        None => format!("{title} (fork #1)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fork_title;
+
+    #[test]
+    fn forks_are_numbered() {
+        assert_eq!(fork_title("a"), "a (fork #1)");
+        assert_eq!(fork_title("a (fork #1)"), "a (fork #2)");
+        assert_eq!(fork_title("a (fork #x)"), "a (fork #x) (fork #1)");
+    }
+}

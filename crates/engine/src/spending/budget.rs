@@ -1,0 +1,231 @@
+//! Budgets: what a session and all below it may use, and turns that wait because it does not suffice.
+//!
+//! The store decides: the commit that begins a call of a model reserves the most that the call may use, unless a budget
+//! above it has no room. Here is what happens then.
+
+use std::time::Duration;
+
+use api::{Blocked, Budget, BudgetState, EventBody, HostError, MessageError, SessionId, SessionStatus, TreeState};
+use serde::Deserialize;
+use serde_json::json;
+use store::{Batch, Reservation, Shortage, StoreError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::error::stored;
+use crate::project::instance::Instance;
+use crate::subagent::task::Input;
+use crate::turn::Turn;
+use crate::{Error, Inner};
+
+/// Where turns that wait for their budget say so, by their session. Only [`SessionStatus::Retry`] with the attempt 0 makes
+/// it true: a process may die before it has taken the record away.
+pub(crate) const BLOCKED: &str = "blocked";
+/// A turn that waits tries again this often, as a call of another process may have left room.
+const LOOK: Duration = Duration::from_secs(1);
+/// No wait is longer.
+const WAIT_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What came of waiting for a budget.
+pub(crate) enum Admission {
+    /// The batch is committed.
+    Admitted,
+    /// The turn was stopped meanwhile.
+    Stopped,
+    /// It took too long.
+    Expired(MessageError),
+}
+
+/// Tells turns of this process that a call has ended, and perhaps left room. Cheap while nobody waits.
+#[derive(Default)]
+pub(crate) struct Freed(watch::Sender<()>);
+
+impl Freed {
+    pub(crate) fn tell(&self) {
+        self.0.send_replace(());
+    }
+}
+
+impl Inner {
+    /// Sets or lifts a budget, and lets those go on that waited for it.
+    pub(crate) async fn set_budget(&self, id: &SessionId, budget: Budget) -> Result<BudgetState, HostError> {
+        let session = self.session(id)?;
+        check(&budget).map_err(HostError::Invalid)?;
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.budget(id, (budget != Budget::default()).then_some(&budget));
+        // For those who watch: nothing of the session itself has changed.
+        batch.change_session(id, |_| {});
+        self.store.commit(batch).await.map_err(stored)?;
+        for (blocked, _) in self.store.records(BLOCKED).map_err(stored)? {
+            if let Ok(blocked) = SessionId::parse(&blocked)
+                && self.is_within(&blocked, id).map_err(stored)?
+            {
+                self.nudge(&blocked).await.map_err(stored)?;
+            }
+        }
+        if let Some(state) = self.store.budget(id).map_err(stored)? {
+            return Ok(state);
+        }
+        let total = self.store.usage(id).map_err(stored)?.1;
+        let spent = Budget {
+            cost: Some(total.cost),
+            tokens: Some(total.all_tokens()),
+            steps: Some(total.steps),
+            seconds: None,
+        };
+        Ok(BudgetState { limit: Budget::default(), spent, reserved: Budget::default() })
+    }
+
+    /// Why a session's turn waits for its budget, if it does.
+    pub(crate) fn blocked(&self, id: &SessionId) -> Result<Option<Blocked>, StoreError> {
+        let Some(record) = self.store.record(BLOCKED, id.as_str())? else { return Ok(None) };
+        let waits = |(session, status): &(SessionId, SessionStatus)| session == id && is_wait(status);
+        let waits = self.store.statuses()?.iter().any(waits);
+        Ok(Blocked::deserialize(record.value).ok().filter(|_| waits))
+    }
+}
+
+/// Whether a turn says by this that it waits for its budget; other waits count from 1.
+pub(crate) fn is_wait(status: &SessionStatus) -> bool {
+    matches!(status, SessionStatus::Retry { attempt: 0, .. })
+}
+
+/// Refuses a budget that nothing could ever be done with.
+pub(crate) fn check(budget: &Budget) -> Result<(), String> {
+    let zero = budget.tokens == Some(0) || budget.steps == Some(0) || budget.seconds == Some(0);
+    if zero || budget.cost.is_some_and(|cost| !(cost.0 > 0.0 && cost.0.is_finite())) {
+        return Err(
+            "Every bound of a budget must be more than zero. Leave a bound out to lift it, or pause the session \
+                    to hold it"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// What the child of a call may use: what the call says, else its agent, else for the child of a root the configuration.
+pub(crate) fn of_task(instance: &Instance, task: &Input, of_root: bool) -> Result<Option<Budget>, String> {
+    if let Some(budget) = &task.budget {
+        check(budget)?;
+        return Ok(Some(*budget).filter(|budget| *budget != Budget::default()));
+    }
+    let agent = instance.agent_limits(&task.subagent_type).budget;
+    let configured = if of_root { instance.limits.budget } else { Budget::default() };
+    let usable = |budget: &Budget| *budget != Budget::default() && check(budget).is_ok();
+    Ok([agent, configured].into_iter().find(usable))
+}
+
+impl Turn {
+    /// Commits what begins a call of a model. As long as a budget has no room for it, the turn waits, visibly.
+    pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
+        let mut news = self.run.news();
+        let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
+        let mut deadline = self.give_up_at();
+        loop {
+            if blocked.is_some() {
+                // If it was paused meanwhile, room alone does not let it go on; and its wait begins anew.
+                if self.wait_out_pause().await? {
+                    deadline = self.give_up_at();
+                }
+                if self.cancel().is_cancelled() {
+                    self.unblocked(true).await?;
+                    return Ok(Admission::Stopped);
+                }
+            }
+            // Before the try, or what is left meanwhile would be missed.
+            let mut freed = self.inner.freed.0.subscribe();
+            let mut batch = self.batch();
+            batch.reserve(call);
+            if blocked.is_some() {
+                self.unblock(&mut batch);
+            }
+            begin(&mut batch);
+            let committed = self.commit(batch).await?;
+            if std::mem::take(&mut first) {
+                // The end of the last step went out with it.
+                self.inner.freed.tell();
+            }
+            let Some(shortage) = committed.shortage else { return Ok(Admission::Admitted) };
+            let same = blocked.as_ref().is_some_and(|b| (&b.session, b.bound) == (&shortage.session, shortage.bound));
+            if !same && deadline > Instant::now() {
+                self.block(&shortage, deadline).await?;
+                blocked = Some(shortage.clone());
+            }
+            tokio::select! {
+                biased;
+                () = self.cancel().cancelled() => {
+                    self.unblocked(blocked.is_some()).await?;
+                    return Ok(Admission::Stopped);
+                }
+                () = tokio::time::sleep_until(deadline) => {
+                    self.unblocked(blocked.is_some()).await?;
+                    let session = &shortage.session;
+                    let text = format!("{shortage}. Raise the budget of {session} and send the message again");
+                    return Ok(Admission::Expired(MessageError::limit(shortage.bound, text)));
+                }
+                _ = news.changed() => {}
+                _ = freed.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Until when the turn waits for its budget.
+    fn give_up_at(&self) -> Instant {
+        Instant::now() + self.instance.limits.wait.min(WAIT_MAX)
+    }
+
+    /// Shows that the turn waits.
+    async fn block(&self, shortage: &Shortage, deadline: Instant) -> Result<(), StoreError> {
+        let message = shortage.to_string();
+        let blocked = Blocked { bound: shortage.bound, session_id: shortage.session.clone(), message: message.clone() };
+        let left = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX);
+        let (session_id, next) = (self.session_id.clone(), api::now().saturating_add(left));
+        let mut batch = self.batch();
+        batch.record(BLOCKED, session_id.as_str(), Some(&json!(blocked)), None);
+        let status = SessionStatus::Retry { attempt: 0, message, action: None, next };
+        batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status });
+        batch.event(EventBody::SessionTree { session_id, state: TreeState::Blocked, blocked: Some(blocked) });
+        self.commit(batch).await.map(drop)
+    }
+
+    /// Shows that the turn waits no longer.
+    fn unblock(&self, batch: &mut Batch) {
+        let session_id = self.session_id.clone();
+        batch.record(BLOCKED, session_id.as_str(), None, None);
+        batch.event(EventBody::SessionTree { session_id, state: TreeState::Running, blocked: None });
+    }
+
+    async fn unblocked(&self, blocked: bool) -> Result<(), StoreError> {
+        if !blocked {
+            return Ok(());
+        }
+        let mut batch = self.batch();
+        self.unblock(&mut batch);
+        batch.event(EventBody::SessionStatus { session_id: self.session_id.clone(), status: SessionStatus::Busy });
+        self.commit(batch).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_of_nothing_is_refused() {
+        let zero = [
+            Budget { cost: Some(api::Usd(0.0)), ..Budget::default() },
+            Budget { cost: Some(api::Usd(-1.0)), ..Budget::default() },
+            Budget { cost: Some(api::Usd(f64::NAN)), ..Budget::default() },
+            Budget { cost: Some(api::Usd(f64::INFINITY)), ..Budget::default() },
+            Budget { tokens: Some(0), ..Budget::default() },
+            Budget { steps: Some(0), ..Budget::default() },
+            Budget { seconds: Some(0), ..Budget::default() },
+        ];
+        for budget in zero {
+            assert!(check(&budget).is_err(), "{budget:?}");
+        }
+        assert!(check(&Budget::default()).is_ok());
+        assert!(check(&Budget { cost: Some(api::Usd(0.01)), seconds: Some(1), ..Budget::default() }).is_ok());
+    }
+}

@@ -1,0 +1,203 @@
+//! What a call of a model may use at most, and what it used if nobody says.
+
+use api::{MessageId, Model, Session, SessionId, Tokens, Usd};
+use llm::{Length, LlmEvent, Prompt, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{Batch, Reservation, Store, StoreError};
+
+use crate::project::models;
+
+/// Bytes of a token, about: what is counted if a call was cut off.
+const BYTES: u64 = 4;
+/// The fewest bytes of a token that text and code have on average: what is reserved.
+const FEWEST_BYTES: u64 = 2;
+/// The most tokens that a vendor counts for a picture, about.
+const PICTURE: u64 = 2_000;
+/// The longest answer of a model of which that is unknown.
+const ANSWER: u64 = 32_000;
+/// The options by which a request bounds the answer itself.
+const ANSWER_OPTIONS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+
+/// Where reports of models wait for the end of their step, by the session.
+pub(crate) const REPORTED: &str = "reported";
+
+/// What a model reported for a message. The ledger has it at once, the message when its step ends: calls may take hours.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Reported {
+    message: MessageId,
+    pub(crate) cost: Usd,
+    pub(crate) tokens: Tokens,
+}
+
+impl Reported {
+    /// Keeps it, for whoever goes on should this process die.
+    pub(crate) fn keep(batch: &mut Batch, session: &SessionId, message: &MessageId, used: &api::Usage) {
+        let kept = Self { message: message.clone(), cost: used.cost, tokens: used.tokens.clone() };
+        batch.record(REPORTED, session.as_str(), Some(&json!(kept)), None);
+    }
+
+    /// What was kept for a message; nothing if its model had not reported.
+    pub(crate) fn of(store: &Store, session: &SessionId, message: &MessageId) -> Result<Option<Self>, StoreError> {
+        let kept = store.record(REPORTED, session.as_str())?.and_then(|kept| Self::deserialize(kept.value).ok());
+        Ok(kept.filter(|kept| kept.message == *message))
+    }
+
+    /// Adds it to its session's sums, and is kept no longer.
+    pub(crate) fn settle(self, batch: &mut Batch, session: &SessionId) {
+        batch.record(REPORTED, session.as_str(), None, None);
+        charge(batch, session, self.cost, self.tokens);
+    }
+}
+
+/// Adds what a step used to the sums that a session shows.
+pub(crate) fn charge(batch: &mut Batch, session: &SessionId, cost: Usd, tokens: Tokens) {
+    batch.change_session(session, move |session| {
+        add(session, cost, &tokens);
+        session.time.updated = api::now();
+    });
+}
+
+/// Adds what was used to the sums of a session, which are those of its ledger.
+pub(crate) fn add(session: &mut Session, cost: Usd, tokens: &Tokens) {
+    *session.cost.get_or_insert_default() += cost;
+    let sum = session.tokens.get_or_insert_default();
+    sum.input += tokens.input;
+    sum.output += tokens.output;
+    sum.reasoning += tokens.reasoning;
+    sum.cache.read += tokens.cache.read;
+    sum.cache.write += tokens.cache.write;
+}
+
+/// Tokens of so much text, about.
+pub(crate) fn tokens(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(BYTES)
+}
+
+/// What a session must have left to make a call.
+pub(crate) fn reservation(id: &str, session: &SessionId, steps: u64, prompt: &Prompt, model: &Model) -> Reservation {
+    let (bytes, pictures) = measure(prompt);
+    let options = ANSWER_OPTIONS.iter().filter_map(|name| prompt.settings.options.get(*name)?.as_u64());
+    let answer = options.max().or(prompt.settings.max_output).unwrap_or(ANSWER);
+    let (likely, most) = (tokens(bytes) + pictures, (bytes as u64).div_ceil(FEWEST_BYTES) + pictures);
+    let cost =
+        |input: u64, price: f64, output: u64| Usd((input as f64 * price + output as f64 * model.cost.output.0) / 1e6);
+    let cache = &model.cost.cache;
+    let dearest = model.cost.input.0.max(cache.read.0).max(cache.write.0);
+    Reservation {
+        id: id.to_owned(),
+        session: session.clone(),
+        steps,
+        prompt: likely,
+        prompt_cost: cost(likely, model.cost.input.0, 0),
+        output_price: model.cost.output,
+        most_tokens: most + answer,
+        most_cost: cost(most, dearest, answer),
+    }
+}
+
+/// What the model has said of an attempt.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Heard {
+    /// How many bytes it answered; nothing if it did not answer at all.
+    pub(crate) bytes: Option<usize>,
+    /// What it says that it used.
+    pub(crate) usage: Option<Usage>,
+}
+
+impl Heard {
+    /// Takes note of an event.
+    pub(crate) fn take(&mut self, event: &LlmEvent) {
+        *self.bytes.get_or_insert_default() += match event {
+            LlmEvent::Text(delta) | LlmEvent::Reasoning(delta) | LlmEvent::ToolInput { delta, .. } => delta.len(),
+            _ => 0,
+        };
+        if let LlmEvent::Usage(usage) = event {
+            self.usage = Some(*usage);
+        }
+    }
+
+    /// What the attempt used: as the model reported it, else as it looks. One that was refused used nothing.
+    pub(crate) fn used(&self, call: &Reservation, model: &Model, failed: bool) -> api::Usage {
+        match (&self.usage, self.bytes) {
+            (Some(usage), _) => api::Usage {
+                cost: models::cost(model, usage),
+                tokens: models::tokens(usage),
+                steps: call.steps,
+                ..api::Usage::default()
+            },
+            (None, None) if failed => api::Usage::default(),
+            (None, bytes) => call.estimate(tokens(bytes.unwrap_or(0))),
+        }
+    }
+}
+
+/// The bytes of a prompt's text, and the tokens of its pictures.
+fn measure(prompt: &Prompt) -> (usize, u64) {
+    let mut length = Length { text: prompt.system.iter().map(String::len).sum(), ..Length::default() };
+    prompt.messages.iter().for_each(|said| length += said.length());
+    let tools = prompt.tools.iter();
+    let tools: usize = tools.map(|tool| tool.name.len() + tool.description.len() + tool.schema.text().len()).sum();
+    (length.text + tools, length.pictures as u64 * PICTURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llm::{Content, PromptMessage};
+
+    fn model() -> Model {
+        let mut model = Model::default();
+        model.cost.input = Usd(2.0);
+        model.cost.output = Usd(10.0);
+        model.cost.cache.write = Usd(4.0);
+        model
+    }
+
+    fn prompt(text: &str) -> Prompt {
+        let messages = vec![PromptMessage::User(vec![Content::Text(text.to_owned())]).into()];
+        Prompt { messages, ..Prompt::default() }
+    }
+
+    #[test]
+    fn the_most_is_more_than_the_likely() {
+        let session = SessionId::new();
+        let mut asked = prompt(&"x".repeat(4000));
+        asked.settings.max_output = Some(1000);
+        let call = reservation("a", &session, 1, &asked, &model());
+        assert_eq!((call.prompt, call.most_tokens), (1000, 2000 + 1000));
+        assert_eq!(call.prompt_cost, Usd(0.002));
+        assert_eq!(call.most_cost, Usd(0.018), "the dearest kind of input, and the longest answer");
+        let cut = call.estimate(100);
+        assert_eq!((cut.tokens.input, cut.tokens.output, cut.estimated_tokens), (1000, 100, 1100));
+        assert_eq!((cut.cost, cut.estimated_cost, cut.estimated_steps), (Usd(0.003), Usd(0.003), 1));
+    }
+
+    #[test]
+    fn a_report_counts_more_than_a_guess() {
+        let call = reservation("a", &SessionId::new(), 1, &prompt(&"x".repeat(400)), &model());
+        let mut heard = Heard::default();
+        assert_eq!(heard.used(&call, &model(), true), api::Usage::default(), "refused");
+        assert_eq!(heard.used(&call, &model(), false), call.estimate(0), "stopped before it answered");
+        heard.take(&LlmEvent::Text("12345".to_owned()));
+        heard.take(&LlmEvent::ToolInput { index: 0, delta: "678".to_owned() });
+        assert_eq!(heard.used(&call, &model(), true), call.estimate(2), "broken off");
+        heard.take(&LlmEvent::Usage(Usage { input: 7, output: 1, ..Usage::default() }));
+        let used = heard.used(&call, &model(), true);
+        assert_eq!((used.tokens.input, used.tokens.output, used.steps, used.estimated_steps), (7, 1, 1, 0));
+        assert_eq!(used.cost, Usd(0.000024));
+    }
+
+    #[test]
+    fn what_a_request_asks_for_itself_counts() {
+        let session = SessionId::new();
+        let mut asked = prompt("");
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, ANSWER);
+        asked.settings.max_output = Some(10);
+        asked.settings.options.insert("max_completion_tokens".to_owned(), 50.into());
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50);
+        let image = Content::Image { mime: "image/png".to_owned(), filename: None, data_url: "x".repeat(1 << 20) };
+        asked.messages.push(PromptMessage::User(vec![image]).into());
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50 + PICTURE);
+    }
+}

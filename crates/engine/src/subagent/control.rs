@@ -1,0 +1,212 @@
+//! Reaching into a tree that works: messages for a running turn, pausing, and stopping a session with all below it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Cancelled, EventBody, HostError, Json, MessageId, PromptInput, PromptPart, Session, SessionId, SteerInput,
+    TreeState,
+};
+use futures::future::join_all;
+use serde_json::json;
+use store::{Batch, Store, StoreError};
+
+use crate::error::stored;
+use crate::subagent::delegate::Ending;
+use crate::subagent::task_link::{Bond, Bound};
+use crate::turn::Turn;
+use crate::{Engine, Error, Inner};
+
+/// Where paused sessions are, by their id.
+pub(crate) const PAUSED: &str = "paused";
+/// The deepest tree of sessions that is walked.
+const DEPTH_MAX: usize = 100;
+/// A turn that is held looks at the rows this often, in case nobody told it.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a change of a bond is tried that somebody else is changing.
+const TRIES: usize = 8;
+
+impl Engine {
+    /// Whether a session is another one, or below it.
+    pub fn is_within(&self, session: &SessionId, ancestor: &SessionId) -> Result<bool, HostError> {
+        self.inner.is_within(session, ancestor).map_err(stored)
+    }
+}
+
+impl Inner {
+    /// A session and those above it, from the root down.
+    pub(crate) fn lineage(&self, session: &SessionId) -> Result<Vec<Session>, StoreError> {
+        lineage(&self.store, session)
+    }
+
+    /// Whether a session is another one, or below it.
+    pub(crate) fn is_within(&self, session: &SessionId, ancestor: &SessionId) -> Result<bool, StoreError> {
+        Ok(session == ancestor || self.lineage(session)?.iter().any(|above| above.id == *ancestor))
+    }
+
+    /// The way from the root to a subagent, for those who are asked by it; nothing for a root.
+    pub(crate) fn path(&self, session: &SessionId) -> Result<Option<Json>, StoreError> {
+        let line = self.lineage(session)?;
+        let [root, _, ..] = &line[..] else { return Ok(None) };
+        let step = |session: &Session| json!({ "sessionID": session.id, "agent": session.agent });
+        Ok(Some(json!({ "rootID": root.id, "path": line.iter().map(step).collect::<Vec<_>>() })))
+    }
+
+    /// Whether a turn of a session runs, here or elsewhere.
+    pub(crate) fn is_running(&self, session: &SessionId) -> Result<bool, StoreError> {
+        Ok(self.runs.get(session).is_some() || self.store.holder(session)?.is_some_and(|holder| holder.alive))
+    }
+
+    /// A message for the turn that runs. Should the turn end at this very moment, the message begins the next one.
+    pub(crate) async fn steer(self: &Arc<Self>, id: &SessionId, input: SteerInput) -> Result<MessageId, HostError> {
+        self.session(id)?;
+        let mut parts = input.parts;
+        parts.extend(input.text.map(PromptPart::text));
+        if parts.is_empty() {
+            return Err(HostError::Invalid("A message needs text or parts".to_owned()));
+        }
+        if !self.is_running(id).map_err(stored)? {
+            return Err(HostError::Conflict(format!("No turn runs in {id}; send a prompt instead")));
+        }
+        self.submit(id, PromptInput { parts, ..PromptInput::default() }).await
+    }
+
+    /// Holds a session and all below it before their next step, or lets them go on. False if that was so already.
+    pub(crate) async fn pause(self: &Arc<Self>, id: &SessionId, paused: bool) -> Result<bool, HostError> {
+        let session = self.session(id)?;
+        let known = self.store.record(PAUSED, id.as_str()).map_err(stored)?;
+        if known.is_some() == paused {
+            return Ok(false);
+        }
+        let blocked = self.blocked(id).map_err(stored)?.filter(|_| !paused);
+        let state = match &blocked {
+            _ if paused => TreeState::Paused,
+            Some(_) => TreeState::Blocked,
+            None if self.is_running(id).map_err(stored)? => TreeState::Running,
+            None => TreeState::Idle,
+        };
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        let since = paused.then(|| json!({ "since": api::now() }));
+        batch.record(PAUSED, id.as_str(), since.as_ref(), Some(known.map_or(0, |record| record.version)));
+        batch.event(EventBody::SessionTree { session_id: id.clone(), state, blocked });
+        match self.store.commit(batch).await {
+            Ok(_) => {}
+            // Somebody did the same at this moment.
+            Err(StoreError::Conflict { .. }) => return Ok(false),
+            Err(error) => return Err(stored(error)),
+        }
+        if !paused {
+            for session in self.store.family(&session.id).map_err(stored)? {
+                self.nudge(&session.id).await.map_err(stored)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Stops a session and all below it.
+    pub(crate) async fn cancel(self: &Arc<Self>, id: &SessionId) -> Result<Cancelled, HostError> {
+        self.session(id)?;
+        Ok(Cancelled { sessions: self.stop_tree(id).await? })
+    }
+
+    /// Stops a session and all below it, and gives those that ran or were about to. When it returns, none of them runs any
+    /// more, and none is paused: what comes next begins anew.
+    pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
+        self.can_be_stopped(top)?;
+        let tree = self.store.family(top).map_err(stored)?;
+        // First of all, or the end of a child would wake its caller. If that fails, the turns are still aborted.
+        let forgotten = self.forget_background(|id| tree.iter().any(|session| session.id == *id)).await;
+        // A parent is told before its children, or it would go on with the news that one was stopped. What it spawns after
+        // we have looked it stops itself, before it ends.
+        for session in &tree {
+            self.runs.abort(&session.id);
+        }
+        forgotten?;
+        let kept = self.keep_from_beginning(top).await?;
+        let stopped = join_all(tree.iter().map(|session| self.call_off(&session.id))).await;
+        let mut sessions = Vec::new();
+        for (session, stopped) in tree.iter().zip(stopped) {
+            if stopped? || kept && session.id == *top {
+                sessions.push(session.id.clone());
+            }
+        }
+        for (id, _) in self.store.records(PAUSED).map_err(stored)? {
+            if let Some(session) = tree.iter().find(|session| session.id.as_str() == id) {
+                self.pause(&session.id, false).await?;
+            }
+        }
+        Ok(sessions)
+    }
+
+    /// Stops a session whose work nobody wants any more; false if it did none. A prompt that nobody runs is aborted as
+    /// well, so that it does not wait for ever.
+    pub(crate) async fn call_off(self: &Arc<Self>, session: &SessionId) -> Result<bool, HostError> {
+        let elsewhere = self.store.holder(session).map_err(stored)?.is_some_and(|h| h.alive && !h.own);
+        if !elsewhere && !self.store.inbox(session).map_err(stored)?.is_empty() {
+            self.start(session);
+        }
+        self.stop(session).await
+    }
+
+    /// Ends the task of a child that has not begun, because others work or its caller is paused. True if that was so.
+    async fn keep_from_beginning(self: &Arc<Self>, child: &SessionId) -> Result<bool, HostError> {
+        for _ in 0..TRIES {
+            let mut bonds = Bond::waiting(&self.store).map_err(stored)?;
+            bonds.extend(Bond::background(&self.store).map_err(stored)?);
+            let waits = |bond: &&Bond| bond.bound.child == *child && bond.bound.input.is_some();
+            let Some(bond) = bonds.iter().find(waits).filter(|bond| !bond.bound.cancelled) else { return Ok(false) };
+            if bond.bound.background.is_some() {
+                self.deliver(&bond.part, &Ending::Cancelled, true).await?;
+                return Ok(true);
+            }
+            let mut batch = Batch::new(&self.place(&self.session(&bond.bound.session)?)).durable();
+            bond.replace(&mut batch, &Bound { cancelled: true, ..bond.bound.clone() });
+            match self.store.commit(batch).await {
+                Ok(_) => {
+                    self.nudge(&bond.bound.session).await.map_err(stored)?;
+                    return Ok(true);
+                }
+                // It has just begun, or was moved.
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(stored(error)),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Turn {
+    /// Waits while the session, or one above it, is paused; true if one was.
+    pub(crate) async fn wait_out_pause(&self) -> Result<bool, Error> {
+        let (mut news, mut paused) = (self.run.news(), false);
+        while !self.cancel().is_cancelled() && is_paused(self.store(), &self.session_id)? {
+            paused = true;
+            self.flush().await?;
+            tokio::select! {
+                () = self.cancel().cancelled() => {}
+                _ = news.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+        Ok(paused)
+    }
+}
+
+pub(crate) fn lineage(store: &Store, session: &SessionId) -> Result<Vec<Session>, StoreError> {
+    let mut line = Vec::new();
+    let mut next = Some(session.clone());
+    while let Some(id) = next.take().filter(|_| line.len() < DEPTH_MAX) {
+        let Some(session) = store.session(&id)? else { break };
+        next.clone_from(&session.parent_id);
+        line.push(session);
+    }
+    line.reverse();
+    Ok(line)
+}
+
+/// Whether a session or one above it is paused.
+pub(crate) fn is_paused(store: &Store, session: &SessionId) -> Result<bool, StoreError> {
+    let paused = store.records(PAUSED)?;
+    let is_paused = |session: &Session| paused.iter().any(|(id, _)| id == session.id.as_str());
+    Ok(!paused.is_empty() && lineage(store, session)?.iter().any(is_paused))
+}

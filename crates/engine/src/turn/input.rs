@@ -1,0 +1,384 @@
+//! From what a client sends to a stored message: files are read now, so that the turn sees what the human saw.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::{
+    AgentPart, Extra, FilePart, HostError, Message, MessageError, MessageId, ModelRef, Part, PartHead, PromptInput,
+    PromptPart, Session, SessionId, SubtaskPart, TextPart, UserMessage, UserTime,
+};
+use base64::Engine as _;
+
+use crate::Inner;
+use crate::ask::permission;
+use crate::error::stored;
+use crate::project::instance::Instance;
+use crate::project::mcp;
+use crate::turn::structured_output;
+
+/// The most parts of one prompt.
+const PARTS_MAX: usize = 1_000;
+/// The most bytes of one `data:` address.
+const DATA_MAX: usize = 20 << 20;
+/// The most bytes of one inlined `data:` text.
+const INLINE_MAX: usize = 1 << 20;
+
+/// A prompt, ready to be stored.
+pub(crate) struct Accepted {
+    pub(crate) message: UserMessage,
+    pub(crate) parts: Vec<Part>,
+    /// Files that could not be read; the turn runs all the same, and the model is told.
+    pub(crate) problems: Vec<MessageError>,
+    /// What reading its files has told.
+    pub(crate) learned: Vec<tools::Change>,
+}
+
+impl Accepted {
+    pub(crate) fn info(&self) -> Message {
+        Message::User(self.message.clone())
+    }
+
+    fn rename(&mut self, id: MessageId) {
+        self.parts.iter_mut().filter_map(Part::head_mut).for_each(|head| head.message_id = id.clone());
+        self.message.id = id;
+    }
+}
+
+impl Inner {
+    /// Checks a prompt and reads what it names. Nothing is stored, so an error changes nothing.
+    pub(crate) async fn accept(
+        &self,
+        instance: &Instance,
+        session: &Session,
+        input: PromptInput,
+    ) -> Result<Accepted, HostError> {
+        if input.parts.len() > PARTS_MAX {
+            return Err(HostError::Invalid(format!(
+                "A prompt has at most {PARTS_MAX} parts, got {}",
+                input.parts.len()
+            )));
+        }
+        let agent_name = input.agent.or_else(|| session.agent.clone()).unwrap_or_else(|| instance.default_agent());
+        let agent = instance.agent(&agent_name)?;
+        let last = session.model.as_ref().map(|m| ModelRef {
+            provider_id: m.provider_id.clone(),
+            model_id: m.id.clone(),
+            variant: m.variant.clone().filter(|v| v != "default"),
+        });
+        let usable = |model: &ModelRef| self.resolve(instance, model).is_ok();
+        let remote = instance.remote(&agent_name).map(|remote| remote.model(&agent_name));
+        let mut model = match (remote, input.model.or_else(|| agent.model.clone())) {
+            (Some(model), _) => model,
+            (None, Some(model)) => {
+                self.check_model(instance, &model).await?;
+                model
+            }
+            (None, None) => match last.filter(usable) {
+                Some(model) => model,
+                None => self.default_model(instance).await?,
+            },
+        };
+        model.variant = input.variant.or(model.variant).or_else(|| agent.variant.clone());
+        let chosen = input.message_id;
+        let message = UserMessage {
+            id: chosen.clone().unwrap_or_else(MessageId::new),
+            session_id: session.id.clone(),
+            time: UserTime { created: api::now() },
+            format: input.format.map(structured_output::complete),
+            summary: None,
+            agent: agent_name,
+            model,
+            system: input.system,
+            tools: input.tools,
+            extra: Extra::default(),
+        };
+        let mut accepted = Accepted { message, parts: Vec::new(), problems: Vec::new(), learned: Vec::new() };
+        let reader = Reader { inner: self, instance, session: &session.id };
+        for part in input.parts {
+            self.check_part(&part)?;
+            reader.take(&mut accepted, part).await?;
+        }
+        if chosen.is_none() {
+            // Made last: reading may have taken a while, and clients sort by id.
+            accepted.rename(MessageId::after(self.store.newest(&session.id).map_err(stored)?));
+        }
+        Ok(accepted)
+    }
+}
+
+impl Inner {
+    /// An id that is in use would move another message's part here; a huge picture would go out with every step.
+    fn check_part(&self, part: &PromptPart) -> Result<(), HostError> {
+        let (PromptPart::Text { id, .. }
+        | PromptPart::File { id, .. }
+        | PromptPart::Agent { id, .. }
+        | PromptPart::Subtask { id, .. }) = part;
+        if let Some(id) = id
+            && self.store.part(id).map_err(stored)?.is_some()
+        {
+            return Err(HostError::Conflict(format!("The part id {id} is in use")));
+        }
+        match part {
+            PromptPart::File { url, .. } if url.starts_with("data:") && url.len() > DATA_MAX => {
+                Err(HostError::Invalid(format!("A data: address has at most {DATA_MAX} bytes, got {}", url.len())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Reader<'a> {
+    inner: &'a Inner,
+    instance: &'a Instance,
+    session: &'a SessionId,
+}
+
+impl Reader<'_> {
+    async fn take(&self, accepted: &mut Accepted, part: PromptPart) -> Result<(), HostError> {
+        let head = |id: Option<api::PartId>, accepted: &Accepted| {
+            let mut head = PartHead::new(self.session, &accepted.message.id);
+            if let Some(id) = id {
+                head.id = id;
+            }
+            head
+        };
+        match part {
+            PromptPart::Text { id, text, synthetic, ignored, time, metadata } => {
+                let head = head(id, accepted);
+                accepted.parts.push(Part::Text(TextPart {
+                    head,
+                    text,
+                    synthetic,
+                    ignored,
+                    time,
+                    metadata,
+                    extra: Extra::default(),
+                }));
+            }
+            PromptPart::File { id, mime, filename, url, source } => {
+                let file = FilePart { head: head(id, accepted), mime, filename, url, source, extra: Extra::default() };
+                self.file(accepted, file).await?;
+            }
+            PromptPart::Agent { id, name, source } => {
+                self.instance.agent(&name)?;
+                let head = head(id, accepted);
+                accepted.parts.push(Part::Agent(AgentPart {
+                    head,
+                    name: name.clone(),
+                    source,
+                    extra: Extra::default(),
+                }));
+                let text = format!(
+                    "Turn the message above and what it is about into a prompt, and hand it to the subagent {name} with \
+                     the task tool."
+                );
+                self.synthetic(accepted, text);
+            }
+            PromptPart::Subtask { id, prompt, description, agent, model, command } => {
+                self.instance.agent(&agent)?;
+                let head = head(id, accepted);
+                let extra = Extra::default();
+                accepted.parts.push(Part::Subtask(SubtaskPart {
+                    head,
+                    prompt,
+                    description,
+                    agent,
+                    model,
+                    command,
+                    extra,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    async fn file(&self, accepted: &mut Accepted, mut file: FilePart) -> Result<(), HostError> {
+        if let Some((server, uri)) = mcp::resource_of(&file) {
+            let servers = self.inner.servers_of(self.instance, self.session);
+            for text in mcp::read_for_prompt(&servers, &server, &uri, &mut file).await {
+                self.synthetic(accepted, text);
+            }
+        } else if let Some(rest) = file.url.strip_prefix("data:") {
+            if file.mime == "text/plain" {
+                let text = inline_text(rest)?;
+                let name = file.filename.as_ref().map(|name| ("filePath".to_owned(), name.as_str().into()));
+                self.synthetic(accepted, called(&api::Json::Object(name.into_iter().collect())));
+                self.synthetic(accepted, text);
+            }
+        } else if file.url.starts_with("file:") {
+            let (path, range) = file_url(&file.url)?;
+            let mut input = serde_json::json!({ "filePath": path });
+            if let Some((offset, limit)) = range {
+                input["offset"] = offset.into();
+                if let Some(limit) = limit {
+                    input["limit"] = limit.into();
+                }
+            }
+            let (offset, limit) = range.map_or((None, None), |(offset, limit)| (Some(offset), limit));
+            let read = tools::read_for_prompt(&path, offset, limit, &self.context(&accepted.message)).await;
+            self.synthetic(accepted, called(&input));
+            match read {
+                Ok(read) => {
+                    accepted.learned.extend(read.changes);
+                    if let Some(attachment) = read.attachments.into_iter().next() {
+                        // A picture stays a picture, but must not depend on the disk any more.
+                        file.mime = attachment.mime;
+                        file.url = attachment.url;
+                    } else {
+                        self.synthetic(accepted, read.output);
+                    }
+                }
+                Err(error) => {
+                    let message = error.to_string();
+                    let text =
+                        format!("Read tool failed to read {} with the following error: {message}", path.display());
+                    self.synthetic(accepted, text);
+                    accepted.problems.push(MessageError::unknown(message));
+                    return Ok(());
+                }
+            }
+        } else {
+            return Err(HostError::Invalid(format!(
+                "A file part needs a file: or data: address, got {:?}",
+                file.url.chars().take(60).collect::<String>()
+            )));
+        }
+        // Ids grow with the order of parts, so the file's own comes after those of the texts made from it.
+        file.head.id = api::PartId::new();
+        accepted.parts.push(Part::File(file));
+        Ok(())
+    }
+
+    fn context(&self, message: &UserMessage) -> tools::Context {
+        tools::Context {
+            session: self.session.clone(),
+            message: message.id.clone(),
+            call_id: String::new(),
+            agent: message.agent.clone(),
+            directory: self.instance.directory.clone(),
+            worktree: self.instance.worktree().to_owned(),
+            env: self.inner.environment(self.session),
+            exec: self.instance.exec.clone(),
+            cancel: self.inner.closing.child_token(),
+            progress: tools::Progress::none(),
+            options: Arc::new(self.instance.options_for_session(self.session, self.inner.known_files(self.session))),
+            answers: None,
+            granted: Arc::from([]),
+            readable: self.instance.agents.get(&message.agent).map_or_else(tools::Readable::nothing, |agent| {
+                permission::readable(&agent.permission, &self.instance.loaded.config.tightened(&agent.name), &[])
+            }),
+        }
+    }
+
+    fn synthetic(&self, accepted: &mut Accepted, text: String) {
+        accepted.parts.push(synthetic_text(self.session, &accepted.message.id, text));
+    }
+}
+
+/// A text for the model that the human did not write.
+pub(crate) fn synthetic_text(session: &SessionId, message: &MessageId, text: String) -> Part {
+    Part::Text(TextPart {
+        head: PartHead::new(session, message),
+        text,
+        synthetic: Some(true),
+        ignored: None,
+        time: None,
+        metadata: None,
+        extra: Extra::default(),
+    })
+}
+
+fn called(input: &api::Json) -> String {
+    format!("Called the Read tool with the following input: {input}")
+}
+
+/// The text of a `data:` address, without its `data:`.
+fn inline_text(rest: &str) -> Result<String, HostError> {
+    let (head, body) =
+        rest.split_once(',').ok_or_else(|| HostError::Invalid("A data: address needs a comma".to_owned()))?;
+    let bytes = if head.ends_with(";base64") {
+        base64::engine::general_purpose::STANDARD
+            .decode(body)
+            .map_err(|error| HostError::Invalid(format!("A data: address is not valid base64: {error}")))?
+    } else {
+        percent_decode(body)
+    };
+    if bytes.len() > INLINE_MAX {
+        return Err(HostError::Invalid(format!(
+            "An inlined text has at most {INLINE_MAX} bytes, got {}; name the file instead",
+            bytes.len()
+        )));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn percent_decode(text: &str) -> Vec<u8> {
+    let hex = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == b'%'
+            && let (Some(high), Some(low)) =
+                (bytes.get(at + 1).and_then(|b| hex(*b)), bytes.get(at + 2).and_then(|b| hex(*b)))
+        {
+            out.push(high * 16 + low);
+            at += 3;
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    out
+}
+
+/// First line and number of lines, from `?start=&end=`.
+type LineRange = (u64, Option<u64>);
+
+/// Path and lines of a `file:` address.
+fn file_url(url: &str) -> Result<(PathBuf, Option<LineRange>), HostError> {
+    let bad = || HostError::Invalid(format!("Not a usable file: address: {url:?}"));
+    let parsed = url::Url::parse(url).map_err(|_| bad())?;
+    let path = parsed.to_file_path().map_err(|()| bad())?;
+    let number =
+        |key: &str| parsed.query_pairs().find(|(k, _)| k == key).and_then(|(_, value)| value.parse::<u64>().ok());
+    let range = number("start").map(|start| {
+        let start = start.max(1);
+        (start, number("end").map(|end| end.max(start) - start + 1))
+    });
+    Ok((path, range))
+}
+
+/// A prompt part for a file on disk.
+pub(crate) fn file_part(path: &Path) -> Option<PromptPart> {
+    let url = url::Url::from_file_path(path).ok()?;
+    let directory = path.is_dir();
+    Some(PromptPart::File {
+        id: None,
+        mime: if directory { "application/x-directory" } else { "text/plain" }.to_owned(),
+        filename: path.file_name().map(|name| name.to_string_lossy().into_owned()),
+        url: url.to_string(),
+        source: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_addresses_with_lines() {
+        let (path, range) = file_url("file:///p/a%20b.rs?start=3&end=5").unwrap();
+        assert_eq!((path.to_str().unwrap(), range), ("/p/a b.rs", Some((3, Some(3)))));
+        assert_eq!(file_url("file:///p/x").unwrap().1, None);
+        assert!(file_url("file://host/x y").is_err());
+    }
+
+    #[test]
+    fn inlined_texts() {
+        assert_eq!(inline_text("text/plain;base64,aW5saW5l").unwrap(), "inline");
+        assert_eq!(inline_text("text/plain,a%20b%").unwrap(), "a b%");
+        assert!(inline_text("text/plain;base64,***").is_err());
+        assert!(inline_text("nothing").is_err());
+    }
+}

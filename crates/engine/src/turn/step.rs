@@ -1,0 +1,677 @@
+//! One step: a model call, the parts it makes, and the tools it runs. One assistant message per step.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use api::{
+    AssistantMessage, EventBody, Extra, HostError, Json, Message, MessageError, MessageId, Part, PartHead,
+    ProviderAuthData, SessionId, SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData,
+    ToolError, ToolPart, ToolPending, ToolState, ToolTime, UserMessage,
+};
+use futures::{FutureExt, Stream, StreamExt};
+use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
+use store::{Batch, Reservation, StoreError};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::Error;
+use crate::ask::rules::Rules;
+use crate::project::models::{self, Target};
+use crate::spending::budget::Admission;
+use crate::spending::ledger;
+use crate::spending::ledger::{Heard, REPORTED, Reported};
+use crate::turn::prompt::{self, Request};
+use crate::turn::structured_output;
+use crate::turn::text_writer::Prose;
+use crate::turn::tool_call::{Call, Ended};
+use crate::turn::{Conversation, Turn};
+
+/// Marks reasoning of an attempt that failed.
+pub(crate) const IGNORED: &str = "ignored";
+/// The most events of a model's stream that wait for one commit.
+const TOGETHER_MAX: usize = 64;
+/// The most tool calls of one step.
+const CALLS_MAX: usize = 128;
+
+/// What the turn does after a step.
+pub(crate) enum Next {
+    /// Another step, if the model has called tools or another prompt waits.
+    Continue,
+    /// Another step: the model ended without a reason.
+    Unknown,
+    /// Nothing, whatever waits: it failed, was stopped, or may not go on.
+    Stop,
+}
+
+/// Runs one step. `rules` are those for the calls of the prompt's agent.
+pub(crate) async fn run(
+    turn: &Arc<Turn>,
+    conversation: &mut Conversation,
+    user: &UserMessage,
+    rules: Rules,
+    parent: Option<&SessionId>,
+    number: u32,
+) -> Result<Next, Error> {
+    if turn.cancel().is_cancelled() {
+        return stopped(turn, conversation, user).await;
+    }
+    let found =
+        turn.instance.agent(&user.agent).and_then(|a| Ok((a, turn.inner.resolve(&turn.instance, &user.model)?)));
+    let (agent, target) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let message = error.to_string();
+            let error = match error {
+                HostError::NoModel { .. } => MessageError::ProviderAuthError(ProviderAuthData {
+                    provider_id: user.model.provider_id.clone(),
+                    message,
+                }),
+                _ => MessageError::unknown(message),
+            };
+            fail(turn, conversation, user, error).await?;
+            return Ok(Next::Stop);
+        }
+    };
+    let last = agent.steps.is_some_and(|most| number + 1 >= most);
+    let tools = turn.tools(&target.model.api.id).await;
+    let mut request = prompt::build(&Request {
+        instance: &turn.instance,
+        agent,
+        target: &target,
+        user,
+        conversation,
+        rules: &rules,
+        step: number,
+        last,
+        tools: &tools,
+        servers: turn.server_instructions(&rules),
+        session: (&turn.session_id, parent),
+    });
+    request.settings.headers.extend(turn.inner.traces.header(&user.id));
+    let mut step = Step::new(turn, user, rules, conversation, &request, &target);
+    step.last = last;
+    match step.open().await? {
+        Admission::Admitted => {}
+        Admission::Stopped => return stopped(turn, conversation, user).await,
+        Admission::Expired(error) => {
+            fail(turn, conversation, user, error).await?;
+            return Ok(Next::Stop);
+        }
+    }
+    let outcome = step.converse(&target, &request).await?;
+    let next = step.close(&target, outcome).await?;
+    let (message, parts) = step.into_parts();
+    conversation.push(message, parts);
+    Ok(next)
+}
+
+/// Ends a turn that was stopped before its next step.
+pub(crate) async fn stopped(turn: &Turn, conversation: &mut Conversation, user: &UserMessage) -> Result<Next, Error> {
+    if turn.run.is_parked() {
+        return Err(Error::Parked);
+    }
+    fail(turn, conversation, user, MessageError::aborted()).await?;
+    Ok(Next::Stop)
+}
+
+/// Ends a turn with an answer that is an error.
+pub(crate) async fn fail(
+    turn: &Turn,
+    conversation: &mut Conversation,
+    user: &UserMessage,
+    error: MessageError,
+) -> Result<(), StoreError> {
+    let mut message = turn.answer_to(user);
+    message.error = Some(error.clone());
+    message.time.completed = Some(api::now());
+    let mut batch = turn.batch().durable();
+    batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
+    put_message(&mut batch, &message);
+    turn.commit(batch).await?;
+    conversation.push(message, Vec::new());
+    Ok(())
+}
+
+/// How the model's part of a step ended.
+enum Outcome {
+    Finished,
+    Failed(LlmError),
+    Cancelled,
+    /// The model was not asked again: a budget had no room for it.
+    Unpaid(MessageError),
+}
+
+struct Step<'a> {
+    turn: &'a Arc<Turn>,
+    user: &'a UserMessage,
+    rules: Rules,
+    message: AssistantMessage,
+    /// What is written, in order; tool parts join when their call has ended.
+    parts: Vec<Part>,
+    /// The text or reasoning that is being written.
+    prose: Prose,
+    /// Calls that the model is still writing, by their index.
+    pending_calls: HashMap<usize, ToolPart>,
+    calls: JoinSet<Result<(ToolPart, Ended), Error>>,
+    /// Whether a call has begun: then the model must not be asked the same again.
+    acted: bool,
+    /// The ids of the calls of earlier steps, and of this one: some servers use theirs again.
+    earlier_calls: Arc<HashSet<String>>,
+    known: HashSet<String>,
+    /// The model as its vendor names it.
+    model: String,
+    /// The prompts that this turn answers.
+    pending: Vec<MessageId>,
+    /// Parts of the current attempt begin here.
+    attempt_from: usize,
+    /// What the model's call may use, until what it used is written.
+    reserved: Option<Reservation>,
+    /// What the model has said of this attempt.
+    heard: Heard,
+    /// What all attempts used together.
+    spent: api::Usage,
+    /// Whether what it reported is kept for a recovery.
+    kept: bool,
+    finish: Option<FinishReason>,
+    rejected: bool,
+    /// No further step may follow.
+    last: bool,
+}
+
+impl<'a> Step<'a> {
+    fn new(
+        turn: &'a Arc<Turn>,
+        user: &'a UserMessage,
+        rules: Rules,
+        conversation: &Conversation,
+        request: &Prompt,
+        target: &Target,
+    ) -> Self {
+        let message = turn.answer_to(user);
+        let reserved = ledger::reservation(message.id.as_str(), &turn.session_id, 1, request, &target.model);
+        Self {
+            turn,
+            user,
+            rules,
+            message,
+            parts: Vec::new(),
+            prose: Prose::default(),
+            pending_calls: HashMap::new(),
+            calls: JoinSet::new(),
+            acted: false,
+            earlier_calls: conversation.calls(),
+            known: HashSet::new(),
+            model: target.model.api.id.clone(),
+            pending: conversation.pending.clone(),
+            attempt_from: 0,
+            reserved: Some(reserved),
+            heard: Heard::default(),
+            spent: api::Usage::default(),
+            kept: false,
+            finish: None,
+            rejected: false,
+            last: false,
+        }
+    }
+
+    /// The empty answer, so that clients have something to show, as soon as there is a budget for it.
+    async fn open(&self) -> Result<Admission, Error> {
+        let Some(call) = &self.reserved else { return Ok(Admission::Admitted) };
+        let status = self.turn.status_event(SessionStatus::Busy);
+        let begin = |batch: &mut Batch| {
+            put_message(batch, &self.message);
+            batch.event(status.clone());
+        };
+        self.turn.admit(call, begin).await
+    }
+
+    /// What this attempt used, if that is not written yet.
+    fn used(&self, target: &Target, failed: bool) -> api::Usage {
+        self.reserved.as_ref().map(|call| self.heard.used(call, &target.model, failed)).unwrap_or_default()
+    }
+
+    /// Calls the model, again where that may help.
+    async fn converse(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
+        let mut attempt = 0;
+        loop {
+            self.attempt_from = self.parts.len();
+            self.finish = None;
+            self.heard = Heard::default();
+            let error = match self.listen(target, request).await? {
+                Outcome::Failed(error) => error,
+                other => return Ok(other),
+            };
+            if error.class == ErrorClass::TooLong {
+                // Whatever it called meanwhile: another step would go on where this one had no end.
+                self.finish = Some(FinishReason::Length);
+                return Ok(Outcome::Failed(error));
+            }
+            if self.acted {
+                // What was called must not be called twice: the results go into another step instead.
+                tracing::warn!(error = %error.message, "the model broke off after it had called tools");
+                self.finish = Some(FinishReason::ToolCalls);
+                return Ok(Outcome::Finished);
+            }
+            attempt += 1;
+            let delay = match error.class {
+                ErrorClass::Retryable => retry::delay(attempt, &error, fraction()),
+                _ => None,
+            };
+            let Some(delay) = delay else { return Ok(Outcome::Failed(error)) };
+            self.set_aside().await?;
+            let next = api::now() + i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+            let status = SessionStatus::Retry { attempt, message: error.message, action: None, next };
+            let session_id = self.turn.session_id.clone();
+            let mut batch = self.turn.batch();
+            batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status });
+            let reserved = self.reserved.clone();
+            self.spend(&mut batch, &self.used(target, true));
+            self.commit(batch).await?;
+            self.turn.inner.freed.tell();
+            if self.turn.cancel().run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
+                return Ok(Outcome::Cancelled);
+            }
+            let Some(call) = reserved else { continue };
+            let status = EventBody::SessionStatus { session_id, status: SessionStatus::Busy };
+            match self.turn.admit(&call, |batch| batch.event(status.clone())).await? {
+                Admission::Admitted => self.reserved = Some(call),
+                Admission::Stopped => return Ok(Outcome::Cancelled),
+                Admission::Expired(error) => return Ok(Outcome::Unpaid(error)),
+            }
+        }
+    }
+
+    /// What was used takes the place of what was reserved.
+    fn spend(&mut self, batch: &mut Batch, used: &api::Usage) {
+        if let Some(call) = self.reserved.take() {
+            batch.spend(&call.id, used);
+            self.spent += used;
+        }
+    }
+
+    /// One model call.
+    async fn listen(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
+        let mut stream = self.turn.inner.llm.stream(&target.endpoint, request);
+        let mut together = 0;
+        loop {
+            // What came at once is written at once, if that is not much.
+            let at_once = together < TOGETHER_MAX && !self.turn.cancel().is_cancelled();
+            let ready = if at_once { stream.next().now_or_never() } else { None };
+            together += 1;
+            let next = match ready {
+                Some(next) => Some(next),
+                None => {
+                    together = 0;
+                    self.turn.flush().await?;
+                    self.turn.cancel().run_until_cancelled(stream.next()).await
+                }
+            };
+            let event = match next {
+                None => {
+                    self.hear_out(stream);
+                    return Ok(Outcome::Cancelled);
+                }
+                Some(None) => return Ok(Outcome::Finished),
+                Some(Some(Err(error))) => return Ok(Outcome::Failed(error)),
+                Some(Some(Ok(event))) => event,
+            };
+            if self.heard.bytes.is_none() {
+                let head = self.head();
+                self.add(Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
+            }
+            self.heard.take(&event);
+            match event {
+                LlmEvent::Text(delta) => self.write(&delta, false).await?,
+                LlmEvent::Reasoning(delta) => self.write(&delta, true).await?,
+                LlmEvent::ToolStart { index, id, name } => self.announce(index, id, name).await?,
+                LlmEvent::ToolInput { .. } | LlmEvent::Usage(_) => {}
+                LlmEvent::ToolEnd { index, input } => self.call(index, input).await,
+                LlmEvent::Finish(reason) => self.finish = Some(reason),
+            }
+        }
+    }
+
+    /// Of a call that is cancelled only what it used counts, if the model has told that already.
+    fn hear_out(&mut self, mut stream: impl Stream<Item = Result<LlmEvent, LlmError>> + Unpin) {
+        for _ in 0..TOGETHER_MAX {
+            match stream.next().now_or_never() {
+                Some(Some(Ok(event @ LlmEvent::Usage(_)))) => self.heard.take(&event),
+                Some(Some(Ok(_))) => {}
+                _ => break,
+            }
+        }
+    }
+
+    /// Text or reasoning grows.
+    async fn write(&mut self, delta: &str, reasoning: bool) -> Result<(), StoreError> {
+        // A running call commits as well, and might be overtaken.
+        let held = self.calls.is_empty();
+        self.prose.write(self.turn, &self.message.id, delta, reasoning, held, &mut self.parts).await
+    }
+
+    /// The text that is being written is complete. `set_aside`: the model shall not see it again.
+    fn end_text(&mut self, set_aside: bool) {
+        self.prose.close(self.turn, set_aside, &mut self.parts);
+    }
+
+    /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it. Calls that it
+    /// began to write never were.
+    async fn set_aside(&mut self) -> Result<(), StoreError> {
+        self.end_text(true);
+        let mut batch = self.turn.batch();
+        for (_, part) in self.pending_calls.drain() {
+            let PartHead { id, session_id, message_id } = part.head;
+            batch.delete_part(&id);
+            batch.event(EventBody::PartRemoved { session_id, message_id, part_id: id });
+        }
+        for part in &mut self.parts[self.attempt_from..] {
+            match part {
+                Part::Text(text) if text.ignored.is_none() => text.ignored = Some(true),
+                Part::Reasoning(text) => {
+                    text.metadata.get_or_insert_default().insert(IGNORED.to_owned(), true.into());
+                }
+                _ => continue,
+            }
+            put_part(&mut batch, part);
+        }
+        if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
+    }
+
+    /// The model begins a call.
+    async fn announce(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
+        if self.prose.is_reasoning() {
+            self.end_text(false);
+        }
+        let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
+        let used = id.is_empty() || self.earlier_calls.contains(&id) || !self.known.insert(id.clone());
+        let call_id = if used { api::tool_call_id() } else { id };
+        let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
+        let mut batch = self.turn.batch();
+        put_part(&mut batch, &Part::Tool(part.clone()));
+        self.pending_calls.insert(index, part);
+        self.commit(batch).await
+    }
+
+    /// The model has written a call: it runs now, beside whatever else the model still says. Returns once it is visible as
+    /// running, so that everybody sees the parts of a step in one order.
+    async fn call(&mut self, index: usize, raw: String) {
+        let Some(part) = self.pending_calls.remove(&index) else { return };
+        self.acted = true;
+        let repeats = {
+            let mut called = crate::lock(&self.turn.called);
+            let same = |earlier: &&(String, String)| earlier.0 == part.tool && earlier.1 == raw;
+            let repeats = called.iter().rev().take_while(same).count();
+            called.push((part.tool.clone(), raw.clone()));
+            repeats
+        };
+        let (begun, visible) = oneshot::channel();
+        let call = Call {
+            turn: self.turn.clone(),
+            rules: self.rules.clone(),
+            model: self.model.clone(),
+            caller: self.user.model.clone(),
+            agent: self.user.agent.clone(),
+            prompt: self.user.id.clone(),
+            format: self.user.format.clone(),
+            repeats,
+            part,
+            asked: Vec::new(),
+            begun: Some(begun),
+        };
+        let hands_in = call.part.tool == structured_output::TOOL;
+        let refusal = if self.last && !hands_in {
+            Some("No tools are available in the last step of a turn".to_owned())
+        } else if self.calls.len() >= CALLS_MAX {
+            Some(format!("A step has at most {CALLS_MAX} calls"))
+        } else {
+            None
+        };
+        let (turn, part) = (self.turn.clone(), call.part.clone());
+        self.calls.spawn(async move {
+            let work = async move {
+                match refusal {
+                    Some(refusal) => call.refuse(refusal).await,
+                    None => call.run(&raw).await,
+                }
+            };
+            match AssertUnwindSafe(work).catch_unwind().await {
+                Ok(result) => result,
+                Err(_) => Call::broken(&turn, part).await,
+            }
+        });
+        // An error means that the call has ended before it began; that is told when the calls are joined.
+        let _ = visible.await;
+    }
+
+    /// Waits for all calls, whatever becomes of one: none may run on when the session is given away. Their parts join the
+    /// message. What the model used is written first: calls may take hours, and subagents need what was reserved.
+    async fn join(&mut self, used: &api::Usage) -> Result<(), Error> {
+        let mut batch = self.turn.batch();
+        if self.reserved.is_some() && self.heard.usage.is_some() {
+            Reported::keep(&mut batch, &self.turn.session_id, &self.message.id, used);
+            self.kept = true;
+        }
+        self.spend(&mut batch, used);
+        let turn = self.turn.clone();
+        let write = async move {
+            if !batch.is_empty() {
+                turn.commit(batch).await?;
+                turn.inner.freed.tell();
+            }
+            Ok::<_, StoreError>(())
+        };
+        let (written, joined) = tokio::join!(write, self.join_calls());
+        written?;
+        joined
+    }
+
+    /// Leaves the step as it is, for whoever goes on. What its model reported is charged when that one ends it.
+    async fn park(&mut self, used: &api::Usage) -> Result<Error, Error> {
+        self.join(used).await?;
+        if !self.kept {
+            let spent = std::mem::take(&mut self.spent);
+            let mut batch = self.turn.batch();
+            ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
+            self.commit(batch).await?;
+        }
+        Ok(Error::Parked)
+    }
+
+    async fn join_calls(&mut self) -> Result<(), Error> {
+        let mut failed = None;
+        while let Some(joined) = self.calls.join_next().await {
+            match joined {
+                Ok(Ok((part, ended))) => {
+                    self.rejected |= matches!(ended, Ended::Rejected);
+                    self.parts.push(Part::Tool(part));
+                }
+                Ok(Err(error)) => failed = failed.or(Some(error)),
+                Err(error) => tracing::error!(%error, "a tool call did not come back"),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Calls that the model never finished writing.
+    async fn drop_pending(&mut self, why: &str) -> Result<(), StoreError> {
+        if self.pending_calls.is_empty() {
+            return Ok(());
+        }
+        let mut batch = self.turn.batch();
+        for (_, mut part) in self.pending_calls.drain() {
+            let now = api::now();
+            part.state = ToolState::Error(ToolError {
+                input: part.state.input().clone(),
+                error: why.to_owned(),
+                metadata: None,
+                time: ToolTime { start: now, end: Some(now), compacted: None },
+            });
+            put_part(&mut batch, &Part::Tool(part.clone()));
+            self.parts.push(Part::Tool(part));
+        }
+        self.commit(batch).await
+    }
+
+    /// The end of the step: what it used, why it ended, and what comes next.
+    async fn close(&mut self, target: &Target, outcome: Outcome) -> Result<Next, Error> {
+        let used = self.used(target, matches!(outcome, Outcome::Failed(_)));
+        if matches!(outcome, Outcome::Cancelled) && self.turn.run.is_parked() {
+            return Err(self.park(&used).await?);
+        }
+        self.end_text(false);
+        if !self.calls.is_empty() {
+            self.join(&used).await?;
+        }
+        self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;
+        let cancelled = matches!(outcome, Outcome::Cancelled) || self.turn.cancel().is_cancelled();
+        if cancelled && self.turn.run.is_parked() {
+            return Err(self.park(&used).await?);
+        }
+        let mut reason = self.finish.unwrap_or(FinishReason::Unknown);
+        if self.has_tools() && reason == FinishReason::Stop {
+            // Some servers say `stop` beside their calls.
+            reason = FinishReason::ToolCalls;
+        }
+        let error = match outcome {
+            _ if cancelled => Some(MessageError::aborted()),
+            Outcome::Failed(error) => Some(error.into_message_error(&target.model.provider_id)),
+            Outcome::Unpaid(error) => Some(error),
+            _ if reason == FinishReason::Error => {
+                Some(MessageError::unknown("The model ended its answer with an error of its own"))
+            }
+            _ if reason == FinishReason::ContentFilter => Some(MessageError::ContentFilterError(TextData::new(
+                "The provider's content filter blocked the answer",
+            ))),
+            _ => None,
+        };
+        let structured = structured_output::answer(&self.parts);
+        let error = error.or_else(|| self.unstructured(reason, structured.is_some()));
+        self.message.structured = structured;
+        let over = self.last && reason == FinishReason::ToolCalls;
+        let stop = error.is_some() || self.message.structured.is_some() || self.rejected || over;
+        self.settle(target, reason, error, stop, &used);
+        if stop {
+            return Ok(Next::Stop);
+        }
+        Ok(if reason == FinishReason::Unknown { Next::Unknown } else { Next::Continue })
+    }
+
+    /// A turn that must hand in its answer in a given shape, and did not.
+    fn unstructured(&self, reason: FinishReason, handed_in: bool) -> Option<MessageError> {
+        structured_output::spec(self.user)?;
+        let tried = crate::lock(&self.turn.called).iter().filter(|(tool, _)| tool == structured_output::TOOL).count();
+        let retries = u32::try_from(tried).unwrap_or(u32::MAX);
+        let out_of_tries = retries > structured_output::retries(self.user);
+        let stopped = !matches!(reason, FinishReason::ToolCalls | FinishReason::Unknown);
+        (!handed_in && (stopped || out_of_tries)).then(|| {
+            let message = "The model did not hand in an answer of the asked shape".to_owned();
+            MessageError::StructuredOutputError(StructuredOutputData { message, retries })
+        })
+    }
+
+    /// The end of the step, in one commit, so that cost and outcome are never apart: that of the turn's end, or of its next
+    /// step's begin. With the last step its prompts are done, so that a crash right after it does not ask the model again.
+    fn settle(
+        &mut self,
+        target: &Target,
+        reason: FinishReason,
+        error: Option<MessageError>,
+        stop: bool,
+        used: &api::Usage,
+    ) {
+        let usage = self.heard.usage.unwrap_or_default();
+        let (cost, tokens) = (models::cost(&target.model, &usage), models::tokens(&usage));
+        let mut batch = self.turn.batch();
+        self.spend(&mut batch, used);
+        let ran = error.as_ref().is_none_or(|error| {
+            matches!(
+                error,
+                MessageError::ContentFilterError(_)
+                    | MessageError::StructuredOutputError(_)
+                    | MessageError::MessageOutputLengthError(_)
+            )
+        });
+        if ran {
+            let part = Part::StepFinish(StepFinishPart {
+                head: self.head(),
+                reason: reason.as_str().to_owned(),
+                snapshot: None,
+                cost,
+                tokens: tokens.clone(),
+                extra: Extra::default(),
+            });
+            put_part(&mut batch, &part);
+            self.parts.push(part);
+            self.message.finish = Some(reason.as_str().to_owned());
+        }
+        self.message.cost = cost;
+        self.message.tokens = tokens.clone();
+        if ran {
+            put_message(&mut batch, &self.message);
+        }
+        // More than the message says, if an attempt failed or was cut off.
+        let spent = std::mem::take(&mut self.spent);
+        ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
+        if self.kept {
+            batch.record(REPORTED, self.turn.session_id.as_str(), None, None);
+        }
+        self.message.time.completed = Some(api::now());
+        if let Some(error) = error {
+            batch.event(EventBody::SessionError {
+                session_id: Some(self.turn.session_id.clone()),
+                error: Some(error.clone()),
+            });
+            self.message.error = Some(error);
+        }
+        put_message(&mut batch, &self.message);
+        if stop {
+            for prompt in &self.pending {
+                batch.dequeue(prompt);
+            }
+        }
+        self.turn.hold(batch.durable());
+    }
+
+    fn has_tools(&self) -> bool {
+        !self.pending_calls.is_empty() || self.parts.iter().any(|part| part.as_tool().is_some())
+    }
+
+    fn head(&self) -> PartHead {
+        PartHead::new(&self.turn.session_id, &self.message.id)
+    }
+
+    /// Adds a part; its row goes out with the next commit.
+    fn add(&mut self, part: Part) {
+        let mut batch = self.turn.batch();
+        put_part(&mut batch, &part);
+        self.turn.hold(batch);
+        self.parts.push(part);
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        self.turn.commit(batch).await.map(drop)
+    }
+
+    /// The message and its parts, in the order in which they were made.
+    fn into_parts(mut self) -> (AssistantMessage, Vec<Part>) {
+        self.parts.sort_by(|a, b| a.head().map(|h| &h.id).cmp(&b.head().map(|h| &h.id)));
+        (self.message, self.parts)
+    }
+}
+
+/// A part's row and its event.
+pub(crate) fn put_part(batch: &mut Batch, part: &Part) {
+    batch.tell_part(part);
+}
+
+/// A message's row and its event.
+pub(crate) fn put_message(batch: &mut Batch, message: &AssistantMessage) {
+    batch.tell_message(Message::Assistant(message.clone()));
+}
+
+/// A number from 0 to 1, so that many clients do not try again in step.
+fn fraction() -> f64 {
+    f64::from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().subsec_nanos())
+        / 1e9
+}

@@ -1,0 +1,228 @@
+//! From a prompt to its answer: accepted durably, then run here or by whoever runs the session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Action, EventBody, HostError, MessageId, MessageWithParts, PromptInput, Rule, Ruleset, Session, SessionId,
+    SessionModel, UserMessage, WatchScope,
+};
+use futures::StreamExt;
+use store::{Batch, Store, StoreError};
+use tokio::sync::oneshot;
+
+use crate::Inner;
+use crate::ask::permission;
+use crate::error::stored;
+use crate::project::instance::Instance;
+use crate::project::models;
+use crate::turn::input::Accepted;
+use crate::turn::{self, Ran};
+use crate::turn::{known_files, step};
+
+/// A prompt that another process answers is looked after this often, in case that process dies.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Inner {
+    /// Accepts a prompt: when this returns, it is durable, and the turn that answers it runs.
+    /// The same message id twice is one prompt.
+    pub(crate) async fn submit(self: &Arc<Self>, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
+        let begins = !input.no_reply;
+        self.submit_with(id, input, begins, false, |_| {}).await
+    }
+
+    /// The same, with something else that is written along with a new prompt. `begins`: a turn is to run; otherwise the caller
+    /// starts one when it is time. `careful`: the prompt belongs to work that is.
+    pub(crate) async fn submit_with(
+        self: &Arc<Self>,
+        id: &SessionId,
+        input: PromptInput,
+        begins: bool,
+        careful: bool,
+        along: impl FnOnce(&mut Batch),
+    ) -> Result<MessageId, HostError> {
+        let look = |store: &Store| Ok((store.session(id)?, self.recorded(store, id)?));
+        let (session, recorded) = self.store.together(look).map_err(stored)?;
+        let session = session.ok_or_else(|| HostError::not_found("session", id.as_str()))?;
+        let careful = careful || self.careful || recorded.is_some_and(|standing| standing.careful);
+        self.opened(id);
+        if let Some(message) = &input.message_id
+            && let Some(known) = self.store.message(message).map_err(stored)?
+        {
+            return same_prompt(id, &known);
+        }
+        self.takes_messages(&session)?;
+        let instance = self.current(session.directory.as_ref()).await;
+        let no_reply = input.no_reply;
+        let traceparent = input.traceparent.clone();
+        let accepted = self.accept(&instance, &session, input).await?;
+        let message = accepted.message.id.clone();
+        let mut batch = Batch::new(&instance.place).durable();
+        for error in &accepted.problems {
+            batch.event(EventBody::SessionError { session_id: Some(id.clone()), error: Some(error.clone()) });
+        }
+        adopt(&mut batch, id, &accepted);
+        for change in &accepted.learned {
+            known_files::put(&mut batch, id, change);
+        }
+        batch.tell_new_message(accepted.info());
+        for part in &accepted.parts {
+            step::put_part(&mut batch, part);
+        }
+        if instance.remote(&accepted.message.agent).is_none() {
+            models::remember(&mut batch, &accepted.message.model);
+        }
+        if !no_reply {
+            self.traces.keep(&message, traceparent.as_deref());
+            batch.enqueue_with(id, &message, in_force(&instance, &session, &accepted.message, careful));
+        }
+        along(&mut batch);
+        let accepted = match begins {
+            true => self.begin(id, batch, instance).await.unwrap_or(Err(StoreError::Closed)),
+            false => self.store.commit(batch).await.map(drop),
+        };
+        match accepted {
+            Ok(()) => Ok(message),
+            // Somebody else sent the same id in this very moment.
+            Err(StoreError::Exists { .. }) => same_prompt(id, &self.message_of(id, &message)?),
+            Err(error) => Err(stored(error)),
+        }
+    }
+
+    /// Accepts a prompt and sees to it that a turn answers it: the one that runs, or a new one, whose lease comes along with the
+    /// prompt. Tells when it is accepted. On a task of its own: once the prompt is on its way to the disk, its turn must begin even
+    /// if nobody waits for this any more.
+    fn begin(
+        self: &Arc<Self>,
+        id: &SessionId,
+        mut batch: Batch,
+        instance: Arc<Instance>,
+    ) -> oneshot::Receiver<Result<(), StoreError>> {
+        let (tell, told) = oneshot::channel();
+        let held = self.occupy(id);
+        if held.is_some() {
+            batch.claim(id);
+        }
+        let (inner, id) = (self.clone(), id.clone());
+        self.tasks.spawn(async move {
+            let committed = match inner.store.commit(batch).await {
+                Ok(committed) => committed,
+                Err(error) => {
+                    drop(held);
+                    let _ = tell.send(Err(error));
+                    return;
+                }
+            };
+            let Some(mut held) = held else {
+                // It runs already, or did when we looked.
+                inner.start(&id);
+                let _ = tell.send(Ok(()));
+                return;
+            };
+            if let Some(acquired) = committed.claimed {
+                held.claimed(acquired, instance);
+            }
+            let _ = tell.send(Ok(()));
+            held.drive().await;
+        });
+        told
+    }
+
+    /// Waits until a prompt has its answer: the last message of its turn.
+    pub(crate) async fn answered(
+        self: &Arc<Self>,
+        id: &SessionId,
+        message: &MessageId,
+    ) -> Result<MessageWithParts, HostError> {
+        let answer = || {
+            self.store.together(|store| {
+                if waits(store, id, message)? {
+                    return Ok(None);
+                }
+                let mut messages = store.messages_from(id, message)?;
+                Ok(Some(turn::answer(&messages, message).map(|place| messages.swap_remove(place).0)))
+            })
+        };
+        // The usual case: a turn runs, and there is nothing to be seen before its end.
+        let mut begun = self.runs.get(id).inspect(|run| run.wake());
+        loop {
+            let run = match begun.take() {
+                Some(run) => run,
+                None => match answer().map_err(stored)? {
+                    Some(Some(answer)) => return Ok(answer),
+                    Some(None) => return self.message_of(id, message),
+                    None => self.start(id),
+                },
+            };
+            match run.ended().await {
+                Ok(Ran::Here) => {
+                    // And its end knows the answer, so that nothing need be looked for.
+                    if let Some(answer) = run.answer_to(message) {
+                        return self.kept.message(id, &answer).map_or_else(|| self.message_of(id, &answer), Ok);
+                    }
+                }
+                Ok(Ran::Elsewhere) => self.answered_elsewhere(id, message).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn answered_elsewhere(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
+        let mut events = self.store.watch(WatchScope::Session(id.clone()), None).map_err(stored)?;
+        while waits(&self.store, id, message).map_err(stored)?
+            && self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive)
+        {
+            let _ = tokio::time::timeout(LOOK, events.next()).await;
+        }
+        Ok(())
+    }
+}
+
+/// The rules in force for a prompt, as they are kept with it.
+fn in_force(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> String {
+    let mut own = session.permission.clone();
+    switch(&mut own, message);
+    instance.rules_of(&message.agent, careful, own.as_deref().unwrap_or_default()).accepted().to_owned()
+}
+
+fn waits(store: &Store, id: &SessionId, message: &MessageId) -> Result<bool, StoreError> {
+    Ok(store.inbox(id)?.iter().any(|row| row.message_id == *message))
+}
+
+fn same_prompt(id: &SessionId, known: &MessageWithParts) -> Result<MessageId, HostError> {
+    if known.info.session_id() == id && known.info.as_user().is_some() {
+        return Ok(known.info.id().clone());
+    }
+    Err(HostError::Conflict(format!("The message id {} is in use for another message", known.info.id())))
+}
+
+/// The session takes over agent, model and tool switches of its newest prompt.
+fn adopt(batch: &mut Batch, id: &SessionId, accepted: &Accepted) {
+    let message = &accepted.message;
+    let agent = message.agent.clone();
+    let model = SessionModel {
+        id: message.model.model_id.clone(),
+        provider_id: message.model.provider_id.clone(),
+        variant: Some(message.model.variant.clone().unwrap_or_else(|| "default".to_owned())),
+    };
+    let message = message.clone();
+    batch.change_session(id, move |session| {
+        session.agent = Some(agent.clone());
+        session.model = Some(model.clone());
+        switch(&mut session.permission, &message);
+        session.time.updated = api::now();
+    });
+}
+
+/// Makes a prompt's tool switches rules of its session.
+fn switch(rules: &mut Option<Ruleset>, message: &UserMessage) {
+    for (tool, on) in message.tools.iter().flatten() {
+        // Switching off is a rule of the session, switching on takes that rule back; it lifts no other denial.
+        let off = Rule::new(permission::of_tool(tool), "*", Action::Deny);
+        let rules = rules.get_or_insert_default();
+        rules.retain(|rule| *rule != off);
+        if !on {
+            rules.push(off);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Text and reasoning while they are written: subscribers get every piece at once, the row follows now and then.
+//!
+//! A row is written whole, and an event carries a part whole. So a long text is cut into parts of [`PART_MAX`] bytes:
+//! the model reads those of one message as one text, and clients show them one behind the other.
+
+use std::time::{Duration, Instant};
+
+use api::{Extra, MessageId, Part, PartHead, PartTime, ReasoningPart, TextPart};
+use store::StoreError;
+
+use crate::turn::Turn;
+use crate::turn::step::put_part;
+
+/// The most bytes of one part; what the model writes then goes on in another one.
+pub(crate) const PART_MAX: usize = 256 << 10;
+/// A short part that is being written reaches its row this often; its text reaches subscribers at once.
+const ROW_INTERVAL: Duration = Duration::from_millis(250);
+/// A part of so many bytes reaches its row half as often as a short one, one of twice as many a third as often: so rows
+/// that grow take no more than so many bytes in an interval.
+const ROW_BYTES: usize = 32 << 10;
+
+/// How long a row of so many bytes that changes all the time waits until it is written again. `short` is how long one
+/// waits that has next to none.
+pub(crate) fn row_interval(short: Duration, bytes: usize) -> Duration {
+    short.saturating_mul(u32::try_from(1 + bytes / ROW_BYTES).unwrap_or(u32::MAX))
+}
+
+/// The text or reasoning that is being written, if any.
+pub(crate) struct Prose {
+    open: Option<Part>,
+    saved: Instant,
+}
+
+impl Default for Prose {
+    fn default() -> Self {
+        Self { open: None, saved: Instant::now() }
+    }
+}
+
+impl Prose {
+    /// Whether reasoning is being written.
+    pub(crate) fn is_reasoning(&self) -> bool {
+        matches!(self.open, Some(Part::Reasoning(_)))
+    }
+
+    /// Adds to what is written. Parts that are complete with it, because they are full or of the other kind, join `done`;
+    /// their rows go out with the next commit. `held`: so may the beginning of a part, and the caller sees to that commit
+    /// before it waits for anything.
+    pub(crate) async fn write(
+        &mut self,
+        turn: &Turn,
+        message: &MessageId,
+        delta: &str,
+        reasoning: bool,
+        held: bool,
+        done: &mut Vec<Part>,
+    ) -> Result<(), StoreError> {
+        if self.open.is_some() && self.is_reasoning() != reasoning {
+            self.close(turn, false, done);
+        }
+        let mut rest = delta;
+        while !rest.is_empty() {
+            let mut room = rest.floor_char_boundary(PART_MAX.saturating_sub(self.bytes()));
+            let mut held = held;
+            if room == 0 && self.open.is_some() {
+                self.close(turn, false, done);
+                room = rest.floor_char_boundary(PART_MAX);
+                // A whole part is enough for one commit.
+                held = false;
+            }
+            let (piece, later) = rest.split_at(room);
+            if self.open.is_none() {
+                self.begin(turn, blank(PartHead::new(&turn.session_id, message), reasoning), held).await?;
+            }
+            self.grow(turn, piece).await?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    async fn begin(&mut self, turn: &Turn, part: Part, held: bool) -> Result<(), StoreError> {
+        let mut batch = turn.batch();
+        put_part(&mut batch, &part);
+        if held {
+            turn.hold(batch);
+        } else {
+            turn.commit(batch).await?;
+        }
+        self.saved = Instant::now();
+        self.open = Some(part);
+        Ok(())
+    }
+
+    async fn grow(&mut self, turn: &Turn, delta: &str) -> Result<(), StoreError> {
+        let Some(part) = &mut self.open else { return Ok(()) };
+        match part {
+            Part::Text(text) => text.text.push_str(delta),
+            Part::Reasoning(text) => text.text.push_str(delta),
+            _ => {}
+        }
+        turn.live(part, delta);
+        if self.saved.elapsed() >= row_interval(ROW_INTERVAL, bytes(part)) {
+            let mut batch = turn.batch();
+            batch.progress(part);
+            self.saved = Instant::now();
+            turn.commit(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// What was written is complete and joins `done`; its row goes out with the next commit. `set_aside`: the model shall
+    /// not see it again.
+    pub(crate) fn close(&mut self, turn: &Turn, set_aside: bool, done: &mut Vec<Part>) {
+        let Some(mut part) = self.open.take() else { return };
+        let end = Some(api::now());
+        match &mut part {
+            Part::Text(text) => {
+                text.ignored = set_aside.then_some(true);
+                text.time.get_or_insert_default().end = end;
+            }
+            Part::Reasoning(text) => text.time.end = end,
+            _ => {}
+        }
+        let mut batch = turn.batch();
+        put_part(&mut batch, &part);
+        turn.hold(batch);
+        done.push(part);
+    }
+
+    fn bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, bytes)
+    }
+}
+
+fn bytes(part: &Part) -> usize {
+    match part {
+        Part::Text(text) => text.text.len(),
+        Part::Reasoning(text) => text.text.len(),
+        _ => 0,
+    }
+}
+
+fn blank(head: PartHead, reasoning: bool) -> Part {
+    let (text, time, extra) = (String::new(), PartTime { start: api::now(), end: None }, Extra::default());
+    if reasoning {
+        return Part::Reasoning(ReasoningPart { head, text, metadata: None, time, extra });
+    }
+    let (synthetic, ignored, metadata) = (None, None, None);
+    Part::Text(TextPart { head, text, synthetic, ignored, time: Some(time), metadata, extra })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written of a text that grows evenly for so long, by those who keep to the interval.
+    fn written(bytes_per_second: usize, seconds: usize) -> usize {
+        let (mut now, mut saved, mut total) = (Duration::ZERO, Duration::ZERO, 0);
+        let end = Duration::from_secs(seconds as u64);
+        while now < end {
+            now += Duration::from_millis(10);
+            let part = (bytes_per_second * now.as_millis() as usize / 1000) % PART_MAX;
+            if now - saved >= row_interval(ROW_INTERVAL, part) {
+                (saved, total) = (now, total + part);
+            }
+        }
+        total
+    }
+
+    #[test]
+    fn a_long_text_is_not_written_ever_faster() {
+        let most = ROW_BYTES * 4 * 100;
+        for rate in [100, 10_000, 1_000_000] {
+            assert!(written(rate, 100) <= most, "{rate}: {} of {most}", written(rate, 100));
+        }
+        assert_eq!(row_interval(ROW_INTERVAL, 0), ROW_INTERVAL, "a short one is as quick as it was");
+    }
+}

@@ -1,0 +1,159 @@
+//! Finds work that nobody does, and has it go on: prompts that wait in a session without a turn, turns of processes that died,
+//! and tasks in the background whose end nobody would report.
+//!
+//! In ordinary work there is nothing to find: whoever accepts a prompt starts its turn. This is for what went wrong: a turn that
+//! broke down, a database that failed for a while, another process that was killed. Tests that prove the ordinary way leave
+//! it switched off.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{PartId, SessionId};
+use store::{Batch, StoreError};
+use tokio::time::Instant;
+
+use crate::subagent::delegate::Held;
+use crate::subagent::task_link::{Background, Bond, Bound};
+use crate::{Engine, Error, Inner, lock};
+
+/// How often it looks. What is found twice in a row is acted upon: somebody may have been about to.
+const LOOK: Duration = Duration::from_millis(500);
+/// A session that needs it again waits this long at first, …
+const PAUSE: Duration = Duration::from_secs(1);
+/// … then twice as long each time, up to this. What is not seen for as long starts afresh.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Whose sessions a process looks after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tended {
+    /// All of the database: for a server, which is there to stay.
+    All,
+    /// Those that this process has prompted or recovered, and all below them.
+    Opened,
+}
+
+/// A session that nobody ran when it was looked at.
+struct Suspect {
+    /// When its turn may be started.
+    due: Instant,
+    /// How long the next try has to wait after that.
+    pause: Duration,
+}
+
+impl Engine {
+    /// Looks after sessions from now on, until the engine ends. Must be called inside a tokio runtime.
+    pub fn watch_over(&self, whose: Tended) {
+        if whose == Tended::Opened {
+            lock(&self.inner.opened).get_or_insert_default();
+        }
+        let (weak, closing) = (Arc::downgrade(&self.inner), self.inner.closing.clone());
+        let looking = async move {
+            let (mut suspects, mut unreported) = (HashMap::new(), HashSet::new());
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let Some(inner) = weak.upgrade().filter(|inner| !inner.runs.is_parking()) else { return };
+                let sessions = inner.look_after_sessions(&mut suspects);
+                let tasks = inner.look_after_tasks(&mut unreported).await;
+                let drafts = if whose == Tended::All { inner.discard_drafts().await } else { Ok(()) };
+                for error in
+                    [sessions.err().map(Error::from), tasks.err(), drafts.err().map(Error::from)].into_iter().flatten()
+                {
+                    tracing::warn!(%error, "what nobody works on cannot be looked for; it is tried again");
+                }
+            }
+        };
+        tokio::spawn(async move { closing.run_until_cancelled(looking).await });
+    }
+}
+
+impl Inner {
+    /// Notes that this process has to do with a session.
+    pub(crate) fn opened(&self, session: &SessionId) {
+        if let Some(opened) = &mut *lock(&self.opened) {
+            opened.insert(session.clone());
+        }
+    }
+
+    fn is_tended(&self, session: &SessionId) -> Result<bool, StoreError> {
+        let is_opened = |session: &SessionId| lock(&self.opened).as_ref().is_none_or(|opened| opened.contains(session));
+        Ok(is_opened(session) || self.lineage(session)?.iter().any(|above| is_opened(&above.id)))
+    }
+
+    /// Starts the turns that wait and that nobody runs.
+    fn look_after_sessions(self: &Arc<Self>, suspects: &mut HashMap<SessionId, Suspect>) -> Result<(), StoreError> {
+        let (left, now) = (self.left()?, Instant::now());
+        suspects.retain(|session, suspect| left.contains(session) || suspect.due + LONGEST_PAUSE > now);
+        for session in left {
+            let Some(suspect) = suspects.get_mut(&session) else {
+                suspects.insert(session, Suspect { due: now, pause: PAUSE });
+                continue;
+            };
+            if suspect.due <= now {
+                suspect.due = now + suspect.pause;
+                suspect.pause = (suspect.pause * 2).min(LONGEST_PAUSE);
+                tracing::warn!(%session, "a prompt waits and no turn runs; it is started");
+                self.start(&session);
+            }
+        }
+        Ok(())
+    }
+
+    /// The sessions that have something to do, and that no living process runs.
+    fn left(&self) -> Result<Vec<SessionId>, StoreError> {
+        let mut left = self.store.unfinished()?;
+        left.retain(|session| self.runs.get(session).is_none() && !self.runs.is_followed(session));
+        let mut open = Vec::new();
+        for session in left {
+            let elsewhere = self.store.holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
+            // What has no row is a copy that was never finished.
+            if !elsewhere && self.is_tended(&session)? && self.store.session(&session)?.is_some() {
+                open.push(session);
+            }
+        }
+        Ok(open)
+    }
+
+    /// Follows the tasks in the background that nobody follows.
+    async fn look_after_tasks(self: &Arc<Self>, suspects: &mut HashSet<PartId>) -> Result<(), Error> {
+        let known = std::mem::take(suspects);
+        for bond in Bond::background(&self.store)? {
+            if self.is_unfollowed(&bond)? && self.is_tended(&bond.bound.session)? {
+                if known.contains(&bond.part) {
+                    self.take_up(&bond).await?;
+                } else {
+                    suspects.insert(bond.part);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nobody would report the end of a task in the background. One whose call was cut off is followed by that.
+    pub(crate) fn is_unfollowed(&self, bond: &Bond) -> Result<bool, StoreError> {
+        let follower = bond.bound.background.as_ref().and_then(|task| task.follower.as_deref());
+        let followed = match follower {
+            Some(follower) if follower == self.store.owner() => lock(&self.background).contains(&bond.part),
+            Some(follower) => self.store.is_alive(follower),
+            None => false,
+        };
+        Ok(!followed && self.was_left(bond)?)
+    }
+
+    /// Follows a task in the background from now on, unless somebody else has just begun to; true if we do.
+    pub(crate) async fn take_up(self: &Arc<Self>, bond: &Bond) -> Result<bool, Error> {
+        let Some(task) = &bond.bound.background else { return Ok(false) };
+        if task.follower.as_deref() != Some(self.store.owner()) {
+            let task = Background { follower: Some(self.store.owner().to_owned()), ..task.clone() };
+            let mut batch = Batch::new(&store::Place::new("", ""));
+            bond.replace(&mut batch, &Bound { background: Some(task), ..bond.bound.clone() });
+            match self.store.commit(batch).await {
+                Ok(_) => {}
+                Err(StoreError::Conflict { .. }) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.follow(&bond.part, Held::default());
+        Ok(true)
+    }
+}

@@ -1,0 +1,554 @@
+//! Subagents that work in a git worktree of their own, so that several can change the same files at once and nothing
+//! reaches the caller's tree before somebody wants it.
+//!
+//! A durable record comes first, then the tree and its branch, then the session, then the files: whatever a crash leaves
+//! behind has a record without a session, and is found by it. A worktree begins at the last commit of the tree that its
+//! caller works in; what is not committed there is not in it. The branch gets a commit of what was changed whenever a task
+//! ends, and before anything is merged or removed.
+
+mod linked;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{FileStatus, HostError, Json, Session, SessionId, Worktree, WorktreeDiff};
+use exec::git::{self, GitError, MAX_NAMES};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{Batch, Place, StoreError};
+
+use crate::error::stored;
+use crate::project::instance::Instance;
+use crate::subagent::delegate::Ending;
+use crate::subagent::task_link::Bond;
+use crate::{Engine, Error, Inner};
+use linked::{Files, Linked, MergeError};
+
+/// Where worktrees are recorded, by their session.
+pub(crate) const WORKTREE: &str = "worktree";
+/// The folder of all of them, below the data directory.
+const FOLDER: &str = "isolated";
+/// The most linked worktrees of a repository, made here or elsewhere.
+const TREES_MAX: usize = 200;
+/// The most changed files that a result names.
+const FILES_MAX: usize = 50;
+/// The most that its record has, for clients.
+const RECORDED_MAX: usize = 1_000;
+/// The most folders without a record that are looked at.
+const STRAYS_MAX: usize = 1000;
+/// How old one must be to be removed: another database may know it, and be at work there.
+const STRAY_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// A worktree and where it belongs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Isolated {
+    /// The session that spawned the one which works in it.
+    parent: SessionId,
+    /// Where configuration comes from, and where its events are told.
+    pub(crate) origin: String,
+    /// The working tree that its changes go to.
+    target: String,
+    /// The repository's main working tree.
+    main: String,
+    /// Where it is.
+    pub(crate) directory: String,
+    branch: String,
+    /// The commit that its changes are counted from.
+    base: String,
+    /// How many files of the target differed from the base when it was made.
+    missing: usize,
+    /// Whether its files are there.
+    filled: bool,
+}
+
+/// What a task that ended says about its worktree.
+pub(crate) struct Left {
+    /// For the caller's model.
+    pub(crate) text: String,
+    /// For clients.
+    pub(crate) metadata: Json,
+}
+
+/// A worktree in a list.
+#[derive(Debug, Clone)]
+pub struct ListedWorktree {
+    /// What it is.
+    pub worktree: Worktree,
+    /// The title of its session; none if that is gone.
+    pub title: Option<String>,
+    /// Whether its session runs.
+    pub running: bool,
+    /// Why its files could not be read.
+    pub problem: Option<String>,
+}
+
+/// What cleaning did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CleanedWorktrees {
+    /// Directories that were removed.
+    pub removed: Vec<String>,
+    /// Branches that were kept, because they have changes that nobody merged.
+    pub kept: Vec<String>,
+    /// What could not be done, and why.
+    pub problems: Vec<String>,
+}
+
+impl Isolated {
+    fn linked<'a>(&'a self, inner: &'a Inner) -> Linked<'a> {
+        let (directory, main) = (Path::new(&self.directory), Path::new(&self.main));
+        let exec = inner.instance(Path::new(&self.origin)).exec.clone();
+        Linked { directory, main, branch: &self.branch, exec, scratch: &inner.inputs.dirs.cache }
+    }
+
+    fn is_there(&self) -> bool {
+        Path::new(&self.directory).join(".git").exists()
+    }
+
+    /// What was changed and is not merged, and the tree of it.
+    async fn changed(&self, inner: &Inner) -> Result<(Files, String), GitError> {
+        let linked = self.linked(inner);
+        let tree = if self.filled && self.is_there() {
+            linked.snapshot().await?
+        } else {
+            // Without its files it says nothing; what its branch has counts.
+            let git = inner.exec.git(&self.main);
+            let branch = git.commit(&format!("refs/heads/{}", self.branch)).await?;
+            branch.unwrap_or_else(|| self.base.clone())
+        };
+        Ok((linked.files(&self.base, &tree).await?, tree))
+    }
+
+    fn shown(&self, session: &SessionId, files: Files) -> Worktree {
+        Worktree {
+            session_id: session.clone(),
+            directory: self.directory.clone(),
+            branch: self.branch.clone(),
+            base: self.base.clone(),
+            target: self.target.clone(),
+            files: files.list,
+            more: files.more,
+        }
+    }
+}
+
+impl Inner {
+    fn isolated_folder(&self) -> PathBuf {
+        self.inputs.dirs.data.join(FOLDER)
+    }
+
+    /// The session whose worktree a directory is in.
+    fn isolated_session(&self, directory: &Path) -> Option<SessionId> {
+        let inside = directory.strip_prefix(self.isolated_folder()).ok()?;
+        SessionId::parse(inside.components().nth(1)?.as_os_str().to_str()?).ok()
+    }
+
+    /// The worktree that a directory is in.
+    pub(crate) fn isolated_at(&self, directory: &Path) -> Option<Isolated> {
+        self.isolated(&self.isolated_session(directory)?).ok()?
+    }
+
+    /// The worktree of a session, if it has one.
+    pub(crate) fn isolated(&self, session: &SessionId) -> Result<Option<Isolated>, StoreError> {
+        let record = self.store.record(WORKTREE, session.as_str())?;
+        Ok(record.and_then(|record| serde_json::from_value(record.value).ok()))
+    }
+
+    /// Where the events of a session are told: for one with a worktree, where its caller's are.
+    pub(crate) fn place(&self, session: &Session) -> Place {
+        let isolated = self.isolated_at(session.directory.as_ref());
+        let directory = isolated.map_or_else(|| session.directory.clone(), |isolated| isolated.origin);
+        Place { directory: directory.as_str().into(), project: session.project_id.as_str().into() }
+    }
+
+    /// Gives a session that is about to be made a worktree of its own; else the text for the model that says why not.
+    pub(crate) async fn isolate(&self, caller: &Instance, child: &mut Session) -> Result<Result<(), String>, Error> {
+        let Some(parent) = child.parent_id.clone() else { return Ok(Ok(())) };
+        let agent = child.agent.clone().unwrap_or_default();
+        let refused = |why: &str| {
+            Ok(Err(format!("The agent {agent} works in a git worktree of its own, which cannot be made: {why}")))
+        };
+        let project = &caller.loaded.project;
+        if project.vcs.is_none() {
+            return refused("this directory is in no git repository. Use another agent, or tell the user");
+        }
+        let target = caller.worktree();
+        let git = caller.exec.git(target);
+        let base = match git.commit("HEAD").await {
+            Ok(Some(base)) => base,
+            Ok(None) => return refused("the repository has no commit yet"),
+            Err(error) => return refused(&error.to_string()),
+        };
+        if config::linked_trees(&project.main).len() >= TREES_MAX {
+            let most = format!("there are {TREES_MAX} worktrees already; `trefoil worktree clean` removes old ones");
+            return refused(&most);
+        }
+        let missing = match git
+            .head(&["status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=dirty"], MAX_NAMES)
+            .await
+        {
+            Ok((output, _)) => git::records(&output).count(),
+            Err(error) => return refused(&error.to_string()),
+        };
+        let directory = self.isolated_folder().join(&project.id).join(child.id.as_str());
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let isolated = Isolated {
+            parent,
+            origin: text(&caller.origin),
+            target: text(target),
+            main: text(&project.main),
+            directory: text(&directory),
+            branch: format!("trefoil/{}", child.id),
+            base,
+            missing,
+            filled: false,
+        };
+        self.record_worktree(&caller.place, &child.id, Some(&isolated)).await?;
+        if let Err(error) = isolated.linked(self).add(&isolated.base).await {
+            self.record_worktree(&caller.place, &child.id, None).await?;
+            return refused(&error.to_string());
+        }
+        let path = caller.path();
+        child.directory = text(&if path.is_empty() { directory } else { directory.join(path) });
+        Ok(Ok(()))
+    }
+
+    async fn record_worktree(
+        &self,
+        place: &Place,
+        session: &SessionId,
+        isolated: Option<&Isolated>,
+    ) -> Result<(), StoreError> {
+        let mut batch = Batch::new(place).durable();
+        batch.record(WORKTREE, session.as_str(), isolated.map(|isolated| json!(isolated)).as_ref(), None);
+        // The worktree itself is being changed along with it, so giving up early would leave both apart.
+        self.persist(None, batch).await.map(drop)
+    }
+
+    /// Sees to it that a session can work in its worktree. Gives what its model has to know about it, nothing if it has
+    /// none; else the text for its caller that says why it cannot work.
+    pub(crate) async fn enter(&self, session: &SessionId) -> Result<Result<Option<String>, String>, Error> {
+        let Some(found) = self.store.session(session)? else { return Ok(Ok(None)) };
+        let directory = Path::new(&found.directory);
+        let Some(mut isolated) = self.isolated_at(directory) else {
+            return Ok(if self.isolated_session(directory).is_some() { Err(gone(session)) } else { Ok(None) });
+        };
+        if !isolated.filled {
+            let filled = isolated.linked(self).fill().await.map_err(|error| error.to_string());
+            // The caller's folder may be in no commit.
+            let filled = filled.and_then(|()| std::fs::create_dir_all(directory).map_err(|error| error.to_string()));
+            if let Err(why) = filled {
+                return Ok(Err(format!("The worktree of task {session} cannot be filled with its files: {why}")));
+            }
+            isolated.filled = true;
+            self.record_worktree(&self.place(&found), session, Some(&isolated)).await?;
+        } else if !directory.is_dir() {
+            return Ok(Err(gone(session)));
+        }
+        let Isolated { target, directory, branch, .. } = &isolated;
+        Ok(Ok(Some(format!(
+            "You work in a git worktree of your own, {directory}, on the branch {branch}. It holds what was committed in \
+             {target}: read and change files here, not there, also where you are told of a path below {target}. What you \
+             change is kept on your branch; whoever called you decides whether it is merged. You need not commit."
+        ))))
+    }
+
+    /// Commits what a session whose task has ended has changed in its worktree, and says what that is.
+    pub(crate) async fn leave(&self, session: &SessionId) -> Option<Left> {
+        let isolated = self.isolated(session).ok()??;
+        let Isolated { directory, branch, base, target, missing, .. } = &isolated;
+        let mut metadata = json!({ "directory": directory, "branch": branch, "base": base, "target": target });
+        let files = match self.commit_changes(session, &isolated).await {
+            Ok((files, _)) => files,
+            Err(error) => {
+                let text = format!("What was changed in it is unknown: {error}");
+                metadata["error"] = json!(error.to_string());
+                return Some(Left { text: block(&isolated, &text), metadata });
+            }
+        };
+        // A task's record is no place for thousands.
+        metadata["files"] = json!(files.list[..files.list.len().min(RECORDED_MAX)]);
+        let changed = !files.list.is_empty();
+        let mut text = if changed { list(&files) } else { "Nothing was changed in it.".to_owned() };
+        if changed {
+            text.push_str(&format!(
+                "\nNothing of this is in {target} yet. `git diff {base} {branch}` shows it; to take it over, run `git diff \
+                 --binary {base} {branch} | git apply --3way`, or tell the user about `trefoil worktree merge {session}`."
+            ));
+        }
+        if *missing > 0 {
+            text.push_str(&format!(
+                "\nThe work began at the last commit, without the {missing} files of {target} that differed from it."
+            ));
+        }
+        Some(Left { text: block(&isolated, &text), metadata })
+    }
+
+    /// How a task ended, with what became of its worktree; for clients apart.
+    pub(crate) async fn with_worktree(&self, child: &SessionId, ending: Ending) -> (Ending, Option<Json>) {
+        if matches!(ending, Ending::Cancelled) {
+            // Whoever cancels waits.
+            return (ending, None);
+        }
+        let Some(Left { text, metadata }) = self.leave(child).await else { return (ending, None) };
+        // Before a text that may be cut off.
+        let ending = match ending {
+            Ending::Done(answer) => Ending::Done(format!("{text}\n\n{answer}")),
+            Ending::Failed(why) => Ending::Failed(format!("{why}\n\n{text}")),
+            Ending::Cancelled => Ending::Cancelled,
+        };
+        (ending, Some(metadata))
+    }
+
+    /// Commits what was changed on the branch. Gives the files that are not merged, and the commit.
+    async fn commit_changes(&self, session: &SessionId, isolated: &Isolated) -> Result<(Files, String), GitError> {
+        let (files, tree) = isolated.changed(self).await?;
+        if !isolated.filled || !isolated.is_there() {
+            return Ok((files, tree));
+        }
+        let title = self.store.session(session).ok().flatten().map(|session| session.title);
+        let message = format!("{}\n\nSession: {session}", title.as_deref().unwrap_or("Work of a subagent"));
+        let commit = isolated.linked(self).commit(&tree, &message).await?;
+        Ok((files, commit))
+    }
+
+    /// Removes a worktree whose session is gone or unwanted. Changes that nobody merged stay on the branch; true then.
+    async fn remove_worktree(&self, session: &SessionId, isolated: &Isolated) -> Result<bool, GitError> {
+        let inside = Path::new(&isolated.directory).starts_with(self.isolated_folder());
+        if !inside {
+            return Err(GitError::Refused(format!("{} is not a folder of Trefoil's", isolated.directory)));
+        }
+        let linked = isolated.linked(self);
+        let unmerged = if Path::new(&isolated.main).is_dir() {
+            !self.commit_changes(session, isolated).await?.0.list.is_empty()
+        } else {
+            false
+        };
+        linked.remove().await?;
+        if !unmerged {
+            linked.remove_branch().await?;
+        }
+        Ok(unmerged)
+    }
+
+    /// Removes the worktree of a session that is about to be deleted. What fails is found when leftovers are cleaned.
+    pub(crate) async fn drop_worktree(&self, session: &Session, batch: &mut Batch) {
+        let Ok(Some(isolated)) = self.isolated(&session.id) else { return };
+        match self.remove_worktree(&session.id, &isolated).await {
+            Ok(unmerged) => {
+                if unmerged {
+                    tracing::info!(branch = isolated.branch, "the branch of a deleted session has unmerged changes");
+                }
+                batch.record(WORKTREE, session.id.as_str(), None, None);
+            }
+            Err(error) => tracing::warn!(session = %session.id, %error, "a worktree was not removed"),
+        }
+    }
+
+    fn worktree_of(&self, id: &SessionId) -> Result<(Session, Isolated), HostError> {
+        let session = self.session(id)?;
+        let isolated = self.isolated(id).map_err(stored)?;
+        Ok((session, isolated.ok_or_else(|| HostError::not_found("worktree", id.as_str()))?))
+    }
+
+    pub(crate) async fn worktree_diff(&self, id: &SessionId) -> Result<WorktreeDiff, HostError> {
+        let (_, isolated) = self.worktree_of(id)?;
+        let (files, tree) = isolated.changed(self).await.map_err(failed)?;
+        let (patch, whole) = isolated.linked(self).patch(&isolated.base, &tree).await.map_err(failed)?;
+        Ok(WorktreeDiff { worktree: isolated.shown(id, files), patch, cut: !whole })
+    }
+
+    pub(crate) async fn worktree_merge(&self, id: &SessionId) -> Result<Worktree, HostError> {
+        let _one = self.worktrees.lock().await;
+        let (session, mut isolated) = self.worktree_of(id)?;
+        self.not_busy(id)?;
+        let target = Path::new(&isolated.target);
+        if !target.is_dir() {
+            let gone = format!("{} is gone; its branch {} has the changes", isolated.target, isolated.branch);
+            return Err(HostError::Conflict(gone));
+        }
+        let (files, commit) = self.commit_changes(id, &isolated).await.map_err(failed)?;
+        let shown = isolated.shown(id, files);
+        if !shown.files.is_empty() {
+            let merged = isolated.linked(self).merge(&isolated.base, &commit, target).await;
+            merged.map_err(|error| match error {
+                MergeError::Git(error) => failed(error),
+                conflict => HostError::Conflict(conflict.to_string()),
+            })?;
+            isolated.base = commit;
+            self.record_worktree(&self.place(&session), id, Some(&isolated)).await.map_err(stored)?;
+        }
+        Ok(shown)
+    }
+
+    pub(crate) async fn worktree_discard(&self, id: &SessionId) -> Result<Worktree, HostError> {
+        let _one = self.worktrees.lock().await;
+        let (session, isolated) = self.worktree_of(id)?;
+        self.not_busy(id)?;
+        // Of a broken tree nobody can tell what was in it, and it goes all the same.
+        let files = isolated.changed(self).await.map_or_else(|_| Files::default(), |(files, _)| files);
+        let linked = isolated.linked(self);
+        linked.remove().await.map_err(failed)?;
+        linked.remove_branch().await.map_err(failed)?;
+        let place = self.place(&session);
+        self.record_worktree(&place, id, None).await.map_err(stored)?;
+        Ok(isolated.shown(id, files))
+    }
+
+    fn all_isolated(&self) -> Result<Vec<(SessionId, Isolated)>, StoreError> {
+        let read = |(key, record): (String, store::Record)| {
+            Some((SessionId::parse(&key).ok()?, serde_json::from_value(record.value).ok()?))
+        };
+        Ok(self.store.records(WORKTREE)?.into_iter().filter_map(read).collect())
+    }
+
+    fn runs(&self, session: &SessionId) -> Result<bool, StoreError> {
+        Ok(self.store.holder(session)?.is_some_and(|holder| holder.alive))
+    }
+
+    /// Whether a session works, or will.
+    fn is_wanted(&self, session: &SessionId) -> Result<bool, StoreError> {
+        let bound = |bond: &Bond| bond.bound.child == *session;
+        Ok(self.runs(session)?
+            || !self.store.inbox(session)?.is_empty()
+            || Bond::waiting(&self.store)?.iter().any(bound)
+            || Bond::background(&self.store)?.iter().any(bound))
+    }
+
+    /// Removes worktrees that no session has; with `unused` those of idle sessions too, where nothing is unmerged, and
+    /// old ones of which nothing is known.
+    async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, StoreError> {
+        let _one = self.worktrees.lock().await;
+        let mut cleaned = CleanedWorktrees::default();
+        let known = self.all_isolated()?;
+        for (id, isolated) in &known {
+            let removed = match self.store.session(id)? {
+                // Whoever makes it still may not have come to its session.
+                None if self.runs(&isolated.parent)? => continue,
+                None => self.remove_worktree(id, isolated).await,
+                Some(_) if !unused || self.is_wanted(id)? => continue,
+                Some(_) => match isolated.changed(self).await {
+                    Ok((files, _)) if files.list.is_empty() => self.remove_worktree(id, isolated).await,
+                    Ok(_) => continue,
+                    Err(error) => Err(error),
+                },
+            };
+            match removed {
+                Ok(unmerged) => {
+                    let place = Place::new(isolated.origin.as_str(), "");
+                    self.record_worktree(&place, id, None).await?;
+                    cleaned.removed.push(isolated.directory.clone());
+                    cleaned.kept.extend(unmerged.then(|| isolated.branch.clone()));
+                }
+                Err(error) => cleaned.problems.push(format!("{}: {error}", isolated.directory)),
+            }
+        }
+        if unused {
+            for (id, directory) in self.strays() {
+                if known.iter().any(|(known, _)| *known == id) {
+                    continue;
+                }
+                match self.remove_stray(&id, &directory).await {
+                    Ok((unmerged, branch)) => {
+                        cleaned.removed.push(directory.to_string_lossy().into_owned());
+                        cleaned.kept.extend(unmerged.then_some(branch));
+                    }
+                    Err(error) => cleaned.problems.push(format!("{}: {error}", directory.display())),
+                }
+            }
+        }
+        Ok(cleaned)
+    }
+
+    /// The old folders that look like worktrees made here.
+    fn strays(&self) -> Vec<(SessionId, PathBuf)> {
+        let entries =
+            |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let trees = entries(&self.isolated_folder()).flat_map(|project| entries(&project).collect::<Vec<_>>());
+        let tree = |path: PathBuf| Some((SessionId::parse(path.file_name()?.to_str()?).ok()?, path));
+        // Git writes this file once.
+        let made = |path: &Path| path.join(".git").symlink_metadata().and_then(|file| file.modified());
+        let old =
+            |(_, path): &(_, PathBuf)| made(path).is_ok_and(|made| made.elapsed().is_ok_and(|age| age >= STRAY_AGE));
+        trees.filter_map(tree).filter(old).take(STRAYS_MAX).collect()
+    }
+
+    /// Removes a worktree of which the database knows nothing; its changes stay on its branch.
+    async fn remove_stray(&self, id: &SessionId, directory: &Path) -> Result<(bool, String), GitError> {
+        let git = self.exec.git(directory);
+        let common = git.text(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await?;
+        let main = Path::new(&common).parent().unwrap_or(directory).to_owned();
+        let fork = ["merge-base", "HEAD"];
+        let head = self.exec.git(&main).text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
+        let base = git.text(&[&fork[..], &[&head]].concat()).await?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let isolated = Isolated {
+            parent: id.clone(),
+            origin: text(&main),
+            target: text(&main),
+            main: text(&main),
+            directory: text(directory),
+            branch: format!("trefoil/{id}"),
+            base,
+            missing: 0,
+            // One without an index never got its files.
+            filled: !git.head(&["ls-files", "--cached", "-z"], 1).await?.0.is_empty(),
+        };
+        Ok((self.remove_worktree(id, &isolated).await?, isolated.branch))
+    }
+}
+
+impl Engine {
+    /// All worktrees of subagents.
+    pub async fn worktrees(&self) -> Result<Vec<ListedWorktree>, HostError> {
+        let inner: &Arc<Inner> = &self.inner;
+        let mut listed = Vec::new();
+        for (id, isolated) in inner.all_isolated().map_err(stored)? {
+            let title = inner.store.session(&id).map_err(stored)?.map(|session| session.title);
+            let running = inner.runs(&id).map_err(stored)?;
+            let (files, problem) = match isolated.changed(inner).await {
+                Ok((files, _)) => (files, None),
+                Err(error) => (Files::default(), Some(error.to_string())),
+            };
+            listed.push(ListedWorktree { worktree: isolated.shown(&id, files), title, running, problem });
+        }
+        Ok(listed)
+    }
+
+    /// Removes worktrees that crashes and deletions left behind; with `unused` also those that hold nothing unmerged, and
+    /// those of which the database has known nothing for a day.
+    pub async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, HostError> {
+        self.inner.clean_worktrees(unused).await.map_err(stored)
+    }
+}
+
+fn gone(session: &SessionId) -> String {
+    format!("The worktree of task {session} is gone: it was discarded or cleaned up. Leave task_id out to begin anew.")
+}
+
+fn failed(error: GitError) -> HostError {
+    HostError::Failed(format!("git failed: {error}"))
+}
+
+fn block(isolated: &Isolated, text: &str) -> String {
+    let Isolated { directory, branch, base, .. } = isolated;
+    format!("<task_worktree>\ndirectory: {directory}\nbranch: {branch}\nbase: {base}\n{text}\n</task_worktree>")
+}
+
+/// The files for the caller's model.
+fn list(files: &Files) -> String {
+    let line = |file: &FileStatus| {
+        let status = match file.status {
+            api::FileDiffStatus::Added => "added",
+            api::FileDiffStatus::Deleted => "deleted",
+            api::FileDiffStatus::Modified => "modified",
+        };
+        format!("\n- {} ({status}, +{} -{})", file.path, file.added, file.removed)
+    };
+    let listed: String = files.list.iter().take(FILES_MAX).map(line).collect();
+    let (count, at_least) = (files.list.len(), if files.more { "more than " } else { "" });
+    let more = count.saturating_sub(FILES_MAX);
+    let more = if more > 0 { format!("\n- and {at_least}{more} more") } else { String::new() };
+    format!("changed files ({at_least}{count}):{listed}{more}")
+}
