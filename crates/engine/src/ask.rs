@@ -18,12 +18,12 @@ use store::{AskFilter, AskKind, AskRow, Batch, Place, Signal, StoreError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::error::stored;
+use crate::error::store_error;
 use crate::turn::tool_call::OPAQUE;
 use crate::{Inner, lock};
 
 /// An ask that waits is looked at this often.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Marks an answer that nobody gave.
 pub(crate) const EXPIRED: &str = "expired";
 /// The most that one answer `always` settles besides itself.
@@ -31,11 +31,11 @@ const SETTLED_MAX: usize = 1_000;
 
 /// Who waits for which ask.
 #[derive(Default)]
-pub(crate) struct Waiters {
+pub(crate) struct AskWaiters {
     map: Mutex<HashMap<String, Arc<Notify>>>,
 }
 
-impl Waiters {
+impl AskWaiters {
     /// Wakes whoever waits for an ask. The answer itself is read from its row.
     pub(crate) fn wake(&self, ask: &str) {
         if let Some(waiter) = lock(&self.map).get(ask) {
@@ -47,27 +47,27 @@ impl Waiters {
 impl Inner {
     /// Waits until an ask has its answer: somebody's, or that of the policy. The time runs from when it was asked, so that a
     /// restart does not prolong it.
-    pub(crate) async fn answer(&self, ask: &str, policy: (Duration, AskThen)) -> Result<Json, StoreError> {
+    pub(crate) async fn await_reply(&self, ask: &str, policy: (Duration, AskThen)) -> Result<Json, StoreError> {
         // The clock says how long ago that was, but not more: it may be moved, while we wait as well.
         let ago = api::made_at(ask).map_or(0, |asked| api::now().saturating_sub(asked));
         let left = policy.0.saturating_sub(Duration::from_millis(u64::try_from(ago).unwrap_or(0)));
-        let waits = Instant::now();
+        let began = Instant::now();
         let notify = Arc::new(Notify::new());
         lock(&self.asks.map).insert(ask.to_owned(), notify.clone());
-        let _forget = Forget { waiters: &self.asks, ask };
+        let _guard = WaiterGuard { waiters: &self.asks, ask };
         loop {
             let row = match self.store.ask(ask)? {
                 Some(AskRow { reply: Some(reply), .. }) => return Ok(reply),
                 Some(row) => row,
                 None => return Ok(Json::Null),
             };
-            let left = left.saturating_sub(waits.elapsed());
+            let left = left.saturating_sub(began.elapsed());
             if left.is_zero() {
                 self.expire(&row, policy).await?;
                 continue;
             }
             // The answering process may die before it has told us, so the row is looked at from time to time as well.
-            let _ = tokio::time::timeout(LOOK.min(left), notify.notified()).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL.min(left), notify.notified()).await;
         }
     }
 
@@ -85,51 +85,51 @@ impl Inner {
              are decided.)"
         );
         let event = match row.kind {
-            AskKind::Permission => EventBody::PermissionReplied { session_id, request_id: id(&row.id)?, reply },
-            AskKind::Question => EventBody::QuestionRejected { session_id, request_id: id(&row.id)? },
+            AskKind::Permission => EventBody::PermissionReplied { session_id, request_id: parse_id(&row.id)?, reply },
+            AskKind::Question => EventBody::QuestionRejected { session_id, request_id: parse_id(&row.id)? },
         };
         let mut batch = Batch::new(&self.place(&session)).durable();
         let answer = serde_json::json!({ "reply": reply, "message": message, "answers": null, EXPIRED: true });
         batch.settle(&row.id, &answer, event);
         tracing::info!(ask = row.id, session = %session.id, "nobody answered in time");
-        self.persist(Some((&self.place(&session), &session.id)), batch).await.map(drop)
+        self.commit_with_retry(Some((&self.place(&session), &session.id)), batch).await.map(drop)
     }
 
     /// Answers a permission request, and with it what else that answer settles.
     pub(crate) async fn reply_permission(&self, id: &PermissionId, reply: PermissionReply) -> Result<(), HostError> {
         let missing = || HostError::not_found("permission request", id.as_str());
-        let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
+        let row = self.store.ask(id.as_str()).map_err(store_error)?.ok_or_else(missing)?;
         let asked: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
         let session = self.session(&asked.session_id)?;
         let mut batch = Batch::new(&place_of(&session)).durable();
         batch.answer(id.as_str(), &serde_json::json!(reply));
-        batch.event(replied(&asked, &reply));
+        batch.event(replied_event(&asked, &reply));
         let mut others = Vec::new();
         match reply.reply {
             PermissionReplyKind::Once => {}
             PermissionReplyKind::Always => {
                 // It counts where the request says; one from before requests said so counts where its session is.
-                let here = || self.instance(session.directory.as_ref()).approved_in();
+                let here = || self.instance(session.directory.as_ref()).approval_directory();
                 let directory = asked.directory().map_or_else(here, str::to_owned);
                 for pattern in &asked.always {
                     batch.approve(&directory, &asked.permission, pattern);
                 }
-                others = self.now_allowed(&asked, &session.project_id, &directory)?;
+                others = self.also_allowed(&asked, &session.project_id, &directory)?;
             }
             PermissionReplyKind::Reject if reply.message.is_none() => {
                 let filter = AskFilter { session: Some(asked.session_id.clone()), ..AskFilter::default() };
-                others = self.store.permissions(&filter).map_err(stored)?;
+                others = self.store.permissions(&filter).map_err(store_error)?;
                 others.retain(|other| other.id != asked.id);
             }
             PermissionReplyKind::Reject => {}
         }
         for other in &others {
-            settle(&mut batch, other, &reply);
+            settle_permission(&mut batch, other, &reply);
         }
         self.commit_answer(batch, id.as_str(), missing).await?;
-        self.tell(&asked.session_id, id.as_str()).await;
+        self.wake_asker(&asked.session_id, id.as_str()).await;
         for other in &others {
-            self.tell(&other.session_id, other.id.as_str()).await;
+            self.wake_asker(&other.session_id, other.id.as_str()).await;
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Inner {
         mut answers: Option<Vec<Vec<String>>>,
     ) -> Result<(), HostError> {
         let missing = || HostError::not_found("question request", id.as_str());
-        let row = self.store.ask(id.as_str()).map_err(stored)?.ok_or_else(missing)?;
+        let row = self.store.ask(id.as_str()).map_err(store_error)?.ok_or_else(missing)?;
         let asked: api::QuestionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
         if let Some(answers) = &mut answers {
             let questions = asked.questions.len();
@@ -162,7 +162,7 @@ impl Inner {
             None => EventBody::QuestionRejected { session_id, request_id },
         });
         self.commit_answer(batch, id.as_str(), missing).await?;
-        self.tell(&asked.session_id, id.as_str()).await;
+        self.wake_asker(&asked.session_id, id.as_str()).await;
         Ok(())
     }
 
@@ -173,12 +173,12 @@ impl Inner {
                 Err(HostError::Conflict(format!("{id} was answered already")))
             }
             Err(StoreError::NotOpen { .. }) => Err(missing()),
-            Err(error) => Err(stored(error)),
+            Err(error) => Err(store_error(error)),
         }
     }
 
     /// Wakes the turn that waits, in this process or another. A failure only delays it: the turn polls for the stored answer.
-    async fn tell(&self, session: &SessionId, ask: &str) {
+    async fn wake_asker(&self, session: &SessionId, ask: &str) {
         if self.runs.get(session).is_some() {
             self.asks.wake(ask);
         } else if let Err(error) = self.store.signal(session, Signal::Reply { ask: ask.to_owned() }).await {
@@ -187,7 +187,7 @@ impl Inner {
     }
 
     /// The waiting requests of the same directory that an answer `always` to this one allows as well.
-    fn now_allowed(
+    fn also_allowed(
         &self,
         asked: &PermissionRequest,
         project: &str,
@@ -196,7 +196,7 @@ impl Inner {
         let approved: Vec<api::Rule> =
             asked.always.iter().map(|pattern| api::Rule::new(&asked.permission, pattern, api::Action::Allow)).collect();
         let filter = AskFilter { project: Some(project.to_owned()), ..AskFilter::default() };
-        let mut open = self.store.permissions(&filter).map_err(stored)?;
+        let mut open = self.store.permissions(&filter).map_err(store_error)?;
         open.retain(|other| {
             other.id != asked.id
                 && other.directory() == Some(directory)
@@ -215,25 +215,25 @@ fn place_of(session: &Session) -> Place {
 }
 
 /// Answers a request along with another one, unless somebody was faster.
-pub(crate) fn settle(batch: &mut Batch, ask: &PermissionRequest, reply: &PermissionReply) {
-    batch.settle(ask.id.as_str(), &serde_json::json!(reply), replied(ask, reply));
+pub(crate) fn settle_permission(batch: &mut Batch, ask: &PermissionRequest, reply: &PermissionReply) {
+    batch.settle(ask.id.as_str(), &serde_json::json!(reply), replied_event(ask, reply));
 }
 
-fn replied(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody {
+fn replied_event(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody {
     EventBody::PermissionReplied { session_id: ask.session_id.clone(), request_id: ask.id.clone(), reply: reply.reply }
 }
 
 /// The id of an ask's row as what it is.
-fn id<T: FromStr<Err = String>>(text: &str) -> Result<T, StoreError> {
+fn parse_id<T: FromStr<Err = String>>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(StoreError::Invalid)
 }
 
-struct Forget<'a> {
-    waiters: &'a Waiters,
+struct WaiterGuard<'a> {
+    waiters: &'a AskWaiters,
     ask: &'a str,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         lock(&self.waiters.map).remove(self.ask);
     }

@@ -21,14 +21,14 @@ impl From<Error> for HostError {
     fn from(error: Error) -> Self {
         match error {
             Error::Host(error) => error,
-            Error::Store(error) => stored(error),
+            Error::Store(error) => store_error(error),
             Error::Parked => HostError::Unavailable(error.to_string()),
         }
     }
 }
 
 /// What the store refused or failed at as a host error: what a caller can mend is told apart from what broke.
-pub(crate) fn stored(error: StoreError) -> HostError {
+pub(crate) fn store_error(error: StoreError) -> HostError {
     match &error {
         StoreError::NoSession { id } => HostError::not_found("session", id.as_str()),
         StoreError::NoMessage { id } => HostError::not_found("message", id.as_str()),

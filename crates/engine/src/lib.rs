@@ -42,8 +42,8 @@ use tokio_util::task::TaskTracker;
 pub use error::Error;
 pub use project::UpdateProject;
 pub use project::models::{Catalog, server};
-pub use session::tidy::{Tidied, Tidy};
-pub use turn::watchdog::Tended;
+pub use session::tidy::{TidyOptions, TidyReport};
+pub use turn::watchdog::WatchdogScope;
 pub use worktree::{CleanedWorktrees, ListedWorktree};
 
 use ask::rules;
@@ -56,7 +56,7 @@ use turn::{conversation_cache, runs, trace};
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
 
 /// The most directories whose configuration is kept.
-const MAX_INSTANCES: usize = 64;
+const INSTANCES_MAX: usize = 64;
 
 /// How long it waits for titles before that.
 const TITLE_WAIT: Duration = Duration::from_secs(2);
@@ -101,31 +101,31 @@ pub(crate) struct Inner {
     pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
     pub(crate) version: String,
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
-    pub(crate) followed: Arc<config_reload::Followed>,
+    pub(crate) watched_directories: Arc<config_reload::WatchedDirectories>,
     /// Held while configuration that was edited is read again.
-    pub(crate) reading: tokio::sync::Mutex<()>,
+    pub(crate) reload_lock: tokio::sync::Mutex<()>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
     /// The MCP servers that sessions brought.
     session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
     pub(crate) runs: runs::Runs,
     /// The sessions that this process has to do with, if it looks after those alone.
-    pub(crate) opened: Mutex<Option<HashSet<SessionId>>>,
-    pub(crate) kept: conversation_cache::Kept,
-    pub(crate) asks: ask::Waiters,
+    pub(crate) opened_sessions: Mutex<Option<HashSet<SessionId>>>,
+    pub(crate) conversations: conversation_cache::ConversationCache,
+    pub(crate) asks: ask::AskWaiters,
     /// Sessions whose turn was given up without a trace in the database, which refused every write.
     pub(crate) given_up: Mutex<HashSet<SessionId>>,
-    pub(crate) standings: rules::StandingCache,
+    pub(crate) constraints: rules::ConstraintsCache,
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
-    pub(crate) births: tokio::sync::Mutex<()>,
+    pub(crate) spawn_lock: tokio::sync::Mutex<()>,
     /// Told when a call of a model has ended.
-    pub(crate) freed: budget::Freed,
+    pub(crate) budget_signal: budget::BudgetSignal,
     /// The tasks in the background that this process follows, by their calls.
     pub(crate) background: Mutex<HashSet<PartId>>,
     /// What bounds how many children of a session work at once.
-    pub(crate) slots: Mutex<HashMap<SessionId, Weak<Semaphore>>>,
+    pub(crate) subagent_slots: Mutex<HashMap<SessionId, Weak<Semaphore>>>,
     /// Held while worktrees are merged or removed: two merges into one tree would not see each other's changes.
-    pub(crate) worktrees: tokio::sync::Mutex<()>,
+    pub(crate) worktree_lock: tokio::sync::Mutex<()>,
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -152,22 +152,22 @@ impl Engine {
             runners: options.runners,
             version: options.version,
             instances: Mutex::default(),
-            followed: Arc::default(),
-            reading: tokio::sync::Mutex::default(),
+            watched_directories: Arc::default(),
+            reload_lock: tokio::sync::Mutex::default(),
             environments: Mutex::default(),
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
-            opened: Mutex::default(),
-            kept: conversation_cache::Kept::default(),
-            asks: ask::Waiters::default(),
+            opened_sessions: Mutex::default(),
+            conversations: conversation_cache::ConversationCache::default(),
+            asks: ask::AskWaiters::default(),
             given_up: Mutex::default(),
-            standings: rules::StandingCache::default(),
+            constraints: rules::ConstraintsCache::default(),
             traces: trace::Traces::default(),
-            births: tokio::sync::Mutex::default(),
-            freed: budget::Freed::default(),
+            spawn_lock: tokio::sync::Mutex::default(),
+            budget_signal: budget::BudgetSignal::default(),
             background: Mutex::default(),
-            slots: Mutex::default(),
-            worktrees: tokio::sync::Mutex::default(),
+            subagent_slots: Mutex::default(),
+            worktree_lock: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             titles: TaskTracker::new(),
@@ -182,7 +182,7 @@ impl Engine {
                 }
             });
         }
-        config_reload::keep(&inner);
+        config_reload::spawn_watcher(&inner);
         Ok(Self { inner })
     }
 
@@ -193,7 +193,7 @@ impl Engine {
 
     /// The same as [`api::Host::sessions`], as JSON texts, just as they are stored.
     pub fn sessions_json(&self, scope: &Scope, query: api::ListSessions) -> Result<Vec<String>, api::HostError> {
-        self.inner.store.sessions_json(&self.inner.session_query(scope, query)).map_err(error::stored)
+        self.inner.store.sessions_json(&self.inner.session_query(scope, query)).map_err(error::store_error)
     }
 
     /// The runner of processes.
@@ -210,13 +210,13 @@ impl Engine {
     pub fn terminal_shell(&self, scope: &Scope) -> PathBuf {
         let configured = self.loaded(scope).config.shell.clone();
         let own = || self.inner.inputs.env.get("SHELL").cloned();
-        let given = configured.or_else(own).map(PathBuf::from).filter(|shell| shell.is_absolute() && shell.is_file());
-        given.unwrap_or_else(|| self.inner.instance(Path::new(&scope.directory)).options.shell.clone())
+        let chosen = configured.or_else(own).map(PathBuf::from).filter(|shell| shell.is_absolute() && shell.is_file());
+        chosen.unwrap_or_else(|| self.inner.instance(Path::new(&scope.directory)).options.shell.clone())
     }
 
     /// The tools of a directory: those that a model gets, or without one all that there are.
     pub async fn tools(&self, scope: &Scope, model: Option<&api::ModelRef>) -> Vec<Arc<dyn tools::Tool>> {
-        let instance = self.inner.current(Path::new(&scope.directory)).await;
+        let instance = self.inner.current_instance(Path::new(&scope.directory)).await;
         let Some(wanted) = model else {
             let patches = instance.patch_tools.iter().filter(|tool| instance.tools.get(tool.name()).is_none());
             return instance.tools.iter().chain(patches).cloned().collect();
@@ -269,16 +269,17 @@ impl Inner {
         if let Some(found) = lock(&self.instances).get(directory) {
             return found.clone();
         }
-        let made = Arc::new(Instance::load(self, directory, None));
+        let loaded = Arc::new(Instance::load(self, directory, None));
         let mut instances = lock(&self.instances);
-        if instances.len() >= MAX_INSTANCES {
+        if instances.len() >= INSTANCES_MAX {
             // Any one: it is loaded again when it is needed, and whoever uses it now keeps it. One whose files cannot be read
             // any more comes last, as what they said is known nowhere else.
-            let whole = |instance: &Instance| !instance.refused.load(Ordering::Relaxed);
-            let any = instances.iter().find(|(_, instance)| whole(instance)).or_else(|| instances.iter().next());
-            any.map(|(directory, _)| directory.clone()).map(|directory| instances.remove(&directory));
+            let is_readable = |instance: &Instance| !instance.has_rejected_edit.load(Ordering::Relaxed);
+            let evicted =
+                instances.iter().find(|(_, instance)| is_readable(instance)).or_else(|| instances.iter().next());
+            evicted.map(|(directory, _)| directory.clone()).map(|directory| instances.remove(&directory));
         }
-        instances.entry(directory.to_owned()).or_insert(made).clone()
+        instances.entry(directory.to_owned()).or_insert(loaded).clone()
     }
 
     pub(crate) fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {
@@ -287,14 +288,14 @@ impl Inner {
 
     /// Lets a session see files as another one does, until the answer is dropped.
     /// One with a worktree of its own sees the files there.
-    pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<Shared> {
-        if !matches!(self.isolated(with), Ok(None)) {
+    pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
+        if !matches!(self.isolated_worktree(with), Ok(None)) {
             return None;
         }
         let mut bound = lock(&self.environments);
         let environment = bound.get(from)?.clone();
         bound.insert(with.clone(), environment);
-        Some(Shared { inner: self.clone(), session: with.clone() })
+        Some(SharedEnvironment { inner: self.clone(), session: with.clone() })
     }
 
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
@@ -309,12 +310,12 @@ impl Inner {
 }
 
 /// A session that sees files as another one does.
-pub(crate) struct Shared {
+pub(crate) struct SharedEnvironment {
     inner: Arc<Inner>,
     session: SessionId,
 }
 
-impl Drop for Shared {
+impl Drop for SharedEnvironment {
     fn drop(&mut self) {
         lock(&self.inner.environments).remove(&self.session);
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 use api::{EventBody, HostError, Project, ProjectCommands, ProjectIcon, Scope, Session, SessionId};
 use store::{Batch, Place};
 
-use crate::error::stored;
+use crate::error::store_error;
 use crate::{Engine, Inner};
 use instance::Instance;
 
@@ -64,7 +64,7 @@ impl Engine {
         if instance.project.id == id {
             return self.inner.project_of(&instance);
         }
-        let known = self.inner.store.project(id).map_err(stored)?;
+        let known = self.inner.store.project(id).map_err(store_error)?;
         known.map(current_trees).ok_or_else(|| HostError::not_found("project", id))
     }
 
@@ -93,7 +93,7 @@ impl Engine {
         workspace: Option<String>,
     ) -> Result<Session, HostError> {
         let session = self.inner.session(id)?;
-        self.inner.not_busy(id)?;
+        self.inner.ensure_idle(id)?;
         if !Path::new(directory).is_dir() {
             return Err(HostError::Invalid(format!("{directory} is not a directory")));
         }
@@ -109,7 +109,7 @@ impl Engine {
             session.workspace_id.clone_from(&workspace);
             session.time.updated = api::now();
         });
-        self.inner.store.commit(batch).await.map_err(stored)?;
+        self.inner.store.commit(batch).await.map_err(store_error)?;
         self.inner.session(id)
     }
 }
@@ -120,14 +120,14 @@ impl Inner {
         let mut batch = Batch::new(&Place::new(EVERYWHERE, project.id.as_str())).durable();
         batch.project(&project);
         batch.event(EventBody::ProjectUpdated(Box::new(project.clone())));
-        self.store.commit(batch).await.map_err(stored)?;
+        self.store.commit(batch).await.map_err(store_error)?;
         Ok(project)
     }
 
     /// The project of a directory: what is stored of it, and its working trees as they are now.
     pub(crate) fn project_of(&self, instance: &Instance) -> Result<Project, HostError> {
         let own = instance.project.clone();
-        let known = self.store.project(&own.id).map_err(stored)?.unwrap_or_else(|| own.clone());
+        let known = self.store.project(&own.id).map_err(store_error)?.unwrap_or_else(|| own.clone());
         // What has no first commit shares one row, so these come from the directory.
         Ok(current_trees(Project { worktree: own.worktree, vcs: own.vcs, ..known }))
     }

@@ -24,34 +24,34 @@ use tokio::time::Instant;
 use crate::ask::rules::Rules;
 use crate::spending::budget::Admission;
 use crate::spending::ledger;
-use crate::turn::step::{self, Next, put_message};
+use crate::turn::step::{self, AfterStep, put_message};
 use crate::turn::{Conversation, Turn};
 use crate::{Error, ask};
-use child::{Foreign, Job};
-use job_host::Desk;
-use transcript::Book;
+use child::{ForeignSubagent, Job};
+use job_host::JobHost;
+use transcript::JobTranscript;
 
 pub(crate) use child::cut_off;
 
 /// Where it is kept, by session, what runners want back and what they were given.
 pub(crate) const REMOTE: &str = "remote";
 /// How often budgets are looked at while somebody else works: time passes, and others spend too.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a runner may take to end its work once it is told to. It has bounds of its own that are shorter.
 const STOP_WAIT: Duration = Duration::from_secs(8);
 /// Marks calls that were not ours: nobody runs them again. Other programs have the word too.
-const ELSEWHERE: &str = "providerExecuted";
+const PROVIDER_EXECUTED: &str = "providerExecuted";
 
 /// Who does the work of an agent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Remote<'a> {
+pub(crate) struct RemoteAgent<'a> {
     /// The kind of runner.
     pub(crate) kind: &'a str,
     /// What it is told.
     pub(crate) settings: &'a JsonMap,
 }
 
-impl Remote<'_> {
+impl RemoteAgent<'_> {
     /// The model that its messages name: which one it really is, only the other side knows.
     pub(crate) fn model(&self, agent: &str) -> ModelRef {
         ModelRef::new(self.kind, agent)
@@ -59,24 +59,24 @@ impl Remote<'_> {
 }
 
 /// Whether a call was made elsewhere.
-pub(crate) fn is_elsewhere(tool: &ToolPart) -> bool {
-    tool.metadata.as_ref().is_some_and(|metadata| metadata.get(ELSEWHERE) == Some(&Json::Bool(true)))
+pub(crate) fn is_provider_executed(tool: &ToolPart) -> bool {
+    tool.metadata.as_ref().is_some_and(|metadata| metadata.get(PROVIDER_EXECUTED) == Some(&Json::Bool(true)))
 }
 
 /// What is known of a session's work elsewhere.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Known {
+struct RemoteRecord {
     /// What the runner wants back.
     kept: Option<Json>,
     /// The waiting prompts that it was given.
     handed: Vec<MessageId>,
     /// Set if the session is that of a subagent of somebody else.
     #[serde(skip_serializing_if = "Option::is_none")]
-    child: Option<Foreign>,
+    child: Option<ForeignSubagent>,
 }
 
-impl Known {
+impl RemoteRecord {
     fn load(store: &Store, session: &SessionId) -> Result<Self, StoreError> {
         let record = store.record(REMOTE, session.as_str())?;
         Ok(record.and_then(|record| serde_json::from_value(record.value).ok()).unwrap_or_default())
@@ -93,30 +93,30 @@ pub(crate) async fn run(
     conversation: &mut Conversation,
     user: &UserMessage,
     rules: Rules,
-) -> Result<Next, Error> {
+) -> Result<AfterStep, Error> {
     if turn.cancel().is_cancelled() {
-        return step::stopped(turn, conversation, user).await;
+        return step::end_stopped(turn, conversation, user).await;
     }
     let (Ok(agent), Some(remote)) = (turn.instance.agent(&user.agent), turn.instance.remote(&user.agent)) else {
-        return Ok(Next::Stop);
+        return Ok(AfterStep::Stop);
     };
     let Some(runner) = turn.inner.runners.get(remote.kind).cloned() else {
         let text = format!("Nothing here can run agents with \"{}\" in their configuration", remote.kind);
-        step::fail(turn, conversation, user, MessageError::unknown(text)).await?;
-        return Ok(Next::Stop);
+        step::end_with_error(turn, conversation, user, MessageError::unknown(text)).await?;
+        return Ok(AfterStep::Stop);
     };
-    forget_asks(turn, None).await?;
+    reject_open_asks(turn, None).await?;
     child::settle_lost(turn).await?;
-    let mut known = Known::load(turn.store(), &turn.session_id)?;
-    known.handed.retain(|id| conversation.pending.contains(id));
-    let new: Vec<MessageId> = conversation.pending.iter().filter(|id| !known.handed.contains(id)).cloned().collect();
-    let mut prompt = parts(conversation, &new);
-    if known.kept.is_none()
+    let mut record = RemoteRecord::load(turn.store(), &turn.session_id)?;
+    record.handed.retain(|id| conversation.pending.contains(id));
+    let new: Vec<MessageId> = conversation.pending.iter().filter(|id| !record.handed.contains(id)).cloned().collect();
+    let mut prompt = prompt_parts(conversation, &new);
+    if record.kept.is_none()
         && let Some(text) = agent.prompt.as_ref().filter(|text| !text.trim().is_empty())
     {
         prompt.insert(0, PromptPart::text(text.trim()));
     }
-    let message = turn.answer_to(user);
+    let message = turn.new_answer(user);
     let call = reservation(turn, &message.id, &prompt);
     let begin = |batch: &mut Batch| {
         put_message(batch, &message);
@@ -124,10 +124,10 @@ pub(crate) async fn run(
     };
     match turn.admit(&call, begin).await? {
         Admission::Admitted => {}
-        Admission::Stopped => return step::stopped(turn, conversation, user).await,
+        Admission::Stopped => return step::end_stopped(turn, conversation, user).await,
         Admission::Expired(error) => {
-            step::fail(turn, conversation, user, error).await?;
-            return Ok(Next::Stop);
+            step::end_with_error(turn, conversation, user, error).await?;
+            return Ok(AfterStep::Stop);
         }
     }
     let job = RunnerJob {
@@ -135,35 +135,35 @@ pub(crate) async fn run(
         directory: turn.instance.directory.clone(),
         hidden: turn.instance.loaded.config.env.hide.clone(),
         prompt,
-        kept: known.kept.clone(),
+        kept: record.kept.clone(),
     };
-    let shared = Arc::new(Job::new(turn));
-    let desk = Arc::new(Desk::new(turn, rules, user, Book::new(message, known, new, call), &shared));
-    let ended = work(&desk, runner.run(job, desk.clone())).await;
-    shared.end().await;
-    let Some(mut book) = desk.close().await else { return Ok(Next::Stop) };
+    let job_state = Arc::new(Job::new(turn));
+    let host = Arc::new(JobHost::new(turn, rules, user, JobTranscript::new(message, record, new, call), &job_state));
+    let ended = wait_for_end(&host, runner.run(job, host.clone())).await;
+    job_state.end().await;
+    let Some(mut transcript) = host.close().await else { return Ok(AfterStep::Stop) };
     if turn.cancel().is_cancelled() && turn.run.is_parked() {
-        book.save(turn).await?;
+        transcript.save(turn).await?;
         return Err(Error::Parked);
     }
-    let over = shared.over();
+    let exhausted = job_state.exhausted_budget();
     let (reason, error) = match ended {
-        _ if over.is_some() => ("stop", over.map(MessageError::unknown)),
+        _ if exhausted.is_some() => ("stop", exhausted.map(MessageError::unknown)),
         _ if turn.cancel().is_cancelled() => ("stop", Some(MessageError::aborted())),
         Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::unknown("The agent stopped by itself before its end"))),
-        ended => outcome(ended),
+        ended => end_reason(ended),
     };
     let failed = error.is_some();
-    conversation.pending.retain(|id| !book.known.handed.contains(id));
-    for (message, parts) in book.settle(turn, reason, error).await? {
-        conversation.push(message, parts);
+    conversation.pending.retain(|id| !transcript.record.handed.contains(id));
+    for (message, parts) in transcript.settle(turn, reason, error).await? {
+        conversation.push_answer(message, parts);
     }
-    turn.inner.freed.tell();
-    Ok(if failed { Next::Stop } else { Next::Continue })
+    turn.inner.budget_signal.notify();
+    Ok(if failed { AfterStep::Stop } else { AfterStep::Continue })
 }
 
 /// How an answer ends: why it stopped, and the error that it has then.
-fn outcome(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<MessageError>) {
+fn end_reason(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<MessageError>) {
     match ended {
         Ok(RunnerEnd::Done) => ("stop", None),
         Ok(RunnerEnd::Length) => ("length", None),
@@ -176,8 +176,8 @@ fn outcome(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<Messa
 }
 
 /// Waits for the end of the work, and stops it when a budget is used up.
-async fn work(
-    desk: &Desk,
+async fn wait_for_end(
+    host: &JobHost,
     work: impl Future<Output = Result<RunnerEnd, RunnerError>>,
 ) -> Result<RunnerEnd, RunnerError> {
     let mut work = std::pin::pin!(work);
@@ -193,14 +193,14 @@ async fn work(
             biased;
             ended = &mut work => return ended,
             () = late => return Err(RunnerError("The agent did not stop when it was told to, and was ended".to_owned())),
-            () = desk.stop.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STOP_WAIT),
-            () = tokio::time::sleep(LOOK), if deadline.is_none() => desk.look_at_budgets(0).await,
+            () = host.stop.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STOP_WAIT),
+            () = tokio::time::sleep(POLL_INTERVAL), if deadline.is_none() => host.check_budgets(0).await,
         }
     }
 }
 
 /// Questions whose answers nobody waits for: those of a call, or of work that a crash cut off.
-async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
+async fn reject_open_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
     let filter = AskFilter { session: Some(turn.session_id.clone()), ..AskFilter::default() };
     let mut open = turn.store().permissions(&filter)?;
     open.retain(|ask| call.is_none_or(|call| ask.tool.as_ref().is_some_and(|tool| tool.call_id == call)));
@@ -209,7 +209,11 @@ async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> 
     }
     let mut batch = turn.batch();
     for ask in open {
-        ask::settle(&mut batch, &ask, &PermissionReply { reply: PermissionReplyKind::Reject, message: None });
+        ask::settle_permission(
+            &mut batch,
+            &ask,
+            &PermissionReply { reply: PermissionReplyKind::Reject, message: None },
+        );
     }
     turn.commit(batch).await.map(drop)
 }
@@ -231,7 +235,7 @@ fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reser
 }
 
 /// What these messages say.
-fn parts(conversation: &Conversation, messages: &[MessageId]) -> Vec<PromptPart> {
+fn prompt_parts(conversation: &Conversation, messages: &[MessageId]) -> Vec<PromptPart> {
     conversation.parts_of(messages).filter_map(prompt_part).collect()
 }
 

@@ -14,53 +14,53 @@ use api::{
 use store::{Batch, SessionQuery, Signal};
 
 use crate::Inner;
-use crate::ask::rules::{RULES, Standing};
-use crate::error::stored;
+use crate::ask::rules::{Constraints, RULES};
+use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::remote::REMOTE;
 use crate::spending::budget::BLOCKED;
 use crate::spending::ledger::REPORTED;
 use crate::subagent::control::PAUSED;
-use crate::turn::Ran;
+use crate::turn::TurnLocation;
 use crate::turn::title;
 
 /// How long an abort waits for the turn's end before it names who does not answer.
 const ABORT_WAIT: Duration = Duration::from_secs(10);
 /// How long an abort waits for another process, and how often it looks whether that can act at all.
-const ABORT_WAIT_FOREIGN: Duration = Duration::from_secs(5);
-const STOPPED_LOOK: Duration = Duration::from_millis(250);
+const ABORT_WAIT_OTHER_PROCESS: Duration = Duration::from_secs(5);
+const STOPPED_POLL: Duration = Duration::from_millis(250);
 /// The default length of a page of sessions.
-const PAGE: usize = 100;
+const DEFAULT_PAGE: usize = 100;
 /// More messages than that are read on a thread of their own: it takes long enough for others to notice.
-const FEW: usize = 256;
+const INLINE_MESSAGES_MAX: usize = 256;
 
 impl Inner {
     pub(crate) fn session(&self, id: &SessionId) -> Result<Session, HostError> {
-        self.store.session(id).map_err(stored)?.ok_or_else(|| HostError::not_found("session", id.as_str()))
+        self.store.session(id).map_err(store_error)?.ok_or_else(|| HostError::not_found("session", id.as_str()))
     }
 
     pub(crate) async fn create(self: &Arc<Self>, scope: &Scope, input: CreateSession) -> Result<Session, HostError> {
-        let instance = self.current(scope.directory.as_ref()).await;
+        let instance = self.current_instance(scope.directory.as_ref()).await;
         if let Some(agent) = &input.agent {
             instance.agent(agent)?;
         }
-        let session = self.blank(&instance, input);
-        let mut standing = Standing::new(self.careful);
+        let session = self.new_session(&instance, input);
+        let mut constraints = Constraints::new(self.careful);
         if let Some(parent) = &session.parent_id
-            && !standing.add(&self.standing_below(&self.store, parent).map_err(stored)?)
+            && !constraints.add(&self.constraints_below(&self.store, parent).map_err(store_error)?)
         {
             return Err(HostError::Conflict(format!("{parent} is below too many others to have a session below it")));
         }
         let mut batch = Batch::new(&instance.place).durable();
         self.add_project(&instance, &mut batch)?;
         batch.session(&session);
-        standing.put(&mut batch, &session.id);
+        constraints.put(&mut batch, &session.id);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
-        self.store.commit(batch).await.map_err(stored)?;
+        self.store.commit(batch).await.map_err(store_error)?;
         Ok(session)
     }
 
-    pub(crate) fn blank(&self, instance: &Instance, input: CreateSession) -> Session {
+    pub(crate) fn new_session(&self, instance: &Instance, input: CreateSession) -> Session {
         let created = api::now();
         Session {
             id: SessionId::new(),
@@ -88,14 +88,14 @@ impl Inner {
 
     /// Stores the project of a new session, if that is new too.
     pub(crate) fn add_project(&self, instance: &Instance, batch: &mut Batch) -> Result<(), HostError> {
-        if self.store.project(&instance.project.id).map_err(stored)?.is_none() {
+        if self.store.project(&instance.project.id).map_err(store_error)?.is_none() {
             batch.project(&instance.project);
         }
         Ok(())
     }
 
     pub(crate) fn list(&self, scope: &Scope, query: ListSessions) -> Result<Vec<Session>, HostError> {
-        self.store.sessions(&self.session_query(scope, query)).map_err(stored)
+        self.store.sessions(&self.session_query(scope, query)).map_err(store_error)
     }
 
     /// The query of a list, for callers that want rows without parsing them.
@@ -112,7 +112,7 @@ impl Inner {
             unarchived: query.unarchived,
             by_age: None,
             workspace: None,
-            limit: query.limit.unwrap_or(PAGE),
+            limit: query.limit.unwrap_or(DEFAULT_PAGE),
         }
     }
 
@@ -121,7 +121,7 @@ impl Inner {
         if change == UpdateSession::default() {
             return Ok(session);
         }
-        let instance = self.current(session.directory.as_ref()).await;
+        let instance = self.current_instance(session.directory.as_ref()).await;
         if let Some(agent) = &change.agent {
             instance.agent(agent)?;
         }
@@ -152,7 +152,7 @@ impl Inner {
                 session.time.archived = archived;
             }
         });
-        self.store.commit(batch).await.map_err(stored)?;
+        self.store.commit(batch).await.map_err(store_error)?;
         self.session(id)
     }
 
@@ -160,7 +160,7 @@ impl Inner {
     pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
         let session = self.session(id)?;
         self.stop_tree(&session.id).await?;
-        for session in self.store.family(id).map_err(stored)?.iter().rev() {
+        for session in self.store.family(id).map_err(store_error)?.iter().rev() {
             let mut batch = Batch::new(&self.place(session)).durable();
             self.drop_worktree(session, &mut batch).await;
             batch.delete_session(&session.id);
@@ -172,9 +172,9 @@ impl Inner {
             batch.record(RULES, session.id.as_str(), None, None);
             let info = Box::new(session.tombstone());
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info });
-            self.store.commit(batch).await.map_err(stored)?;
-            self.drop_servers(&session.id);
-            drop(self.kept.take(&session.id));
+            self.store.commit(batch).await.map_err(store_error)?;
+            self.drop_session_servers(&session.id);
+            drop(self.conversations.take(&session.id));
         }
         if let Err(error) = self.sweep().await {
             // They are deleted; what is left of them goes at the next start, or with `gc`.
@@ -186,9 +186,9 @@ impl Inner {
     /// Stops the turn of a session, wherever it runs; false if none ran. When it returns, the turn has ended.
     pub(crate) async fn stop(self: &Arc<Self>, id: &SessionId) -> Result<bool, HostError> {
         if let Some(run) = self.runs.abort(id) {
-            match tokio::time::timeout(ABORT_WAIT, run.ended()).await {
+            match tokio::time::timeout(ABORT_WAIT, run.wait_for_end()).await {
                 // It was no turn: a prompt of ours has just joined that of another process, which is to be stopped.
-                Ok(Ok(Ran::Elsewhere)) => {}
+                Ok(Ok(TurnLocation::Elsewhere)) => {}
                 Ok(_) => return Ok(true),
                 Err(_) => {
                     if let Some(SessionStatus::Retry { message, .. }) = self.store.held_up(id) {
@@ -200,16 +200,16 @@ impl Inner {
                 }
             }
         }
-        let Some(holder) = self.store.holder(id).map_err(stored)?.filter(|h| h.alive && !h.own) else {
+        let Some(holder) = self.store.holder(id).map_err(store_error)?.filter(|h| h.alive && !h.own) else {
             return Ok(false);
         };
         // It stays there until the process reads it, whether we wait or not.
-        if !self.store.signal(id, Signal::Abort { epoch: holder.epoch }).await.map_err(stored)? {
+        if !self.store.signal(id, Signal::Abort { epoch: holder.epoch }).await.map_err(store_error)? {
             return Ok(false);
         }
-        let (began, mut free) = (Instant::now(), std::pin::pin!(self.until_free(id)));
-        while began.elapsed() < ABORT_WAIT_FOREIGN {
-            if let Ok(free) = tokio::time::timeout(STOPPED_LOOK, &mut free).await {
+        let (began, mut free) = (Instant::now(), std::pin::pin!(self.wait_until_free(id)));
+        while began.elapsed() < ABORT_WAIT_OTHER_PROCESS {
+            if let Ok(free) = tokio::time::timeout(STOPPED_POLL, &mut free).await {
                 return free.map(|()| true);
             }
             if let Some(pid) = holder.pid().filter(|pid| exec::is_stopped(*pid)) {
@@ -223,16 +223,16 @@ impl Inner {
             "The process {} runs {id} and did not stop it within {} s. The abort is noted, and takes effect when the process \
              reads it",
             holder.owner,
-            ABORT_WAIT_FOREIGN.as_secs()
+            ABORT_WAIT_OTHER_PROCESS.as_secs()
         )))
     }
 
     /// Waits until no living process runs the session.
-    pub(crate) async fn until_free(&self, id: &SessionId) -> Result<(), HostError> {
+    pub(crate) async fn wait_until_free(&self, id: &SessionId) -> Result<(), HostError> {
         use futures::StreamExt;
-        let mut events = self.store.watch(api::WatchScope::Session(id.clone()), None).map_err(stored)?;
+        let mut events = self.store.watch(api::WatchScope::Session(id.clone()), None).map_err(store_error)?;
         loop {
-            if !self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive) {
+            if !self.store.holder(id).map_err(store_error)?.is_some_and(|h| h.alive) {
                 return Ok(());
             }
             // An owner that dies says nothing, so we look at its lock from time to time as well.
@@ -243,8 +243,8 @@ impl Inner {
     /// Messages of a session, oldest first.
     pub(crate) async fn messages(&self, id: &SessionId, query: ListMessages) -> Result<MessagePage, HostError> {
         let (store, id) = (self.store.clone(), id.clone());
-        let read = move || store.messages(&id, query.limit, query.before.as_ref()).map_err(stored);
-        if query.limit.is_some_and(|limit| limit <= FEW) {
+        let read = move || store.messages(&id, query.limit, query.before.as_ref()).map_err(store_error);
+        if query.limit.is_some_and(|limit| limit <= INLINE_MESSAGES_MAX) {
             return read();
         }
         let read = tokio::task::spawn_blocking(read).await;
@@ -253,17 +253,17 @@ impl Inner {
 
     pub(crate) async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
         let session = self.session(id)?;
-        self.not_busy(id)?;
+        self.ensure_idle(id)?;
         self.message_of(id, message)?;
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.need_session(id);
         batch.delete_message(message);
         batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });
-        self.store.commit(batch).await.map_err(stored)?;
+        self.store.commit(batch).await.map_err(store_error)?;
         Ok(())
     }
 
-    pub(crate) async fn put_part(&self, part: Part) -> Result<Part, HostError> {
+    pub(crate) async fn update_part(&self, part: Part) -> Result<Part, HostError> {
         let head = part.head().cloned().ok_or_else(|| HostError::Invalid("A part needs a known type".to_owned()))?;
         let session = self.session(&head.session_id)?;
         let message = self.message_of(&head.session_id, &head.message_id)?;
@@ -273,7 +273,7 @@ impl Inner {
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.need_session(&session.id);
         crate::turn::step::put_part(&mut batch, &part);
-        self.store.commit(batch).await.map_err(stored)?;
+        self.store.commit(batch).await.map_err(store_error)?;
         Ok(part)
     }
 
@@ -293,19 +293,19 @@ impl Inner {
         batch.delete_part(part);
         let (session_id, message_id, part_id) = (id.clone(), message.clone(), part.clone());
         batch.event(EventBody::PartRemoved { session_id, message_id, part_id });
-        self.store.commit(batch).await.map_err(stored)?;
+        self.store.commit(batch).await.map_err(store_error)?;
         Ok(())
     }
 
     pub(crate) fn message_of(&self, id: &SessionId, message: &MessageId) -> Result<MessageWithParts, HostError> {
-        let found = self.store.message(message).map_err(stored)?;
+        let found = self.store.message(message).map_err(store_error)?;
         found.filter(|m| m.info.session_id() == id).ok_or_else(|| HostError::not_found("message", message.as_str()))
     }
 
     /// An error if a turn runs, here or elsewhere.
-    pub(crate) fn not_busy(&self, id: &SessionId) -> Result<(), HostError> {
+    pub(crate) fn ensure_idle(&self, id: &SessionId) -> Result<(), HostError> {
         let elsewhere = || self.store.holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
-        if self.runs.get(id).is_some() || elsewhere().map_err(stored)? {
+        if self.runs.get(id).is_some() || elsewhere().map_err(store_error)? {
             return Err(HostError::Busy(id.clone()));
         }
         Ok(())

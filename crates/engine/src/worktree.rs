@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Batch, Place, StoreError};
 
-use crate::error::stored;
+use crate::error::store_error;
 use crate::project::instance::Instance;
-use crate::subagent::delegate::Ending;
-use crate::subagent::task_link::Bond;
+use crate::subagent::delegate::TaskEnd;
+use crate::subagent::task_link::TaskLink;
 use crate::{Engine, Error, Inner};
-use linked::{Files, Linked, MergeError};
+use linked::{ChangedFiles, LinkedWorktree, MergeError};
 
 /// Where worktrees are recorded, by their session.
 pub(crate) const WORKTREE: &str = "worktree";
 /// The folder of all of them, below the data directory.
 const FOLDER: &str = "isolated";
 /// The most linked worktrees of a repository, made here or elsewhere.
-const TREES_MAX: usize = 200;
+const WORKTREES_MAX: usize = 200;
 /// The most changed files that a result names.
 const FILES_MAX: usize = 50;
 /// The most that its record has, for clients.
@@ -43,7 +43,7 @@ const STRAY_AGE: Duration = Duration::from_secs(24 * 3600);
 /// A worktree and where it belongs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Isolated {
+pub(crate) struct IsolatedWorktree {
     /// The session that spawned the one which works in it.
     parent: SessionId,
     /// Where configuration comes from, and where its events are told.
@@ -64,7 +64,7 @@ pub(crate) struct Isolated {
 }
 
 /// What a task that ended says about its worktree.
-pub(crate) struct Left {
+pub(crate) struct WorktreeReport {
     /// For the caller's model.
     pub(crate) text: String,
     /// For clients.
@@ -95,11 +95,11 @@ pub struct CleanedWorktrees {
     pub problems: Vec<String>,
 }
 
-impl Isolated {
-    fn linked<'a>(&'a self, inner: &'a Inner) -> Linked<'a> {
+impl IsolatedWorktree {
+    fn linked<'a>(&'a self, inner: &'a Inner) -> LinkedWorktree<'a> {
         let (directory, main) = (Path::new(&self.directory), Path::new(&self.main));
         let exec = inner.instance(Path::new(&self.origin)).exec.clone();
-        Linked { directory, main, branch: &self.branch, exec, scratch: &inner.inputs.dirs.cache }
+        LinkedWorktree { directory, main, branch: &self.branch, exec, scratch: &inner.inputs.dirs.cache }
     }
 
     fn is_there(&self) -> bool {
@@ -107,7 +107,7 @@ impl Isolated {
     }
 
     /// What was changed and is not merged, and the tree of it.
-    async fn changed(&self, inner: &Inner) -> Result<(Files, String), GitError> {
+    async fn changed(&self, inner: &Inner) -> Result<(ChangedFiles, String), GitError> {
         let linked = self.linked(inner);
         let tree = if self.filled && self.is_there() {
             linked.snapshot().await?
@@ -120,7 +120,7 @@ impl Isolated {
         Ok((linked.files(&self.base, &tree).await?, tree))
     }
 
-    fn shown(&self, session: &SessionId, files: Files) -> Worktree {
+    fn to_api(&self, session: &SessionId, files: ChangedFiles) -> Worktree {
         Worktree {
             session_id: session.clone(),
             directory: self.directory.clone(),
@@ -145,12 +145,12 @@ impl Inner {
     }
 
     /// The worktree that a directory is in.
-    pub(crate) fn isolated_at(&self, directory: &Path) -> Option<Isolated> {
-        self.isolated(&self.isolated_session(directory)?).ok()?
+    pub(crate) fn isolated_at(&self, directory: &Path) -> Option<IsolatedWorktree> {
+        self.isolated_worktree(&self.isolated_session(directory)?).ok()?
     }
 
     /// The worktree of a session, if it has one.
-    pub(crate) fn isolated(&self, session: &SessionId) -> Result<Option<Isolated>, StoreError> {
+    pub(crate) fn isolated_worktree(&self, session: &SessionId) -> Result<Option<IsolatedWorktree>, StoreError> {
         let record = self.store.record(WORKTREE, session.as_str())?;
         Ok(record.and_then(|record| serde_json::from_value(record.value).ok()))
     }
@@ -163,7 +163,11 @@ impl Inner {
     }
 
     /// Gives a session that is about to be made a worktree of its own; else the text for the model that says why not.
-    pub(crate) async fn isolate(&self, caller: &Instance, child: &mut Session) -> Result<Result<(), String>, Error> {
+    pub(crate) async fn create_worktree(
+        &self,
+        caller: &Instance,
+        child: &mut Session,
+    ) -> Result<Result<(), String>, Error> {
         let Some(parent) = child.parent_id.clone() else { return Ok(Ok(())) };
         let agent = child.agent.clone().unwrap_or_default();
         let refused = |why: &str| {
@@ -180,8 +184,9 @@ impl Inner {
             Ok(None) => return refused("the repository has no commit yet"),
             Err(error) => return refused(&error.to_string()),
         };
-        if config::linked_trees(&project.main).len() >= TREES_MAX {
-            let most = format!("there are {TREES_MAX} worktrees already; `trefoil worktree clean` removes old ones");
+        if config::linked_trees(&project.main).len() >= WORKTREES_MAX {
+            let most =
+                format!("there are {WORKTREES_MAX} worktrees already; `trefoil worktree clean` removes old ones");
             return refused(&most);
         }
         let missing = match git
@@ -193,7 +198,7 @@ impl Inner {
         };
         let directory = self.isolated_folder().join(&project.id).join(child.id.as_str());
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let isolated = Isolated {
+        let isolated = IsolatedWorktree {
             parent,
             origin: text(&caller.origin),
             target: text(target),
@@ -218,24 +223,24 @@ impl Inner {
         &self,
         place: &Place,
         session: &SessionId,
-        isolated: Option<&Isolated>,
+        isolated: Option<&IsolatedWorktree>,
     ) -> Result<(), StoreError> {
         let mut batch = Batch::new(place).durable();
         batch.record(WORKTREE, session.as_str(), isolated.map(|isolated| json!(isolated)).as_ref(), None);
         // The worktree itself is being changed along with it, so giving up early would leave both apart.
-        self.persist(None, batch).await.map(drop)
+        self.commit_with_retry(None, batch).await.map(drop)
     }
 
     /// Sees to it that a session can work in its worktree. Gives what its model has to know about it, nothing if it has
     /// none; else the text for its caller that says why it cannot work.
-    pub(crate) async fn enter(&self, session: &SessionId) -> Result<Result<Option<String>, String>, Error> {
+    pub(crate) async fn prepare_worktree(&self, session: &SessionId) -> Result<Result<Option<String>, String>, Error> {
         let Some(found) = self.store.session(session)? else { return Ok(Ok(None)) };
         let directory = Path::new(&found.directory);
         let Some(mut isolated) = self.isolated_at(directory) else {
-            return Ok(if self.isolated_session(directory).is_some() { Err(gone(session)) } else { Ok(None) });
+            return Ok(if self.isolated_session(directory).is_some() { Err(gone_text(session)) } else { Ok(None) });
         };
         if !isolated.filled {
-            let filled = isolated.linked(self).fill().await.map_err(|error| error.to_string());
+            let filled = isolated.linked(self).check_out().await.map_err(|error| error.to_string());
             // The caller's folder may be in no commit.
             let filled = filled.and_then(|()| std::fs::create_dir_all(directory).map_err(|error| error.to_string()));
             if let Err(why) = filled {
@@ -244,9 +249,9 @@ impl Inner {
             isolated.filled = true;
             self.record_worktree(&self.place(&found), session, Some(&isolated)).await?;
         } else if !directory.is_dir() {
-            return Ok(Err(gone(session)));
+            return Ok(Err(gone_text(session)));
         }
-        let Isolated { target, directory, branch, .. } = &isolated;
+        let IsolatedWorktree { target, directory, branch, .. } = &isolated;
         Ok(Ok(Some(format!(
             "You work in a git worktree of your own, {directory}, on the branch {branch}. It holds what was committed in \
              {target}: read and change files here, not there, also where you are told of a path below {target}. What you \
@@ -255,22 +260,22 @@ impl Inner {
     }
 
     /// Commits what a session whose task has ended has changed in its worktree, and says what that is.
-    pub(crate) async fn leave(&self, session: &SessionId) -> Option<Left> {
-        let isolated = self.isolated(session).ok()??;
-        let Isolated { directory, branch, base, target, missing, .. } = &isolated;
+    pub(crate) async fn commit_and_report(&self, session: &SessionId) -> Option<WorktreeReport> {
+        let isolated = self.isolated_worktree(session).ok()??;
+        let IsolatedWorktree { directory, branch, base, target, missing, .. } = &isolated;
         let mut metadata = json!({ "directory": directory, "branch": branch, "base": base, "target": target });
         let files = match self.commit_changes(session, &isolated).await {
             Ok((files, _)) => files,
             Err(error) => {
                 let text = format!("What was changed in it is unknown: {error}");
                 metadata["error"] = json!(error.to_string());
-                return Some(Left { text: block(&isolated, &text), metadata });
+                return Some(WorktreeReport { text: worktree_block(&isolated, &text), metadata });
             }
         };
         // A task's record is no place for thousands.
         metadata["files"] = json!(files.list[..files.list.len().min(RECORDED_MAX)]);
         let changed = !files.list.is_empty();
-        let mut text = if changed { list(&files) } else { "Nothing was changed in it.".to_owned() };
+        let mut text = if changed { file_list(&files) } else { "Nothing was changed in it.".to_owned() };
         if changed {
             text.push_str(&format!(
                 "\nNothing of this is in {target} yet. `git diff {base} {branch}` shows it; to take it over, run `git diff \
@@ -282,27 +287,31 @@ impl Inner {
                 "\nThe work began at the last commit, without the {missing} files of {target} that differed from it."
             ));
         }
-        Some(Left { text: block(&isolated, &text), metadata })
+        Some(WorktreeReport { text: worktree_block(&isolated, &text), metadata })
     }
 
     /// How a task ended, with what became of its worktree; for clients apart.
-    pub(crate) async fn with_worktree(&self, child: &SessionId, ending: Ending) -> (Ending, Option<Json>) {
-        if matches!(ending, Ending::Cancelled) {
+    pub(crate) async fn add_worktree_report(&self, child: &SessionId, end: TaskEnd) -> (TaskEnd, Option<Json>) {
+        if matches!(end, TaskEnd::Cancelled) {
             // Whoever cancels waits.
-            return (ending, None);
+            return (end, None);
         }
-        let Some(Left { text, metadata }) = self.leave(child).await else { return (ending, None) };
+        let Some(WorktreeReport { text, metadata }) = self.commit_and_report(child).await else { return (end, None) };
         // Before a text that may be cut off.
-        let ending = match ending {
-            Ending::Done(answer) => Ending::Done(format!("{text}\n\n{answer}")),
-            Ending::Failed(why) => Ending::Failed(format!("{why}\n\n{text}")),
-            Ending::Cancelled => Ending::Cancelled,
+        let end = match end {
+            TaskEnd::Done(answer) => TaskEnd::Done(format!("{text}\n\n{answer}")),
+            TaskEnd::Failed(why) => TaskEnd::Failed(format!("{why}\n\n{text}")),
+            TaskEnd::Cancelled => TaskEnd::Cancelled,
         };
-        (ending, Some(metadata))
+        (end, Some(metadata))
     }
 
     /// Commits what was changed on the branch. Gives the files that are not merged, and the commit.
-    async fn commit_changes(&self, session: &SessionId, isolated: &Isolated) -> Result<(Files, String), GitError> {
+    async fn commit_changes(
+        &self,
+        session: &SessionId,
+        isolated: &IsolatedWorktree,
+    ) -> Result<(ChangedFiles, String), GitError> {
         let (files, tree) = isolated.changed(self).await?;
         if !isolated.filled || !isolated.is_there() {
             return Ok((files, tree));
@@ -314,7 +323,7 @@ impl Inner {
     }
 
     /// Removes a worktree whose session is gone or unwanted. Changes that nobody merged stay on the branch; true then.
-    async fn remove_worktree(&self, session: &SessionId, isolated: &Isolated) -> Result<bool, GitError> {
+    async fn remove_worktree(&self, session: &SessionId, isolated: &IsolatedWorktree) -> Result<bool, GitError> {
         let inside = Path::new(&isolated.directory).starts_with(self.isolated_folder());
         if !inside {
             return Err(GitError::Refused(format!("{} is not a folder of Trefoil's", isolated.directory)));
@@ -334,7 +343,7 @@ impl Inner {
 
     /// Removes the worktree of a session that is about to be deleted. What fails is found when leftovers are cleaned.
     pub(crate) async fn drop_worktree(&self, session: &Session, batch: &mut Batch) {
-        let Ok(Some(isolated)) = self.isolated(&session.id) else { return };
+        let Ok(Some(isolated)) = self.isolated_worktree(&session.id) else { return };
         match self.remove_worktree(&session.id, &isolated).await {
             Ok(unmerged) => {
                 if unmerged {
@@ -346,88 +355,88 @@ impl Inner {
         }
     }
 
-    fn worktree_of(&self, id: &SessionId) -> Result<(Session, Isolated), HostError> {
+    fn worktree_of(&self, id: &SessionId) -> Result<(Session, IsolatedWorktree), HostError> {
         let session = self.session(id)?;
-        let isolated = self.isolated(id).map_err(stored)?;
+        let isolated = self.isolated_worktree(id).map_err(store_error)?;
         Ok((session, isolated.ok_or_else(|| HostError::not_found("worktree", id.as_str()))?))
     }
 
     pub(crate) async fn worktree_diff(&self, id: &SessionId) -> Result<WorktreeDiff, HostError> {
         let (_, isolated) = self.worktree_of(id)?;
-        let (files, tree) = isolated.changed(self).await.map_err(failed)?;
-        let (patch, whole) = isolated.linked(self).patch(&isolated.base, &tree).await.map_err(failed)?;
-        Ok(WorktreeDiff { worktree: isolated.shown(id, files), patch, cut: !whole })
+        let (files, tree) = isolated.changed(self).await.map_err(git_error)?;
+        let (patch, whole) = isolated.linked(self).patch(&isolated.base, &tree).await.map_err(git_error)?;
+        Ok(WorktreeDiff { worktree: isolated.to_api(id, files), patch, cut: !whole })
     }
 
     pub(crate) async fn worktree_merge(&self, id: &SessionId) -> Result<Worktree, HostError> {
-        let _one = self.worktrees.lock().await;
+        let _guard = self.worktree_lock.lock().await;
         let (session, mut isolated) = self.worktree_of(id)?;
-        self.not_busy(id)?;
+        self.ensure_idle(id)?;
         let target = Path::new(&isolated.target);
         if !target.is_dir() {
             let gone = format!("{} is gone; its branch {} has the changes", isolated.target, isolated.branch);
             return Err(HostError::Conflict(gone));
         }
-        let (files, commit) = self.commit_changes(id, &isolated).await.map_err(failed)?;
-        let shown = isolated.shown(id, files);
-        if !shown.files.is_empty() {
+        let (files, commit) = self.commit_changes(id, &isolated).await.map_err(git_error)?;
+        let worktree = isolated.to_api(id, files);
+        if !worktree.files.is_empty() {
             let merged = isolated.linked(self).merge(&isolated.base, &commit, target).await;
             merged.map_err(|error| match error {
-                MergeError::Git(error) => failed(error),
+                MergeError::Git(error) => git_error(error),
                 conflict => HostError::Conflict(conflict.to_string()),
             })?;
             isolated.base = commit;
-            self.record_worktree(&self.place(&session), id, Some(&isolated)).await.map_err(stored)?;
+            self.record_worktree(&self.place(&session), id, Some(&isolated)).await.map_err(store_error)?;
         }
-        Ok(shown)
+        Ok(worktree)
     }
 
     pub(crate) async fn worktree_discard(&self, id: &SessionId) -> Result<Worktree, HostError> {
-        let _one = self.worktrees.lock().await;
+        let _guard = self.worktree_lock.lock().await;
         let (session, isolated) = self.worktree_of(id)?;
-        self.not_busy(id)?;
+        self.ensure_idle(id)?;
         // Of a broken tree nobody can tell what was in it, and it goes all the same.
-        let files = isolated.changed(self).await.map_or_else(|_| Files::default(), |(files, _)| files);
+        let files = isolated.changed(self).await.map_or_else(|_| ChangedFiles::default(), |(files, _)| files);
         let linked = isolated.linked(self);
-        linked.remove().await.map_err(failed)?;
-        linked.remove_branch().await.map_err(failed)?;
+        linked.remove().await.map_err(git_error)?;
+        linked.remove_branch().await.map_err(git_error)?;
         let place = self.place(&session);
-        self.record_worktree(&place, id, None).await.map_err(stored)?;
-        Ok(isolated.shown(id, files))
+        self.record_worktree(&place, id, None).await.map_err(store_error)?;
+        Ok(isolated.to_api(id, files))
     }
 
-    fn all_isolated(&self) -> Result<Vec<(SessionId, Isolated)>, StoreError> {
+    fn all_isolated_worktrees(&self) -> Result<Vec<(SessionId, IsolatedWorktree)>, StoreError> {
         let read = |(key, record): (String, store::Record)| {
             Some((SessionId::parse(&key).ok()?, serde_json::from_value(record.value).ok()?))
         };
         Ok(self.store.records(WORKTREE)?.into_iter().filter_map(read).collect())
     }
 
-    fn runs(&self, session: &SessionId) -> Result<bool, StoreError> {
+    fn is_held(&self, session: &SessionId) -> Result<bool, StoreError> {
         Ok(self.store.holder(session)?.is_some_and(|holder| holder.alive))
     }
 
     /// Whether a session works, or will.
-    fn is_wanted(&self, session: &SessionId) -> Result<bool, StoreError> {
-        let bound = |bond: &Bond| bond.bound.child == *session;
-        Ok(self.runs(session)?
+    fn is_in_use(&self, session: &SessionId) -> Result<bool, StoreError> {
+        let is_child = |link: &TaskLink| link.task.child == *session;
+        Ok(self.is_held(session)?
             || !self.store.inbox(session)?.is_empty()
-            || Bond::waiting(&self.store)?.iter().any(bound)
-            || Bond::background(&self.store)?.iter().any(bound))
+            || TaskLink::waiting(&self.store)?.iter().any(is_child)
+            || TaskLink::background(&self.store)?.iter().any(is_child))
     }
 
     /// Removes worktrees that no session has; with `unused` those of idle sessions too, where nothing is unmerged, and
     /// old ones of which nothing is known.
     async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, StoreError> {
-        let _one = self.worktrees.lock().await;
+        let _guard = self.worktree_lock.lock().await;
         let mut cleaned = CleanedWorktrees::default();
-        let known = self.all_isolated()?;
+        let known = self.all_isolated_worktrees()?;
         for (id, isolated) in &known {
             let removed = match self.store.session(id)? {
                 // Whoever makes it still may not have come to its session.
-                None if self.runs(&isolated.parent)? => continue,
+                None if self.is_held(&isolated.parent)? => continue,
                 None => self.remove_worktree(id, isolated).await,
-                Some(_) if !unused || self.is_wanted(id)? => continue,
+                Some(_) if !unused || self.is_in_use(id)? => continue,
                 Some(_) => match isolated.changed(self).await {
                     Ok((files, _)) if files.list.is_empty() => self.remove_worktree(id, isolated).await,
                     Ok(_) => continue,
@@ -483,7 +492,7 @@ impl Inner {
         let head = self.exec.git(&main).text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
         let base = git.text(&[&fork[..], &[&head]].concat()).await?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let isolated = Isolated {
+        let isolated = IsolatedWorktree {
             parent: id.clone(),
             origin: text(&main),
             target: text(&main),
@@ -504,14 +513,14 @@ impl Engine {
     pub async fn worktrees(&self) -> Result<Vec<ListedWorktree>, HostError> {
         let inner: &Arc<Inner> = &self.inner;
         let mut listed = Vec::new();
-        for (id, isolated) in inner.all_isolated().map_err(stored)? {
-            let title = inner.store.session(&id).map_err(stored)?.map(|session| session.title);
-            let running = inner.runs(&id).map_err(stored)?;
+        for (id, isolated) in inner.all_isolated_worktrees().map_err(store_error)? {
+            let title = inner.store.session(&id).map_err(store_error)?.map(|session| session.title);
+            let running = inner.is_held(&id).map_err(store_error)?;
             let (files, problem) = match isolated.changed(inner).await {
                 Ok((files, _)) => (files, None),
-                Err(error) => (Files::default(), Some(error.to_string())),
+                Err(error) => (ChangedFiles::default(), Some(error.to_string())),
             };
-            listed.push(ListedWorktree { worktree: isolated.shown(&id, files), title, running, problem });
+            listed.push(ListedWorktree { worktree: isolated.to_api(&id, files), title, running, problem });
         }
         Ok(listed)
     }
@@ -519,25 +528,25 @@ impl Engine {
     /// Removes worktrees that crashes and deletions left behind; with `unused` also those that hold nothing unmerged, and
     /// those of which the database has known nothing for a day.
     pub async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, HostError> {
-        self.inner.clean_worktrees(unused).await.map_err(stored)
+        self.inner.clean_worktrees(unused).await.map_err(store_error)
     }
 }
 
-fn gone(session: &SessionId) -> String {
+fn gone_text(session: &SessionId) -> String {
     format!("The worktree of task {session} is gone: it was discarded or cleaned up. Leave task_id out to begin anew.")
 }
 
-fn failed(error: GitError) -> HostError {
+fn git_error(error: GitError) -> HostError {
     HostError::Failed(format!("git failed: {error}"))
 }
 
-fn block(isolated: &Isolated, text: &str) -> String {
-    let Isolated { directory, branch, base, .. } = isolated;
+fn worktree_block(isolated: &IsolatedWorktree, text: &str) -> String {
+    let IsolatedWorktree { directory, branch, base, .. } = isolated;
     format!("<task_worktree>\ndirectory: {directory}\nbranch: {branch}\nbase: {base}\n{text}\n</task_worktree>")
 }
 
 /// The files for the caller's model.
-fn list(files: &Files) -> String {
+fn file_list(files: &ChangedFiles) -> String {
     let line = |file: &FileStatus| {
         let status = match file.status {
             api::FileDiffStatus::Added => "added",

@@ -12,13 +12,13 @@ use tools::{Need, Readable};
 
 use crate::Engine;
 use crate::ask::rules::Rules;
-use crate::error::stored;
+use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::turn::Turn;
 
 impl Instance {
     /// The directory in which an answer `always` counts. Without symbolic links, as these can be made to lead elsewhere.
-    pub(crate) fn approved_in(&self) -> String {
+    pub(crate) fn approval_directory(&self) -> String {
         let root = &self.source.project.worktree;
         root.canonicalize().unwrap_or_else(|_| root.clone()).to_string_lossy().into_owned()
     }
@@ -26,7 +26,7 @@ impl Instance {
 
 impl Turn {
     fn approved(&self) -> Result<Ruleset, StoreError> {
-        self.store().approved(&self.instance.approved_in())
+        self.store().approved(&self.instance.approval_directory())
     }
 
     /// What the rules and the approvals say to a need. Approvals settle only what would be asked, so only then are they
@@ -39,7 +39,7 @@ impl Turn {
     }
 
     /// Which files may be read without asking, with the approvals of when that is first wanted.
-    pub(crate) fn readable(self: &Arc<Self>, rules: &Rules) -> Readable {
+    pub(crate) fn readable_files(self: &Arc<Self>, rules: &Rules) -> Readable {
         let (turn, rules, readable) = (self.clone(), rules.clone(), OnceLock::new());
         Readable::new(move |pattern| {
             let readable = readable.get_or_init(|| {
@@ -47,7 +47,7 @@ impl Turn {
                     tracing::warn!(%error, "approvals cannot be read, so they do not count");
                     Ruleset::new()
                 });
-                rules.readable(&approved)
+                rules.readable_files(&approved)
             });
             readable.without_asking(pattern)
         })
@@ -57,13 +57,13 @@ impl Turn {
 impl Engine {
     /// The approvals that count, of all projects or of one, oldest first.
     pub fn approvals(&self, project: Option<&str>) -> Result<Vec<Approval>, HostError> {
-        self.inner.store.approvals(project).map_err(stored)
+        self.inner.store.approvals(project).map_err(store_error)
     }
 
     /// Ends approvals: one of them, or all.
     pub async fn revoke(&self, approval: Option<&ApprovalId>) -> Result<(), HostError> {
         let mut batch = Batch::new(&Place::new("", "")).durable();
         batch.revoke(approval);
-        self.inner.store.commit(batch).await.map(drop).map_err(stored)
+        self.inner.store.commit(batch).await.map(drop).map_err(store_error)
     }
 }

@@ -12,27 +12,29 @@ const RESOURCES: (&str, &str) = ("mcp:", "mcp:*");
 /// that may only make things stricter; `approved` is what a human allowed for always: it settles what would be asked, and
 /// never lifts a denial.
 pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: &Need) -> Action {
-    let settled = |pattern: &str| match need.opaque {
+    let is_approved = |pattern: &str| match need.opaque {
         // What hides in it was not among what the human was shown, unless that was everything or this very text.
-        true => was_shown(approved, &need.permission, pattern),
+        true => was_approved_verbatim(approved, &need.permission, pattern),
         false => covers(approved, &need.permission, pattern),
     };
     // What cannot be told is allowed by no rule that is about less than everything.
-    let least = match need.opaque && evaluate(rules, &need.permission, "*") != Action::Allow {
+    let minimum = match need.opaque && evaluate(rules, &need.permission, "*") != Action::Allow {
         true => Action::Ask,
         false => Action::Allow,
     };
     let judge = |pattern: &str| {
-        let tightened = at_least(tighten, &need.permission, pattern).max(least);
+        let tightened = tightened_action(tighten, &need.permission, pattern).max(minimum);
         match evaluate(rules, &need.permission, pattern).max(tightened) {
-            Action::Ask if settled(pattern) => Action::Allow,
+            Action::Ask if is_approved(pattern) => Action::Allow,
             action => action,
         }
     };
     let by_rules = need.patterns.iter().map(|pattern| judge(pattern)).max().unwrap_or_else(|| judge("*"));
     // What we could not parse may hide a command that a narrower rule is about, and so may an argument of a program that
     // starts others: it is never simply allowed.
-    let hidden = |rules: &[Rule]| (need.opaque && narrow(rules, &need.permission)) || named(rules, need);
+    let hidden = |rules: &[Rule]| {
+        (need.opaque && has_narrow_rule(rules, &need.permission)) || names_restricted_command(rules, need)
+    };
     if hidden(in_effect(rules, &need.permission)) || hidden(tighten) { by_rules.max(Action::Ask) } else { by_rules }
 }
 
@@ -43,7 +45,7 @@ fn in_effect<'a>(rules: &'a [Rule], permission: &str) -> &'a [Rule] {
 }
 
 /// The most that rules demand which only tighten: their order does not matter, and silence demands nothing.
-fn at_least(tighten: &[Rule], permission: &str, pattern: &str) -> Action {
+fn tightened_action(tighten: &[Rule], permission: &str, pattern: &str) -> Action {
     let matching = tighten.iter().filter(|r| wildcard(&r.permission, permission) && wildcard(&r.pattern, pattern));
     matching.map(|rule| rule.action).max().unwrap_or(Action::Allow)
 }
@@ -54,7 +56,7 @@ pub(crate) fn covers(approved: &[Rule], permission: &str, pattern: &str) -> bool
 }
 
 /// Whether an earlier answer `always` was about everything, or about just this text.
-fn was_shown(approved: &[Rule], permission: &str, pattern: &str) -> bool {
+fn was_approved_verbatim(approved: &[Rule], permission: &str, pattern: &str) -> bool {
     let shown = |rule: &Rule| rule.permission == permission && (rule.pattern == "*" || rule.pattern == pattern);
     approved.iter().any(shown)
 }
@@ -73,36 +75,36 @@ pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> t
 }
 
 /// Rules for this permission that hold something back which is less than everything.
-fn narrower<'a>(rules: &'a [Rule], permission: &str) -> impl Iterator<Item = &'a Rule> {
+fn narrow_rules<'a>(rules: &'a [Rule], permission: &str) -> impl Iterator<Item = &'a Rule> {
     rules.iter().filter(move |rule| {
         rule.action != Action::Allow && rule.pattern != "*" && wildcard(&rule.permission, permission)
     })
 }
 
 /// Whether any rule for this permission says something about less than everything.
-pub(crate) fn tells_apart(rules: &[Rule], permission: &str) -> bool {
+pub(crate) fn has_pattern_rules(rules: &[Rule], permission: &str) -> bool {
     rules.iter().any(|rule| rule.pattern != "*" && wildcard(&rule.permission, permission))
 }
 
-fn narrow(rules: &[Rule], permission: &str) -> bool {
-    narrower(rules, permission).next().is_some()
+fn has_narrow_rule(rules: &[Rule], permission: &str) -> bool {
+    narrow_rules(rules, permission).next().is_some()
 }
 
 /// Whether an argument has, as a word of its own, the name of a command that a rule holds back.
-fn named(rules: &[Rule], need: &Need) -> bool {
+fn names_restricted_command(rules: &[Rule], need: &Need) -> bool {
     if need.arguments.is_empty() {
         return false;
     }
-    narrower(rules, &need.permission).any(|rule| {
+    narrow_rules(rules, &need.permission).any(|rule| {
         let command = rule.pattern.split(' ').next().unwrap_or_default();
         let command = command.rsplit('/').next().unwrap_or_default();
         let known = !command.chars().all(|c| matches!(c, '*' | '?'));
-        known && need.arguments.iter().any(|text| mentions(text, command))
+        known && need.arguments.iter().any(|text| mentions_command(text, command))
     })
 }
 
 /// Whether a text has a command's name between separators, or behind the letters of an option.
-fn mentions(text: &str, command: &str) -> bool {
+fn mentions_command(text: &str, command: &str) -> bool {
     text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))).any(|word| {
         let option = word.starts_with('-') && !word.starts_with("--");
         !word.is_empty() && (wildcard(command, word) || (option && word.ends_with(command)))
@@ -110,8 +112,8 @@ fn mentions(text: &str, command: &str) -> bool {
 }
 
 /// Whether the rules refuse a tool whatever it is called with: it is not offered to the model, and cannot be called.
-pub(crate) fn refused(rules: &[Rule], tool: &str) -> bool {
-    let (permission, resources) = (of_tool(tool), is_resource_tool(tool));
+pub(crate) fn refuses_tool(rules: &[Rule], tool: &str) -> bool {
+    let (permission, resources) = (permission_of_tool(tool), is_resource_tool(tool));
     // Reading files and reading resources are one permission, told apart by what the patterns begin with.
     let about_other =
         |rule: &Rule| permission == READ && rule.pattern != "*" && rule.pattern.starts_with(RESOURCES.0) != resources;
@@ -123,10 +125,10 @@ pub(crate) fn refused(rules: &[Rule], tool: &str) -> bool {
 
 /// The rules of an agent that may use some tools only: these keep the rules that they have, and everything else is denied,
 /// tools of MCP servers, their resources and skills included.
-pub(crate) fn only(rules: &mut Vec<Rule>, tools: &[String]) {
+pub(crate) fn restrict_to_tools(rules: &mut Vec<Rule>, tools: &[String]) {
     // Where a tool may go, and how often it may do the same, is no tool.
     const KEPT: [&str; 2] = ["external_directory", "doom_loop"];
-    let files = tools.iter().filter(|tool| !is_resource_tool(tool)).map(|tool| of_tool(tool));
+    let files = tools.iter().filter(|tool| !is_resource_tool(tool)).map(|tool| permission_of_tool(tool));
     let named: Vec<&str> = KEPT.into_iter().chain(files).collect();
     let mut kept = vec![Rule::new("*", "*", Action::Deny)];
     for name in &named {
@@ -152,7 +154,7 @@ fn is_resource_tool(tool: &str) -> bool {
 }
 
 /// The permission under which a tool is judged.
-pub(crate) fn of_tool(tool: &str) -> &str {
+pub(crate) fn permission_of_tool(tool: &str) -> &str {
     match tool {
         "edit" | "write" | "apply_patch" => "edit",
         tool if is_resource_tool(tool) => READ,
@@ -333,8 +335,8 @@ mod tests {
             (&[], &[]),
         ] {
             let mut rules = before.to_vec();
-            only(&mut rules, &tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>());
-            let left: Vec<&str> = everything.into_iter().filter(|tool| !refused(&rules, tool)).collect();
+            restrict_to_tools(&mut rules, &tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>());
+            let left: Vec<&str> = everything.into_iter().filter(|tool| !refuses_tool(&rules, tool)).collect();
             assert_eq!(left, offered, "{tools:?}");
             for (permission, pattern) in [
                 ("read", "x"),
@@ -348,8 +350,9 @@ mod tests {
                 ("external_directory", "/etc/*"),
             ] {
                 let of_resource = pattern.starts_with("mcp:");
-                let named =
-                    tools.iter().any(|tool| of_tool(tool) == permission && is_resource_tool(tool) == of_resource);
+                let named = tools
+                    .iter()
+                    .any(|tool| permission_of_tool(tool) == permission && is_resource_tool(tool) == of_resource);
                 let kept = named || permission == "external_directory";
                 let want = if kept { evaluate(&before, permission, pattern) } else { Action::Deny };
                 assert_eq!(evaluate(&rules, permission, pattern), want, "{tools:?}: {permission} {pattern}");
@@ -360,9 +363,9 @@ mod tests {
     #[test]
     fn a_tool_is_refused_only_by_a_plain_denial() {
         let rules = [Rule::new("*", "*", Action::Allow), Rule::new("edit", "*", Action::Deny)];
-        assert!(refused(&rules, "edit"));
-        assert!(!refused(&rules, "bash"));
+        assert!(refuses_tool(&rules, "edit"));
+        assert!(!refuses_tool(&rules, "bash"));
         let partly = [Rule::new("edit", "*", Action::Deny), Rule::new("edit", "docs/*", Action::Allow)];
-        assert!(!refused(&partly, "edit"));
+        assert!(!refuses_tool(&partly, "edit"));
     }
 }

@@ -62,56 +62,56 @@ impl Level {
         }
     }
 
-    fn of_agent(&self) -> &[Rule] {
+    fn agent_rules(&self) -> &[Rule] {
         &self.rules[..self.agent.min(self.rules.len())]
     }
 
-    fn of_session(&self) -> &[Rule] {
+    fn session_rules(&self) -> &[Rule] {
         &self.rules[self.agent.min(self.rules.len())..]
     }
 
     fn judge(&self, approved: &[Rule], need: &Need) -> Action {
-        let denied = || permission::decide(self.of_agent(), &[], &[], need) == Action::Deny;
+        let denied = || permission::decide(self.agent_rules(), &[], &[], need) == Action::Deny;
         match permission::decide(&self.rules, &self.tighten, approved, need) {
-            Action::Allow | Action::Ask if !self.of_session().is_empty() && denied() => Action::Deny,
+            Action::Allow | Action::Ask if !self.session_rules().is_empty() && denied() => Action::Deny,
             action => action,
         }
     }
 
     fn refuses(&self, tool: &str) -> bool {
-        let by_agent = || !self.of_session().is_empty() && permission::refused(self.of_agent(), tool);
-        permission::refused(&self.rules, tool) || by_agent()
+        let by_agent = || !self.session_rules().is_empty() && permission::refuses_tool(self.agent_rules(), tool);
+        permission::refuses_tool(&self.rules, tool) || by_agent()
     }
 
     /// The rules about one permission alone.
-    fn about(&self, permission: &str) -> Self {
+    fn only_about(&self, permission: &str) -> Self {
         let of = |rules: &[Rule]| -> Ruleset {
             rules.iter().filter(|rule| api::wildcard(&rule.permission, permission)).cloned().collect()
         };
-        let agent = of(self.of_agent());
+        let agent = of(self.agent_rules());
         Self {
             agent: agent.len(),
             builtin: 0,
-            rules: agent.into_iter().chain(of(self.of_session())).collect(),
+            rules: agent.into_iter().chain(of(self.session_rules())).collect(),
             tighten: of(&self.tighten),
         }
     }
 
     fn denies(&self, permission: &str, pattern: &str) -> bool {
-        [&self.rules[..], self.of_agent()]
+        [&self.rules[..], self.agent_rules()]
             .iter()
             .any(|rules| api::evaluate(*rules, permission, pattern) == Action::Deny)
     }
 
     /// The same for those below: without denials that only have technical reasons. `subagent`: the session is one's.
     fn as_floor(&self, subagent: bool) -> Self {
-        let agent = self.of_agent();
+        let agent = self.agent_rules();
         let (builtin, configured) = agent.split_at(self.builtin.min(agent.len()));
         let denies = |rule: &Rule, what: &[&str]| {
             rule.action == Action::Deny && rule.pattern == "*" && what.contains(&rule.permission.as_str())
         };
         let builtin: Ruleset = builtin.iter().filter(|rule| !denies(rule, &TECHNICAL)).cloned().collect();
-        let session = self.of_session().iter().filter(|rule| !(subagent && denies(rule, &TECHNICAL_BELOW)));
+        let session = self.session_rules().iter().filter(|rule| !(subagent && denies(rule, &TECHNICAL_BELOW)));
         Self {
             builtin: builtin.len(),
             agent: builtin.len() + configured.len(),
@@ -124,7 +124,7 @@ impl Level {
 /// The rules of an agent in sessions with the same rules of their own. Prompts and steps need them again and again, so they are
 /// made once.
 #[derive(Debug)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledRules {
     agent: String,
     careful: bool,
     session: Ruleset,
@@ -135,10 +135,10 @@ pub(crate) struct Compiled {
     accepted: String,
 }
 
-impl Compiled {
+impl CompiledRules {
     fn new(agent: &str, careful: bool, session: &[Rule], level: Level) -> Self {
         let level = Arc::new(level);
-        let accepted = Accepted { agent: agent.to_owned(), careful, level: level.clone() };
+        let accepted = AcceptedRules { agent: agent.to_owned(), careful, level: level.clone() };
         // Text, numbers and lists: it cannot fail. If it did, what is stored would count as asking for everything.
         let accepted = serde_json::to_string(&accepted).unwrap_or_default();
         Self {
@@ -164,7 +164,7 @@ impl Compiled {
 
 /// Those that were used last.
 #[derive(Debug, Default)]
-pub(crate) struct CompiledCache(Mutex<VecDeque<Arc<Compiled>>>);
+pub(crate) struct CompiledCache(Mutex<VecDeque<Arc<CompiledRules>>>);
 
 impl CompiledCache {
     /// The rules of an agent in a session with these rules; `make` gives them if they are not known.
@@ -174,15 +174,15 @@ impl CompiledCache {
         careful: bool,
         session: &[Rule],
         make: impl FnOnce() -> Level,
-    ) -> Arc<Compiled> {
-        let mut known = lock(&self.0);
-        let same = |one: &Arc<Compiled>| one.agent == agent && one.careful == careful && one.session == session;
-        if let Some(found) = known.iter().find(|one| same(one)) {
+    ) -> Arc<CompiledRules> {
+        let mut entries = lock(&self.0);
+        let same = |one: &Arc<CompiledRules>| one.agent == agent && one.careful == careful && one.session == session;
+        if let Some(found) = entries.iter().find(|one| same(one)) {
             return found.clone();
         }
-        let made = Arc::new(Compiled::new(agent, careful, session, make()));
-        known.truncate(COMPILED_MAX - 1);
-        known.push_front(made.clone());
+        let made = Arc::new(CompiledRules::new(agent, careful, session, make()));
+        entries.truncate(COMPILED_MAX - 1);
+        entries.push_front(made.clone());
         made
     }
 }
@@ -202,16 +202,16 @@ pub(crate) struct Floor {
 /// What binds a session beside its own rules, durably.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Standing {
+pub(crate) struct Constraints {
     /// Whether edits and commands are asked for, unless the configuration says otherwise.
     pub(crate) careful: bool,
     floors: Vec<Floor>,
     /// Set if what was stored cannot be read.
     #[serde(skip)]
-    unknown: bool,
+    is_unreadable: bool,
 }
 
-impl Standing {
+impl Constraints {
     /// That of a session without anything above it.
     pub(crate) fn new(careful: bool) -> Self {
         Self { careful, ..Self::default() }
@@ -222,7 +222,7 @@ impl Standing {
     pub(crate) fn add(&mut self, other: &Self) -> bool {
         self.careful |= other.careful;
         other.floors.iter().for_each(|floor| self.add_floor(floor.clone()));
-        self.floors.len() <= FLOORS_MAX && !self.unknown && !other.unknown
+        self.floors.len() <= FLOORS_MAX && !self.is_unreadable && !other.is_unreadable
     }
 
     fn add_floor(&mut self, floor: Floor) {
@@ -241,7 +241,7 @@ impl Standing {
 
 /// What is kept with a prompt that waits: the rules in force when it was accepted.
 #[derive(Debug, Serialize, Deserialize)]
-struct Accepted {
+struct AcceptedRules {
     agent: String,
     careful: bool,
     level: Arc<Level>,
@@ -249,10 +249,10 @@ struct Accepted {
 
 /// The rules in force for the calls of one agent in one session. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules(Arc<InForce>);
+pub(crate) struct Rules(Arc<EffectiveRules>);
 
 #[derive(Debug)]
-struct InForce {
+struct EffectiveRules {
     session: SessionId,
     /// Whether the session is a subagent's.
     subagent: bool,
@@ -263,9 +263,9 @@ struct InForce {
     /// How many of the levels are its own.
     own: usize,
     /// What binds the session itself.
-    standing: Arc<Standing>,
+    constraints: Arc<Constraints>,
     /// What binds a new session that works for it.
-    below: OnceLock<Option<Arc<Binding>>>,
+    for_children: OnceLock<Option<Arc<StoredConstraints>>>,
 }
 
 impl Rules {
@@ -275,8 +275,8 @@ impl Rules {
     }
 
     /// Which files may be read without asking, by the patterns that rules know them by. The rules that matter are found once.
-    pub(crate) fn readable(&self, approved: &[Rule]) -> tools::Readable {
-        let levels: Vec<Level> = self.0.levels.iter().map(|level| level.about("read")).collect();
+    pub(crate) fn readable_files(&self, approved: &[Rule]) -> tools::Readable {
+        let levels: Vec<Level> = self.0.levels.iter().map(|level| level.only_about("read")).collect();
         let approved = approved.to_vec();
         tools::Readable::new(move |pattern| {
             let need = Need::new("read", pattern);
@@ -285,47 +285,47 @@ impl Rules {
     }
 
     /// Whether a tool is refused outright, or the one that does its work.
-    pub(crate) fn refuse_tool(&self, tool: &dyn tools::Tool) -> bool {
-        [Some(tool.name()), tool.behind()].into_iter().flatten().any(|name| self.refuse(name))
+    pub(crate) fn refuses_tool(&self, tool: &dyn tools::Tool) -> bool {
+        [Some(tool.name()), tool.behind()].into_iter().flatten().any(|name| self.refuses(name))
     }
 
     /// Whether they refuse a tool whatever it is called with.
-    pub(crate) fn refuse(&self, tool: &str) -> bool {
+    pub(crate) fn refuses(&self, tool: &str) -> bool {
         self.0.levels.iter().any(|level| level.refuses(tool))
     }
 
     /// Whether they deny a permission for this.
-    pub(crate) fn deny(&self, permission: &str, pattern: &str) -> bool {
+    pub(crate) fn denies(&self, permission: &str, pattern: &str) -> bool {
         self.0.levels.iter().any(|level| level.denies(permission, pattern))
     }
 
     /// The rules about a need at the first level that denies it.
-    pub(crate) fn denial(&self, need: &Need) -> Vec<&Rule> {
+    pub(crate) fn denying_rules(&self, need: &Need) -> Vec<&Rule> {
         let level = self.0.levels.iter().find(|level| level.judge(&[], need) == Action::Deny);
         let about = |rule: &&Rule| api::wildcard(&rule.permission, &need.permission);
         level.into_iter().flat_map(|level| level.rules.iter().chain(&level.tighten)).filter(about).collect()
     }
 
     /// Whether edits and commands are asked for, unless the configuration says otherwise.
-    pub(crate) fn careful(&self) -> bool {
+    pub(crate) fn is_careful(&self) -> bool {
         self.0.careful
     }
 
     /// What binds a session that works for this one, beside what binds it already. Nothing if there is no room for that.
-    pub(crate) fn below(&self, before: Option<&Standing>) -> Option<Arc<Binding>> {
+    pub(crate) fn child_constraints(&self, before: Option<&Constraints>) -> Option<Arc<StoredConstraints>> {
         match before {
-            Some(before) => Binding::new(before.clone(), &self.standing_below()).map(Arc::new),
+            Some(before) => StoredConstraints::new(before.clone(), &self.constraints_below()).map(Arc::new),
             // Many may be called at once.
             None => {
-                let made = || Binding::new(Standing::default(), &self.standing_below()).map(Arc::new);
-                self.0.below.get_or_init(made).clone()
+                let made = || StoredConstraints::new(Constraints::default(), &self.constraints_below()).map(Arc::new);
+                self.0.for_children.get_or_init(made).clone()
             }
         }
     }
 
-    fn standing_below(&self) -> Standing {
-        let InForce { session, subagent, agent, careful, levels, own, standing, .. } = &*self.0;
-        let mut below = Standing { careful: *careful, ..Standing::clone(standing) };
+    fn constraints_below(&self) -> Constraints {
+        let EffectiveRules { session, subagent, agent, careful, levels, own, constraints, .. } = &*self.0;
+        let mut below = Constraints { careful: *careful, ..Constraints::clone(constraints) };
         for level in &levels[..*own] {
             let (session, agent) = (session.clone(), agent.clone());
             let level = Arc::new(level.as_floor(*subagent));
@@ -335,25 +335,25 @@ impl Rules {
     }
 
     /// These and others: whatever either forbids is forbidden.
-    pub(crate) fn and(&self, other: &Self) -> Self {
-        let InForce { session, subagent, agent, careful, levels, own, standing, .. } = &*self.0;
+    pub(crate) fn combined_with(&self, other: &Self) -> Self {
+        let EffectiveRules { session, subagent, agent, careful, levels, own, constraints, .. } = &*self.0;
         let mut levels = levels.clone();
-        other.0.levels.iter().for_each(|level| add(&mut levels, level.clone()));
-        Self(Arc::new(InForce {
+        other.0.levels.iter().for_each(|level| add_level(&mut levels, level.clone()));
+        Self(Arc::new(EffectiveRules {
             session: session.clone(),
             subagent: *subagent,
             agent: agent.clone(),
             careful: *careful || other.0.careful,
             levels,
             own: *own,
-            standing: standing.clone(),
-            below: OnceLock::new(),
+            constraints: constraints.clone(),
+            for_children: OnceLock::new(),
         }))
     }
 }
 
 /// Adds a level unless it is there: equal ones have equal verdicts.
-fn add(levels: &mut Vec<Arc<Level>>, level: Arc<Level>) {
+fn add_level(levels: &mut Vec<Arc<Level>>, level: Arc<Level>) {
     if !levels.contains(&level) {
         levels.push(level);
     }
@@ -361,16 +361,16 @@ fn add(levels: &mut Vec<Arc<Level>>, level: Arc<Level>) {
 
 /// What binds a session that works for another one, in the form that is stored.
 #[derive(Debug)]
-pub(crate) struct Binding {
-    pub(crate) standing: Arc<Standing>,
+pub(crate) struct StoredConstraints {
+    pub(crate) constraints: Arc<Constraints>,
     json: Box<RawValue>,
 }
 
-impl Binding {
+impl StoredConstraints {
     /// Nothing if there is no room for it, or if it cannot be told what there is.
-    fn new(mut standing: Standing, other: &Standing) -> Option<Self> {
-        let json = standing.add(other).then(|| serde_json::value::to_raw_value(&standing).ok())??;
-        Some(Self { standing: Arc::new(standing), json })
+    fn new(mut constraints: Constraints, other: &Constraints) -> Option<Self> {
+        let json = constraints.add(other).then(|| serde_json::value::to_raw_value(&constraints).ok())??;
+        Some(Self { constraints: Arc::new(constraints), json })
     }
 
     /// Stores it for a session.
@@ -381,46 +381,50 @@ impl Binding {
 
 /// What was read last of what binds sessions, by its JSON: all that work for one caller have the same.
 #[derive(Debug, Default)]
-pub(crate) struct StandingCache(Mutex<VecDeque<(String, Arc<Standing>)>>);
+pub(crate) struct ConstraintsCache(Mutex<VecDeque<(String, Arc<Constraints>)>>);
 
-impl StandingCache {
-    fn get(&self, json: String) -> Arc<Standing> {
-        let mut known = lock(&self.0);
-        if let Some((_, found)) = known.iter().find(|(text, _)| *text == json) {
+impl ConstraintsCache {
+    fn get(&self, json: String) -> Arc<Constraints> {
+        let mut entries = lock(&self.0);
+        if let Some((_, found)) = entries.iter().find(|(text, _)| *text == json) {
             return found.clone();
         }
-        let unknown = |_| Standing { careful: true, floors: Vec::new(), unknown: true };
-        let read = Arc::new(serde_json::from_str(&json).unwrap_or_else(unknown));
-        known.truncate(STANDINGS_MAX - 1);
-        known.push_front((json, read.clone()));
+        let unreadable = |_| Constraints { careful: true, floors: Vec::new(), is_unreadable: true };
+        let read = Arc::new(serde_json::from_str(&json).unwrap_or_else(unreadable));
+        entries.truncate(STANDINGS_MAX - 1);
+        entries.push_front((json, read.clone()));
         read
     }
 }
 
 impl Inner {
     /// What binds a session beside its own rules. One of before that was stored gets it from those above it.
-    pub(crate) fn standing(&self, store: &Store, session: &Session) -> Result<Arc<Standing>, StoreError> {
-        match (self.recorded(store, &session.id)?, &session.parent_id) {
-            (Some(standing), _) => Ok(standing),
-            (None, Some(parent)) => Ok(Arc::new(self.standing_below(store, parent)?)),
+    pub(crate) fn constraints(&self, store: &Store, session: &Session) -> Result<Arc<Constraints>, StoreError> {
+        match (self.stored_constraints(store, &session.id)?, &session.parent_id) {
+            (Some(constraints), _) => Ok(constraints),
+            (None, Some(parent)) => Ok(Arc::new(self.constraints_below(store, parent)?)),
             (None, None) => Ok(Arc::default()),
         }
     }
 
     /// What is stored of it.
-    pub(crate) fn recorded(&self, store: &Store, session: &SessionId) -> Result<Option<Arc<Standing>>, StoreError> {
-        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.standings.get(json)))
+    pub(crate) fn stored_constraints(
+        &self,
+        store: &Store,
+        session: &SessionId,
+    ) -> Result<Option<Arc<Constraints>>, StoreError> {
+        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.constraints.get(json)))
     }
 
     /// What binds a session that somebody makes below another one, which has not called it.
-    pub(crate) fn standing_below(&self, store: &Store, parent: &SessionId) -> Result<Standing, StoreError> {
-        let mut all = Standing::default();
+    pub(crate) fn constraints_below(&self, store: &Store, parent: &SessionId) -> Result<Constraints, StoreError> {
+        let mut all = Constraints::default();
         for above in control::lineage(store, parent)? {
-            let recorded = self.recorded(store, &above.id)?.unwrap_or_default();
+            let recorded = self.stored_constraints(store, &above.id)?.unwrap_or_default();
             let careful = self.careful || recorded.careful;
             // Whether there is room is for those to say who make a session.
             let _ = all.add(&recorded);
-            all.unknown |= recorded.unknown;
+            all.is_unreadable |= recorded.is_unreadable;
             let instance = self.instance(above.directory.as_ref());
             let agent = above.agent.clone().unwrap_or_else(|| instance.default_agent());
             let compiled = instance.rules_of(&agent, careful, above.permission.as_deref().unwrap_or_default());
@@ -431,53 +435,62 @@ impl Inner {
     }
 
     /// The rules for the calls of an agent in a session. `store`: all of it is read in one moment.
-    fn in_force(
+    fn effective_rules(
         &self,
         store: &Store,
         instance: &Instance,
         session: &Session,
         agent: &str,
     ) -> Result<Rules, StoreError> {
-        let standing = self.standing(store, session)?;
+        let constraints = self.constraints(store, session)?;
         let inbox = store.inbox(&session.id)?;
         let own = session.permission.as_deref().unwrap_or_default();
-        let careful = self.careful || standing.careful;
+        let careful = self.careful || constraints.careful;
         // Nearly always the prompts that wait were accepted under the rules that are in force now.
-        let usual = instance.rules_of(agent, careful, own);
+        let current = instance.rules_of(agent, careful, own);
         let stored = inbox.iter().filter_map(|row| row.data.as_deref());
-        let (same, others): (Vec<&str>, Vec<&str>) = stored.partition(|data| *data == usual.accepted);
-        let others: Vec<Option<Accepted>> = others.iter().map(|data| serde_json::from_str(data).ok()).collect();
-        let asks_first = |accepted: &Option<Accepted>| accepted.as_ref().is_none_or(|accepted| accepted.careful);
+        let (same, others): (Vec<&str>, Vec<&str>) = stored.partition(|data| *data == current.accepted);
+        let others: Vec<Option<AcceptedRules>> = others.iter().map(|data| serde_json::from_str(data).ok()).collect();
+        let asks_first = |accepted: &Option<AcceptedRules>| accepted.as_ref().is_none_or(|accepted| accepted.careful);
         let careful = careful || others.iter().any(asks_first);
         let mut levels = vec![instance.rules_of(agent, careful, own).level.clone()];
         if !same.is_empty() {
-            add(&mut levels, usual.level.clone());
+            add_level(&mut levels, current.level.clone());
         }
         for accepted in others {
             match accepted {
                 // The rules of an agent bind its own calls. Another one may have been chosen since.
                 Some(accepted) if accepted.agent != agent => {}
-                Some(accepted) => add(&mut levels, accepted.level),
-                None => add(&mut levels, Arc::default()),
+                Some(accepted) => add_level(&mut levels, accepted.level),
+                None => add_level(&mut levels, Arc::default()),
             }
         }
         let own = levels.len();
-        if standing.unknown {
-            add(&mut levels, Arc::default());
+        if constraints.is_unreadable {
+            add_level(&mut levels, Arc::default());
         }
-        for floor in &standing.floors {
-            add(&mut levels, floor.level.clone());
-            if let Some(now) = self.floor_now(store, instance, floor)? {
-                add(&mut levels, now);
+        for floor in &constraints.floors {
+            add_level(&mut levels, floor.level.clone());
+            if let Some(now) = self.current_floor(store, instance, floor)? {
+                add_level(&mut levels, now);
             }
         }
         let (session, subagent, agent) = (session.id.clone(), session.parent_id.is_some(), agent.to_owned());
-        let below = OnceLock::new();
-        Ok(Rules(Arc::new(InForce { session, subagent, agent, careful, levels, own, standing, below })))
+        let for_children = OnceLock::new();
+        Ok(Rules(Arc::new(EffectiveRules {
+            session,
+            subagent,
+            agent,
+            careful,
+            levels,
+            own,
+            constraints,
+            for_children,
+        })))
     }
 
     /// A floor as the caller's configuration and session have it now, if its agent is still there.
-    fn floor_now(&self, store: &Store, own: &Instance, floor: &Floor) -> Result<Option<Arc<Level>>, StoreError> {
+    fn current_floor(&self, store: &Store, own: &Instance, floor: &Floor) -> Result<Option<Arc<Level>>, StoreError> {
         let caller = store.session(&floor.session)?;
         let known = caller.as_ref().map(|caller| self.instance(caller.directory.as_ref()));
         let instance = known.as_deref().unwrap_or(own);
@@ -486,7 +499,7 @@ impl Inner {
         }
         let (rules, subagent) = match &caller {
             Some(caller) => (caller.permission.as_deref().unwrap_or_default(), caller.parent_id.is_some()),
-            None => (floor.level.of_session(), false),
+            None => (floor.level.session_rules(), false),
         };
         Ok(Some(instance.rules_of(&floor.agent, floor.careful, rules).floor(subagent)))
     }
@@ -495,13 +508,13 @@ impl Inner {
 impl Turn {
     /// The rules for the calls of an agent in this turn's session, as that is stored now.
     pub(crate) async fn rules(&self, agent: &str) -> Result<Rules, StoreError> {
-        let mut patience = self.patience();
+        let mut retry = self.write_retry();
         loop {
             let rules = self.store().together(|store| {
                 let session = self.session(store)?;
                 self.rules_in(store, &session, agent)
             });
-            if !patience.lasts(&rules).await {
+            if !retry.should_retry(&rules).await {
                 return rules;
             }
         }
@@ -509,7 +522,7 @@ impl Turn {
 
     /// The same, as part of a look at what is stored.
     pub(crate) fn rules_in(&self, store: &Store, session: &Session, agent: &str) -> Result<Rules, StoreError> {
-        self.inner.in_force(store, &self.instance, session, agent)
+        self.inner.effective_rules(store, &self.instance, session, agent)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::ask::permission;
 pub(crate) const DEFAULT_AGENT: &str = "build";
 
 /// What a careful engine asks for.
-const CAREFUL: [&str; 2] = ["edit", "bash"];
+const CAREFUL_PERMISSIONS: [&str; 2] = ["edit", "bash"];
 
 /// All agents by name, in the order in which they are listed: the default first, then by name; and how many rules of each are
 /// built in: its first. With `careful` the built-in rules allow neither edits nor commands without a question; the configuration
@@ -23,13 +23,13 @@ pub(crate) fn agents(
     output_dir: &str,
     careful: bool,
 ) -> (IndexMap<String, Agent>, HashMap<String, usize>) {
-    let readable = readable(loaded, output_dir);
-    let mut all: IndexMap<String, Agent> = builtin(&readable).into_iter().map(|a| (a.name.clone(), a)).collect();
+    let readable = readable_folders(loaded, output_dir);
+    let mut all: IndexMap<String, Agent> = builtin_agents(&readable).into_iter().map(|a| (a.name.clone(), a)).collect();
     let mut built_in: HashMap<String, usize> = all.values().map(|a| (a.name.clone(), a.permission.len())).collect();
     let global = loaded.config.permission.clone().unwrap_or_default();
     for agent in all.values_mut() {
         if careful {
-            ask_first(&mut agent.permission);
+            ask_instead_of_allow(&mut agent.permission);
         }
         agent.permission.extend(global.iter().cloned());
     }
@@ -40,13 +40,13 @@ pub(crate) fn agents(
         }
         let agent = all.entry(entry.name.clone()).or_insert_with(|| {
             built_in.insert(entry.name.clone(), defaults(&readable).len());
-            custom(&entry.name, &global, &readable, careful)
+            custom_agent(&entry.name, &global, &readable, careful)
         });
-        apply(agent, &entry.config);
+        apply_config(agent, &entry.config);
     }
     // Whatever else is refused, the agent may read the output that we told it to read.
     for agent in all.values_mut() {
-        agent.permission.push(may_read(output_dir));
+        agent.permission.push(allow_reading(output_dir));
     }
     let default = default_name(loaded, &all);
     all.sort_by(|a, _, b, _| (*a != default).cmp(&(*b != default)).then(a.cmp(b)));
@@ -60,8 +60,8 @@ pub(crate) fn default_name(loaded: &Loaded, agents: &IndexMap<String, Agent>) ->
 }
 
 /// What would be allowed is asked; what is denied stays denied.
-fn ask_first(rules: &mut Ruleset) {
-    for permission in CAREFUL {
+fn ask_instead_of_allow(rules: &mut Ruleset) {
+    for permission in CAREFUL_PERMISSIONS {
         if api::evaluate(rules.iter(), permission, "*") == Action::Allow {
             rules.push(Rule::new(permission, "*", Action::Ask));
         }
@@ -69,12 +69,12 @@ fn ask_first(rules: &mut Ruleset) {
 }
 
 /// What lies outside of every project and is meant to be read: output that was too long, and what skills bring along.
-fn readable(loaded: &Loaded, output_dir: &str) -> Ruleset {
+fn readable_folders(loaded: &Loaded, output_dir: &str) -> Ruleset {
     let folders = loaded.skills.iter().filter_map(|skill| Path::new(&skill.location).parent()?.to_str());
-    std::iter::once(output_dir).chain(folders).map(may_read).collect()
+    std::iter::once(output_dir).chain(folders).map(allow_reading).collect()
 }
 
-fn may_read(folder: &str) -> Rule {
+fn allow_reading(folder: &str) -> Rule {
     Rule::new("external_directory", format!("{folder}/*"), Action::Allow)
 }
 
@@ -96,7 +96,7 @@ fn defaults(readable: &[Rule]) -> Ruleset {
     rules
 }
 
-fn blank(name: &str, mode: AgentMode, readable: &[Rule]) -> Agent {
+fn new_agent(name: &str, mode: AgentMode, readable: &[Rule]) -> Agent {
     Agent {
         name: name.to_owned(),
         description: None,
@@ -115,20 +115,20 @@ fn blank(name: &str, mode: AgentMode, readable: &[Rule]) -> Agent {
     }
 }
 
-fn custom(name: &str, global: &Ruleset, readable: &[Rule], careful: bool) -> Agent {
-    let mut agent = blank(name, AgentMode::All, readable);
+fn custom_agent(name: &str, global: &Ruleset, readable: &[Rule], careful: bool) -> Agent {
+    let mut agent = new_agent(name, AgentMode::All, readable);
     agent.native = Some(false);
     if careful {
-        ask_first(&mut agent.permission);
+        ask_instead_of_allow(&mut agent.permission);
     }
     agent.permission.extend(global.iter().cloned());
     agent
 }
 
-fn builtin(readable: &[Rule]) -> Vec<Agent> {
+fn builtin_agents(readable: &[Rule]) -> Vec<Agent> {
     use Action::{Allow, Ask, Deny};
     let native = |name: &str, mode, rules: Vec<Rule>| {
-        let mut agent = blank(name, mode, readable);
+        let mut agent = new_agent(name, mode, readable);
         agent.native = Some(true);
         agent.permission.extend(rules);
         agent
@@ -185,7 +185,7 @@ fn builtin(readable: &[Rule]) -> Vec<Agent> {
     ]
 }
 
-fn apply(agent: &mut Agent, config: &AgentConfig) {
+fn apply_config(agent: &mut Agent, config: &AgentConfig) {
     fn set<T: Clone>(slot: &mut Option<T>, value: &Option<T>) {
         if value.is_some() {
             slot.clone_from(value);
@@ -218,6 +218,6 @@ fn apply(agent: &mut Agent, config: &AgentConfig) {
     agent.options.extend(config.options.clone());
     agent.permission.extend(config.permission.iter().flatten().cloned());
     if let Some(tools) = &config.only {
-        permission::only(&mut agent.permission, tools);
+        permission::restrict_to_tools(&mut agent.permission, tools);
     }
 }

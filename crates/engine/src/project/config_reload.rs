@@ -21,37 +21,37 @@ use crate::project::instance::Instance;
 use crate::{Inner, lock};
 
 /// The pause between two looks at the files of the directories that are followed, …
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// … longer if looking would take more than this part of the time (one in a hundred), …
-const SHARE: u32 = 100;
+const INTERVAL_FACTOR: u32 = 100;
 /// … up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 /// Files that changed are read when they have been the same for this long: editors write in several steps.
 const SETTLE: Duration = Duration::from_millis(50);
 /// How often that is waited for.
 const SETTLE_TRIES: usize = 20;
 /// As many files are looked at by whoever asks; more of them on a thread where that may take its time.
-const QUICK_MARKS: usize = 256;
+const INLINE_STAMPS_MAX: usize = 256;
 /// The most problems of an edit that are told.
-const MAX_TOLD: usize = 3;
+const REPORTED_PROBLEMS_MAX: usize = 3;
 
 /// The directories whose events somebody follows.
 #[derive(Default)]
-pub(crate) struct Followed {
+pub(crate) struct WatchedDirectories {
     directories: Mutex<HashMap<PathBuf, usize>>,
-    more: Notify,
+    added: Notify,
 }
 
-impl Followed {
+impl WatchedDirectories {
     /// Counts a stream of events as long as it is there.
-    pub(crate) fn by(
+    pub(crate) fn track(
         self: &Arc<Self>,
         directory: PathBuf,
         events: BoxStream<'static, WatchItem>,
     ) -> BoxStream<'static, WatchItem> {
         *lock(&self.directories).entry(directory.clone()).or_default() += 1;
-        self.more.notify_one();
-        Box::pin(Following { events, directory, followed: self.clone() })
+        self.added.notify_one();
+        Box::pin(TrackedEvents { events, directory, watched: self.clone() })
     }
 
     fn directories(&self) -> Vec<PathBuf> {
@@ -59,13 +59,13 @@ impl Followed {
     }
 }
 
-struct Following {
+struct TrackedEvents {
     events: BoxStream<'static, WatchItem>,
     directory: PathBuf,
-    followed: Arc<Followed>,
+    watched: Arc<WatchedDirectories>,
 }
 
-impl Stream for Following {
+impl Stream for TrackedEvents {
     type Item = WatchItem;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<WatchItem>> {
@@ -73,9 +73,9 @@ impl Stream for Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for TrackedEvents {
     fn drop(&mut self) {
-        let mut directories = lock(&self.followed.directories);
+        let mut directories = lock(&self.watched.directories);
         if let Some(streams) = directories.get_mut(&self.directory) {
             *streams -= 1;
             if *streams == 0 {
@@ -86,13 +86,13 @@ impl Drop for Following {
 }
 
 /// Looks at the files of the directories that are followed, until the engine is gone.
-pub(crate) fn keep(inner: &Arc<Inner>) {
-    let (weak, followed, closing) = (Arc::downgrade(inner), inner.followed.clone(), inner.closing.clone());
-    let looking = async move {
+pub(crate) fn spawn_watcher(inner: &Arc<Inner>) {
+    let (weak, watched, closing) = (Arc::downgrade(inner), inner.watched_directories.clone(), inner.closing.clone());
+    let watch = async move {
         loop {
-            let directories = followed.directories();
+            let directories = watched.directories();
             if directories.is_empty() {
-                followed.more.notified().await;
+                watched.added.notified().await;
                 continue;
             }
             let Some(inner) = weak.upgrade() else { return };
@@ -102,52 +102,52 @@ pub(crate) fn keep(inner: &Arc<Inner>) {
                 let known = lock(&inner.instances).get(&directory).cloned();
                 let Some(known) = known else { continue };
                 let began = Instant::now();
-                let old = known.is_old().await;
+                let old = known.is_outdated().await;
                 spent += began.elapsed();
                 if old {
-                    inner.current(&directory).await;
+                    inner.current_instance(&directory).await;
                 }
             }
             drop(inner);
-            tokio::time::sleep((spent * SHARE).clamp(PAUSE, LONGEST_PAUSE)).await;
+            tokio::time::sleep((spent * INTERVAL_FACTOR).clamp(POLL_INTERVAL, LONGEST_INTERVAL)).await;
         }
     };
-    tokio::spawn(async move { closing.run_until_cancelled(looking).await });
+    tokio::spawn(async move { closing.run_until_cancelled(watch).await });
 }
 
 impl Instance {
     /// Whether a file that this was made from is another one now.
-    async fn is_old(self: &Arc<Self>) -> bool {
+    async fn is_outdated(self: &Arc<Self>) -> bool {
         {
-            let marks = lock(&self.marks);
-            if marks.len() <= QUICK_MARKS {
-                return marks.are_old();
+            let stamps = lock(&self.file_stamps);
+            if stamps.len() <= INLINE_STAMPS_MAX {
+                return stamps.are_old();
             }
         }
         let this = self.clone();
-        aside(move || lock(&this.marks).are_old()).await.unwrap_or(false)
+        run_blocking(move || lock(&this.file_stamps).are_old()).await.unwrap_or(false)
     }
 }
 
 impl Inner {
     /// What is known about a directory, as its files are now.
-    pub(crate) async fn current(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
+    pub(crate) async fn current_instance(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
         let known = self.instance(directory);
         if known.origin != known.directory {
-            return self.current_tree(known).await;
+            return self.current_worktree_instance(known).await;
         }
-        if !known.is_old().await {
+        if !known.is_outdated().await {
             return known;
         }
         // On a task of its own: those who follow must be told, even if the caller hangs up.
         let (inner, directory) = (self.clone(), directory.to_owned());
-        let read = tokio::spawn(async move { inner.read_again(&directory).await });
-        read.await.unwrap_or(known)
+        let reloaded = tokio::spawn(async move { inner.reload(&directory).await });
+        reloaded.await.unwrap_or(known)
     }
 
     /// The same for the worktree of a subagent, which has the configuration of the directory that it was made from.
-    async fn current_tree(self: &Arc<Self>, known: Arc<Instance>) -> Arc<Instance> {
-        let origin = Box::pin(self.current(&known.origin)).await;
+    async fn current_worktree_instance(self: &Arc<Self>, known: Arc<Instance>) -> Arc<Instance> {
+        let origin = Box::pin(self.current_instance(&known.origin)).await;
         if Arc::ptr_eq(&origin.source, &known.source) {
             return known;
         }
@@ -156,23 +156,23 @@ impl Inner {
         new
     }
 
-    async fn read_again(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
+    async fn reload(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
         // One at a time: the next one finds it done.
-        let _reading = self.reading.lock().await;
+        let _guard = self.reload_lock.lock().await;
         let known = self.instance(directory);
-        if !known.is_old().await {
+        if !known.is_outdated().await {
             return known;
         }
-        settled(&known).await;
+        wait_until_settled(&known).await;
         let (inner, before) = (self.clone(), known.clone());
-        let Some(new) = aside(move || Instance::load(&inner, &before.directory, Some(&before))).await else {
+        let Some(new) = run_blocking(move || Instance::load(&inner, &before.directory, Some(&before))).await else {
             return known;
         };
-        let broken = broken(&known.loaded, &new.loaded);
-        if !broken.is_empty() {
-            lock(&known.marks).clone_from(&lock(&new.marks));
-            known.refused.store(true, Ordering::Relaxed);
-            self.refuse(&known, &broken).await;
+        let problems = new_problems(&known.loaded, &new.loaded);
+        if !problems.is_empty() {
+            lock(&known.file_stamps).clone_from(&lock(&new.file_stamps));
+            known.has_rejected_edit.store(true, Ordering::Relaxed);
+            self.report_rejected_edit(&known, &problems).await;
             return known;
         }
         let new = Arc::new(new);
@@ -184,26 +184,26 @@ impl Inner {
             instances.insert(directory.to_owned(), new.clone());
         }
         tracing::info!(directory = %directory.display(), "the configuration was read again");
-        self.tell_of(&new, EventBody::CatalogUpdated {}).await;
+        self.send_event(&new, EventBody::CatalogUpdated {}).await;
         new
     }
 
     /// An edit does not count: says why.
-    async fn refuse(&self, known: &Instance, broken: &[&Problem]) {
+    async fn report_rejected_edit(&self, known: &Instance, problems: &[&Problem]) {
         // That more is asked for until it is fixed is said of what is in effect, which this is not.
         let text = |problem: &&Problem| Problem { closes: Closes::Nothing, ..(*problem).clone() }.to_string();
-        let texts: Vec<String> = broken.iter().take(MAX_TOLD).map(text).collect();
-        let more = match broken.len().saturating_sub(MAX_TOLD) {
+        let texts: Vec<String> = problems.iter().take(REPORTED_PROBLEMS_MAX).map(text).collect();
+        let more = match problems.len().saturating_sub(REPORTED_PROBLEMS_MAX) {
             0 => String::new(),
             more => format!("\n({more} more)"),
         };
         let text = format!("The configuration stays as it was before this edit:\n{}{more}", texts.join("\n"));
         tracing::warn!(directory = %known.directory.display(), "{text}");
         let error = Some(MessageError::unknown(text));
-        self.tell_of(known, EventBody::SessionError { session_id: None, error }).await;
+        self.send_event(known, EventBody::SessionError { session_id: None, error }).await;
     }
 
-    async fn tell_of(&self, instance: &Instance, event: EventBody) {
+    async fn send_event(&self, instance: &Instance, event: EventBody) {
         let mut batch = Batch::new(&instance.place);
         batch.event(event);
         if let Err(error) = self.store.commit(batch).await {
@@ -213,19 +213,19 @@ impl Inner {
 }
 
 /// Waits until nobody writes the files any more, for a while.
-async fn settled(instance: &Arc<Instance>) {
+async fn wait_until_settled(instance: &Arc<Instance>) {
     for _ in 0..SETTLE_TRIES {
         let before = instance.clone();
-        let now = aside(move || lock(&before.marks).now()).await;
+        let now = run_blocking(move || lock(&before.file_stamps).now()).await;
         tokio::time::sleep(SETTLE).await;
-        if !matches!(aside(move || now.is_some_and(|now| now.are_old())).await, Some(true)) {
+        if !matches!(run_blocking(move || now.is_some_and(|now| now.are_old())).await, Some(true)) {
             return;
         }
     }
 }
 
 /// What an edit broke: something of it cannot be read that could be read before.
-fn broken<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
+fn new_problems<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
     let same = |a: &Problem, b: &Problem| (&a.file, &a.key, &a.message) == (&b.file, &b.key, &b.message);
     let known = |problem: &Problem| before.problems.iter().any(|other| same(other, problem));
     let counts = |problem: &Problem| problem.severity == Severity::Error || problem.closes != Closes::Nothing;
@@ -233,7 +233,7 @@ fn broken<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
 }
 
 /// Does work on files where it holds nobody up; nothing if it panics.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.inspect_err(|error| tracing::error!(%error, "the configuration cannot be looked at")).ok()
 }

@@ -15,21 +15,21 @@ use crate::project::instance::Instance;
 /// The largest file that is shown.
 const FILE_MAX: u64 = 10 << 20;
 /// How long a file system may hold up a request. Searches end by themselves before.
-const PATIENCE: Duration = Duration::from_secs(75);
+const TIMEOUT: Duration = Duration::from_secs(75);
 /// The most entries of one directory that are listed: the first in their order.
 const ENTRIES_MAX: usize = 10_000;
 
 /// The entries of a directory: directories first, then by name; and whether these are all.
 pub(crate) async fn list(instance: Arc<Instance>, path: String) -> Result<(Vec<FileNode>, bool), HostError> {
-    blocking(move |_| entries(&instance, &path)).await?
+    run_blocking(move |_| entries(&instance, &path)).await?
 }
 
 fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), HostError> {
     // A client that lets somebody choose a project lists `/`, too: what is in it, and nothing below.
     let itself = Path::new(path).components().all(|part| part == Component::CurDir);
-    let directory = if itself { real(&instance.directory) } else { inside(instance, path)? };
+    let directory = if itself { canonical(&instance.directory) } else { resolve_inside(instance, path)? };
     let mut first = Best::new(ENTRIES_MAX);
-    for entry in fs::read_dir(&directory).map_err(|error| unreadable(path, &error))?.filter_map(Result::ok) {
+    for entry in fs::read_dir(&directory).map_err(|error| read_error(path, &error))?.filter_map(Result::ok) {
         // Where a link leads is asked of the system, everything else the directory says itself.
         let kind = entry.file_type();
         let is_directory = kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir());
@@ -38,7 +38,7 @@ fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), Hos
     }
     let whole = first.seen() <= ENTRIES_MAX;
     let ignored = tools::Ignored::new(instance.worktree(), &directory);
-    let base = directory.strip_prefix(real(&instance.directory)).unwrap_or(&directory);
+    let base = directory.strip_prefix(canonical(&instance.directory)).unwrap_or(&directory);
     let node = |(is_file, _, name): (bool, String, String)| {
         let (slash, kind) = if is_file { ("", "file") } else { ("/", "directory") };
         let absolute = directory.join(&name);
@@ -56,9 +56,9 @@ fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), Hos
 /// A file: text as it is, anything else as base64.
 pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<FileContent, HostError> {
     let wanted = path.clone();
-    let (file, size) = blocking(move |_| {
-        let file = inside(&instance, &wanted)?;
-        let size = fs::metadata(&file).map_err(|error| unreadable(&wanted, &error))?.len();
+    let (file, size) = run_blocking(move |_| {
+        let file = resolve_inside(&instance, &wanted)?;
+        let size = fs::metadata(&file).map_err(|error| read_error(&wanted, &error))?.len();
         Ok::<_, HostError>((file, size))
     })
     .await??;
@@ -72,7 +72,7 @@ pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<Fil
         return Err(too_large(size));
     }
     let bytes = LocalEnvironment.read(&file).await.map_err(|error| match error {
-        EnvironmentError::Io { source, .. } => unreadable(&path, &source),
+        EnvironmentError::Io { source, .. } => read_error(&path, &source),
         other => HostError::Invalid(other.to_string()),
     })?;
     // It may have grown meanwhile.
@@ -103,7 +103,7 @@ pub(crate) async fn find(
     entries: Entries,
     limit: usize,
 ) -> Result<Vec<String>, HostError> {
-    blocking(move |cancel| tools::find_paths(&instance.directory, &query, entries, limit, cancel)).await
+    run_blocking(move |cancel| tools::find_paths(&instance.directory, &query, entries, limit, cancel)).await
 }
 
 /// Lines that match.
@@ -112,34 +112,34 @@ pub(crate) async fn grep(
     pattern: String,
     limit: usize,
 ) -> Result<Vec<FindTextMatch>, HostError> {
-    let found = blocking(move |cancel| tools::find_text(&instance.directory, &pattern, limit, cancel)).await?;
+    let found = run_blocking(move |cancel| tools::find_text(&instance.directory, &pattern, limit, cancel)).await?;
     found.map_err(|error| HostError::Invalid(error.to_string()))
 }
 
 /// Runs a search off the runtime; it stops when nobody waits for it any more.
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce(CancellationToken) -> T + Send + 'static,
 ) -> Result<T, HostError> {
     let cancel = CancellationToken::new();
     let _stop = cancel.clone().drop_guard();
     let work = tokio::task::spawn_blocking(move || work(cancel));
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done.map_err(|error| HostError::Failed(format!("The search broke down: {error}"))),
-        Err(_) => Err(HostError::Invalid(format!("The files did not answer within {} seconds", PATIENCE.as_secs()))),
+        Err(_) => Err(HostError::Invalid(format!("The files did not answer within {} seconds", TIMEOUT.as_secs()))),
     }
 }
 
 /// A path with its symbolic links resolved, if it lies inside the workspace.
-fn inside(instance: &Instance, path: &str) -> Result<PathBuf, HostError> {
+fn resolve_inside(instance: &Instance, path: &str) -> Result<PathBuf, HostError> {
     let wanted = instance.directory.join(path);
-    let found = wanted.canonicalize().map_err(|error| unreadable(path, &error));
+    let found = wanted.canonicalize().map_err(|error| read_error(path, &error));
     // Of what is not there the nearest folder that is decides, so that nothing is told of what lies outside.
     let nearest = || wanted.ancestors().find_map(|folder| folder.canonicalize().ok());
     let Some(there) = found.as_ref().ok().cloned().or_else(|| nearest().filter(|_| instance.directory.exists())) else {
         return found;
     };
     // A directory that is the root of all would make everything its own.
-    let within = |root: &Path| root != Path::new("/") && there.starts_with(real(root));
+    let within = |root: &Path| root != Path::new("/") && there.starts_with(canonical(root));
     if [instance.worktree(), &instance.directory].into_iter().any(within) {
         found
     } else {
@@ -148,11 +148,11 @@ fn inside(instance: &Instance, path: &str) -> Result<PathBuf, HostError> {
 }
 
 /// A root without symbolic links; itself if it is gone.
-fn real(root: &Path) -> PathBuf {
+fn canonical(root: &Path) -> PathBuf {
     root.canonicalize().unwrap_or_else(|_| root.to_owned())
 }
 
-fn unreadable(path: &str, error: &std::io::Error) -> HostError {
+fn read_error(path: &str, error: &std::io::Error) -> HostError {
     if error.kind() == std::io::ErrorKind::NotFound {
         HostError::not_found("file", path)
     } else {

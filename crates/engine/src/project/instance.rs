@@ -13,10 +13,10 @@ use tools::{KnownFiles, Registry, RegistryOptions};
 
 use crate::Inner;
 use crate::ask::permission;
-use crate::ask::rules::{Compiled, CompiledCache, Level};
+use crate::ask::rules::{CompiledCache, CompiledRules, Level};
 use crate::project::models::Catalog;
 use crate::project::{agents, mcp};
-use crate::remote::Remote;
+use crate::remote::RemoteAgent;
 use crate::session::tidy;
 use crate::spending::limits::{AgentLimits, Limits};
 use crate::subagent::task;
@@ -31,9 +31,9 @@ pub(crate) struct Instance {
     /// What is in effect at the origin: the same, or what this was made from.
     pub(crate) source: Arc<Loaded>,
     /// How the files are that were read, or that were found broken since.
-    pub(crate) marks: Mutex<Marks>,
+    pub(crate) file_stamps: Mutex<Marks>,
     /// Whether its files were edited since, and cannot be read.
-    pub(crate) refused: AtomicBool,
+    pub(crate) has_rejected_edit: AtomicBool,
     pub(crate) project: Project,
     pub(crate) place: Place,
     pub(crate) agents: IndexMap<String, Agent>,
@@ -104,7 +104,7 @@ impl Instance {
             }
             registry
         };
-        let same = before.filter(|before| mcp::same(&before.loaded, &loaded));
+        let same = before.filter(|before| mcp::has_same_servers(&before.loaded, &loaded));
         let servers = same.map(|before| before.servers.clone());
         let servers = servers.unwrap_or_else(|| Arc::new(mcp::servers(inner, &loaded, directory, &place)));
         Self {
@@ -123,8 +123,8 @@ impl Instance {
             careful: inner.careful,
             careful_agents: OnceLock::new(),
             compiled: CompiledCache::default(),
-            marks: Mutex::new(loaded.marks.clone()),
-            refused: AtomicBool::new(false),
+            file_stamps: Mutex::new(loaded.marks.clone()),
+            has_rejected_edit: AtomicBool::new(false),
             loaded,
             source,
             project,
@@ -142,7 +142,7 @@ impl Instance {
     }
 
     /// The rules of an agent and of a session as they are now. An agent that is not there has none.
-    pub(crate) fn rules_of(&self, agent: &str, careful: bool, session: &[Rule]) -> Arc<Compiled> {
+    pub(crate) fn rules_of(&self, agent: &str, careful: bool, session: &[Rule]) -> Arc<CompiledRules> {
         self.compiled.get(agent, careful, session, || {
             let make = || agents::agents(&self.loaded, &self.options.output_dir.to_string_lossy(), true).0;
             let agents = if careful && !self.careful { self.careful_agents.get_or_init(make) } else { &self.agents };
@@ -153,7 +153,7 @@ impl Instance {
     }
 
     /// The agents as clients see them: what may be a secret among their options is masked.
-    pub(crate) fn shown_agents(&self) -> Vec<Agent> {
+    pub(crate) fn agents_for_clients(&self) -> Vec<Agent> {
         let shown = |agent: &Agent| {
             let mut agent = agent.clone();
             self.loaded.redactor.options(&mut agent.options);
@@ -164,7 +164,7 @@ impl Instance {
     }
 
     /// The status of each MCP server as clients see it: an error may repeat an address or an argument.
-    pub(crate) fn shown_servers(&self) -> IndexMap<String, api::McpStatus> {
+    pub(crate) fn server_statuses_for_clients(&self) -> IndexMap<String, api::McpStatus> {
         let mut all = self.servers.status();
         for status in all.values_mut() {
             if let api::McpStatus::Failed { error } | api::McpStatus::NeedsClientRegistration { error } = status {
@@ -180,10 +180,10 @@ impl Instance {
     }
 
     /// Who does the work of an agent, if not we.
-    pub(crate) fn remote(&self, agent: &str) -> Option<Remote<'_>> {
+    pub(crate) fn remote(&self, agent: &str) -> Option<RemoteAgent<'_>> {
         let (kind, settings) =
             self.loaded.config.agent.get(agent).filter(|_| self.agents.contains_key(agent))?.runner()?;
-        Some(Remote { kind, settings: &settings.0 })
+        Some(RemoteAgent { kind, settings: &settings.0 })
     }
 
     /// The agent of a prompt that names none.
@@ -195,7 +195,7 @@ impl Instance {
     /// have a folder of their own.
     pub(crate) fn options_for_session(&self, session: &SessionId, known_files: KnownFiles) -> tools::Options {
         let known = self.loaded.instructions.iter().map(|i| i.path.clone());
-        let output_dir = self.options.output_dir.join(tidy::folder_of(session));
+        let output_dir = self.options.output_dir.join(tidy::session_folder(session));
         let loaded_instructions = tools::Loaded::new(known);
         tools::Options { loaded_instructions, known_files, output_dir, ..(*self.options).clone() }
     }
@@ -230,13 +230,13 @@ fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, out
     let limit = |value: Option<u64>, default| value.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
     let shell = loaded.config.shell.clone().or_else(|| inner.inputs.env.get("SHELL").cloned());
     // Rules are judged on what bash would do, so where they tell commands apart, bash runs them.
-    let told_apart = agents.values().any(|agent| permission::tells_apart(&agent.permission, "bash"))
-        || permission::tells_apart(&loaded.config.tighten, "bash");
+    let has_bash_patterns = agents.values().any(|agent| permission::has_pattern_rules(&agent.permission, "bash"))
+        || permission::has_pattern_rules(&loaded.config.tighten, "bash");
     let path = inner.inputs.env.get("PATH").map(String::as_str).unwrap_or_default();
     tools::Options {
         max_lines: limit(loaded.config.tool_output.max_lines, defaults.max_lines),
         max_bytes: limit(loaded.config.tool_output.max_bytes, defaults.max_bytes),
-        shell: choose_shell(shell.as_deref(), told_apart, path).unwrap_or_else(|| defaults.shell.clone()),
+        shell: choose_shell(shell.as_deref(), has_bash_patterns, path).unwrap_or_else(|| defaults.shell.clone()),
         skills: loaded.skills.clone(),
         user_agent: format!("trefoil/{}", inner.version),
         allow_private_fetch: inner.inputs.env.get("TREFOIL_ALLOW_PRIVATE_FETCH").is_some_and(|v| v == "1"),
@@ -246,10 +246,10 @@ fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, out
 
 /// The shell that runs commands: the chosen one, or bash where rules tell commands apart. Without bash it is the chosen one
 /// all the same, and then no command counts as understood.
-fn choose_shell(chosen: Option<&str>, told_apart: bool, path: &str) -> Option<PathBuf> {
+fn choose_shell(chosen: Option<&str>, has_bash_patterns: bool, path: &str) -> Option<PathBuf> {
     let chosen = chosen.filter(|shell| speaks_posix(shell)).map(PathBuf::from);
     let is_bash = chosen.as_ref().is_some_and(|shell| shell.ends_with("bash"));
-    if told_apart && !is_bash { bash(path).or(chosen) } else { chosen.or_else(|| bash(path)) }
+    if has_bash_patterns && !is_bash { bash(path).or(chosen) } else { chosen.or_else(|| bash(path)) }
 }
 
 /// Bash, where it usually is, or in a directory of `PATH`.

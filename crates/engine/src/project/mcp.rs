@@ -32,14 +32,14 @@ use crate::{Engine, Inner, lock};
 /// Where the configuration says how long a call may take.
 const TIMEOUT: &str = "mcp_timeout";
 /// The most sessions with servers of their own.
-const SESSIONS_MAX: usize = 256;
+const SESSIONS_WITH_SERVERS_MAX: usize = 256;
 /// How far up the tree of sessions servers are looked for.
 const DEPTH_MAX: usize = 32;
 /// How long a program that opens a browser may take.
 const BROWSER_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether two configurations have the same servers.
-pub(crate) fn same(one: &config::Loaded, other: &config::Loaded) -> bool {
+pub(crate) fn has_same_servers(one: &config::Loaded, other: &config::Loaded) -> bool {
     let timeout = |loaded: &config::Loaded| loaded.config.experimental.get(TIMEOUT).cloned();
     one.config.mcp == other.config.mcp && one.config.env == other.config.env && timeout(one) == timeout(other)
 }
@@ -83,19 +83,19 @@ fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place
 impl Engine {
     /// Whether a server can be signed in at; the error says why not.
     pub fn mcp_oauth(&self, scope: &Scope, name: &str) -> Result<(), HostError> {
-        self.inner.instance(Path::new(&scope.directory)).servers.has_oauth(name).map_err(refused)
+        self.inner.instance(Path::new(&scope.directory)).servers.has_oauth(name).map_err(host_error)
     }
 }
 
 impl Inner {
     /// Ends the servers that a session brought.
-    pub(crate) fn drop_servers(&self, session: &SessionId) {
+    pub(crate) fn drop_session_servers(&self, session: &SessionId) {
         lock(&self.session_servers).remove(session);
     }
 
     /// Gives a session servers of its own, in place of those that it has; they are started at once. With `keep` only if
     /// it has none.
-    pub(crate) fn bring_servers(
+    pub(crate) fn set_session_servers(
         &self,
         session: &Session,
         servers: IndexMap<String, McpConfig>,
@@ -103,7 +103,7 @@ impl Inner {
     ) -> Result<(), HostError> {
         let has = |all: &HashMap<SessionId, Arc<Servers>>| all.contains_key(&session.id);
         if !keep {
-            self.drop_servers(&session.id);
+            self.drop_session_servers(&session.id);
         }
         if servers.is_empty() || keep && has(&lock(&self.session_servers)) {
             return Ok(());
@@ -117,8 +117,10 @@ impl Inner {
             if keep && has(&all) {
                 return Ok(());
             }
-            if all.len() >= SESSIONS_MAX && !has(&all) {
-                let text = format!("{SESSIONS_MAX} sessions have MCP servers of their own; close one of them first");
+            if all.len() >= SESSIONS_WITH_SERVERS_MAX && !has(&all) {
+                let text = format!(
+                    "{SESSIONS_WITH_SERVERS_MAX} sessions have MCP servers of their own; close one of them first"
+                );
                 return Err(HostError::Conflict(text));
             }
             all.insert(session.id.clone(), servers.clone())
@@ -164,7 +166,7 @@ impl Inner {
             Some(session) => self.servers_of(instance, session),
             None => vec![instance.servers.clone()],
         };
-        ready(&servers).await;
+        wait_ready(&servers).await;
         let mut commands = instance.commands.clone();
         for prompt in servers.iter().flat_map(|servers| servers.prompts()) {
             let name = ::mcp::prompt_name(&prompt.server, &prompt.name);
@@ -198,8 +200,8 @@ impl Inner {
         let words = template::words(line);
         // The one that was brought last counts, as for tools.
         for servers in self.servers_of(instance, session).iter().rev() {
-            let named = |prompt: &::mcp::Prompt| ::mcp::prompt_name(&prompt.server, &prompt.name) == command;
-            let Some(prompt) = servers.prompts().into_iter().rfind(named) else { continue };
+            let is_command = |prompt: &::mcp::Prompt| ::mcp::prompt_name(&prompt.server, &prompt.name) == command;
+            let Some(prompt) = servers.prompts().into_iter().rfind(is_command) else { continue };
             let last = prompt.arguments.len().saturating_sub(1);
             let value = |at: usize| match words.get(at..) {
                 Some([]) | None => None,
@@ -244,7 +246,7 @@ impl Turn {
         if servers.is_empty() {
             return Cow::Borrowed(builtin);
         }
-        ready(&servers).await;
+        wait_ready(&servers).await;
         let mut registry = Registry::default();
         for servers in &servers {
             servers.tools().into_iter().for_each(|tool| registry.insert(tool::tool(servers, tool)));
@@ -271,12 +273,12 @@ impl Turn {
     /// What servers want the model to know, as far as their tools may be used.
     pub(crate) fn server_instructions(&self, rules: &Rules) -> Option<String> {
         let servers = self.inner.servers_of(&self.instance, &self.session_id);
-        let told = servers.iter().flat_map(|servers| servers.instructions());
+        let instructions = servers.iter().flat_map(|servers| servers.instructions());
         // One without tools has resources, or nothing.
-        let resources = !rules.refuse("read_mcp_resource");
-        let usable = |tools: &[String]| tools.is_empty() && resources || tools.iter().any(|tool| !rules.refuse(tool));
-        let texts: Vec<String> = told
-            .filter(|told| usable(&told.tools))
+        let resources = !rules.refuses("read_mcp_resource");
+        let usable = |tools: &[String]| tools.is_empty() && resources || tools.iter().any(|tool| !rules.refuses(tool));
+        let texts: Vec<String> = instructions
+            .filter(|one| usable(&one.tools))
             .map(|told| format!("<server name=\"{}\">\n{}\n</server>", ::mcp::sanitized(&told.server), told.text))
             .collect();
         (!texts.is_empty()).then(|| format!("<mcp_instructions>\n{}\n</mcp_instructions>", texts.join("\n")))
@@ -299,7 +301,7 @@ fn failure(name: &str, status: &McpStatus) -> Option<String> {
 }
 
 /// Starts servers and waits for them, a moment.
-async fn ready(servers: &[Arc<Servers>]) {
+async fn wait_ready(servers: &[Arc<Servers>]) {
     futures::future::join_all(servers.iter().map(|servers| servers.ready())).await;
 }
 
@@ -327,7 +329,7 @@ pub(crate) async fn read_for_prompt(
     uri: &str,
     file: &mut FilePart,
 ) -> Vec<String> {
-    ready(servers).await;
+    wait_ready(servers).await;
     let name = file.filename.clone().unwrap_or_else(|| uri.to_owned());
     let mut texts = vec![format!("Reading MCP resource: {name} ({uri})")];
     // What is not a picture was told as text, and is not sent as a file again.
@@ -340,8 +342,8 @@ pub(crate) async fn read_for_prompt(
         Ok(contents) => {
             for content in tool::pieces(contents) {
                 match content {
-                    tool::Piece::Text(text) => texts.push(text),
-                    tool::Piece::File(attachment) => {
+                    tool::ContentPiece::Text(text) => texts.push(text),
+                    tool::ContentPiece::File(attachment) => {
                         file.mime = attachment.mime;
                         file.url = attachment.url;
                     }
@@ -356,14 +358,14 @@ pub(crate) async fn read_for_prompt(
 /// Whether it worked is how it is with the server now. Only what could never work is an error.
 pub(crate) fn signed_in(result: Result<McpStatus, Error>) -> Result<McpStatus, HostError> {
     match result {
-        Err(error @ (Error::Unknown(_) | Error::NoOAuth(_) | Error::Config(_))) => Err(refused(error)),
+        Err(error @ (Error::Unknown(_) | Error::NoOAuth(_) | Error::Config(_))) => Err(host_error(error)),
         Err(error) => Ok(McpStatus::Failed { error: error.to_string() }),
         Ok(status) => Ok(status),
     }
 }
 
 /// What a failure of a server means to whoever called.
-pub(crate) fn refused(error: Error) -> HostError {
+pub(crate) fn host_error(error: Error) -> HostError {
     match error {
         Error::Unknown(name) => HostError::not_found("MCP server", name),
         error => HostError::Invalid(error.to_string()),

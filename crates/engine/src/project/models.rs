@@ -27,18 +27,18 @@ const FALLBACK: &str = "TREFOIL_FALLBACK_MODEL";
 const STATE: &str = "state";
 const LAST_MODEL: &str = "last-model";
 /// How many models an error lists.
-const LISTED: usize = 12;
+const LISTED_MAX: usize = 12;
 /// How long a server may take to list its models.
-const LIST_WAIT: Duration = Duration::from_secs(2);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How soon a server is asked again that did not answer, or did not have the model.
-const LIST_AGAIN: Duration = Duration::from_secs(5);
+const LIST_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// What connects a model, for those who have none.
 const CONNECT: &str = "Set OPENAI_API_KEY, or OPENAI_BASE_URL for another server, or store a key with `trefoil auth \
                        login`; `trefoil demo` shows the agent at work without a model";
 
 /// A model and how it is reached.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct ModelTarget {
     pub(crate) model: Model,
     pub(crate) endpoint: Endpoint,
 }
@@ -80,13 +80,13 @@ impl Catalog {
 
     /// Asks the servers that a choice depends on for their models: that of the named model, or all without one.
     pub(crate) async fn prepare(&self, llm: &Llm, wanted: Option<&ModelRef>) {
-        if self.unasked(wanted).next().is_none() {
+        if self.providers_to_ask(wanted).next().is_none() {
             return;
         }
         let _asking = self.asking.lock().await;
-        let asked = self.unasked(wanted).map(async |entry| {
-            let answer = llm.models(&server(entry, ""), LIST_WAIT).await.map_err(|error| error.message);
-            self.listed(entry, answer);
+        let asked = self.providers_to_ask(wanted).map(async |entry| {
+            let answer = llm.models(&server(entry, ""), LIST_TIMEOUT).await.map_err(|error| error.message);
+            self.set_listing(entry, answer);
         });
         futures::future::join_all(asked.collect::<Vec<_>>()).await;
     }
@@ -102,7 +102,7 @@ impl Catalog {
     }
 
     /// The providers whose servers have not listed their models, or not the wanted one.
-    fn unasked<'a>(&'a self, wanted: Option<&'a ModelRef>) -> impl Iterator<Item = &'a ProviderEntry> {
+    fn providers_to_ask<'a>(&'a self, wanted: Option<&'a ModelRef>) -> impl Iterator<Item = &'a ProviderEntry> {
         let named = move |entry: &&ProviderEntry| wanted.is_none_or(|model| model.provider_id == entry.provider.id);
         self.loaded.providers.iter().filter(|entry| entry.lists_models()).filter(named).filter(move |entry| {
             let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,13 +111,13 @@ impl Catalog {
                     .answer
                     .as_ref()
                     .is_ok_and(|models| wanted.is_none_or(|wanted| models.contains_key(&wanted.model_id)));
-                !complete && listing.asked.elapsed() > LIST_AGAIN
+                !complete && listing.asked.elapsed() > LIST_RETRY_AFTER
             })
         })
     }
 
     /// Takes in what a server listed.
-    pub fn listed(&self, entry: &ProviderEntry, answer: Result<Vec<String>, String>) {
+    pub fn set_listing(&self, entry: &ProviderEntry, answer: Result<Vec<String>, String>) {
         let config = self.loaded.config.provider.get(&entry.provider.id);
         let wanted = |id: &String| {
             config.is_none_or(|config| {
@@ -132,7 +132,7 @@ impl Catalog {
     }
 
     /// A provider with the models that its server listed, if those are not configured.
-    fn complete(&self, entry: &ProviderEntry) -> Provider {
+    fn with_listed_models(&self, entry: &ProviderEntry) -> Provider {
         let mut provider = entry.provider.clone();
         if entry.lists_models() {
             let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,7 @@ impl Catalog {
 
     /// All providers as clients see them: configured ones, then the scripts. Secrets are left out.
     pub(crate) fn providers(&self) -> Vec<Provider> {
-        let shown = |entry| config::presentable(&self.complete(entry), &self.loaded.redactor);
+        let shown = |entry| config::presentable(&self.with_listed_models(entry), &self.loaded.redactor);
         self.loaded.providers.iter().map(shown).chain(std::iter::once(self.script.clone())).collect()
     }
 
@@ -162,7 +162,7 @@ impl Catalog {
             return Ok((model.clone(), None));
         }
         let entry = self.loaded.providers.iter().find(|entry| entry.provider.id == wanted.provider_id);
-        let Some(entry) = entry else { return Err(self.unusable(wanted)) };
+        let Some(entry) = entry else { return Err(self.unusable_error(wanted)) };
         let model = if entry.lists_models() {
             let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
             let listed = listings.get(&entry.provider.id).and_then(|listing| listing.answer.as_ref().ok());
@@ -177,12 +177,12 @@ impl Catalog {
     }
 
     /// Why a model cannot be used whose provider is not connected.
-    fn unusable(&self, wanted: &ModelRef) -> HostError {
+    fn unusable_error(&self, wanted: &ModelRef) -> HostError {
         let Some(unusable) = self.loaded.unusable.get(&wanted.provider_id) else { return self.unknown(wanted) };
         let (why, advice) = unusable.why.split_once(": ").unwrap_or((&unusable.why, ""));
         HostError::NoModel {
             message: format!("The model {wanted} cannot be used: {why}"),
-            advice: Some(capital(advice)).filter(|advice| !advice.is_empty()),
+            advice: Some(capitalized(advice)).filter(|advice| !advice.is_empty()),
         }
     }
 
@@ -197,7 +197,7 @@ impl Catalog {
             all.iter().flat_map(|p| p.models.keys().map(move |id| format!("{}/{id}", p.id))).collect();
         let prefix = |name: &str| name.chars().zip(wanted.to_string().chars()).take_while(|(a, b)| a == b).count();
         names.sort_by_key(|name| (!name.contains(&wanted.model_id), usize::MAX - prefix(name)));
-        names.truncate(LISTED);
+        names.truncate(LISTED_MAX);
         names
     }
 
@@ -224,20 +224,20 @@ impl Catalog {
         if let Some(model) = self.loaded.providers.iter().find_map(|entry| first(&entry.provider)) {
             return Ok(model);
         }
-        let listed: Vec<Provider> = self.loaded.providers.iter().map(|entry| self.complete(entry)).collect();
+        let listed: Vec<Provider> = self.loaded.providers.iter().map(|entry| self.with_listed_models(entry)).collect();
         match listed.iter().map(|provider| provider.models.len()).sum() {
             0 if listed.is_empty() => match &self.fallback {
                 Some(fallback) => named(fallback),
-                None => Err(self.none()),
+                None => Err(self.no_model_error()),
             },
-            0 => Err(self.nothing_listed()),
-            1 => listed.iter().find_map(first).ok_or_else(|| self.none()),
-            _ => Err(several(&listed)),
+            0 => Err(self.nothing_listed_error()),
+            1 => listed.iter().find_map(first).ok_or_else(|| self.no_model_error()),
+            _ => Err(several_models_error(&listed)),
         }
     }
 
     /// Nothing is connected.
-    fn none(&self) -> HostError {
+    fn no_model_error(&self) -> HostError {
         let meant: Vec<&str> =
             self.loaded.unusable.values().filter(|it| it.meant).map(|unusable| unusable.why.as_str()).collect();
         let meant = if meant.is_empty() { String::new() } else { format!(": {}", meant.join("; ")) };
@@ -245,11 +245,11 @@ impl Catalog {
     }
 
     /// Servers are configured, but none told of a model.
-    fn nothing_listed(&self) -> HostError {
+    fn nothing_listed_error(&self) -> HostError {
         let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         let why = self.loaded.providers.iter().map(|entry| {
             let id = &entry.provider.id;
-            let at = self.loaded.redactor.text(&bare(&entry.base_url));
+            let at = self.loaded.redactor.text(&bare_address(&entry.base_url));
             match listings.get(id).map(|listing| &listing.answer) {
                 Some(Err(why)) => format!("{id} at {at}: {why}"),
                 _ => format!("{id} at {at} lists no models"),
@@ -267,12 +267,12 @@ impl Catalog {
 }
 
 /// Several models could be meant.
-fn several(providers: &[Provider]) -> HostError {
+fn several_models_error(providers: &[Provider]) -> HostError {
     let names = providers.iter().flat_map(|p| p.models.keys().map(move |id| format!("{}/{id}", p.id)));
     let names: Vec<String> = names.collect();
-    let more = names.len().saturating_sub(LISTED);
+    let more = names.len().saturating_sub(LISTED_MAX);
     let more = if more > 0 { format!(" and {more} more (`trefoil models` lists them all)") } else { String::new() };
-    let shown = names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let shown = names.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     HostError::NoModel {
         message: format!("No model is chosen, and there are {}: {shown}{more}", names.len()),
         advice: Some(format!(
@@ -283,7 +283,7 @@ fn several(providers: &[Provider]) -> HostError {
 }
 
 /// An address without user, password and query.
-fn bare(address: &str) -> String {
+fn bare_address(address: &str) -> String {
     let rest = address.split(['?', '#']).next().unwrap_or_default();
     match (rest.split_once("://"), rest.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
@@ -291,7 +291,7 @@ fn bare(address: &str) -> String {
     }
 }
 
-fn capital(text: &str) -> String {
+fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
@@ -353,19 +353,19 @@ fn script_provider<'a>(scripts: impl IntoIterator<Item = &'a String>) -> Provide
 
 impl Inner {
     /// A model by name.
-    pub(crate) fn resolve(&self, instance: &Instance, wanted: &ModelRef) -> Result<Target, HostError> {
+    pub(crate) fn resolve(&self, instance: &Instance, wanted: &ModelRef) -> Result<ModelTarget, HostError> {
         let (model, entry) = instance.catalog.find(wanted)?;
         let Some(entry) = entry else {
             let script = self.scripts.get(&wanted.model_id);
             let script = script.ok_or_else(|| HostError::not_found("model", wanted.to_string()))?;
-            return Ok(Target { model, endpoint: Endpoint::Script(script.clone()) });
+            return Ok(ModelTarget { model, endpoint: Endpoint::Script(script.clone()) });
         };
         let mut server = server(entry, &model.api.id);
         server.headers.extend(model.headers.clone());
         if !model.api.url.is_empty() {
             server.base_url.clone_from(&model.api.url);
         }
-        Ok(Target { model, endpoint: Endpoint::OpenAiChat(server) })
+        Ok(ModelTarget { model, endpoint: Endpoint::OpenAiChat(server) })
     }
 
     /// A model by name, after its server was asked for its models if those are not configured.
@@ -397,7 +397,7 @@ impl Inner {
 }
 
 /// Remembers a model as the last used.
-pub(crate) fn remember(batch: &mut store::Batch, model: &ModelRef) {
+pub(crate) fn remember_last_used(batch: &mut store::Batch, model: &ModelRef) {
     if model.provider_id != SCRIPT {
         batch.remember(STATE, LAST_MODEL, &serde_json::json!(model));
     }

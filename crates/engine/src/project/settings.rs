@@ -22,20 +22,20 @@ impl Engine {
     /// What the user's own configuration says, without any project's.
     pub async fn global_config(&self) -> Result<Json, HostError> {
         let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
-        aside(move || Ok(config::global(&inputs))).await
+        run_blocking(move || Ok(config::global(&inputs))).await
     }
 
     /// Changes the user's own configuration. Gives the places that read it anew.
     pub async fn change_global_config(&self, change: JsonMap) -> Result<Vec<Place>, HostError> {
         let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
-        aside(move || config::edit_global(&inputs, change).map_err(refused)).await?;
+        run_blocking(move || config::edit_global(&inputs, change).map_err(edit_error)).await?;
         Ok(self.reload_below(EVERYWHERE))
     }
 
     /// Changes the configuration of a directory. Gives the places that read it anew.
     pub async fn change_config(&self, scope: &Scope, change: JsonMap) -> Result<Vec<Place>, HostError> {
         let inputs = self.inner.inputs_at(Path::new(&scope.directory));
-        aside(move || config::edit_project(&inputs, change).map_err(refused)).await?;
+        run_blocking(move || config::edit_project(&inputs, change).map_err(edit_error)).await?;
         Ok(self.reload_below(&scope.directory))
     }
 
@@ -48,7 +48,7 @@ impl Engine {
                 error => HostError::Invalid(error.to_string()),
             })
         };
-        aside(store).await?;
+        run_blocking(store).await?;
         self.reload_below(EVERYWHERE);
         Ok(())
     }
@@ -78,12 +78,12 @@ impl crate::Inner {
     }
 }
 
-fn refused(error: EditError) -> HostError {
+fn edit_error(error: EditError) -> HostError {
     HostError::Invalid(error.to_string())
 }
 
 /// Does work on files where it holds nobody up.
-async fn aside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
 ) -> Result<T, HostError> {
     match tokio::task::spawn_blocking(work).await {

@@ -13,20 +13,20 @@ use store::StoreError;
 use tokio_util::sync::CancellationToken;
 use tools::{Change, FileChange, Need, Progress};
 
-use super::LOOK;
-use super::child::{Job, Seat};
-use super::transcript::{Book, diff};
+use super::POLL_INTERVAL;
+use super::child::{ChildHandle, Job};
+use super::transcript::{JobTranscript, diff};
 use crate::ask::permission;
 use crate::ask::rules::Rules;
 use crate::turn::Turn;
-use crate::turn::tool_call::{Call, Decision};
+use crate::turn::tool_call::{Decision, ToolCall};
 use crate::{Error, lock};
 
 /// What whoever works is told when the work has ended.
 pub(super) const ENDED: &str = "The work has ended";
 
 /// The desk of one job, or of a subagent of whoever does it.
-pub(super) struct Desk {
+pub(super) struct JobHost {
     pub(super) turn: Arc<Turn>,
     pub(super) rules: Rules,
     pub(super) agent: String,
@@ -37,15 +37,21 @@ pub(super) struct Desk {
     /// What all desks of the job share; gone with it.
     pub(super) job: Weak<Job>,
     /// What holds the session of a subagent.
-    pub(super) seat: Option<Seat>,
+    pub(super) handle: Option<ChildHandle>,
     /// Nothing once the job was settled.
-    pub(super) book: tokio::sync::Mutex<Option<Book>>,
+    pub(super) transcript: tokio::sync::Mutex<Option<JobTranscript>>,
     /// The prompts that were handed over. Beside the book, so that whoever waits for another one never holds that up.
     handed: Mutex<Vec<MessageId>>,
 }
 
-impl Desk {
-    pub(super) fn new(turn: &Arc<Turn>, rules: Rules, user: &UserMessage, book: Book, job: &Arc<Job>) -> Self {
+impl JobHost {
+    pub(super) fn new(
+        turn: &Arc<Turn>,
+        rules: Rules,
+        user: &UserMessage,
+        transcript: JobTranscript,
+        job: &Arc<Job>,
+    ) -> Self {
         Self {
             turn: turn.clone(),
             rules,
@@ -53,14 +59,21 @@ impl Desk {
             user: user.clone(),
             stop: job.stop.clone(),
             job: Arc::downgrade(job),
-            seat: None,
-            book: tokio::sync::Mutex::new(Some(book)),
+            handle: None,
+            transcript: tokio::sync::Mutex::new(Some(transcript)),
             handed: Mutex::default(),
         }
     }
 
     /// The desk of a subagent of whoever works at this one.
-    pub(super) fn below(&self, turn: Arc<Turn>, rules: Rules, user: UserMessage, book: Book, seat: Seat) -> Self {
+    pub(super) fn for_child(
+        &self,
+        turn: Arc<Turn>,
+        rules: Rules,
+        user: UserMessage,
+        transcript: JobTranscript,
+        handle: ChildHandle,
+    ) -> Self {
         Self {
             turn,
             rules,
@@ -68,33 +81,33 @@ impl Desk {
             user,
             stop: self.stop.clone(),
             job: self.job.clone(),
-            seat: Some(seat),
-            book: tokio::sync::Mutex::new(Some(book)),
+            handle: Some(handle),
+            transcript: tokio::sync::Mutex::new(Some(transcript)),
             handed: Mutex::default(),
         }
     }
 
     /// Takes the book away: from now on nothing is taken in.
-    pub(super) async fn close(&self) -> Option<Book> {
+    pub(super) async fn close(&self) -> Option<JobTranscript> {
         self.stop.cancel();
-        self.book.lock().await.take()
+        self.transcript.lock().await.take()
     }
 
     /// Stops the work if a budget of the session, or of one above it, is used up. `running`: the tokens that the job has
     /// used and that no budget has counted yet.
-    pub(super) async fn look_at_budgets(&self, running: u64) {
-        match self.exceeded(running) {
+    pub(super) async fn check_budgets(&self, running: u64) {
+        match self.exceeded_budget(running) {
             Ok(None) => {}
             Ok(Some(text)) => {
                 if let Some(job) = self.job.upgrade() {
-                    job.stop_over(text);
+                    job.stop_over_budget(text);
                 }
             }
             Err(error) => tracing::warn!(%error, "the budgets cannot be read"),
         }
     }
 
-    fn exceeded(&self, running: u64) -> Result<Option<String>, StoreError> {
+    fn exceeded_budget(&self, running: u64) -> Result<Option<String>, StoreError> {
         for session in self.turn.inner.lineage(&self.turn.session_id)? {
             let Some(state) = self.turn.store().budget(&session.id)? else { continue };
             let (limit, spent) = (&state.limit, &state.spent);
@@ -116,29 +129,29 @@ impl Desk {
         Ok(None)
     }
 
-    async fn take(&self, news: RunnerNews) -> Result<Result<(), String>, Error> {
+    async fn handle_news(&self, news: RunnerNews) -> Result<Result<(), String>, Error> {
         if let RunnerNews::Rests(ended) = news {
-            return self.rest(ended).await.map(Ok);
+            return self.end_child(ended).await.map(Ok);
         }
-        let mut book = self.book.lock().await;
-        let Some(book) = book.as_mut() else { return Ok(Err(ENDED.to_owned())) };
+        let mut transcript = self.transcript.lock().await;
+        let Some(transcript) = transcript.as_mut() else { return Ok(Err(ENDED.to_owned())) };
         let turn = &self.turn;
         match news {
             RunnerNews::Begun(kept) => {
-                book.begin(turn, kept).await?;
-                lock(&self.handed).clone_from(&book.known.handed);
+                transcript.begin(turn, kept).await?;
+                lock(&self.handed).clone_from(&transcript.record.handed);
             }
             RunnerNews::Steered(id) => {
                 let message = turn.store().message(&id)?;
                 if let Some(user) = message.as_ref().and_then(|message| message.info.as_user()) {
-                    book.turn_over(turn, user).await?;
-                    lock(&self.handed).clone_from(&book.known.handed);
+                    transcript.begin_message(turn, user).await?;
+                    lock(&self.handed).clone_from(&transcript.record.handed);
                 }
             }
-            RunnerNews::Text(text) => return Ok(book.write(turn, &text, false).await?),
-            RunnerNews::Reasoning(text) => return Ok(book.write(turn, &text, true).await?),
-            RunnerNews::Call(call) => return Ok(book.call(turn, &call).await?.map(drop)),
-            RunnerNews::Withdrawn(id) => super::forget_asks(turn, Some(&id)).await?,
+            RunnerNews::Text(text) => return Ok(transcript.write(turn, &text, false).await?),
+            RunnerNews::Reasoning(text) => return Ok(transcript.write(turn, &text, true).await?),
+            RunnerNews::Call(call) => return Ok(transcript.call(turn, &call).await?.map(drop)),
+            RunnerNews::Withdrawn(id) => super::reject_open_asks(turn, Some(&id)).await?,
             RunnerNews::Todos(todos) => {
                 let mut batch = turn.batch();
                 batch.todos(&turn.session_id, &todos);
@@ -147,8 +160,8 @@ impl Desk {
             }
             RunnerNews::Used { used, kept } => {
                 let running = used.all_tokens();
-                book.spend(turn, used, kept).await?;
-                self.look_at_budgets(running).await;
+                transcript.spend(turn, used, kept).await?;
+                self.check_budgets(running).await;
             }
             // Taken above, before the book.
             RunnerNews::Rests(_) => {}
@@ -157,24 +170,24 @@ impl Desk {
     }
 
     /// A call that is judged as one of our own would be.
-    fn judged(&self, part: ToolPart) -> Call {
-        Call {
+    fn tool_call(&self, part: ToolPart) -> ToolCall {
+        ToolCall {
             turn: self.turn.clone(),
             rules: self.rules.clone(),
-            model: String::new(),
-            caller: self.user.model.clone(),
+            vendor_model: String::new(),
+            model_ref: self.user.model.clone(),
             agent: self.agent.clone(),
             prompt: self.user.id.clone(),
             format: None,
             repeats: 0,
             part,
-            asked: Vec::new(),
-            begun: None,
+            earlier_asks: Vec::new(),
+            on_running: None,
         }
     }
 
     /// What a call needs: what our tool of its kind would need.
-    async fn needs(&self, call: &Call, wanted: &RunnerCall) -> Vec<Need> {
+    async fn needs(&self, call: &ToolCall, wanted: &RunnerCall) -> Vec<Need> {
         let ctx = call.context(Progress::none());
         let registry = self.turn.instance.tools_for("");
         let mut needs = Vec::new();
@@ -195,7 +208,7 @@ impl Desk {
             return needs;
         }
         let mut input = Json::Object(wanted.input.clone());
-        let tool = match permission::of_tool(&wanted.tool) {
+        let tool = match permission::permission_of_tool(&wanted.tool) {
             // Which file it is decides; what becomes of it is not known.
             "edit" => {
                 input["content"] = "".into();
@@ -209,7 +222,8 @@ impl Desk {
             return needs;
         }
         let pattern = if wanted.title.is_empty() { "*" } else { &wanted.title };
-        let mut need = Need::new(permission::of_tool(&wanted.tool), pattern).with("title", wanted.title.clone());
+        let mut need =
+            Need::new(permission::permission_of_tool(&wanted.tool), pattern).with("title", wanted.title.clone());
         // A rule about less than everything may be about just this.
         need.opaque = true;
         need.metadata.insert("input".to_owned(), Json::Object(wanted.input.clone()));
@@ -217,7 +231,7 @@ impl Desk {
     }
 
     /// Decides about what a call needs.
-    async fn decide(&self, wanted: &RunnerCall, mut call: Call, needs: &[Need]) -> Result<RunnerAnswer, Error> {
+    async fn decide(&self, wanted: &RunnerCall, mut call: ToolCall, needs: &[Need]) -> Result<RunnerAnswer, Error> {
         let input = Json::Object(wanted.input.clone());
         for need in needs {
             self.turn.wait_out_pause().await?;
@@ -234,7 +248,7 @@ impl Desk {
 
     /// Decides about a call, and remembers what was allowed.
     async fn grant(&self, wanted: &RunnerCall, part: ToolPart) -> Result<RunnerAnswer, Error> {
-        let call = self.judged(part);
+        let call = self.tool_call(part);
         let needs = self.needs(&call, wanted).await;
         let answer = self.decide(wanted, call, &needs).await?;
         if let (RunnerAnswer::Allowed, Some(job)) = (&answer, self.job.upgrade()) {
@@ -245,11 +259,11 @@ impl Desk {
 
     /// Whether a file may be used or a command be run. What was just allowed for a call is not asked again.
     async fn permit(&self, wanted: RunnerCall) -> Result<(), String> {
-        let mut book = self.book.lock().await;
-        let Some(open) = book.as_mut() else { return Err(ENDED.to_owned()) };
+        let mut transcript = self.transcript.lock().await;
+        let Some(open) = transcript.as_mut() else { return Err(ENDED.to_owned()) };
         let Some(message) = open.message().cloned() else { return Err(ENDED.to_owned()) };
-        let at_work = open.at_work().cloned();
-        drop(book);
+        let running_call = open.running_call().cloned();
+        drop(transcript);
         let blank = ToolPart {
             head: api::PartHead::new(&self.turn.session_id, &message),
             call_id: wanted.id.clone(),
@@ -258,7 +272,7 @@ impl Desk {
             metadata: None,
             extra: api::Extra::default(),
         };
-        let mut needs = self.needs(&self.judged(blank), &wanted).await;
+        let mut needs = self.needs(&self.tool_call(blank), &wanted).await;
         if let Some(job) = self.job.upgrade() {
             job.use_grants(&mut needs);
         }
@@ -268,11 +282,11 @@ impl Desk {
             return self.turn.wait_out_pause().await.map(drop).map_err(|error| error.to_string());
         }
         // Somebody is asked, or told no: that belongs to a call that everybody sees.
-        let (part, own) = match at_work {
+        let (part, own) = match running_call {
             Some(part) => (part, false),
-            None => (self.show(&wanted).await?, true),
+            None => (self.show_call(&wanted).await?, true),
         };
-        let answer = self.decide(&wanted, self.judged(part), &needs).await.map_err(|error| error.to_string())?;
+        let answer = self.decide(&wanted, self.tool_call(part), &needs).await.map_err(|error| error.to_string())?;
         let (result, state) = match answer {
             RunnerAnswer::Allowed => (Ok(()), RunnerCallState::Completed),
             RunnerAnswer::Rejected(text) => (Err(text), RunnerCallState::Failed),
@@ -280,27 +294,27 @@ impl Desk {
         };
         if own {
             let output = result.clone().err().unwrap_or_default();
-            self.show(&RunnerCall { state, output, ..wanted }).await?;
+            self.show_call(&RunnerCall { state, output, ..wanted }).await?;
         }
         result
     }
 
     /// Shows a call, and gives its part.
-    async fn show(&self, call: &RunnerCall) -> Result<ToolPart, String> {
-        let mut book = self.book.lock().await;
-        let Some(book) = book.as_mut() else { return Err(ENDED.to_owned()) };
-        book.call(&self.turn, call).await.map_err(|error| error.to_string())?
+    async fn show_call(&self, call: &RunnerCall) -> Result<ToolPart, String> {
+        let mut transcript = self.transcript.lock().await;
+        let Some(transcript) = transcript.as_mut() else { return Err(ENDED.to_owned()) };
+        transcript.call(&self.turn, call).await.map_err(|error| error.to_string())?
     }
 
-    async fn changed(&self, path: &Path, existed: bool) -> Result<(), StoreError> {
+    async fn record_write(&self, path: &Path, existed: bool) -> Result<(), StoreError> {
         let kind = if existed { FileChange::Change } else { FileChange::Add };
         let mut batch = self.turn.batch();
-        Call::record(&self.turn, &mut batch, Change::File { path: path.to_owned(), kind });
+        ToolCall::record_change(&self.turn, &mut batch, Change::File { path: path.to_owned(), kind });
         self.turn.commit(batch).await.map(drop)
     }
 
     /// A prompt that came in and is for the same agent.
-    fn waiting(&self, handed: &[MessageId]) -> Result<Option<RunnerSteer>, StoreError> {
+    fn next_steer(&self, handed: &[MessageId]) -> Result<Option<RunnerSteer>, StoreError> {
         for row in self.turn.store().inbox(&self.turn.session_id)? {
             if handed.contains(&row.message_id) {
                 continue;
@@ -316,7 +330,7 @@ impl Desk {
 }
 
 /// A call that stands for the use of a file or a command.
-fn stands_for(tool: &str, title: &str, input: Json) -> RunnerCall {
+fn synthetic_call(tool: &str, title: &str, input: Json) -> RunnerCall {
     let input = match input {
         Json::Object(map) => map,
         _ => JsonMap::new(),
@@ -325,10 +339,10 @@ fn stands_for(tool: &str, title: &str, input: Json) -> RunnerCall {
     RunnerCall { id, tool, title, input, state: RunnerCallState::Running, ..RunnerCall::default() }
 }
 
-impl api::Desk for Desk {
+impl api::Desk for JobHost {
     fn tell(&self, news: RunnerNews) -> BoxFuture<'_, Result<(), RunnerError>> {
         Box::pin(async move {
-            let taken = self.take(news).await.map_err(|error| RunnerError(error.to_string()))?;
+            let taken = self.handle_news(news).await.map_err(|error| RunnerError(error.to_string()))?;
             taken.map_err(RunnerError)
         })
     }
@@ -336,7 +350,7 @@ impl api::Desk for Desk {
     fn ask(&self, call: RunnerCall) -> BoxFuture<'_, RunnerAnswer> {
         Box::pin(async move {
             let running = RunnerCall { state: RunnerCallState::Running, ..call };
-            let part = match self.show(&running).await {
+            let part = match self.show_call(&running).await {
                 Ok(part) => part,
                 Err(why) => return RunnerAnswer::Rejected(why),
             };
@@ -351,7 +365,7 @@ impl api::Desk for Desk {
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, String>> {
         Box::pin(async move {
             let shown = path.to_string_lossy();
-            self.permit(stands_for("read", &shown, json!({ "filePath": shown }))).await?;
+            self.permit(synthetic_call("read", &shown, json!({ "filePath": shown }))).await?;
             let environment = self.turn.inner.environment(&self.turn.session_id);
             environment.read(path).await.map_err(|error| error.to_string())
         })
@@ -360,18 +374,18 @@ impl api::Desk for Desk {
     fn write<'a>(&'a self, path: &'a Path, content: &'a [u8]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let (shown, text) = (path.to_string_lossy(), String::from_utf8_lossy(content));
-            self.permit(stands_for("write", &shown, json!({ "filePath": shown, "content": text }))).await?;
+            self.permit(synthetic_call("write", &shown, json!({ "filePath": shown, "content": text }))).await?;
             let environment = self.turn.inner.environment(&self.turn.session_id);
             let existed = environment.read(path).await.is_ok();
             environment.write(path, content).await.map_err(|error| error.to_string())?;
-            self.changed(path, existed).await.map_err(|error| error.to_string())
+            self.record_write(path, existed).await.map_err(|error| error.to_string())
         })
     }
 
     fn execute<'a>(&'a self, command: &'a str, directory: &'a Path) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let input = json!({ "command": command, "workdir": directory });
-            self.permit(stands_for("bash", command, input)).await
+            self.permit(synthetic_call("bash", command, input)).await
         })
     }
 
@@ -386,24 +400,24 @@ impl api::Desk for Desk {
 
     fn steered(&self) -> BoxFuture<'_, RunnerSteer> {
         Box::pin(async move {
-            let mut news = self.turn.run.news();
+            let mut wakeups = self.turn.run.wakeups();
             loop {
                 let handed = lock(&self.handed).clone();
-                match self.waiting(&handed) {
+                match self.next_steer(&handed) {
                     Ok(Some(steer)) if self.turn.wait_out_pause().await.is_ok() => return steer,
                     Err(error) => tracing::warn!(%error, "messages for the running work cannot be read"),
                     _ => {}
                 }
                 // Whoever sent one may die before it has told us.
-                let _ = tokio::time::timeout(LOOK, news.changed()).await;
+                let _ = tokio::time::timeout(POLL_INTERVAL, wakeups.changed()).await;
             }
         })
     }
 
     fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerSeat, RunnerError>> {
         Box::pin(async move {
-            let seat = self.adopt(child).await.map_err(|error| RunnerError(error.to_string()))?;
-            seat.map_err(RunnerError)
+            let child = self.adopt_child(child).await.map_err(|error| RunnerError(error.to_string()))?;
+            child.map_err(RunnerError)
         })
     }
 }

@@ -10,11 +10,11 @@ use api::{
 use indexmap::IndexMap;
 use store::{Reservation, StoreError};
 
-use super::{ELSEWHERE, Known};
+use super::{PROVIDER_EXECUTED, RemoteRecord};
 use crate::spending::ledger;
 use crate::turn::Turn;
 use crate::turn::step::{put_message, put_part};
-use crate::turn::text_writer::{Prose, row_interval};
+use crate::turn::text_writer::{TextWriter, row_interval};
 use crate::turn::tool_call::PROGRESS_INTERVAL;
 
 /// The most text of one job, in bytes.
@@ -24,53 +24,59 @@ const CALLS_MAX: usize = 2_000;
 /// The bytes after which the diff of a call ends, with that of a file.
 const DIFF_MAX: usize = 256 << 10;
 /// What a call says that was left open.
-const LEFT: &str = "interrupted: the agent ended before it told what became of this call; it may have taken effect.";
+const LEFT_OPEN: &str =
+    "interrupted: the agent ended before it told what became of this call; it may have taken effect.";
 
 /// A job as it is written down.
-pub(super) struct Book {
+pub(super) struct JobTranscript {
     /// What is kept of the session.
-    pub known: Known,
+    pub record: RemoteRecord,
     /// The prompts of this job.
-    new: Vec<MessageId>,
+    new_prompts: Vec<MessageId>,
     /// What was reserved for it; nothing for a subagent of whoever works.
-    call: Option<Reservation>,
+    reservation: Option<Reservation>,
     /// About how many tokens it was told to begin with.
-    told: u64,
+    prompt_tokens: u64,
     /// The messages, oldest first; the last one is being written.
-    pages: Vec<AssistantMessage>,
+    messages: Vec<AssistantMessage>,
     parts: Vec<Part>,
-    prose: Prose,
-    calls: IndexMap<String, Entry>,
+    text: TextWriter,
+    calls: IndexMap<String, CallEntry>,
     bytes: usize,
     /// What was used, as far as it was told.
     used: Usage,
 }
 
-struct Entry {
+struct CallEntry {
     part: ToolPart,
     /// The subagent that the call waits for.
     child: Option<SessionId>,
-    written: Instant,
+    written_at: Instant,
     /// The row is older than the part.
-    stale: bool,
+    is_stale: bool,
 }
 
-impl Book {
-    pub fn new(message: AssistantMessage, known: Known, new: Vec<MessageId>, call: Reservation) -> Self {
-        let told = call.prompt;
-        Self { new, call: Some(call), ..Self::of_child(message, known, told) }
+impl JobTranscript {
+    pub fn new(
+        message: AssistantMessage,
+        record: RemoteRecord,
+        new_prompts: Vec<MessageId>,
+        reservation: Reservation,
+    ) -> Self {
+        let prompt_tokens = reservation.prompt;
+        Self { new_prompts, reservation: Some(reservation), ..Self::of_child(message, record, prompt_tokens) }
     }
 
     /// That of a subagent of whoever works, which was told so many tokens.
-    pub fn of_child(message: AssistantMessage, known: Known, told: u64) -> Self {
+    pub fn of_child(message: AssistantMessage, record: RemoteRecord, prompt_tokens: u64) -> Self {
         Self {
-            known,
-            new: Vec::new(),
-            call: None,
-            told,
-            pages: vec![message],
+            record,
+            new_prompts: Vec::new(),
+            reservation: None,
+            prompt_tokens,
+            messages: vec![message],
             parts: Vec::new(),
-            prose: Prose::default(),
+            text: TextWriter::default(),
             calls: IndexMap::new(),
             bytes: 0,
             used: Usage::default(),
@@ -79,15 +85,15 @@ impl Book {
 
     /// The message that is being written.
     pub fn message(&self) -> Option<&MessageId> {
-        self.pages.last().map(|page| &page.id)
+        self.messages.last().map(|message| &message.id)
     }
 
     /// The prompt is handed over.
     pub async fn begin(&mut self, turn: &Turn, kept: Json) -> Result<(), StoreError> {
-        self.known.kept = Some(kept);
-        self.known.handed.append(&mut self.new);
+        self.record.kept = Some(kept);
+        self.record.handed.append(&mut self.new_prompts);
         let mut batch = turn.batch().durable();
-        self.known.put(&mut batch, &turn.session_id);
+        self.record.put(&mut batch, &turn.session_id);
         if let Some(message) = self.message() {
             let head = PartHead::new(&turn.session_id, message);
             let part = Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() });
@@ -98,14 +104,14 @@ impl Book {
     }
 
     /// A message joined the job: what follows answers it.
-    pub async fn turn_over(&mut self, turn: &Turn, user: &UserMessage) -> Result<(), StoreError> {
+    pub async fn begin_message(&mut self, turn: &Turn, user: &UserMessage) -> Result<(), StoreError> {
         self.end_text(turn);
         let mut batch = turn.batch().durable();
-        self.known.handed.push(user.id.clone());
-        self.known.put(&mut batch, &turn.session_id);
-        let message = turn.answer_to(user);
+        self.record.handed.push(user.id.clone());
+        self.record.put(&mut batch, &turn.session_id);
+        let message = turn.new_answer(user);
         put_message(&mut batch, &message);
-        self.pages.push(message);
+        self.messages.push(message);
         turn.commit(batch).await.map(drop)
     }
 
@@ -115,8 +121,8 @@ impl Book {
         if self.bytes > TEXT_MAX {
             return Ok(Err(format!("The agent wrote more than {} MB of text, and was ended", TEXT_MAX >> 20)));
         }
-        if let Some(page) = self.pages.last() {
-            self.prose.write(turn, &page.id, text, reasoning, false, &mut self.parts).await?;
+        if let Some(message) = self.messages.last() {
+            self.text.write(turn, &message.id, text, reasoning, false, &mut self.parts).await?;
         }
         Ok(Ok(()))
     }
@@ -132,23 +138,24 @@ impl Book {
         }
         let mut batch = turn.batch();
         if is_new {
-            let Some(page) = self.pages.last() else { return Ok(Err("The work has ended".to_owned())) };
-            let part = blank(PartHead::new(&turn.session_id, &page.id), call);
+            let Some(message) = self.messages.last() else { return Ok(Err("The work has ended".to_owned())) };
+            let part = new_call_part(PartHead::new(&turn.session_id, &message.id), call);
             batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
-            self.calls.insert(call.id.clone(), Entry { part, child: None, written: Instant::now(), stale: true });
+            self.calls
+                .insert(call.id.clone(), CallEntry { part, child: None, written_at: Instant::now(), is_stale: true });
         }
         let Some(entry) = self.calls.get_mut(&call.id) else { return Ok(Err("The work has ended".to_owned())) };
         // The first end of a call is its end.
         if !entry.part.state.is_done() {
             let before = entry.part.state.status();
-            let fresh = matches!(&entry.part.state, ToolState::Pending(_)) && entry.stale;
+            let is_first = matches!(&entry.part.state, ToolState::Pending(_)) && entry.is_stale;
             entry.part.tool.clone_from(&call.tool);
-            entry.part.state = state(&entry.part.state, call);
-            entry.tie();
-            entry.stale = true;
-            if fresh || before != entry.part.state.status() || entry.is_due() {
+            entry.part.state = tool_state(&entry.part.state, call);
+            entry.link_child();
+            entry.is_stale = true;
+            if is_first || before != entry.part.state.status() || entry.is_due() {
                 put_part(&mut batch, &Part::Tool(entry.part.clone()));
-                (entry.written, entry.stale) = (Instant::now(), false);
+                (entry.written_at, entry.is_stale) = (Instant::now(), false);
             }
             if matches!(entry.part.state, ToolState::Completed(_)) {
                 for change in &call.changes {
@@ -171,32 +178,32 @@ impl Book {
             return Ok(());
         };
         entry.child = Some(child.clone());
-        entry.tie();
+        entry.link_child();
         let mut batch = turn.batch();
         put_part(&mut batch, &Part::Tool(entry.part.clone()));
-        (entry.written, entry.stale) = (Instant::now(), false);
+        (entry.written_at, entry.is_stale) = (Instant::now(), false);
         turn.commit(batch).await.map(drop)
     }
 
     /// The call that is at work: the one that began last.
-    pub fn at_work(&self) -> Option<&ToolPart> {
+    pub fn running_call(&self) -> Option<&ToolPart> {
         self.calls.values().rev().map(|entry| &entry.part).find(|part| matches!(part.state, ToolState::Running(_)))
     }
 
     /// What was used so far. Money is counted at once, the rest at the end: only then it is known.
     pub async fn spend(&mut self, turn: &Turn, used: Usage, kept: Json) -> Result<(), StoreError> {
-        let more = used.cost.0 - self.used.cost.0;
+        let increase = used.cost.0 - self.used.cost.0;
         self.used = used;
-        self.known.kept = Some(kept);
+        self.record.kept = Some(kept);
         let mut batch = turn.batch();
-        self.known.put(&mut batch, &turn.session_id);
-        if more > 0.0 {
-            batch.usage(&turn.session_id, &Usage { cost: api::Usd(more), ..Usage::default() });
+        self.record.put(&mut batch, &turn.session_id);
+        if increase > 0.0 {
+            batch.usage(&turn.session_id, &Usage { cost: api::Usd(increase), ..Usage::default() });
             batch.change_session(&turn.session_id, move |session| {
-                *session.cost.get_or_insert_default() += api::Usd(more);
+                *session.cost.get_or_insert_default() += api::Usd(increase);
             });
         } else {
-            self.used.cost.0 -= more;
+            self.used.cost.0 -= increase;
         }
         turn.commit(batch).await.map(drop)
     }
@@ -205,14 +212,14 @@ impl Book {
     pub async fn save(&mut self, turn: &Turn) -> Result<(), StoreError> {
         self.end_text(turn);
         let mut batch = turn.batch();
-        for entry in self.calls.values().filter(|entry| entry.stale) {
+        for entry in self.calls.values().filter(|entry| entry.is_stale) {
             put_part(&mut batch, &Part::Tool(entry.part.clone()));
         }
         if batch.is_empty() { Ok(()) } else { turn.commit(batch).await.map(drop) }
     }
 
     /// The end of the job, in one commit.
-    pub async fn settle(
+    pub async fn finish(
         mut self,
         turn: &Turn,
         reason: &str,
@@ -222,25 +229,26 @@ impl Book {
         let mut batch = turn.batch().durable();
         for entry in self.calls.values_mut() {
             if !entry.part.state.is_done() {
-                let (input, start) = (entry.part.state.input().clone(), started(&entry.part.state));
+                let (input, start) = (entry.part.state.input().clone(), start_time(&entry.part.state));
                 let time = ToolTime { start, end: Some(api::now()), compacted: None };
-                entry.part.state = ToolState::Error(ToolError { input, error: LEFT.to_owned(), metadata: None, time });
-                entry.tie();
+                entry.part.state =
+                    ToolState::Error(ToolError { input, error: LEFT_OPEN.to_owned(), metadata: None, time });
+                entry.link_child();
                 put_part(&mut batch, &Part::Tool(entry.part.clone()));
             }
             self.parts.push(Part::Tool(entry.part.clone()));
         }
-        let used = self.total();
+        let used = self.total_usage();
         let counted = Usage { cost: api::Usd::default(), ..used.clone() };
-        match &self.call {
-            Some(call) => batch.spend(&call.id, &counted),
+        match &self.reservation {
+            Some(reservation) => batch.spend(&reservation.id, &counted),
             None => batch.usage(&turn.session_id, &counted),
         }
         // The money is in its sums since it was reported.
         ledger::charge(&mut batch, &turn.session_id, api::Usd::default(), used.tokens.clone());
-        let last = self.pages.len().saturating_sub(1);
+        let last = self.messages.len().saturating_sub(1);
         let mut done = Vec::new();
-        for (at, mut message) in self.pages.drain(..).enumerate() {
+        for (at, mut message) in self.messages.drain(..).enumerate() {
             let is_last = at == last;
             message.time.completed = Some(api::now());
             let failed = error.as_ref().filter(|_| is_last);
@@ -267,29 +275,29 @@ impl Book {
                 self.parts.push(part);
             }
             put_message(&mut batch, &message);
-            let of_it = |part: &Part| part.head().is_some_and(|head| head.message_id == message.id);
-            let mut parts: Vec<Part> = self.parts.iter().filter(|part| of_it(part)).cloned().collect();
+            let belongs = |part: &Part| part.head().is_some_and(|head| head.message_id == message.id);
+            let mut parts: Vec<Part> = self.parts.iter().filter(|part| belongs(part)).cloned().collect();
             parts.sort_by(|a, b| a.head().map(|head| &head.id).cmp(&b.head().map(|head| &head.id)));
             done.push((message, parts));
         }
         // A crash right after it must not hand them over once more.
-        for prompt in &self.known.handed {
+        for prompt in &self.record.handed {
             batch.dequeue(prompt);
         }
-        if self.call.is_none() {
-            turn.idle(&mut batch);
+        if self.reservation.is_none() {
+            turn.go_idle(&mut batch);
         }
         turn.commit(batch).await?;
         Ok(done)
     }
 
     /// What the job used: as it was reported, else as it looks.
-    fn total(&self) -> Usage {
+    fn total_usage(&self) -> Usage {
         let mut used = Usage { steps: 1, ..self.used.clone() };
         if used.all_tokens() == 0 {
             let output = ledger::tokens(self.bytes);
-            used.tokens = Tokens { input: self.told, output, ..Tokens::default() };
-            used.estimated_tokens = self.told + output;
+            used.tokens = Tokens { input: self.prompt_tokens, output, ..Tokens::default() };
+            used.estimated_tokens = self.prompt_tokens + output;
             used.estimated_steps = 1;
         }
         used
@@ -297,19 +305,19 @@ impl Book {
 
     /// The text that is being written is complete; its row goes out with the next batch.
     fn end_text(&mut self, turn: &Turn) {
-        self.prose.close(turn, false, &mut self.parts);
+        self.text.close(turn, false, &mut self.parts);
     }
 }
 
-impl Entry {
+impl CallEntry {
     /// Whether a change of how far the call is shall be written already.
     fn is_due(&self) -> bool {
-        let waited = self.written.elapsed();
+        let waited = self.written_at.elapsed();
         waited >= PROGRESS_INTERVAL && waited >= row_interval(PROGRESS_INTERVAL, json_size(&self.part))
     }
 
     /// Tells clients which session the call waits for.
-    fn tie(&mut self) {
+    fn link_child(&mut self) {
         let Some(child) = &self.child else { return };
         let metadata = match &mut self.part.state {
             ToolState::Pending(_) => return,
@@ -322,13 +330,13 @@ impl Entry {
     }
 }
 
-fn blank(head: PartHead, call: &RunnerCall) -> ToolPart {
-    let metadata = Some(JsonMap::from_iter([(ELSEWHERE.to_owned(), true.into())]));
+fn new_call_part(head: PartHead, call: &RunnerCall) -> ToolPart {
+    let metadata = Some(JsonMap::from_iter([(PROVIDER_EXECUTED.to_owned(), true.into())]));
     let state = ToolState::Pending(ToolPending { input: Json::Object(JsonMap::new()), raw: String::new() });
     ToolPart { head, call_id: call.id.clone(), tool: call.tool.clone(), state, metadata, extra: Extra::default() }
 }
 
-fn started(state: &ToolState) -> i64 {
+fn start_time(state: &ToolState) -> i64 {
     match state {
         ToolState::Running(running) => running.time.start,
         _ => api::now(),
@@ -336,9 +344,9 @@ fn started(state: &ToolState) -> i64 {
 }
 
 /// How far a call is, in the words of our own calls.
-fn state(before: &ToolState, call: &RunnerCall) -> ToolState {
+fn tool_state(before: &ToolState, call: &RunnerCall) -> ToolState {
     let input = Json::Object(call.input.clone());
-    let mut time = ToolTime { start: started(before), end: None, compacted: None };
+    let mut time = ToolTime { start: start_time(before), end: None, compacted: None };
     let mut metadata = call.metadata.clone();
     if let Some(diff) = diff(call) {
         metadata.insert("diff".to_owned(), diff.into());

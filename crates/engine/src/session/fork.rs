@@ -10,19 +10,19 @@ use api::{
 use store::{Batch, Draft, Pages, StoreError};
 
 use crate::Inner;
-use crate::ask::rules::Standing;
-use crate::error::stored;
+use crate::ask::rules::Constraints;
+use crate::error::store_error;
 use crate::project::instance::Instance;
 
 /// A copy on its way.
-struct Copying {
+struct ForkCopy {
     pages: Pages,
     draft: Draft,
     origin: SessionId,
     /// The new session.
     fork: Session,
     /// What binds it, as it binds the original: a copy of a subagent's session may do no more than that.
-    standing: Standing,
+    constraints: Constraints,
     /// The messages that were copied, with the ids of their copies.
     ids: HashMap<MessageId, MessageId>,
     /// Whether nothing was written yet.
@@ -30,7 +30,7 @@ struct Copying {
 }
 
 /// A page that was copied, and is to be written.
-enum Page {
+enum CopiedPage {
     Middle(Batch),
     Last(Batch),
 }
@@ -44,59 +44,59 @@ impl Inner {
         before: Option<MessageId>,
     ) -> Result<Session, HostError> {
         let (inner, id) = (self.clone(), id.clone());
-        let made = self.tasks.spawn(async move { inner.copy(&id, before.as_ref()).await }).await;
-        made.map_err(|error| HostError::Failed(format!("the copy broke off: {error}")))?
+        let forked = self.tasks.spawn(async move { inner.copy(&id, before.as_ref()).await }).await;
+        forked.map_err(|error| HostError::Failed(format!("the copy broke off: {error}")))?
     }
 
     async fn copy(&self, id: &SessionId, before: Option<&MessageId>) -> Result<Session, HostError> {
         let origin = self.session(id)?;
         let instance = self.instance(origin.directory.as_ref());
-        let mut standing = Standing::clone(&*self.standing(&self.store, &origin).map_err(stored)?);
-        standing.careful |= self.careful;
+        let mut constraints = Constraints::clone(&*self.constraints(&self.store, &origin).map_err(store_error)?);
+        constraints.careful |= self.careful;
         let title = fork_title(&origin.title);
         let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
-        let mut fork = self.blank(&instance, input);
+        let mut fork = self.new_session(&instance, input);
         fork.permission = origin.permission;
         fork.metadata = origin.metadata;
         fork.agent = origin.agent;
         fork.model = origin.model;
-        let copying = Copying {
-            pages: self.store.pages(id, None, before).map_err(stored)?,
+        let copy = ForkCopy {
+            pages: self.store.pages(id, None, before).map_err(store_error)?,
             draft: Draft::new(&self.store, &instance.place, &fork.id),
             origin: id.clone(),
             fork: fork.clone(),
-            standing,
+            constraints,
             ids: HashMap::new(),
             first: true,
         };
-        self.copy_pages(&instance, copying).await?;
+        self.copy_pages(&instance, copy).await?;
         Ok(fork)
     }
 
-    async fn copy_pages(&self, instance: &Instance, mut copying: Copying) -> Result<(), HostError> {
+    async fn copy_pages(&self, instance: &Instance, mut copy: ForkCopy) -> Result<(), HostError> {
         loop {
             // Reading and writing JSON takes longer than the database does.
-            let (copied, page) = tokio::task::spawn_blocking(move || {
-                let page = copying.next();
-                (copying, page)
+            let (returned, page) = tokio::task::spawn_blocking(move || {
+                let page = copy.next();
+                (copy, page)
             })
             .await
             .map_err(|error| HostError::Failed(format!("the copy broke off: {error}")))?;
-            copying = copied;
+            copy = returned;
             let written = match page {
                 Ok(_) if self.closing.is_cancelled() => Err(HostError::Unavailable("the engine shuts down".to_owned())),
-                Ok(Page::Middle(batch)) => copying.draft.add(batch).await.map_err(stored).map(|()| false),
-                Ok(Page::Last(mut batch)) => match self.add_project(instance, &mut batch) {
-                    Ok(()) => copying.draft.publish(batch).await.map_err(stored).map(|()| true),
+                Ok(CopiedPage::Middle(batch)) => copy.draft.add(batch).await.map_err(store_error).map(|()| false),
+                Ok(CopiedPage::Last(mut batch)) => match self.add_project(instance, &mut batch) {
+                    Ok(()) => copy.draft.publish(batch).await.map_err(store_error).map(|()| true),
                     Err(error) => Err(error),
                 },
-                Err(error) => Err(stored(error)),
+                Err(error) => Err(store_error(error)),
             };
             match written {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) => {
-                    copying.draft.discard().await;
+                    copy.draft.discard().await;
                     return Err(error);
                 }
             }
@@ -113,28 +113,28 @@ impl Inner {
     }
 }
 
-impl Copying {
-    fn next(&mut self) -> Result<Page, StoreError> {
+impl ForkCopy {
+    fn next(&mut self) -> Result<CopiedPage, StoreError> {
         let messages = self.pages.next_page()?;
         let last = self.pages.is_done();
         let mut batch = if last { self.draft.last_piece(&self.fork) } else { self.draft.piece() };
         if last {
-            self.standing.put(&mut batch, &self.fork.id);
+            self.constraints.put(&mut batch, &self.fork.id);
             batch.copy_file_versions(&self.origin, &self.fork.id);
         }
         // A long copy is told by its session alone: what it holds would be more than any subscriber can take at once.
-        let told = last && std::mem::take(&mut self.first);
+        let with_events = last && std::mem::take(&mut self.first);
         // A step that still runs belongs to its own session alone.
         let complete = |m: &MessageWithParts| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some());
         for message in messages.into_iter().filter(complete) {
-            self.put(message, told, &mut batch);
+            self.put(message, with_events, &mut batch);
         }
         self.first = false;
-        Ok(if last { Page::Last(batch) } else { Page::Middle(batch) })
+        Ok(if last { CopiedPage::Last(batch) } else { CopiedPage::Middle(batch) })
     }
 
     /// Writes a copy under a new id, which points at other copies as the original does at the originals.
-    fn put(&mut self, mut message: MessageWithParts, told: bool, batch: &mut Batch) {
+    fn put(&mut self, mut message: MessageWithParts, with_events: bool, batch: &mut Batch) {
         let (id, session) = (MessageId::new(), &self.fork.id);
         self.ids.insert(message.info.id().clone(), id.clone());
         match &mut message.info {
@@ -151,7 +151,7 @@ impl Copying {
             }
         }
         batch.insert_message(&message.info);
-        if told {
+        if with_events {
             batch.event(EventBody::message(message.info));
         }
         for mut part in message.parts {
@@ -164,7 +164,7 @@ impl Copying {
                 *head = new;
             }
             batch.insert_part(&part);
-            if let Some(event) = told.then(|| EventBody::part(part)).flatten() {
+            if let Some(event) = with_events.then(|| EventBody::part(part)).flatten() {
                 batch.event(event);
             }
         }

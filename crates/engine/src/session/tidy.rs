@@ -14,18 +14,18 @@ use config::Dirs;
 use serde::Serialize;
 use store::{AskFilter, Batch, Place, SessionQuery, StoreError};
 
-use crate::error::stored;
-use crate::subagent::task_link::Bond;
+use crate::error::store_error;
+use crate::subagent::task_link::TaskLink;
 use crate::{Engine, Error, Inner};
 
 /// The folder of long outputs, below the data directory.
-const OUTPUTS: &str = "tool-output";
+const OUTPUT_FOLDER: &str = "tool-output";
 /// What the names of its files begin with.
-const OUTPUT: &str = "tool_";
+const OUTPUT_PREFIX: &str = "tool_";
 /// An output goes after so long, whoever refers to it.
 const OUTPUT_AGE: Duration = Duration::from_secs(30 * DAY);
 /// A file without a part that refers to it is left alone for so long: the call that writes it may still run.
-const OUTPUT_REST: Duration = Duration::from_secs(DAY);
+const UNREFERENCED_AGE: Duration = Duration::from_secs(DAY);
 /// The most files that one look removes; the next one goes on.
 const FILES_MAX: usize = 100_000;
 /// The most sessions over their age that one look removes.
@@ -35,7 +35,7 @@ const DAY: u64 = 24 * 60 * 60;
 
 /// What is looked for.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Tidy {
+pub struct TidyOptions {
     /// Nothing is removed, only counted.
     pub dry_run: bool,
     /// Everything is looked through: also for what older versions left of deleted sessions, and for outputs whose call is gone.
@@ -44,7 +44,7 @@ pub struct Tidy {
 
 /// What was removed, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Tidied {
+pub struct TidyReport {
     /// Sessions over the age that the configuration sets, each with all below it.
     pub sessions: Vec<SessionId>,
     /// Deleted sessions of which something was left.
@@ -59,19 +59,19 @@ pub struct Tidied {
 
 /// The folder of long outputs.
 pub(crate) fn outputs(dirs: &Dirs) -> PathBuf {
-    dirs.data.join(OUTPUTS)
+    dirs.data.join(OUTPUT_FOLDER)
 }
 
 /// The name of a session's folder there. An id may come from elsewhere, and must not lead out of it.
-pub(crate) fn folder_of(session: &SessionId) -> String {
+pub(crate) fn session_folder(session: &SessionId) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     session.as_str().chars().map(|c| if safe(c) { c } else { '~' }).collect()
 }
 
 impl Engine {
     /// Removes what nobody needs any more. Space in the database is given back by the store.
-    pub async fn tidy(&self, what: Tidy) -> Result<Tidied, HostError> {
-        self.inner.tidy(what).await
+    pub async fn tidy(&self, options: TidyOptions) -> Result<TidyReport, HostError> {
+        self.inner.tidy(options).await
     }
 
     /// Finishes deletions that were cut off.
@@ -86,36 +86,36 @@ impl Engine {
 }
 
 impl Inner {
-    async fn tidy(self: &Arc<Self>, what: Tidy) -> Result<Tidied, HostError> {
-        let mut tidied = Tidied::default();
-        for session in self.over_age().await? {
-            if !what.dry_run
+    async fn tidy(self: &Arc<Self>, options: TidyOptions) -> Result<TidyReport, HostError> {
+        let mut report = TidyReport::default();
+        for session in self.expired_sessions().await? {
+            if !options.dry_run
                 && let Err(error) = self.delete(&session).await
             {
-                tidied.problems.push(format!("{session}: {error}"));
+                report.problems.push(format!("{session}: {error}"));
                 continue;
             }
-            tidied.sessions.push(session);
+            report.sessions.push(session);
         }
-        let mut left: HashSet<SessionId> = self.store.removed().map_err(stored)?.into_iter().collect();
-        if what.thorough {
+        let mut leftovers: HashSet<SessionId> = self.store.removed().map_err(store_error)?.into_iter().collect();
+        if options.thorough {
             let store = self.store.clone();
-            let gone = aside(move || store.gone()).await?.map_err(stored)?;
-            let new: Vec<SessionId> = gone.into_iter().filter(|id| !left.contains(id)).collect();
-            if !what.dry_run && !new.is_empty() {
+            let gone = run_blocking(move || store.gone()).await?.map_err(store_error)?;
+            let new: Vec<SessionId> = gone.into_iter().filter(|id| !leftovers.contains(id)).collect();
+            if !options.dry_run && !new.is_empty() {
                 let mut batch = Batch::new(&Place::new("", "")).durable();
                 new.iter().for_each(|id| batch.leftover(id));
-                self.store.commit(batch).await.map_err(stored)?;
+                self.store.commit(batch).await.map_err(store_error)?;
             }
-            left.extend(new);
+            leftovers.extend(new);
         }
-        tidied.leftovers = left.len();
-        if !what.dry_run {
+        report.leftovers = leftovers.len();
+        if !options.dry_run {
             self.sweep().await.map_err(HostError::from)?;
         }
         let (store, folder) = (self.store.clone(), outputs(&self.inputs.dirs));
-        let looked = aside(move || Outputs { store, folder, what, tidied }.look()).await?;
-        looked.map_err(stored)
+        let scanned = run_blocking(move || OutputScan { store, folder, options, report }.scan()).await?;
+        scanned.map_err(store_error)
     }
 
     /// Finishes deletions: the files of deleted sessions go, then what is left of their rows and events.
@@ -126,7 +126,7 @@ impl Inner {
         }
         let folder = outputs(&self.inputs.dirs);
         let drop_files = move || {
-            removed.retain(|session| match fs::remove_dir_all(folder.join(folder_of(session))) {
+            removed.retain(|session| match fs::remove_dir_all(folder.join(session_folder(session))) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     tracing::warn!(%session, %error, "the outputs of a deleted session cannot be removed");
                     false
@@ -135,15 +135,15 @@ impl Inner {
             });
             removed
         };
-        let removed = aside(drop_files).await?;
+        let removed = run_blocking(drop_files).await?;
         Ok(self.store.sweep(&removed).await?)
     }
 
     /// Sessions that nobody has touched for longer than the user's configuration keeps them, with nothing in or below them that
     /// works or waits.
-    async fn over_age(&self) -> Result<Vec<SessionId>, HostError> {
+    async fn expired_sessions(&self) -> Result<Vec<SessionId>, HostError> {
         let inputs = self.inputs_at(Path::new("/"));
-        let config = aside(move || config::global(&inputs)).await?;
+        let config = run_blocking(move || config::global(&inputs)).await?;
         let Some(days) = config["session"]["max_age_days"].as_u64().filter(|days| *days > 0) else {
             return Ok(Vec::new());
         };
@@ -151,10 +151,16 @@ impl Inner {
         let before = api::now().saturating_sub(age);
         let query = SessionQuery { roots: true, before: Some(before), limit: SESSIONS_MAX, ..SessionQuery::default() };
         let mut old = Vec::new();
-        for session in self.store.sessions(&query).map_err(stored)? {
-            let family = self.store.family(&session.id).map_err(stored)?;
-            let rests = |session: &Session| Ok(session.time.updated < before && !self.is_live(&session.id)?);
-            if family.iter().map(rests).collect::<Result<Vec<bool>, StoreError>>().map_err(stored)?.contains(&false) {
+        for session in self.store.sessions(&query).map_err(store_error)? {
+            let family = self.store.family(&session.id).map_err(store_error)?;
+            let is_idle = |session: &Session| Ok(session.time.updated < before && !self.is_active(&session.id)?);
+            if family
+                .iter()
+                .map(is_idle)
+                .collect::<Result<Vec<bool>, StoreError>>()
+                .map_err(store_error)?
+                .contains(&false)
+            {
                 continue;
             }
             old.push(session.id);
@@ -163,40 +169,40 @@ impl Inner {
     }
 
     /// Whether a session works, was cut off, or waits for something.
-    fn is_live(&self, session: &SessionId) -> Result<bool, StoreError> {
+    fn is_active(&self, session: &SessionId) -> Result<bool, StoreError> {
         let asked = AskFilter { session: Some(session.clone()), ..AskFilter::default() };
-        let bound = |bond: &Bond| bond.bound.session == *session || bond.bound.child == *session;
+        let involves = |link: &TaskLink| link.task.session == *session || link.task.child == *session;
         Ok(self.runs.get(session).is_some()
             || self.store.holder(session)?.is_some()
             || !self.store.inbox(session)?.is_empty()
             || !self.store.permissions(&asked)?.is_empty()
             || !self.store.questions(&asked)?.is_empty()
-            || Bond::waiting(&self.store)?.iter().any(bound)
-            || Bond::background(&self.store)?.iter().any(bound))
+            || TaskLink::waiting(&self.store)?.iter().any(involves)
+            || TaskLink::background(&self.store)?.iter().any(involves))
     }
 }
 
 /// Does what takes long and blocks.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HostError> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HostError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| HostError::Failed(error.to_string()))
 }
 
 /// A look through the long outputs.
-struct Outputs {
+struct OutputScan {
     store: store::Store,
     folder: PathBuf,
-    what: Tidy,
-    tidied: Tidied,
+    options: TidyOptions,
+    report: TidyReport,
 }
 
-impl Outputs {
-    fn look(mut self) -> Result<Tidied, StoreError> {
-        let referred = if self.what.thorough { self.referred()? } else { None };
+impl OutputScan {
+    fn scan(mut self) -> Result<TidyReport, StoreError> {
+        let referenced = if self.options.thorough { self.referenced_names()? } else { None };
         for entry in entries(&self.folder) {
             let name = entry.file_name().to_string_lossy().into_owned();
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 // A version before this one has put them all here.
-                if name.starts_with(OUTPUT) && is_old(&entry.path(), OUTPUT_AGE) {
+                if name.starts_with(OUTPUT_PREFIX) && is_old(&entry.path(), OUTPUT_AGE) {
                     self.remove(&entry.path());
                 }
                 continue;
@@ -204,51 +210,51 @@ impl Outputs {
             let session = SessionId::parse(&name).ok();
             let session = session.map(|id| self.store.session(&id)).transpose()?.flatten();
             // Only of a session that rests it is certain that nobody writes one of its files.
-            let rests = session.as_ref().map(|session| self.store.holder(&session.id)).transpose()?;
-            let rests = rests.is_some_and(|holder| holder.is_none());
+            let is_idle = session.as_ref().map(|session| self.store.holder(&session.id)).transpose()?;
+            let is_idle = is_idle.is_some_and(|holder| holder.is_none());
             for file in entries(&entry.path()) {
                 let path = file.path();
                 let known = |names: &HashSet<String>| names.contains(&*file.file_name().to_string_lossy());
-                let lost = rests && referred.as_ref().is_some_and(|names| !known(names));
-                if is_old(&path, OUTPUT_AGE) || lost && is_old(&path, OUTPUT_REST) {
+                let lost = is_idle && referenced.as_ref().is_some_and(|names| !known(names));
+                if is_old(&path, OUTPUT_AGE) || lost && is_old(&path, UNREFERENCED_AGE) {
                     self.remove(&path);
                 }
             }
-            if !self.what.dry_run && is_old(&entry.path(), OUTPUT_REST) {
+            if !self.options.dry_run && is_old(&entry.path(), UNREFERENCED_AGE) {
                 // Fails if something is in it.
                 let _ = fs::remove_dir(entry.path());
             }
         }
-        Ok(self.tidied)
+        Ok(self.report)
     }
 
     fn remove(&mut self, path: &Path) {
-        if self.tidied.outputs >= FILES_MAX {
+        if self.report.outputs >= FILES_MAX {
             return;
         }
         let bytes = fs::symlink_metadata(path).map_or(0, |file| file.len());
-        if !self.what.dry_run
+        if !self.options.dry_run
             && let Err(error) = fs::remove_file(path)
         {
-            self.tidied.problems.push(format!("{}: {error}", path.display()));
+            self.report.problems.push(format!("{}: {error}", path.display()));
             return;
         }
-        self.tidied.outputs += 1;
-        self.tidied.output_bytes += bytes;
+        self.report.outputs += 1;
+        self.report.output_bytes += bytes;
     }
 
     /// The names of all outputs that a stored part refers to; nothing if there is no file that could be without one.
-    fn referred(&self) -> Result<Option<HashSet<String>>, StoreError> {
+    fn referenced_names(&self) -> Result<Option<HashSet<String>>, StoreError> {
         let folders = entries(&self.folder).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        if !folders.flat_map(|folder| entries(&folder.path())).any(|file| is_old(&file.path(), OUTPUT_REST)) {
+        if !folders.flat_map(|folder| entries(&folder.path())).any(|file| is_old(&file.path(), UNREFERENCED_AGE)) {
             return Ok(None);
         }
         let mut names = HashSet::new();
-        self.store.parts_with(OUTPUTS, |json| {
-            for (at, _) in json.match_indices(OUTPUT) {
-                let rest = &json[at + OUTPUT.len()..];
+        self.store.parts_with(OUTPUT_FOLDER, |json| {
+            for (at, _) in json.match_indices(OUTPUT_PREFIX) {
+                let rest = &json[at + OUTPUT_PREFIX.len()..];
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
-                names.insert(json[at..at + OUTPUT.len() + end].to_owned());
+                names.insert(json[at..at + OUTPUT_PREFIX.len() + end].to_owned());
             }
         })?;
         Ok(Some(names))
@@ -273,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_folder_stays_where_it_belongs() {
-        let name = |id: &str| folder_of(&SessionId::parse(id).unwrap());
+        let name = |id: &str| session_folder(&SessionId::parse(id).unwrap());
         assert_eq!(name("ses_1a2B"), "ses_1a2B");
         assert_eq!(name("ses/../../etc"), "ses~~~~~~~etc");
         assert_eq!(name("ses_ö\0"), "ses_~~");

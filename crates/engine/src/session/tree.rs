@@ -9,10 +9,10 @@ use api::{
 use store::{Branch, Reservation, TreeRows};
 
 use crate::Inner;
-use crate::error::stored;
-use crate::spending::budget::{BLOCKED, is_wait};
+use crate::error::store_error;
+use crate::spending::budget::{BLOCKED, is_budget_wait};
 use crate::subagent::control::PAUSED;
-use crate::subagent::task_link::Bond;
+use crate::subagent::task_link::TaskLink;
 use crate::turn::title::{STEPS, TITLING};
 use crate::worktree::WORKTREE;
 
@@ -23,7 +23,7 @@ const NO_VARIANT: &str = "default";
 const MAX_TITLE: usize = 200;
 
 /// What records say about sessions.
-struct Notes {
+struct SessionRecords {
     paused: HashSet<String>,
     blocked: HashMap<String, Blocked>,
     background: HashSet<SessionId>,
@@ -33,35 +33,43 @@ struct Notes {
 
 impl Inner {
     /// A session and all below it.
-    pub(crate) fn view(&self, id: &SessionId) -> Result<Tree, HostError> {
+    pub(crate) fn tree(&self, id: &SessionId) -> Result<Tree, HostError> {
         let missing = || HostError::not_found("session", id.as_str());
-        let rows = self.store.tree(id).map_err(stored)?.ok_or_else(missing)?;
-        let notes = self.notes()?;
+        let rows = self.store.tree(id).map_err(store_error)?.ok_or_else(missing)?;
+        let records = self.session_records()?;
         // Sessions above the tree hold it as well.
-        let held = !notes.paused.is_empty()
-            && self.lineage(id).map_err(stored)?.iter().any(|above| notes.paused.contains(above.id.as_str()));
-        Ok(tree(rows, &notes, held))
+        let is_paused_above = !records.paused.is_empty()
+            && self.lineage(id).map_err(store_error)?.iter().any(|above| records.paused.contains(above.id.as_str()));
+        Ok(build_tree(rows, &records, is_paused_above))
     }
 
-    fn notes(&self) -> Result<Notes, HostError> {
-        let records = |namespace| self.store.records(namespace).map_err(stored);
-        let blocked = records(BLOCKED)?.into_iter();
-        let worktrees = records(WORKTREE)?.into_iter();
-        let titling = records(TITLING)?.into_iter();
-        Ok(Notes {
-            paused: records(PAUSED)?.into_iter().map(|(id, _)| id).collect(),
-            blocked: blocked.filter_map(|(id, note)| Some((id, serde_json::from_value(note.value).ok()?))).collect(),
-            background: Bond::background(&self.store).map_err(stored)?.into_iter().map(|b| b.bound.child).collect(),
-            titling: titling.filter_map(|(id, note)| Some((id, serde_json::from_value(note.value).ok()?))).collect(),
+    fn session_records(&self) -> Result<SessionRecords, HostError> {
+        let read = |namespace| self.store.records(namespace).map_err(store_error);
+        let blocked = read(BLOCKED)?.into_iter();
+        let worktrees = read(WORKTREE)?.into_iter();
+        let titling = read(TITLING)?.into_iter();
+        Ok(SessionRecords {
+            paused: read(PAUSED)?.into_iter().map(|(id, _)| id).collect(),
+            blocked: blocked
+                .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
+                .collect(),
+            background: TaskLink::background(&self.store)
+                .map_err(store_error)?
+                .into_iter()
+                .map(|link| link.task.child)
+                .collect(),
+            titling: titling
+                .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
+                .collect(),
             worktrees: worktrees
-                .filter_map(|(id, note)| Some((id, note.value.get("directory")?.as_str()?.to_owned())))
+                .filter_map(|(id, record)| Some((id, record.value.get("directory")?.as_str()?.to_owned())))
                 .collect(),
         })
     }
 }
 
 /// The tree of these rows. `held`: it is paused as a whole.
-fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
+fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -> Tree {
     let places: HashMap<&SessionId, usize> = rows.sessions.iter().enumerate().map(|(at, s)| (&s.id, at)).collect();
     let parents: Vec<Option<usize>> = (rows.sessions.iter())
         .map(|session| session.parent.as_ref().and_then(|parent| places.get(parent).copied()))
@@ -70,12 +78,12 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
     let mut reserved = vec![Budget::default(); rows.sessions.len()];
     for call in &rows.reservations {
         for at in places.get(&call.session).into_iter().flat_map(|at| up(*at)) {
-            reserve(&mut reserved[at], call);
+            add_reservation(&mut reserved[at], call);
         }
     }
     let mut asks: Vec<Vec<TreeAsk>> = vec![Vec::new(); rows.sessions.len()];
     let mut asking = HashSet::new();
-    for (id, session_id, text) in waiting(&rows) {
+    for (id, session_id, text) in open_asks(&rows) {
         let Some(asker) = places.get(session_id).copied() else { continue };
         asking.insert(asker);
         let mut path = Vec::new();
@@ -89,7 +97,7 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
     let mut tools: HashMap<&SessionId, CurrentTool> = HashMap::new();
     for tool in &rows.tools {
         // The one that began last.
-        if let Some(current) = current(tool) {
+        if let Some(current) = current_tool(tool) {
             tools.insert(&tool.head.session_id, current);
         }
     }
@@ -97,11 +105,11 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
     let mut paused = vec![false; rows.sessions.len()];
     let mut nodes = Vec::with_capacity(rows.sessions.len());
     for (at, session) in rows.sessions.iter().enumerate() {
-        let above = parents[at].map_or(held, |parent| paused[parent]);
-        paused[at] = above || notes.paused.contains(session.id.as_str());
+        let above = parents[at].map_or(is_paused_above, |parent| paused[parent]);
+        paused[at] = above || records.paused.contains(session.id.as_str());
         // One that is paused does not go on with more budget either.
-        let waits = session.status.as_ref().is_some_and(is_wait);
-        let blocked = notes.blocked.get(session.id.as_str()).filter(|_| waits && !paused[at]);
+        let waits = session.status.as_ref().is_some_and(is_budget_wait);
+        let blocked = records.blocked.get(session.id.as_str()).filter(|_| waits && !paused[at]);
         let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
         let live = state.is_live();
         nodes.push(TreeNode {
@@ -110,35 +118,35 @@ fn tree(rows: TreeRows, notes: &Notes, held: bool) -> Tree {
             depth: session.depth,
             agent: session.agent.clone(),
             title: session.title.clone(),
-            model: session.model.clone().map(model),
+            model: session.model.clone().map(model_ref),
             state,
-            background: notes.background.contains(&session.id),
+            background: records.background.contains(&session.id),
             tool: tools.remove(&session.id).filter(|_| live),
             asks: std::mem::take(&mut asks[at]),
             blocked: blocked.cloned(),
             error: session.error.clone().filter(|_| !live),
             own: session.own.clone(),
-            titling: titling(session, notes, &rows.reservations),
+            titling: titling(session, records, &rows.reservations),
             total: session.total.clone(),
             budget: rows.budget_of(session, reserved[at]),
             created: session.created,
             started: session.started,
             ended: session.ended.filter(|_| !live),
-            worktree: notes.worktrees.get(session.id.as_str()).cloned(),
+            worktree: records.worktrees.get(session.id.as_str()).cloned(),
         });
     }
     Tree { sessions: nodes, cursor: rows.cursor.map(|cursor| cursor.to_string()) }
 }
 
 /// What a session's title used, if a model made it or makes it now.
-fn titling(session: &Branch, notes: &Notes, calls: &[Reservation]) -> Option<Titling> {
+fn titling(session: &Branch, records: &SessionRecords, calls: &[Reservation]) -> Option<Titling> {
     let running = calls.iter().any(|call| call.session == session.id && call.steps == STEPS);
-    let used = notes.titling.get(session.id.as_str()).cloned();
+    let used = records.titling.get(session.id.as_str()).cloned();
     (running || used.is_some()).then(|| Titling { used: used.unwrap_or_default(), running })
 }
 
 /// What waits for a human: its id, who asks, and what, in a line.
-fn waiting(rows: &TreeRows) -> Vec<(&str, &SessionId, String)> {
+fn open_asks(rows: &TreeRows) -> Vec<(&str, &SessionId, String)> {
     let permissions = rows.permissions.iter().map(|ask| {
         let text = format!("{}: {}", ask.permission, ask.patterns.join(", "));
         (ask.id.as_str(), &ask.session_id, text)
@@ -164,21 +172,21 @@ fn state(session: &Branch, asking: bool, paused: bool, blocked: bool) -> TreeSta
     }
 }
 
-fn reserve(sum: &mut Budget, call: &Reservation) {
+fn add_reservation(sum: &mut Budget, call: &Reservation) {
     let Usd(cost) = sum.cost.unwrap_or_default();
     sum.cost = Some(Usd(cost + call.most_cost.0));
     sum.tokens = Some(sum.tokens.unwrap_or(0) + call.most_tokens);
     sum.steps = Some(sum.steps.unwrap_or(0) + call.steps);
 }
 
-fn current(tool: &ToolPart) -> Option<CurrentTool> {
+fn current_tool(tool: &ToolPart) -> Option<CurrentTool> {
     let ToolState::Running(running) = &tool.state else { return None };
     let subject: String = tool.subject().lines().next().unwrap_or_default().chars().take(MAX_TITLE).collect();
     let title = Some(subject).filter(|subject| !subject.is_empty());
     Some(CurrentTool { tool: tool.tool.clone(), title, since: running.time.start })
 }
 
-fn model(model: SessionModel) -> ModelRef {
+fn model_ref(model: SessionModel) -> ModelRef {
     let variant = model.variant.filter(|variant| variant != NO_VARIANT);
     ModelRef { provider_id: model.provider_id, model_id: model.id, variant }
 }

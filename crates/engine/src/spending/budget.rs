@@ -12,9 +12,9 @@ use store::{Batch, Reservation, Shortage, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::error::stored;
+use crate::error::store_error;
 use crate::project::instance::Instance;
-use crate::subagent::task::Input;
+use crate::subagent::task::TaskInput;
 use crate::turn::Turn;
 use crate::{Error, Inner};
 
@@ -22,9 +22,9 @@ use crate::{Error, Inner};
 /// it true: a process may die before it has taken the record away.
 pub(crate) const BLOCKED: &str = "blocked";
 /// A turn that waits tries again this often, as a call of another process may have left room.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// No wait is longer.
-const WAIT_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What came of waiting for a budget.
 pub(crate) enum Admission {
@@ -38,10 +38,10 @@ pub(crate) enum Admission {
 
 /// Tells turns of this process that a call has ended, and perhaps left room. Cheap while nobody waits.
 #[derive(Default)]
-pub(crate) struct Freed(watch::Sender<()>);
+pub(crate) struct BudgetSignal(watch::Sender<()>);
 
-impl Freed {
-    pub(crate) fn tell(&self) {
+impl BudgetSignal {
+    pub(crate) fn notify(&self) {
         self.0.send_replace(());
     }
 }
@@ -55,18 +55,18 @@ impl Inner {
         batch.budget(id, (budget != Budget::default()).then_some(&budget));
         // For those who watch: nothing of the session itself has changed.
         batch.change_session(id, |_| {});
-        self.store.commit(batch).await.map_err(stored)?;
-        for (blocked, _) in self.store.records(BLOCKED).map_err(stored)? {
+        self.store.commit(batch).await.map_err(store_error)?;
+        for (blocked, _) in self.store.records(BLOCKED).map_err(store_error)? {
             if let Ok(blocked) = SessionId::parse(&blocked)
-                && self.is_within(&blocked, id).map_err(stored)?
+                && self.is_within(&blocked, id).map_err(store_error)?
             {
-                self.nudge(&blocked).await.map_err(stored)?;
+                self.wake_turn(&blocked).await.map_err(store_error)?;
             }
         }
-        if let Some(state) = self.store.budget(id).map_err(stored)? {
+        if let Some(state) = self.store.budget(id).map_err(store_error)? {
             return Ok(state);
         }
-        let total = self.store.usage(id).map_err(stored)?.1;
+        let total = self.store.usage(id).map_err(store_error)?.1;
         let spent = Budget {
             cost: Some(total.cost),
             tokens: Some(total.all_tokens()),
@@ -79,14 +79,14 @@ impl Inner {
     /// Why a session's turn waits for its budget, if it does.
     pub(crate) fn blocked(&self, id: &SessionId) -> Result<Option<Blocked>, StoreError> {
         let Some(record) = self.store.record(BLOCKED, id.as_str())? else { return Ok(None) };
-        let waits = |(session, status): &(SessionId, SessionStatus)| session == id && is_wait(status);
+        let waits = |(session, status): &(SessionId, SessionStatus)| session == id && is_budget_wait(status);
         let waits = self.store.statuses()?.iter().any(waits);
         Ok(Blocked::deserialize(record.value).ok().filter(|_| waits))
     }
 }
 
 /// Whether a turn says by this that it waits for its budget; other waits count from 1.
-pub(crate) fn is_wait(status: &SessionStatus) -> bool {
+pub(crate) fn is_budget_wait(status: &SessionStatus) -> bool {
     matches!(status, SessionStatus::Retry { attempt: 0, .. })
 }
 
@@ -104,13 +104,13 @@ pub(crate) fn check(budget: &Budget) -> Result<(), String> {
 }
 
 /// What the child of a call may use: what the call says, else its agent, else for the child of a root the configuration.
-pub(crate) fn of_task(instance: &Instance, task: &Input, of_root: bool) -> Result<Option<Budget>, String> {
+pub(crate) fn for_task(instance: &Instance, task: &TaskInput, caller_is_root: bool) -> Result<Option<Budget>, String> {
     if let Some(budget) = &task.budget {
         check(budget)?;
         return Ok(Some(*budget).filter(|budget| *budget != Budget::default()));
     }
     let agent = instance.agent_limits(&task.subagent_type).budget;
-    let configured = if of_root { instance.limits.budget } else { Budget::default() };
+    let configured = if caller_is_root { instance.limits.budget } else { Budget::default() };
     let usable = |budget: &Budget| *budget != Budget::default() && check(budget).is_ok();
     Ok([agent, configured].into_iter().find(usable))
 }
@@ -118,65 +118,65 @@ pub(crate) fn of_task(instance: &Instance, task: &Input, of_root: bool) -> Resul
 impl Turn {
     /// Commits what begins a call of a model. As long as a budget has no room for it, the turn waits, visibly.
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
-        let mut news = self.run.news();
+        let mut wakeups = self.run.wakeups();
         let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
-        let mut deadline = self.give_up_at();
+        let mut deadline = self.wait_deadline();
         loop {
             if blocked.is_some() {
                 // If it was paused meanwhile, room alone does not let it go on; and its wait begins anew.
                 if self.wait_out_pause().await? {
-                    deadline = self.give_up_at();
+                    deadline = self.wait_deadline();
                 }
                 if self.cancel().is_cancelled() {
-                    self.unblocked(true).await?;
+                    self.end_wait(true).await?;
                     return Ok(Admission::Stopped);
                 }
             }
             // Before the try, or what is left meanwhile would be missed.
-            let mut freed = self.inner.freed.0.subscribe();
+            let mut freed = self.inner.budget_signal.0.subscribe();
             let mut batch = self.batch();
             batch.reserve(call);
             if blocked.is_some() {
-                self.unblock(&mut batch);
+                self.show_unblocked(&mut batch);
             }
             begin(&mut batch);
             let committed = self.commit(batch).await?;
             if std::mem::take(&mut first) {
                 // The end of the last step went out with it.
-                self.inner.freed.tell();
+                self.inner.budget_signal.notify();
             }
             let Some(shortage) = committed.shortage else { return Ok(Admission::Admitted) };
             let same = blocked.as_ref().is_some_and(|b| (&b.session, b.bound) == (&shortage.session, shortage.bound));
             if !same && deadline > Instant::now() {
-                self.block(&shortage, deadline).await?;
+                self.show_blocked(&shortage, deadline).await?;
                 blocked = Some(shortage.clone());
             }
             tokio::select! {
                 biased;
                 () = self.cancel().cancelled() => {
-                    self.unblocked(blocked.is_some()).await?;
+                    self.end_wait(blocked.is_some()).await?;
                     return Ok(Admission::Stopped);
                 }
                 () = tokio::time::sleep_until(deadline) => {
-                    self.unblocked(blocked.is_some()).await?;
+                    self.end_wait(blocked.is_some()).await?;
                     let session = &shortage.session;
                     let text = format!("{shortage}. Raise the budget of {session} and send the message again");
                     return Ok(Admission::Expired(MessageError::limit(shortage.bound, text)));
                 }
-                _ = news.changed() => {}
+                _ = wakeups.changed() => {}
                 _ = freed.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }
 
     /// Until when the turn waits for its budget.
-    fn give_up_at(&self) -> Instant {
-        Instant::now() + self.instance.limits.wait.min(WAIT_MAX)
+    fn wait_deadline(&self) -> Instant {
+        Instant::now() + self.instance.limits.budget_wait.min(LONGEST_WAIT)
     }
 
     /// Shows that the turn waits.
-    async fn block(&self, shortage: &Shortage, deadline: Instant) -> Result<(), StoreError> {
+    async fn show_blocked(&self, shortage: &Shortage, deadline: Instant) -> Result<(), StoreError> {
         let message = shortage.to_string();
         let blocked = Blocked { bound: shortage.bound, session_id: shortage.session.clone(), message: message.clone() };
         let left = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX);
@@ -190,18 +190,18 @@ impl Turn {
     }
 
     /// Shows that the turn waits no longer.
-    fn unblock(&self, batch: &mut Batch) {
+    fn show_unblocked(&self, batch: &mut Batch) {
         let session_id = self.session_id.clone();
         batch.record(BLOCKED, session_id.as_str(), None, None);
         batch.event(EventBody::SessionTree { session_id, state: TreeState::Running, blocked: None });
     }
 
-    async fn unblocked(&self, blocked: bool) -> Result<(), StoreError> {
+    async fn end_wait(&self, blocked: bool) -> Result<(), StoreError> {
         if !blocked {
             return Ok(());
         }
         let mut batch = self.batch();
-        self.unblock(&mut batch);
+        self.show_unblocked(&mut batch);
         batch.event(EventBody::SessionStatus { session_id: self.session_id.clone(), status: SessionStatus::Busy });
         self.commit(batch).await.map(drop)
     }

@@ -9,38 +9,39 @@ use store::{Batch, Reservation, Store, StoreError};
 use crate::project::models;
 
 /// Bytes of a token, about: what is counted if a call was cut off.
-const BYTES: u64 = 4;
+const BYTES_PER_TOKEN: u64 = 4;
 /// The fewest bytes of a token that text and code have on average: what is reserved.
-const FEWEST_BYTES: u64 = 2;
+const MIN_BYTES_PER_TOKEN: u64 = 2;
 /// The most tokens that a vendor counts for a picture, about.
-const PICTURE: u64 = 2_000;
+const PICTURE_TOKENS: u64 = 2_000;
 /// The longest answer of a model of which that is unknown.
-const ANSWER: u64 = 32_000;
+const DEFAULT_OUTPUT_TOKENS: u64 = 32_000;
 /// The options by which a request bounds the answer itself.
-const ANSWER_OPTIONS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+const MAX_OUTPUT_OPTIONS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 /// Where reports of models wait for the end of their step, by the session.
 pub(crate) const REPORTED: &str = "reported";
 
 /// What a model reported for a message. The ledger has it at once, the message when its step ends: calls may take hours.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Reported {
+pub(crate) struct ReportedUsage {
     message: MessageId,
     pub(crate) cost: Usd,
     pub(crate) tokens: Tokens,
 }
 
-impl Reported {
+impl ReportedUsage {
     /// Keeps it, for whoever goes on should this process die.
-    pub(crate) fn keep(batch: &mut Batch, session: &SessionId, message: &MessageId, used: &api::Usage) {
-        let kept = Self { message: message.clone(), cost: used.cost, tokens: used.tokens.clone() };
-        batch.record(REPORTED, session.as_str(), Some(&json!(kept)), None);
+    pub(crate) fn store(batch: &mut Batch, session: &SessionId, message: &MessageId, used: &api::Usage) {
+        let reported = Self { message: message.clone(), cost: used.cost, tokens: used.tokens.clone() };
+        batch.record(REPORTED, session.as_str(), Some(&json!(reported)), None);
     }
 
     /// What was kept for a message; nothing if its model had not reported.
     pub(crate) fn of(store: &Store, session: &SessionId, message: &MessageId) -> Result<Option<Self>, StoreError> {
-        let kept = store.record(REPORTED, session.as_str())?.and_then(|kept| Self::deserialize(kept.value).ok());
-        Ok(kept.filter(|kept| kept.message == *message))
+        let reported =
+            store.record(REPORTED, session.as_str())?.and_then(|record| Self::deserialize(record.value).ok());
+        Ok(reported.filter(|reported| reported.message == *message))
     }
 
     /// Adds it to its session's sums, and is kept no longer.
@@ -53,13 +54,13 @@ impl Reported {
 /// Adds what a step used to the sums that a session shows.
 pub(crate) fn charge(batch: &mut Batch, session: &SessionId, cost: Usd, tokens: Tokens) {
     batch.change_session(session, move |session| {
-        add(session, cost, &tokens);
+        add_usage(session, cost, &tokens);
         session.time.updated = api::now();
     });
 }
 
 /// Adds what was used to the sums of a session, which are those of its ledger.
-pub(crate) fn add(session: &mut Session, cost: Usd, tokens: &Tokens) {
+pub(crate) fn add_usage(session: &mut Session, cost: Usd, tokens: &Tokens) {
     *session.cost.get_or_insert_default() += cost;
     let sum = session.tokens.get_or_insert_default();
     sum.input += tokens.input;
@@ -71,15 +72,15 @@ pub(crate) fn add(session: &mut Session, cost: Usd, tokens: &Tokens) {
 
 /// Tokens of so much text, about.
 pub(crate) fn tokens(bytes: usize) -> u64 {
-    (bytes as u64).div_ceil(BYTES)
+    (bytes as u64).div_ceil(BYTES_PER_TOKEN)
 }
 
 /// What a session must have left to make a call.
 pub(crate) fn reservation(id: &str, session: &SessionId, steps: u64, prompt: &Prompt, model: &Model) -> Reservation {
     let (bytes, pictures) = measure(prompt);
-    let options = ANSWER_OPTIONS.iter().filter_map(|name| prompt.settings.options.get(*name)?.as_u64());
-    let answer = options.max().or(prompt.settings.max_output).unwrap_or(ANSWER);
-    let (likely, most) = (tokens(bytes) + pictures, (bytes as u64).div_ceil(FEWEST_BYTES) + pictures);
+    let options = MAX_OUTPUT_OPTIONS.iter().filter_map(|name| prompt.settings.options.get(*name)?.as_u64());
+    let answer = options.max().or(prompt.settings.max_output).unwrap_or(DEFAULT_OUTPUT_TOKENS);
+    let (likely, most) = (tokens(bytes) + pictures, (bytes as u64).div_ceil(MIN_BYTES_PER_TOKEN) + pictures);
     let cost =
         |input: u64, price: f64, output: u64| Usd((input as f64 * price + output as f64 * model.cost.output.0) / 1e6);
     let cache = &model.cost.cache;
@@ -98,16 +99,16 @@ pub(crate) fn reservation(id: &str, session: &SessionId, steps: u64, prompt: &Pr
 
 /// What the model has said of an attempt.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Heard {
+pub(crate) struct StreamUsage {
     /// How many bytes it answered; nothing if it did not answer at all.
     pub(crate) bytes: Option<usize>,
     /// What it says that it used.
     pub(crate) usage: Option<Usage>,
 }
 
-impl Heard {
+impl StreamUsage {
     /// Takes note of an event.
-    pub(crate) fn take(&mut self, event: &LlmEvent) {
+    pub(crate) fn record(&mut self, event: &LlmEvent) {
         *self.bytes.get_or_insert_default() += match event {
             LlmEvent::Text(delta) | LlmEvent::Reasoning(delta) | LlmEvent::ToolInput { delta, .. } => delta.len(),
             _ => 0,
@@ -138,7 +139,7 @@ fn measure(prompt: &Prompt) -> (usize, u64) {
     prompt.messages.iter().for_each(|said| length += said.length());
     let tools = prompt.tools.iter();
     let tools: usize = tools.map(|tool| tool.name.len() + tool.description.len() + tool.schema.text().len()).sum();
-    (length.text + tools, length.pictures as u64 * PICTURE)
+    (length.text + tools, length.pictures as u64 * PICTURE_TOKENS)
 }
 
 #[cfg(test)]
@@ -176,14 +177,14 @@ mod tests {
     #[test]
     fn a_report_counts_more_than_a_guess() {
         let call = reservation("a", &SessionId::new(), 1, &prompt(&"x".repeat(400)), &model());
-        let mut heard = Heard::default();
-        assert_eq!(heard.used(&call, &model(), true), api::Usage::default(), "refused");
-        assert_eq!(heard.used(&call, &model(), false), call.estimate(0), "stopped before it answered");
-        heard.take(&LlmEvent::Text("12345".to_owned()));
-        heard.take(&LlmEvent::ToolInput { index: 0, delta: "678".to_owned() });
-        assert_eq!(heard.used(&call, &model(), true), call.estimate(2), "broken off");
-        heard.take(&LlmEvent::Usage(Usage { input: 7, output: 1, ..Usage::default() }));
-        let used = heard.used(&call, &model(), true);
+        let mut usage = StreamUsage::default();
+        assert_eq!(usage.used(&call, &model(), true), api::Usage::default(), "refused");
+        assert_eq!(usage.used(&call, &model(), false), call.estimate(0), "stopped before it answered");
+        usage.record(&LlmEvent::Text("12345".to_owned()));
+        usage.record(&LlmEvent::ToolInput { index: 0, delta: "678".to_owned() });
+        assert_eq!(usage.used(&call, &model(), true), call.estimate(2), "broken off");
+        usage.record(&LlmEvent::Usage(Usage { input: 7, output: 1, ..Usage::default() }));
+        let used = usage.used(&call, &model(), true);
         assert_eq!((used.tokens.input, used.tokens.output, used.steps, used.estimated_steps), (7, 1, 1, 0));
         assert_eq!(used.cost, Usd(0.000024));
     }
@@ -192,12 +193,12 @@ mod tests {
     fn what_a_request_asks_for_itself_counts() {
         let session = SessionId::new();
         let mut asked = prompt("");
-        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, ANSWER);
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, DEFAULT_OUTPUT_TOKENS);
         asked.settings.max_output = Some(10);
         asked.settings.options.insert("max_completion_tokens".to_owned(), 50.into());
         assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50);
         let image = Content::Image { mime: "image/png".to_owned(), filename: None, data_url: "x".repeat(1 << 20) };
         asked.messages.push(PromptMessage::User(vec![image]).into());
-        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50 + PICTURE);
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50 + PICTURE_TOKENS);
     }
 }

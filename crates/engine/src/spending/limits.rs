@@ -8,9 +8,9 @@ use config::{AskThen, Config, Isolation};
 /// How deep subagents may call subagents.
 const DEPTH: u32 = 1;
 /// How many subagents of one turn work at once; the others wait for their turn.
-const AT_ONCE: u32 = 8;
+const MAX_CONCURRENT: u32 = 8;
 /// The most that may: each one is a turn with a model call of its own.
-const AT_ONCE_MAX: u32 = 256;
+const MAX_CONCURRENT_CEILING: u32 = 256;
 /// The most sessions below one root: a model that only ever delegates comes to an end.
 const DESCENDANTS: u32 = 100;
 
@@ -25,13 +25,13 @@ pub(crate) struct Limits {
     /// How deep subagents may call subagents.
     pub(crate) depth: u32,
     /// How many subagents of one turn work at once.
-    pub(crate) at_once: usize,
+    pub(crate) max_concurrent: usize,
     /// The most sessions below one root.
     pub(crate) descendants: usize,
     /// What each task of a root and all below it may use, unless its agent or the call says otherwise.
     pub(crate) budget: Budget,
     /// How long a turn waits for its budget to be raised before it fails.
-    pub(crate) wait: Duration,
+    pub(crate) budget_wait: Duration,
     /// Whether a model may have subagents work in the background.
     pub(crate) background: bool,
     /// When a request is decided that nobody answers, and how.
@@ -44,10 +44,10 @@ impl Limits {
         let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs);
         Self {
             depth: config.subagent_depth.unwrap_or(DEPTH),
-            at_once: subagents.at_once.unwrap_or(AT_ONCE).min(AT_ONCE_MAX) as usize,
+            max_concurrent: subagents.at_once.unwrap_or(MAX_CONCURRENT).min(MAX_CONCURRENT_CEILING) as usize,
             descendants: subagents.descendants.unwrap_or(DESCENDANTS) as usize,
             budget: subagents.budget.unwrap_or_default(),
-            wait: seconds(subagents.wait, BUDGET_WAIT),
+            budget_wait: seconds(subagents.wait, BUDGET_WAIT),
             background: subagents.background.unwrap_or(true),
             ask: (seconds(config.ask.timeout, ASK_WAIT), config.ask.then.unwrap_or(AskThen::Reject)),
         }

@@ -11,9 +11,9 @@ use futures::future::join_all;
 use serde_json::json;
 use store::{Batch, Store, StoreError};
 
-use crate::error::stored;
-use crate::subagent::delegate::Ending;
-use crate::subagent::task_link::{Bond, Bound};
+use crate::error::store_error;
+use crate::subagent::delegate::TaskEnd;
+use crate::subagent::task_link::{LinkedTask, TaskLink};
 use crate::turn::Turn;
 use crate::{Engine, Error, Inner};
 
@@ -22,14 +22,14 @@ pub(crate) const PAUSED: &str = "paused";
 /// The deepest tree of sessions that is walked.
 const DEPTH_MAX: usize = 100;
 /// A turn that is held looks at the rows this often, in case nobody told it.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a change of a bond is tried that somebody else is changing.
-const TRIES: usize = 8;
+const CONFLICT_RETRIES: usize = 8;
 
 impl Engine {
     /// Whether a session is another one, or below it.
     pub fn is_within(&self, session: &SessionId, ancestor: &SessionId) -> Result<bool, HostError> {
-        self.inner.is_within(session, ancestor).map_err(stored)
+        self.inner.is_within(session, ancestor).map_err(store_error)
     }
 }
 
@@ -45,7 +45,7 @@ impl Inner {
     }
 
     /// The way from the root to a subagent, for those who are asked by it; nothing for a root.
-    pub(crate) fn path(&self, session: &SessionId) -> Result<Option<Json>, StoreError> {
+    pub(crate) fn subagent_path(&self, session: &SessionId) -> Result<Option<Json>, StoreError> {
         let line = self.lineage(session)?;
         let [root, _, ..] = &line[..] else { return Ok(None) };
         let step = |session: &Session| json!({ "sessionID": session.id, "agent": session.agent });
@@ -65,7 +65,7 @@ impl Inner {
         if parts.is_empty() {
             return Err(HostError::Invalid("A message needs text or parts".to_owned()));
         }
-        if !self.is_running(id).map_err(stored)? {
+        if !self.is_running(id).map_err(store_error)? {
             return Err(HostError::Conflict(format!("No turn runs in {id}; send a prompt instead")));
         }
         self.submit(id, PromptInput { parts, ..PromptInput::default() }).await
@@ -74,15 +74,15 @@ impl Inner {
     /// Holds a session and all below it before their next step, or lets them go on. False if that was so already.
     pub(crate) async fn pause(self: &Arc<Self>, id: &SessionId, paused: bool) -> Result<bool, HostError> {
         let session = self.session(id)?;
-        let known = self.store.record(PAUSED, id.as_str()).map_err(stored)?;
+        let known = self.store.record(PAUSED, id.as_str()).map_err(store_error)?;
         if known.is_some() == paused {
             return Ok(false);
         }
-        let blocked = self.blocked(id).map_err(stored)?.filter(|_| !paused);
+        let blocked = self.blocked(id).map_err(store_error)?.filter(|_| !paused);
         let state = match &blocked {
             _ if paused => TreeState::Paused,
             Some(_) => TreeState::Blocked,
-            None if self.is_running(id).map_err(stored)? => TreeState::Running,
+            None if self.is_running(id).map_err(store_error)? => TreeState::Running,
             None => TreeState::Idle,
         };
         let mut batch = Batch::new(&self.place(&session)).durable();
@@ -93,11 +93,11 @@ impl Inner {
             Ok(_) => {}
             // Somebody did the same at this moment.
             Err(StoreError::Conflict { .. }) => return Ok(false),
-            Err(error) => return Err(stored(error)),
+            Err(error) => return Err(store_error(error)),
         }
         if !paused {
-            for session in self.store.family(&session.id).map_err(stored)? {
-                self.nudge(&session.id).await.map_err(stored)?;
+            for session in self.store.family(&session.id).map_err(store_error)? {
+                self.wake_turn(&session.id).await.map_err(store_error)?;
             }
         }
         Ok(true)
@@ -113,24 +113,24 @@ impl Inner {
     /// more, and none is paused: what comes next begins anew.
     pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
         self.can_be_stopped(top)?;
-        let tree = self.store.family(top).map_err(stored)?;
+        let tree = self.store.family(top).map_err(store_error)?;
         // First of all, or the end of a child would wake its caller. If that fails, the turns are still aborted.
-        let forgotten = self.forget_background(|id| tree.iter().any(|session| session.id == *id)).await;
+        let cancelled = self.cancel_background(|id| tree.iter().any(|session| session.id == *id)).await;
         // A parent is told before its children, or it would go on with the news that one was stopped. What it spawns after
         // we have looked it stops itself, before it ends.
         for session in &tree {
             self.runs.abort(&session.id);
         }
-        forgotten?;
-        let kept = self.keep_from_beginning(top).await?;
-        let stopped = join_all(tree.iter().map(|session| self.call_off(&session.id))).await;
+        cancelled?;
+        let cancelled_start = self.cancel_unstarted(top).await?;
+        let stopped = join_all(tree.iter().map(|session| self.stop_unwanted(&session.id))).await;
         let mut sessions = Vec::new();
         for (session, stopped) in tree.iter().zip(stopped) {
-            if stopped? || kept && session.id == *top {
+            if stopped? || cancelled_start && session.id == *top {
                 sessions.push(session.id.clone());
             }
         }
-        for (id, _) in self.store.records(PAUSED).map_err(stored)? {
+        for (id, _) in self.store.records(PAUSED).map_err(store_error)? {
             if let Some(session) = tree.iter().find(|session| session.id.as_str() == id) {
                 self.pause(&session.id, false).await?;
             }
@@ -140,35 +140,35 @@ impl Inner {
 
     /// Stops a session whose work nobody wants any more; false if it did none. A prompt that nobody runs is aborted as
     /// well, so that it does not wait for ever.
-    pub(crate) async fn call_off(self: &Arc<Self>, session: &SessionId) -> Result<bool, HostError> {
-        let elsewhere = self.store.holder(session).map_err(stored)?.is_some_and(|h| h.alive && !h.own);
-        if !elsewhere && !self.store.inbox(session).map_err(stored)?.is_empty() {
+    pub(crate) async fn stop_unwanted(self: &Arc<Self>, session: &SessionId) -> Result<bool, HostError> {
+        let elsewhere = self.store.holder(session).map_err(store_error)?.is_some_and(|h| h.alive && !h.own);
+        if !elsewhere && !self.store.inbox(session).map_err(store_error)?.is_empty() {
             self.start(session);
         }
         self.stop(session).await
     }
 
     /// Ends the task of a child that has not begun, because others work or its caller is paused. True if that was so.
-    async fn keep_from_beginning(self: &Arc<Self>, child: &SessionId) -> Result<bool, HostError> {
-        for _ in 0..TRIES {
-            let mut bonds = Bond::waiting(&self.store).map_err(stored)?;
-            bonds.extend(Bond::background(&self.store).map_err(stored)?);
-            let waits = |bond: &&Bond| bond.bound.child == *child && bond.bound.input.is_some();
-            let Some(bond) = bonds.iter().find(waits).filter(|bond| !bond.bound.cancelled) else { return Ok(false) };
-            if bond.bound.background.is_some() {
-                self.deliver(&bond.part, &Ending::Cancelled, true).await?;
+    async fn cancel_unstarted(self: &Arc<Self>, child: &SessionId) -> Result<bool, HostError> {
+        for _ in 0..CONFLICT_RETRIES {
+            let mut links = TaskLink::waiting(&self.store).map_err(store_error)?;
+            links.extend(TaskLink::background(&self.store).map_err(store_error)?);
+            let waits = |link: &&TaskLink| link.task.child == *child && link.task.input.is_some();
+            let Some(link) = links.iter().find(waits).filter(|link| !link.task.cancelled) else { return Ok(false) };
+            if link.task.background.is_some() {
+                self.deliver_report(&link.part, &TaskEnd::Cancelled, true).await?;
                 return Ok(true);
             }
-            let mut batch = Batch::new(&self.place(&self.session(&bond.bound.session)?)).durable();
-            bond.replace(&mut batch, &Bound { cancelled: true, ..bond.bound.clone() });
+            let mut batch = Batch::new(&self.place(&self.session(&link.task.session)?)).durable();
+            link.replace(&mut batch, &LinkedTask { cancelled: true, ..link.task.clone() });
             match self.store.commit(batch).await {
                 Ok(_) => {
-                    self.nudge(&bond.bound.session).await.map_err(stored)?;
+                    self.wake_turn(&link.task.session).await.map_err(store_error)?;
                     return Ok(true);
                 }
                 // It has just begun, or was moved.
                 Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(stored(error)),
+                Err(error) => return Err(store_error(error)),
             }
         }
         Ok(false)
@@ -178,14 +178,14 @@ impl Inner {
 impl Turn {
     /// Waits while the session, or one above it, is paused; true if one was.
     pub(crate) async fn wait_out_pause(&self) -> Result<bool, Error> {
-        let (mut news, mut paused) = (self.run.news(), false);
+        let (mut wakeups, mut paused) = (self.run.wakeups(), false);
         while !self.cancel().is_cancelled() && is_paused(self.store(), &self.session_id)? {
             paused = true;
             self.flush().await?;
             tokio::select! {
                 () = self.cancel().cancelled() => {}
-                _ = news.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                _ = wakeups.changed() => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
         Ok(paused)

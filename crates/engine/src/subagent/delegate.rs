@@ -22,13 +22,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::spending::budget;
-use crate::subagent::task::{self, Input};
-use crate::subagent::task_link::{self, Background, Bond, Bound};
+use crate::subagent::task::{self, TaskInput};
+use crate::subagent::task_link::{self, Background, LinkedTask, TaskLink};
 use crate::turn::history;
 use crate::turn::step::put_part;
 use crate::turn::text_writer::row_interval;
-use crate::turn::tool_call::{Call, Ended, PROGRESS_INTERVAL};
-use crate::{Error, Shared};
+use crate::turn::tool_call::{CallEnd, PROGRESS_INTERVAL, ToolCall};
+use crate::{Error, SharedEnvironment};
 
 /// The most calls of a subagent that its summary lists: its newest.
 const SUMMARY_MAX: usize = 100;
@@ -50,197 +50,208 @@ const TOO_MANY_RULES: &str = "There are too many agents with rules of their own 
 const CANCELLED: &str = "Task cancelled";
 
 /// What is known of a call's work.
-struct Work {
+struct Delegation {
     input: Json,
     started: i64,
     model: ModelRef,
-    bound: Bound,
-    summary: Summary,
-    held: Held,
+    task: LinkedTask,
+    summary: CallSummary,
+    resources: ChildResources,
 }
 
 /// What the caller of a child holds while the child works.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct ChildResources {
     /// The right to be one of those that work at once.
     pub(crate) slot: Option<OwnedSemaphorePermit>,
     /// The child sees files as its caller does.
-    pub(crate) shared: Option<Shared>,
+    pub(crate) shared: Option<SharedEnvironment>,
 }
 
 /// How the wait for a child ended.
-enum Waited {
-    Ended(Ending),
+enum WaitOutcome {
+    Ended(TaskEnd),
     /// The caller shall not wait any longer.
     Moved,
 }
 
 /// How a child ended its work for a call.
-pub(crate) enum Ending {
+pub(crate) enum TaskEnd {
     /// With this text.
     Done(String),
     Failed(String),
     Cancelled,
 }
 
-impl Ending {
+impl TaskEnd {
     pub(crate) fn of(answer: Result<MessageWithParts, HostError>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => return Self::Failed(error.to_string()),
         };
         match answer.info.as_assistant().and_then(|answer| answer.error.as_ref()) {
-            None => Self::Done(result(&answer)),
+            None => Self::Done(final_text(&answer)),
             Some(MessageError::MessageAbortedError(_)) => Self::Cancelled,
             Some(error) => Self::Failed(error.message().to_owned()),
         }
     }
 }
 
-impl Work {
+impl Delegation {
     fn metadata(&self) -> JsonMap {
         let model = json!({ "modelID": self.model.model_id, "providerID": self.model.provider_id });
         let mut metadata = JsonMap::from_iter([
-            ("parentSessionId".to_owned(), json!(self.bound.session)),
-            ("sessionId".to_owned(), json!(self.bound.child)),
+            ("parentSessionId".to_owned(), json!(self.task.session)),
+            ("sessionId".to_owned(), json!(self.task.child)),
             ("model".to_owned(), model),
-            ("summary".to_owned(), self.summary.json()),
+            ("summary".to_owned(), self.summary.to_json()),
         ]);
-        if self.bound.background.is_some() {
+        if self.task.background.is_some() {
             metadata.insert("background".to_owned(), true.into());
             // As OpenCode: a task that was moved has it from then on, one that was begun so when its call ends.
             if self.input["background"] != true {
-                metadata.insert("jobId".to_owned(), json!(self.bound.child));
+                metadata.insert("jobId".to_owned(), json!(self.task.child));
             }
         }
         metadata
     }
 }
 
-impl Call {
+impl ToolCall {
     /// Whether the call goes to a subagent without another decision: it was decided before a restart, or a human wants it.
-    pub(crate) fn is_settled_task(&self) -> Result<bool, StoreError> {
+    pub(crate) fn is_preapproved_task(&self) -> Result<bool, StoreError> {
         let store = self.turn.store();
         Ok(self.part.tool == task::TOOL
-            && (Bond::of_call(store, &self.part.head.id)?.is_some() || self.wanted_by_human()?.is_some()))
+            && (TaskLink::of_call(store, &self.part.head.id)?.is_some() || self.requesting_part()?.is_some()))
     }
 
     /// The part of a prompt that asks for just this call.
-    fn wanted_by_human(&self) -> Result<Option<SubtaskPart>, StoreError> {
+    fn requesting_part(&self) -> Result<Option<SubtaskPart>, StoreError> {
         let Ok(id) = PartId::parse(&self.part.call_id) else { return Ok(None) };
         let part = self.turn.store().part(&id)?;
         Ok(part.as_ref().and_then(Part::as_subtask).filter(|p| p.head.session_id == self.turn.session_id).cloned())
     }
 
     /// Runs the call. It is allowed; `begun` if it is visible as running.
-    pub(crate) async fn delegate(mut self, input: Json, started: i64, begun: bool) -> Result<(ToolPart, Ended), Error> {
+    pub(crate) async fn delegate(
+        mut self,
+        input: Json,
+        started: i64,
+        is_running: bool,
+    ) -> Result<(ToolPart, CallEnd), Error> {
         let started = if let ToolState::Running(running) = &self.part.state { running.time.start } else { started };
-        let mut work = match self.prepare(&input, started).await? {
-            Ok(work) => work,
+        let mut delegation = match self.prepare(&input, started).await? {
+            Ok(delegation) => delegation,
             Err(refusal) => {
-                if !begun {
-                    self.begin(&input, started, false, |_| {}).await?;
+                if !is_running {
+                    self.show_running(&input, started, false, |_| {}).await?;
                 }
                 // Its agent may be gone since it began.
-                if let Some(bond) = Bond::of_call(self.turn.store(), &self.part.head.id)? {
-                    self.call_off(&bond.bound.child).await;
+                if let Some(link) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? {
+                    self.stop_unwanted(&link.task.child).await;
                 }
-                return self.end_with(input, started, refusal, None, Ended::Done).await;
+                return self.end_with_error(input, started, refusal, None, CallEnd::Done).await;
             }
         };
-        let child = work.bound.child.clone();
-        work.held.shared = self.turn.inner.share_environment(&self.turn.session_id, &child);
-        let waited = self.work(&mut work).await;
+        let child = delegation.task.child.clone();
+        delegation.resources.shared = self.turn.inner.share_environment(&self.turn.session_id, &child);
+        let waited = self.run_child(&mut delegation).await;
         if self.turn.run.is_parked() {
             // We stopped ourselves to go on later, and so does the child.
             return Err(Error::Parked);
         }
-        let ending = match waited? {
-            Waited::Ended(ending) => ending,
-            Waited::Moved => return self.leave(work).await,
+        let end = match waited? {
+            WaitOutcome::Ended(end) => end,
+            WaitOutcome::Moved => return self.leave_in_background(delegation).await,
         };
-        if !matches!(ending, Ending::Done(_)) {
-            self.call_off(&child).await;
+        if !matches!(end, TaskEnd::Done(_)) {
+            self.stop_unwanted(&child).await;
         }
         // The last events may not have come yet.
-        work.summary.load(self.turn.store(), &work.bound)?;
-        let (ending, worktree) = self.turn.inner.with_worktree(&child, ending).await;
-        let mut metadata = work.metadata();
+        delegation.summary.load(self.turn.store(), &delegation.task)?;
+        let (end, worktree) = self.turn.inner.add_worktree_report(&child, end).await;
+        let mut metadata = delegation.metadata();
         metadata.extend(worktree.map(|worktree| ("worktree".to_owned(), worktree)));
-        let (input, started) = (work.input, work.started);
-        let failure = match ending {
-            Ending::Done(text) => {
-                let output = output(&child, &text, work.bound.title, metadata);
-                return self.complete(input, started, output, Ended::Done).await;
+        let (input, started) = (delegation.input, delegation.started);
+        let failure = match end {
+            TaskEnd::Done(text) => {
+                let result = task_output(&child, &text, delegation.task.title, metadata);
+                return self.complete(input, started, result, CallEnd::Done).await;
             }
-            Ending::Cancelled => CANCELLED.to_owned(),
-            Ending::Failed(why) => format!("Subagent failed (task_id: {child}): {why}"),
+            TaskEnd::Cancelled => CANCELLED.to_owned(),
+            TaskEnd::Failed(why) => format!("Subagent failed (task_id: {child}): {why}"),
         };
-        self.end_with(input, started, failure, Some(metadata), Ended::Done).await
+        self.end_with_error(input, started, failure, Some(metadata), CallEnd::Done).await
     }
 
     /// Ends the call while the child goes on in the background.
-    async fn leave(mut self, mut work: Work) -> Result<(ToolPart, Ended), Error> {
+    async fn leave_in_background(mut self, mut delegation: Delegation) -> Result<(ToolPart, CallEnd), Error> {
         let inner = self.turn.inner.clone();
-        if work.held.slot.is_none() {
-            work.held.slot = self.turn.subagents.clone().try_acquire_owned().ok();
+        if delegation.resources.slot.is_none() {
+            delegation.resources.slot = self.turn.subagent_slots.clone().try_acquire_owned().ok();
         }
-        if work.held.slot.is_some()
-            && let Some(bond) = Bond::of_call(&inner.store, &self.part.head.id)?
-            && let Err(error) = self.send(&bond).await
+        if delegation.resources.slot.is_some()
+            && let Some(link) = TaskLink::of_call(&inner.store, &self.part.head.id)?
+            && let Err(error) = self.send_prompt(&link).await
         {
             // Whoever follows the child finds the same, and reports it.
-            tracing::debug!(child = %bond.bound.child, %error, "a task in the background did not begin yet");
+            tracing::debug!(child = %link.task.child, %error, "a task in the background did not begin yet");
         }
-        work.summary.load(&inner.store, &work.bound)?;
-        self.tell(self.turn.batch(), &work).await?;
-        let mut metadata = work.metadata();
-        metadata.insert("jobId".to_owned(), json!(work.bound.child));
+        delegation.summary.load(&inner.store, &delegation.task)?;
+        self.show_progress(self.turn.batch(), &delegation).await?;
+        let mut metadata = delegation.metadata();
+        metadata.insert("jobId".to_owned(), json!(delegation.task.child));
         metadata.insert("truncated".to_owned(), false.into());
         self.part.state = ToolState::Completed(ToolCompleted {
-            input: work.input,
-            output: block(&work.bound.child, "running", Some("Background task started"), "task_result", BACKGROUND),
-            title: work.bound.title,
+            input: delegation.input,
+            output: task_block(
+                &delegation.task.child,
+                "running",
+                Some("Background task started"),
+                "task_result",
+                BACKGROUND,
+            ),
+            title: delegation.task.title,
             metadata,
-            time: ToolTime { start: work.started, end: Some(api::now()), compacted: None },
+            time: ToolTime { start: delegation.started, end: Some(api::now()), compacted: None },
             attachments: None,
         });
         // Unlike other outcomes it leaves the bond, which goes with the report.
         let mut batch = self.turn.batch().durable();
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
-        inner.follow(&self.part.head.id, work.held);
-        Ok((self.part, Ended::Done))
+        inner.follow(&self.part.head.id, delegation.resources);
+        Ok((self.part, CallEnd::Done))
     }
 
     /// Nobody waits for the child any more, so it must not go on, now or after a restart.
-    async fn call_off(&self, child: &SessionId) {
-        if let Err(error) = self.turn.inner.call_off(child).await {
+    async fn stop_unwanted(&self, child: &SessionId) {
+        if let Err(error) = self.turn.inner.stop_unwanted(child).await {
             tracing::warn!(%child, %error, "a subagent was not stopped");
         }
     }
 
     /// Finds or makes the child; else the text for the model that says why there is none.
-    async fn prepare(&mut self, input: &Json, started: i64) -> Result<Result<Work, String>, Error> {
-        let task: Input = match serde_json::from_value(input.clone()) {
+    async fn prepare(&mut self, input: &Json, started: i64) -> Result<Result<Delegation, String>, Error> {
+        let task: TaskInput = match serde_json::from_value(input.clone()) {
             Ok(task) => task,
             Err(error) => return Ok(Err(tools::invalid_arguments(task::TOOL, &error.to_string()))),
         };
         let instance = self.turn.instance.clone();
         let Ok(agent) = instance.agent(&task.subagent_type) else { return Ok(Err(task::unknown(&task.subagent_type))) };
-        let model = self.wanted_by_human()?.and_then(|wanted| wanted.model).or_else(|| agent.model.clone());
+        let model = self.requesting_part()?.and_then(|part| part.model).or_else(|| agent.model.clone());
         let model = instance.remote(&agent.name).map(|remote| remote.model(&agent.name)).or(model);
-        let model = ModelRef { variant: None, ..model.unwrap_or_else(|| self.caller.clone()) };
-        let work = |bound| Work {
+        let model = ModelRef { variant: None, ..model.unwrap_or_else(|| self.model_ref.clone()) };
+        let delegation = |task| Delegation {
             input: input.clone(),
             started,
             model: model.clone(),
-            bound,
-            summary: Summary::default(),
-            held: Held::default(),
+            task,
+            summary: CallSummary::default(),
+            resources: ChildResources::default(),
         };
-        if let Some(known) = Bond::of_call(self.turn.store(), &self.part.head.id)? {
-            return Ok(Ok(work(known.bound)));
+        if let Some(known) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? {
+            return Ok(Ok(delegation(known.task)));
         }
         let background = task.background.unwrap_or(false);
         if background && !instance.limits.background {
@@ -248,27 +259,29 @@ impl Call {
         }
         self.turn.wait_out_pause().await?;
         let inner = self.turn.inner.clone();
-        let _birth = inner.births.lock().await;
+        let _spawning = inner.spawn_lock.lock().await;
         if self.turn.cancel().is_cancelled() {
             return if self.turn.run.is_parked() { Err(Error::Parked) } else { Ok(Err(CANCELLED.to_owned())) };
         }
-        let (mut child, new) = match self.child(&task, agent)? {
+        let (mut child, new) = match self.find_or_create_child(&task, agent)? {
             Ok(child) => child,
             Err(refusal) => return Ok(Err(refusal)),
         };
         let is_root = self.turn.store().session(&self.turn.session_id)?.is_some_and(|own| own.parent_id.is_none());
-        let budget = match budget::of_task(&instance, &task, is_root) {
+        let budget = match budget::for_task(&instance, &task, is_root) {
             Ok(budget) => budget,
             Err(refusal) => return Ok(Err(refusal)),
         };
         if new
             && instance.agent_limits(&agent.name).isolation.is_some()
-            && let Err(refusal) = inner.isolate(&instance, &mut child).await?
+            && let Err(refusal) = inner.create_worktree(&instance, &mut child).await?
         {
             return Ok(Err(refusal));
         }
-        let before = if new { None } else { Some(inner.standing(&inner.store, &child)?) };
-        let Some(binding) = self.rules.below(before.as_deref()) else { return Ok(Err(TOO_MANY_RULES.to_owned())) };
+        let before = if new { None } else { Some(inner.constraints(&inner.store, &child)?) };
+        let Some(constraints) = self.rules.child_constraints(before.as_deref()) else {
+            return Ok(Err(TOO_MANY_RULES.to_owned()));
+        };
         let prompt = MessageId::after(self.turn.store().newest(&child.id)?);
         let first = PromptInput {
             parts: vec![PromptPart::text(&task.prompt)],
@@ -277,14 +290,14 @@ impl Call {
             agent: Some(agent.name.clone()),
             ..PromptInput::default()
         };
-        let work = work(Bound {
+        let delegation = delegation(LinkedTask {
             session: self.turn.session_id.clone(),
             child: child.id.clone(),
             prompt,
             title: task.description.clone(),
             input: Some(Box::new(first)),
             cancelled: false,
-            careful: self.rules.careful(),
+            careful: self.rules.is_careful(),
             background: background
                 .then(|| Background { awaited: false, follower: Some(inner.store.owner().to_owned()) }),
         });
@@ -293,18 +306,22 @@ impl Call {
             batch.session(&child);
             batch.event(EventBody::SessionCreated { session_id: child.id.clone(), info: Box::new(child) });
         }
-        binding.put(&mut batch, &work.bound.child);
+        constraints.put(&mut batch, &delegation.task.child);
         if let Some(budget) = &budget {
-            batch.grant(&work.bound.child, budget);
+            batch.grant(&delegation.task.child, budget);
         }
-        task_link::put(&mut batch, &self.part.head.id, &work.bound);
-        self.tell(batch, &work).await?;
-        self.is_visible();
-        Ok(Ok(work))
+        task_link::store(&mut batch, &self.part.head.id, &delegation.task);
+        self.show_progress(batch, &delegation).await?;
+        self.signal_running();
+        Ok(Ok(delegation))
     }
 
     /// The session that shall work, and whether it is a new one; or why there is none.
-    fn child(&self, task: &Input, agent: &Agent) -> Result<Result<(Session, bool), String>, StoreError> {
+    fn find_or_create_child(
+        &self,
+        task: &TaskInput,
+        agent: &Agent,
+    ) -> Result<Result<(Session, bool), String>, StoreError> {
         let (inner, store) = (&self.turn.inner, self.turn.store());
         let Some(own) = store.session(&self.turn.session_id)? else { return Ok(Err(CANCELLED.to_owned())) };
         let limits = &self.turn.instance.limits;
@@ -338,21 +355,21 @@ impl Call {
             parent_id: Some(own.id.clone()),
             title: Some(format!("{} (@{} subagent)", task.description, agent.name)),
             agent: Some(agent.name.clone()),
-            permission: Some(rules(&own, caller, agent, depth + 1 < most)),
+            permission: Some(child_rules(&own, caller, agent, depth + 1 < most)),
             workspace_id: own.workspace_id,
             ..CreateSession::default()
         };
-        Ok(Ok((inner.blank(&self.turn.instance, input), true)))
+        Ok(Ok((inner.new_session(&self.turn.instance, input), true)))
     }
 
     /// Shows the call as running, with what is known of its child. Returns how long that waits until it is shown again.
-    async fn tell(&mut self, mut batch: Batch, work: &Work) -> Result<Duration, StoreError> {
-        self.count(&mut batch);
+    async fn show_progress(&mut self, mut batch: Batch, delegation: &Delegation) -> Result<Duration, StoreError> {
+        self.count_usage(&mut batch);
         self.part.state = ToolState::Running(ToolRunning {
-            input: work.input.clone(),
-            title: Some(work.bound.title.clone()),
-            metadata: Some(work.metadata()),
-            time: ToolTime { start: work.started, end: None, compacted: None },
+            input: delegation.input.clone(),
+            title: Some(delegation.task.title.clone()),
+            metadata: Some(delegation.metadata()),
+            time: ToolTime { start: delegation.started, end: None, compacted: None },
         });
         let bytes = batch.tell_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
@@ -360,11 +377,11 @@ impl Call {
     }
 
     /// Sends the child its prompt, if that was not done.
-    async fn send(&self, bond: &Bond) -> Result<(), HostError> {
-        let mut patience = self.turn.patience();
+    async fn send_prompt(&self, link: &TaskLink) -> Result<(), HostError> {
+        let mut retry = self.turn.write_retry();
         loop {
-            let sent = self.turn.inner.send(bond, self.traceparent()).await;
-            if !patience.lasts(&sent).await {
+            let sent = self.turn.inner.send_task_prompt(link, self.traceparent()).await;
+            if !retry.should_retry(&sent).await {
                 return sent;
             }
         }
@@ -376,75 +393,75 @@ impl Call {
     }
 
     /// Whether the wait for the child is over before the child is.
-    fn reconsider(&self, work: &mut Work) -> Result<Option<Waited>, StoreError> {
-        let Some(bond) = Bond::of_call(self.turn.store(), &self.part.head.id)? else {
-            return Ok(Some(Waited::Ended(Ending::Cancelled)));
+    fn check_wait(&self, delegation: &mut Delegation) -> Result<Option<WaitOutcome>, StoreError> {
+        let Some(link) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? else {
+            return Ok(Some(WaitOutcome::Ended(TaskEnd::Cancelled)));
         };
-        work.bound = bond.bound;
-        Ok(if work.bound.background.is_some() {
-            Some(Waited::Moved)
+        delegation.task = link.task;
+        Ok(if delegation.task.background.is_some() {
+            Some(WaitOutcome::Moved)
         } else {
-            work.bound.cancelled.then_some(Waited::Ended(Ending::Cancelled))
+            delegation.task.cancelled.then_some(WaitOutcome::Ended(TaskEnd::Cancelled))
         })
     }
 
     /// Has the child work, and tells what it does.
-    async fn work(&mut self, work: &mut Work) -> Result<Waited, Error> {
+    async fn run_child(&mut self, delegation: &mut Delegation) -> Result<WaitOutcome, Error> {
         let (turn, inner) = (self.turn.clone(), self.turn.inner.clone());
-        let stopped = || Ok(Waited::Ended(Ending::Cancelled));
-        let mut news = turn.run.news();
-        let mut slot = pin!(turn.subagents.clone().acquire_owned());
+        let stopped = || Ok(WaitOutcome::Ended(TaskEnd::Cancelled));
+        let mut wakeups = turn.run.wakeups();
+        let mut slot = pin!(turn.subagent_slots.clone().acquire_owned());
         loop {
-            if let Some(over) = self.reconsider(work)? {
-                return Ok(over);
+            if let Some(outcome) = self.check_wait(delegation)? {
+                return Ok(outcome);
             }
             tokio::select! {
                 biased;
                 () = turn.cancel().cancelled() => return stopped(),
                 // It is never closed.
-                permit = &mut slot => work.held.slot = permit.ok(),
-                _ = news.changed() => continue,
+                permit = &mut slot => delegation.resources.slot = permit.ok(),
+                _ = wakeups.changed() => continue,
             }
             break;
         }
-        let (child, prompt) = (work.bound.child.clone(), work.bound.prompt.clone());
+        let (child, prompt) = (delegation.task.child.clone(), delegation.task.prompt.clone());
         // A large worktree takes a while; sending looks at it again.
-        if turn.cancel().run_until_cancelled(inner.enter(&child)).await.transpose()?.is_none() {
+        if turn.cancel().run_until_cancelled(inner.prepare_worktree(&child)).await.transpose()?.is_none() {
             return stopped();
         }
         let mut events = inner.store.watch(WatchScope::Session(child.clone()), None)?;
-        if let Some(bond) = Bond::of_call(&inner.store, &self.part.head.id)?
-            && let Err(error) = self.send(&bond).await
+        if let Some(link) = TaskLink::of_call(&inner.store, &self.part.head.id)?
+            && let Err(error) = self.send_prompt(&link).await
         {
-            let over = self.reconsider(work)?;
-            return Ok(over.unwrap_or_else(|| Waited::Ended(Ending::Failed(error.to_string()))));
+            let outcome = self.check_wait(delegation)?;
+            return Ok(outcome.unwrap_or_else(|| WaitOutcome::Ended(TaskEnd::Failed(error.to_string()))));
         }
-        work.summary.load(&inner.store, &work.bound)?;
-        let pause = self.tell(turn.batch(), work).await?;
-        let mut answered = pin!(inner.answered(&child, &prompt));
-        let (mut next, mut fresh) = (Instant::now() + pause, false);
+        delegation.summary.load(&inner.store, &delegation.task)?;
+        let pause = self.show_progress(turn.batch(), delegation).await?;
+        let mut answered = pin!(inner.await_answer(&child, &prompt));
+        let (mut next, mut is_stale) = (Instant::now() + pause, false);
         loop {
             tokio::select! {
                 biased;
                 () = turn.cancel().cancelled() => return stopped(),
-                answer = &mut answered => return Ok(Waited::Ended(Ending::of(answer))),
-                _ = news.changed() => if let Some(over) = self.reconsider(work)? {
-                    return Ok(over);
+                answer = &mut answered => return Ok(WaitOutcome::Ended(TaskEnd::of(answer))),
+                _ = wakeups.changed() => if let Some(outcome) = self.check_wait(delegation)? {
+                    return Ok(outcome);
                 },
                 item = events.next() => match item {
                     Some(WatchItem::Frame(frame)) => {
-                        fresh |= frame.event().is_some_and(|event| work.summary.take(&event));
+                        is_stale |= frame.event().is_some_and(|event| delegation.summary.apply(&event));
                     }
                     _ => {
                         // Cut off for being too slow: the rows have what was missed.
                         events = inner.store.watch(WatchScope::Session(child.clone()), None)?;
-                        work.summary.load(&inner.store, &work.bound)?;
-                        fresh = true;
+                        delegation.summary.load(&inner.store, &delegation.task)?;
+                        is_stale = true;
                     }
                 },
-                () = tokio::time::sleep_until(next), if fresh => {
-                    let pause = self.tell(turn.batch(), work).await?;
-                    (next, fresh) = (Instant::now() + pause, false);
+                () = tokio::time::sleep_until(next), if is_stale => {
+                    let pause = self.show_progress(turn.batch(), delegation).await?;
+                    (next, is_stale) = (Instant::now() + pause, false);
                 }
             }
         }
@@ -453,7 +470,7 @@ impl Call {
 
 /// The rules of a new child as clients know them from OpenCode: some of its caller's denials, and it hands work on only if its
 /// agent has a rule about that. That it may do no more than its caller is for its [floors](crate::ask::rules) to see to.
-fn rules(parent: &Session, caller: Option<&Agent>, agent: &Agent, deeper: bool) -> Vec<Rule> {
+fn child_rules(parent: &Session, caller: Option<&Agent>, agent: &Agent, deeper: bool) -> Vec<Rule> {
     let mentions = |permission: &str| agent.permission.iter().any(|rule| rule.permission == permission);
     let strict = |rule: &&Rule| rule.action == Action::Deny || rule.permission == "external_directory";
     // An agent that plans must not have its edits made by another one.
@@ -472,23 +489,26 @@ fn rules(parent: &Session, caller: Option<&Agent>, agent: &Agent, deeper: bool) 
 }
 
 /// What the caller's model reads.
-fn output(child: &SessionId, text: &str, title: String, mut metadata: JsonMap) -> tools::Output {
+fn task_output(child: &SessionId, text: &str, title: String, mut metadata: JsonMap) -> tools::Output {
     metadata.insert("truncated".to_owned(), (text.len() > RESULT_MAX).into());
     tools::Output {
         title,
-        output: block(child, "completed", None, "task_result", text),
+        output: task_block(child, "completed", None, "task_result", text),
         metadata,
         ..tools::Output::default()
     }
 }
 
 /// What becomes of a task as a model reads it.
-fn block(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
-    format!("{}\n\n<task_metadata>\nsession_id: {child}\n</task_metadata>", report(child, state, summary, tag, text))
+fn task_block(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
+    format!(
+        "{}\n\n<task_metadata>\nsession_id: {child}\n</task_metadata>",
+        task_report(child, state, summary, tag, text)
+    )
 }
 
 /// The same as a message of its own.
-pub(crate) fn report(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
+pub(crate) fn task_report(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
     let summary = summary.map(|summary| format!("<summary>{summary}</summary>\n")).unwrap_or_default();
     let cut = text.floor_char_boundary(RESULT_MAX);
     let rest = if cut < text.len() { "\n(The rest is cut off; ask the subagent for it.)" } else { "" };
@@ -496,7 +516,7 @@ pub(crate) fn report(child: &SessionId, state: &str, summary: Option<&str>, tag:
 }
 
 /// The last text of an answer; without one, why there is none.
-fn result(answer: &MessageWithParts) -> String {
+fn final_text(answer: &MessageWithParts) -> String {
     if let Some(text) = history::last_text(&answer.parts) {
         return text;
     }
@@ -512,12 +532,12 @@ fn result(answer: &MessageWithParts) -> String {
 
 /// What a child has called for a task, oldest first.
 #[derive(Default)]
-struct Summary(IndexMap<PartId, Json>);
+struct CallSummary(IndexMap<PartId, Json>);
 
-impl Summary {
+impl CallSummary {
     /// Reads it from the rows: what a restart or a slow watcher missed is there.
-    fn load(&mut self, store: &Store, bound: &Bound) -> Result<(), StoreError> {
-        let messages = match store.messages_from(&bound.child, &bound.prompt) {
+    fn load(&mut self, store: &Store, task: &LinkedTask) -> Result<(), StoreError> {
+        let messages = match store.messages_from(&task.child, &task.prompt) {
             // It has not begun, or its session is gone.
             Err(StoreError::NoMessage { .. }) => return Ok(()),
             messages => messages?,
@@ -529,7 +549,7 @@ impl Summary {
     }
 
     /// Whether an event changes it.
-    fn take(&mut self, event: &Event) -> bool {
+    fn apply(&mut self, event: &Event) -> bool {
         let EventBody::PartUpdated { part, .. } = &event.body else { return false };
         part.as_tool().is_some_and(|tool| self.put(tool))
     }
@@ -545,15 +565,15 @@ impl Summary {
             state["title"] = json!(title);
         }
         let entry = json!({ "id": tool.head.id, "tool": tool.tool, "state": state });
-        let news = self.0.get(&tool.head.id) != Some(&entry);
+        let changed = self.0.get(&tool.head.id) != Some(&entry);
         self.0.insert(tool.head.id.clone(), entry);
         while self.0.len() > SUMMARY_MAX {
             self.0.shift_remove_index(0);
         }
-        news
+        changed
     }
 
-    fn json(&self) -> Json {
+    fn to_json(&self) -> Json {
         self.0.values().cloned().collect()
     }
 }

@@ -11,8 +11,8 @@ use api::{
 use crate::Error;
 use crate::subagent::task;
 use crate::turn::input::synthetic_text;
-use crate::turn::step::{self, Next, put_message, put_part};
-use crate::turn::tool_call::Call;
+use crate::turn::step::{self, AfterStep, put_message, put_part};
+use crate::turn::tool_call::ToolCall;
 use crate::turn::{Conversation, Turn};
 
 /// What the model is asked to do with the result of a command.
@@ -25,14 +25,14 @@ pub(crate) async fn run(
     conversation: &mut Conversation,
     user: &UserMessage,
     task: &SubtaskPart,
-) -> Result<Next, Error> {
+) -> Result<AfterStep, Error> {
     if turn.cancel().is_cancelled() {
-        return step::stopped(turn, conversation, user).await;
+        return step::end_stopped(turn, conversation, user).await;
     }
     let agent = turn.instance.agents.get(&task.agent);
     let model = task.model.clone().or_else(|| agent.and_then(|agent| agent.model.clone()));
     let model = model.unwrap_or_else(|| user.model.clone());
-    let mut message = turn.assistant(&user.id, &task.agent, &model);
+    let mut message = turn.new_assistant_message(&user.id, &task.agent, &model);
     let mut input = serde_json::json!({
         "prompt": task.prompt, "description": task.description, "subagent_type": task.agent,
     });
@@ -57,18 +57,18 @@ pub(crate) async fn run(
     put_part(&mut batch, &Part::Tool(part.clone()));
     batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
     turn.commit(batch).await?;
-    let call = Call {
+    let call = ToolCall {
         turn: turn.clone(),
         rules: turn.rules(&user.agent).await?,
-        model: model.model_id.clone(),
-        caller: model,
+        vendor_model: model.model_id.clone(),
+        model_ref: model,
         agent: user.agent.clone(),
         prompt: user.id.clone(),
         format: None,
         repeats: 0,
         part,
-        asked: Vec::new(),
-        begun: None,
+        earlier_asks: Vec::new(),
+        on_running: None,
     };
     let (part, _) = call.execute(input).await?;
     message.finish = Some("tool-calls".to_owned());
@@ -84,14 +84,18 @@ pub(crate) async fn run(
     put_message(&mut batch, &message);
     turn.commit(batch).await?;
     let stopped = message.error.is_some();
-    conversation.push(message, vec![Part::Tool(part)]);
-    Ok(if stopped { Next::Stop } else { Next::Continue })
+    conversation.push_answer(message, vec![Part::Tool(part)]);
+    Ok(if stopped { AfterStep::Stop } else { AfterStep::Continue })
 }
 
 /// Asks the model about the result of a command, in a prompt of its own: the command was not meant for it.
-pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Next, Error> {
-    let message =
-        UserMessage { id: turn.message_id(), time: UserTime { created: api::now() }, summary: None, ..user.clone() };
+pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<AfterStep, Error> {
+    let message = UserMessage {
+        id: turn.new_message_id(),
+        time: UserTime { created: api::now() },
+        summary: None,
+        ..user.clone()
+    };
     let mut batch = turn.batch().durable();
     let (id, info) = (message.id.clone(), Message::User(message));
     batch.tell_new_message(info);
@@ -103,5 +107,5 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Ne
         None => batch.enqueue(&turn.session_id, &id),
     }
     turn.commit(batch).await?;
-    Ok(Next::Continue)
+    Ok(AfterStep::Continue)
 }

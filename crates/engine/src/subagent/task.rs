@@ -24,7 +24,7 @@ pub(crate) const TOOL: &str = "task";
 /// remembers its work. With `background` the call returns at once and the report comes later, as a message: for work that
 /// you do not need for your next steps.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Input {
+pub(crate) struct TaskInput {
     /// The work in three to five words.
     pub(crate) description: String,
     /// The work in full, and what to report.
@@ -48,12 +48,12 @@ pub(crate) struct Input {
 }
 
 /// What every agent reads about the tool. Made once: a schema is made along with it, and every step reads it.
-static TEXT: LazyLock<Arc<str>> = LazyLock::new(|| erase(Typed { names: Vec::new() }).description());
+static TEXT: LazyLock<Arc<str>> = LazyLock::new(|| erase(TaskSchema { names: Vec::new() }).description());
 
 /// The tool, for these agents.
 pub(crate) fn tool(agents: &IndexMap<String, Agent>) -> Arc<dyn Tool> {
     let names = callable(agents).map(|agent| agent.name.clone()).collect();
-    Arc::new(Task { typed: erase(Typed { names }), description: describe(callable(agents)).into() })
+    Arc::new(TaskTool { inner: erase(TaskSchema { names }), description: describe(callable(agents)).into() })
 }
 
 /// What an agent reads about the tool: only the agents that it may call.
@@ -80,14 +80,14 @@ fn describe<'a>(agents: impl Iterator<Item = &'a Agent>) -> String {
 }
 
 /// The tool with a description that names the agents.
-struct Task {
-    typed: Arc<dyn Tool>,
+struct TaskTool {
+    inner: Arc<dyn Tool>,
     description: Arc<str>,
 }
 
-impl Tool for Task {
+impl Tool for TaskTool {
     fn name(&self) -> &str {
-        self.typed.name()
+        self.inner.name()
     }
 
     fn description(&self) -> Arc<str> {
@@ -95,32 +95,32 @@ impl Tool for Task {
     }
 
     fn schema(&self) -> Written {
-        self.typed.schema()
+        self.inner.schema()
     }
 
     fn effect(&self) -> Effect {
-        self.typed.effect()
+        self.inner.effect()
     }
 
     fn needs<'a>(&'a self, input: &'a Json, ctx: &'a Context) -> BoxFuture<'a, Result<Vec<Need>, ToolError>> {
-        self.typed.needs(input, ctx)
+        self.inner.needs(input, ctx)
     }
 
     fn run<'a>(&'a self, input: Json, ctx: Context) -> BoxFuture<'a, Result<Output, ToolError>> {
-        self.typed.run(input, ctx)
+        self.inner.run(input, ctx)
     }
 }
 
-struct Typed {
+struct TaskSchema {
     names: Vec<String>,
 }
 
-impl TypedTool for Typed {
-    type Input = Input;
+impl TypedTool for TaskSchema {
+    type Input = TaskInput;
     const NAME: &'static str = TOOL;
     const EFFECT: Effect = Effect::Resumes;
 
-    async fn needs(&self, input: &Input, _: &Context) -> Result<Vec<Need>, ToolError> {
+    async fn needs(&self, input: &TaskInput, _: &Context) -> Result<Vec<Need>, ToolError> {
         if !self.names.contains(&input.subagent_type) {
             return Err(ToolError::failed(unknown(&input.subagent_type)));
         }
@@ -129,7 +129,7 @@ impl TypedTool for Typed {
         Ok(vec![need.with("subagent_type", input.subagent_type.clone())])
     }
 
-    async fn run(&self, _: Input, _: Context) -> Result<Output, ToolError> {
+    async fn run(&self, _: TaskInput, _: Context) -> Result<Output, ToolError> {
         Err(ToolError::failed("A subagent works only for a session; this call belongs to none"))
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(keys, ["background", "command", "description", "prompt", "subagent_type", "task_id"]);
         assert_eq!(schema["required"], serde_json::json!(["description", "prompt", "subagent_type"]));
         let old = serde_json::json!({"description": "d", "prompt": "p", "subagent_type": "x", "session_id": "ses_1"});
-        assert_eq!(serde_json::from_value::<Input>(old).unwrap().task_id.as_deref(), Some("ses_1"));
+        assert_eq!(serde_json::from_value::<TaskInput>(old).unwrap().task_id.as_deref(), Some("ses_1"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ const BACKGROUND: &str = "background";
 
 /// Which child works on a call, and which of its prompts is the call's.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Bound {
+pub(crate) struct LinkedTask {
     /// The session that calls.
     pub(crate) session: SessionId,
     pub(crate) child: SessionId,
@@ -48,18 +48,18 @@ pub(crate) struct Background {
 
 /// A bond as it is stored at this moment.
 #[derive(Debug, Clone)]
-pub(crate) struct Bond {
+pub(crate) struct TaskLink {
     /// The call's part.
     pub(crate) part: PartId,
-    pub(crate) bound: Bound,
+    pub(crate) task: LinkedTask,
     version: u64,
 }
 
-impl Bond {
+impl TaskLink {
     fn new(namespace: &str, key: &str, record: Record) -> Option<Self> {
-        let bound: Bound = serde_json::from_value(record.value).ok()?;
-        debug_assert_eq!(namespace, namespace_of(&bound));
-        Some(Self { part: PartId::parse(key).ok()?, bound, version: record.version })
+        let task: LinkedTask = serde_json::from_value(record.value).ok()?;
+        debug_assert_eq!(namespace, namespace_of(&task));
+        Some(Self { part: PartId::parse(key).ok()?, task, version: record.version })
     }
 
     /// The bond of a call.
@@ -88,34 +88,34 @@ impl Bond {
     }
 
     /// Writes another one in its place; the batch fails if it was changed or is gone.
-    pub(crate) fn replace(&self, batch: &mut Batch, bound: &Bound) {
-        let (from, to) = (namespace_of(&self.bound), namespace_of(bound));
+    pub(crate) fn replace(&self, batch: &mut Batch, task: &LinkedTask) {
+        let (from, to) = (namespace_of(&self.task), namespace_of(task));
         if from == to {
-            batch.record(to, self.part.as_str(), Some(&json!(bound)), Some(self.version));
+            batch.record(to, self.part.as_str(), Some(&json!(task)), Some(self.version));
         } else {
             self.remove(batch);
-            put(batch, &self.part, bound);
+            store(batch, &self.part, task);
         }
     }
 
     /// Removes it; the batch fails if it was changed or is gone.
     pub(crate) fn remove(&self, batch: &mut Batch) {
-        batch.record(namespace_of(&self.bound), self.part.as_str(), None, Some(self.version));
+        batch.record(namespace_of(&self.task), self.part.as_str(), None, Some(self.version));
     }
 }
 
 /// Binds a call.
-pub(crate) fn put(batch: &mut Batch, part: &PartId, bound: &Bound) {
-    batch.record(namespace_of(bound), part.as_str(), Some(&json!(bound)), None);
+pub(crate) fn store(batch: &mut Batch, part: &PartId, task: &LinkedTask) {
+    batch.record(namespace_of(task), part.as_str(), Some(&json!(task)), None);
 }
 
 /// Unbinds a call that ends, whatever became of its bond meanwhile.
-pub(crate) fn forget(batch: &mut Batch, part: &PartId) {
+pub(crate) fn remove(batch: &mut Batch, part: &PartId) {
     for namespace in [WAITING, BACKGROUND] {
         batch.record(namespace, part.as_str(), None, None);
     }
 }
 
-fn namespace_of(bound: &Bound) -> &'static str {
-    if bound.background.is_some() { BACKGROUND } else { WAITING }
+fn namespace_of(task: &LinkedTask) -> &'static str {
+    if task.background.is_some() { BACKGROUND } else { WAITING }
 }

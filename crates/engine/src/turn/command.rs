@@ -13,10 +13,10 @@ use store::Batch;
 use tokio_util::sync::CancellationToken;
 
 use crate::Inner;
-use crate::error::stored;
+use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::turn::input::file_part;
-use crate::turn::template::{self, Piece};
+use crate::turn::template::{self, TemplatePiece};
 
 /// The command that makes a project known to agents.
 pub(crate) const INIT: &str = "init";
@@ -34,7 +34,7 @@ impl Inner {
         input: CommandInput,
     ) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
-        let instance = self.current(session.directory.as_ref()).await;
+        let instance = self.current_instance(session.directory.as_ref()).await;
         let commands = self.commands(&instance, Some(id)).await;
         let Some(command) = commands.iter().find(|c| c.name == input.command) else {
             let known = commands.iter().map(|c| c.name.clone()).collect();
@@ -47,12 +47,12 @@ impl Inner {
             None => input.target.model,
         };
         if let Some(message) = &input.target.message_id
-            && self.store.message(message).map_err(stored)?.is_some()
+            && self.store.message(message).map_err(store_error)?.is_some()
         {
             // The same command sent twice is one command: its shell pieces do not run again.
             let message =
                 self.submit(id, PromptInput { message_id: Some(message.clone()), ..PromptInput::default() }).await?;
-            return self.answered(id, &message).await;
+            return self.await_answer(id, &message).await;
         }
         let agent = command.agent.clone().or(input.target.agent);
         let subagent = || agent.as_deref().and_then(|name| instance.agents.get(name)).map(|agent| agent.mode);
@@ -63,12 +63,13 @@ impl Inner {
             _ => template::expand(&command.template, &input.arguments),
         };
         // What a command's output happens to name is not meant.
-        let typed =
-            pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(text.as_str()) } else { None });
-        let mentioned = mentioned(&instance, &typed.collect::<Vec<_>>().join(" "));
+        let template_text = pieces
+            .iter()
+            .filter_map(|piece| if let TemplatePiece::Text(text) = piece { Some(text.as_str()) } else { None });
+        let mentioned = mentioned_parts(&instance, &template_text.collect::<Vec<_>>().join(" "));
         let text = match command.source {
             Some(CommandSource::Mcp) => self.server_prompt(&instance, id, &command.name, &input.arguments).await?,
-            _ => self.fill(&instance, pieces).await,
+            _ => self.fill_template(&instance, pieces).await,
         };
         let target = PromptInput {
             message_id: input.target.message_id,
@@ -100,7 +101,7 @@ impl Inner {
         };
         let name = command.name.clone();
         let message = self.submit(id, prompt).await?;
-        let answer = self.answered(id, &message).await?;
+        let answer = self.await_answer(id, &message).await?;
         let mut batch = Batch::new(&self.place(&session));
         batch.event(EventBody::CommandExecuted {
             name,
@@ -108,7 +109,7 @@ impl Inner {
             arguments: input.arguments,
             message_id: answer.info.id().clone(),
         });
-        self.store.commit(batch).await.map_err(stored)?;
+        self.store.commit(batch).await.map_err(store_error)?;
         if command.name == INIT {
             let mut project = self.project_of(&instance)?;
             project.time.initialized = Some(api::now());
@@ -117,13 +118,13 @@ impl Inner {
         Ok(answer)
     }
 
-    async fn fill(&self, instance: &Instance, pieces: Vec<Piece>) -> String {
+    async fn fill_template(&self, instance: &Instance, pieces: Vec<TemplatePiece>) -> String {
         let mut text = String::new();
         for piece in pieces {
             match piece {
-                Piece::Text(piece) => text.push_str(&piece),
-                Piece::Shell(command) => text.push_str(&self.output_of(instance, &command).await),
-                Piece::Refused(command) => {
+                TemplatePiece::Text(piece) => text.push_str(&piece),
+                TemplatePiece::Shell(command) => text.push_str(&self.shell_output(instance, &command).await),
+                TemplatePiece::Refused(command) => {
                     text.push_str(&format!("(`{command}` was not run: an argument could be run with it)"));
                 }
             }
@@ -132,7 +133,7 @@ impl Inner {
     }
 
     /// What a shell piece prints, without its errors. Only commands that the user wrote or trusted get here.
-    async fn output_of(&self, instance: &Instance, command: &str) -> String {
+    async fn shell_output(&self, instance: &Instance, command: &str) -> String {
         let quiet = format!("exec 2>/dev/null\n{command}");
         let mut spec = Spec::shell(&instance.options.shell, &quiet, &instance.directory);
         spec.timeout = Some(SHELL_TIMEOUT);
@@ -145,7 +146,7 @@ impl Inner {
 }
 
 /// What a text mentions: files that exist in the workspace, and agents.
-fn mentioned(instance: &Instance, text: &str) -> Vec<PromptPart> {
+fn mentioned_parts(instance: &Instance, text: &str) -> Vec<PromptPart> {
     let file = |name: &str| -> Option<PromptPart> {
         let folders = [instance.worktree(), &instance.directory];
         let path = folders.iter().find_map(|folder| folder.join(name).canonicalize().ok())?;

@@ -30,35 +30,35 @@ pub(crate) struct Conversation {
     /// Those of them that are there, as they are stored.
     prompts: Vec<MessageWithParts>,
     /// The newest answer of this process, as it is stored, and the bytes that it takes.
-    newest: Option<(MessageWithParts, usize)>,
+    newest_answer: Option<(MessageWithParts, usize)>,
     /// In the order of the session.
-    entries: Vec<Entry>,
+    entries: Vec<ConversationEntry>,
     /// The place of the last message when the rows were last looked at: nothing unknown stands before it.
-    seen: usize,
+    synced_to: usize,
     /// The greatest stamp of an id that joined.
     stamp: Stamp,
-    known: HashSet<MessageId>,
+    known_ids: HashSet<MessageId>,
     /// By the prompt that they answer.
-    answers: HashMap<MessageId, Answers>,
+    answers: HashMap<MessageId, PromptAnswers>,
     /// The ids of all calls of tools.
     calls: Arc<HashSet<String>>,
     /// The instruction files that reads have brought along.
     instructions: Vec<String>,
     /// Whether files are among what the model is told.
-    files: bool,
+    has_files: bool,
 }
 
 /// A message.
-struct Entry {
+struct ConversationEntry {
     id: MessageId,
-    said: Vec<Said>,
+    messages: Vec<Said>,
     /// Which agent answered which prompt, if it is an answer.
     answer: Option<(String, MessageId)>,
 }
 
 /// The answers to a prompt.
 #[derive(Default)]
-struct Answers {
+struct PromptAnswers {
     count: u32,
     /// Whether one of them is the last.
     ended: bool,
@@ -73,7 +73,7 @@ impl Conversation {
             conversation.add(&message);
         }
         if pages.is_done() {
-            conversation.seen = conversation.entries.len().saturating_sub(1);
+            conversation.synced_to = conversation.entries.len().saturating_sub(1);
             return Ok(conversation);
         }
         // A long one takes a while, in which this thread serves others.
@@ -83,7 +83,7 @@ impl Conversation {
                     conversation.add(&message);
                 }
             }
-            conversation.seen = conversation.entries.len().saturating_sub(1);
+            conversation.synced_to = conversation.entries.len().saturating_sub(1);
             Ok(conversation)
         });
         rest.await.unwrap_or(Err(StoreError::Closed))
@@ -96,21 +96,21 @@ impl Conversation {
             bytes: 0,
             pending: Vec::new(),
             prompts: Vec::new(),
-            newest: None,
+            newest_answer: None,
             entries: Vec::new(),
-            seen: 0,
+            synced_to: 0,
             stamp: Stamp::default(),
-            known: HashSet::new(),
+            known_ids: HashSet::new(),
             answers: HashMap::new(),
             calls: Arc::default(),
             instructions: Vec::new(),
-            files: false,
+            has_files: false,
         }
     }
 
     /// The prompt to answer next: the newest that waits, unless it has its final answer. What came in meanwhile joins the
     /// conversation here, prompts and mere notes alike.
-    pub(crate) fn next(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
+    pub(crate) fn next_prompt(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
         let inbox = store.inbox(&self.session)?;
         for row in &inbox {
             if !self.pending.contains(&row.message_id) {
@@ -123,7 +123,7 @@ impl Conversation {
         self.catch_up(store)?;
         for id in &self.pending {
             // One that was there when the conversation was read.
-            if self.known.contains(id) && self.prompt(id).is_none() {
+            if self.known_ids.contains(id) && self.prompt(id).is_none() {
                 self.prompts.extend(store.message(id)?);
             }
         }
@@ -133,12 +133,12 @@ impl Conversation {
     /// Takes in what others have stored since the last look, each message in its place: a prompt may have come before the step
     /// that has ended since, which did not see it.
     fn catch_up(&mut self, store: &Store) -> Result<(), StoreError> {
-        let from = self.entries.get(self.seen).map(|entry| &entry.id);
+        let from = self.entries.get(self.synced_to).map(|entry| &entry.id);
         let ids = store.message_ids(&self.session, from)?;
-        let mut later = self.entries.split_off(self.seen.min(self.entries.len()));
+        let mut later = self.entries.split_off(self.synced_to.min(self.entries.len()));
         for id in &ids {
-            if let Some(place) = later.iter().position(|entry| entry.id == *id) {
-                self.entries.push(later.remove(place));
+            if let Some(index) = later.iter().position(|entry| entry.id == *id) {
+                self.entries.push(later.remove(index));
             } else if let Some(message) = store.message(id)?.filter(|message| message.info.as_user().is_some()) {
                 self.add(&message);
                 if self.pending.contains(id) {
@@ -146,7 +146,7 @@ impl Conversation {
                 }
             }
         }
-        self.seen = self.entries.len().saturating_sub(1);
+        self.synced_to = self.entries.len().saturating_sub(1);
         Ok(())
     }
 
@@ -166,9 +166,13 @@ impl Conversation {
     }
 
     /// What the model is told: everything, but for files that it does not take.
-    pub(crate) fn said(&self, takes: &Modalities) -> Vec<Said> {
-        let said = self.entries.iter().flat_map(|entry| &entry.said);
-        if self.files { said.map(|said| history::fit(said, takes)).collect() } else { said.cloned().collect() }
+    pub(crate) fn prompt_messages(&self, supported: &Modalities) -> Vec<Said> {
+        let messages = self.entries.iter().flat_map(|entry| &entry.messages);
+        if self.has_files {
+            messages.map(|said| history::fit_modalities(said, supported)).collect()
+        } else {
+            messages.cloned().collect()
+        }
     }
 
     /// The ids of all calls of tools so far; some servers use theirs again.
@@ -198,7 +202,7 @@ impl Conversation {
     }
 
     /// The next task that a prompt hands to a subagent without asking the model. Its call has the part's id.
-    pub(crate) fn subtask(&self) -> Option<(UserMessage, SubtaskPart)> {
+    pub(crate) fn next_subtask(&self) -> Option<(UserMessage, SubtaskPart)> {
         let prompts = self.pending.iter().filter_map(|id| self.prompt(id));
         let mut tasks = prompts.flat_map(|m| m.parts.iter().filter_map(Part::as_subtask).map(move |task| (m, task)));
         let (message, task) = tasks.find(|(_, task)| !self.calls.contains(task.head.id.as_str()))?;
@@ -206,7 +210,7 @@ impl Conversation {
     }
 
     /// Whether a prompt is a command whose work a subagent has done.
-    pub(crate) fn is_command(&self, prompt: &MessageId) -> bool {
+    pub(crate) fn is_delegated_command(&self, prompt: &MessageId) -> bool {
         let mut tasks = self.prompt(prompt).into_iter().flat_map(|m| m.parts.iter().filter_map(Part::as_subtask));
         tasks.any(|task| task.command.is_some())
     }
@@ -225,22 +229,22 @@ impl Conversation {
 
     /// The newest answer, if it is that one and was given in this process.
     pub(crate) fn answer(&self, id: &MessageId) -> Option<&MessageWithParts> {
-        self.newest.as_ref().map(|(newest, _)| newest).filter(|newest| newest.info.id() == id)
+        self.newest_answer.as_ref().map(|(newest, _)| newest).filter(|newest| newest.info.id() == id)
     }
 
     /// Adds a finished step.
-    pub(crate) fn push(&mut self, message: AssistantMessage, parts: Vec<Part>) {
+    pub(crate) fn push_answer(&mut self, message: AssistantMessage, parts: Vec<Part>) {
         let message = MessageWithParts { info: Message::Assistant(message), parts };
         self.add(&message);
         let bytes = json_size(&message);
         self.bytes += bytes;
-        if let Some((_, before)) = self.newest.replace((message, bytes)) {
+        if let Some((_, before)) = self.newest_answer.replace((message, bytes)) {
             self.bytes -= before;
         }
     }
 
     /// The turn has ended; gives the prompts that it took in.
-    pub(crate) fn rest(&mut self) -> Vec<MessageId> {
+    pub(crate) fn take_prompts(&mut self) -> Vec<MessageId> {
         self.prompts.clear();
         std::mem::take(&mut self.pending)
     }
@@ -262,18 +266,18 @@ impl Conversation {
                 self.instructions.extend(files.iter().filter_map(Json::as_str).map(str::to_owned));
             }
         }
-        let said = history::said(message);
-        for said in &said {
+        let messages = history::prompt_messages(message);
+        for said in &messages {
             let length = said.length();
             // What is written of it for a request is about as long as it is itself.
             self.bytes += 2 * (length.text + length.picture_bytes);
-            self.files |= history::has_files(said);
+            self.has_files |= history::has_files(said);
         }
         self.bytes += MESSAGE_BYTES;
         let answer = answer.map(|answer| (answer.agent.clone(), answer.parent_id.clone()));
         self.stamp = Stamp::of(id.as_str()).unwrap_or_default().max(self.stamp);
-        self.entries.push(Entry { id: id.clone(), said, answer });
-        self.known.insert(id);
+        self.entries.push(ConversationEntry { id: id.clone(), messages, answer });
+        self.known_ids.insert(id);
     }
 }
 
@@ -314,15 +318,15 @@ mod tests {
             conversation.add(&message(2 * turn, 0, None));
             conversation.add(&message(2 * turn + 1, 2 * turn, Some("stop")));
         }
-        let takes = Modalities::default();
+        let supported = Modalities::default();
         let same = |a: &Said, b: &Said| std::ptr::eq::<llm::PromptMessage>(&**a, &**b);
-        let (before, after) = (conversation.said(&takes), conversation.said(&takes));
+        let (before, after) = (conversation.prompt_messages(&supported), conversation.prompt_messages(&supported));
         assert_eq!(before.len(), 200);
         assert!(before.iter().zip(&after).all(|(a, b)| same(a, b)));
         let bytes = conversation.bytes;
         conversation.add(&message(200, 0, None));
         assert_eq!(conversation.bytes - bytes, bytes / 200, "one more costs what one costs");
-        assert!(same(&conversation.said(&takes)[199], &after[199]));
+        assert!(same(&conversation.prompt_messages(&supported)[199], &after[199]));
     }
 
     #[test]

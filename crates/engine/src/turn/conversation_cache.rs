@@ -13,43 +13,43 @@ use crate::lock;
 use crate::turn::Conversation;
 
 /// The most conversations that are kept; the one that was used longest ago goes first.
-const CONVERSATIONS: usize = 4;
+const CONVERSATIONS_MAX: usize = 4;
 /// The most memory of all of them together. A conversation that is larger is read again with every turn: no model takes one
 /// of half that size.
-const BYTES: usize = 32 << 20;
+const BYTES_MAX: usize = 32 << 20;
 
 /// The conversations that are kept.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct ConversationCache {
     conversations: Mutex<VecDeque<Conversation>>,
 }
 
-impl Kept {
+impl ConversationCache {
     /// Takes out what is kept of a session.
     pub(crate) fn take(&self, session: &SessionId) -> Option<Conversation> {
-        let mut kept = lock(&self.conversations);
-        let place = kept.iter().position(|conversation| conversation.session == *session)?;
-        kept.remove(place)
+        let mut cached = lock(&self.conversations);
+        let place = cached.iter().position(|conversation| conversation.session == *session)?;
+        cached.remove(place)
     }
 
     /// The last answer of a conversation, if that is kept.
-    pub(crate) fn message(&self, session: &SessionId, id: &MessageId) -> Option<MessageWithParts> {
-        let kept = lock(&self.conversations);
-        kept.iter().find(|conversation| conversation.session == *session)?.answer(id).cloned()
+    pub(crate) fn answer(&self, session: &SessionId, id: &MessageId) -> Option<MessageWithParts> {
+        let cached = lock(&self.conversations);
+        cached.iter().find(|conversation| conversation.session == *session)?.answer(id).cloned()
     }
 
     /// Keeps what a turn knows at its end.
     pub(crate) fn put(&self, conversation: Conversation) {
-        if conversation.bytes > BYTES {
+        if conversation.bytes > BYTES_MAX {
             return;
         }
-        let mut kept = lock(&self.conversations);
-        kept.truncate(CONVERSATIONS - 1);
-        let bytes = |kept: &VecDeque<Conversation>| kept.iter().map(|kept| kept.bytes).sum::<usize>();
-        while bytes(&kept) + conversation.bytes > BYTES {
-            kept.pop_back();
+        let mut cached = lock(&self.conversations);
+        cached.truncate(CONVERSATIONS_MAX - 1);
+        let bytes = |cached: &VecDeque<Conversation>| cached.iter().map(|one| one.bytes).sum::<usize>();
+        while bytes(&cached) + conversation.bytes > BYTES_MAX {
+            cached.pop_back();
         }
-        kept.push_front(conversation);
+        cached.push_front(conversation);
     }
 }
 
@@ -65,17 +65,17 @@ mod tests {
 
     #[test]
     fn all_together_have_a_bound_and_a_long_one_is_kept() {
-        let kept = Kept::default();
-        let ids: Vec<SessionId> = [BYTES / 4, BYTES / 4, BYTES / 4, BYTES / 2, BYTES + 1]
+        let cache = ConversationCache::default();
+        let ids: Vec<SessionId> = [BYTES_MAX / 4, BYTES_MAX / 4, BYTES_MAX / 4, BYTES_MAX / 2, BYTES_MAX + 1]
             .into_iter()
             .map(|bytes| {
                 let one = conversation(bytes);
                 let id = one.session.clone();
-                kept.put(one);
+                cache.put(one);
                 id
             })
             .collect();
-        let there: Vec<bool> = ids.iter().map(|id| kept.take(id).is_some()).collect();
+        let there: Vec<bool> = ids.iter().map(|id| cache.take(id).is_some()).collect();
         assert_eq!(there, [false, true, true, true, false]);
     }
 }

@@ -9,40 +9,40 @@ use crate::turn::step::IGNORED;
 const NO_OUTCOME: &str = "The call was interrupted; its outcome is unknown.";
 /// How much the model is told again of an answer that was closed because it had no end: with all of it, the conversation
 /// would be too long for good.
-const RUNAWAY_SHOWN: usize = 32 << 10;
+const RUNAWAY_BYTES: usize = 32 << 10;
 
 /// What a message says to a model, whichever that is. Messages of the same step stay together: calls first, then their
 /// results.
-pub(crate) fn said(message: &MessageWithParts) -> Vec<Said> {
-    let mut out: Vec<PromptMessage> = Vec::new();
+pub(crate) fn prompt_messages(message: &MessageWithParts) -> Vec<Said> {
+    let mut messages: Vec<PromptMessage> = Vec::new();
     match &message.info {
         Message::User(_) => {
             let content: Vec<Content> = message.parts.iter().filter_map(user_content).collect();
             if !content.is_empty() {
-                out.push(PromptMessage::User(content));
+                messages.push(PromptMessage::User(content));
             }
         }
         Message::Assistant(info) => {
             let mut content: Vec<AssistantContent> = message.parts.iter().filter_map(assistant_content).collect();
             if matches!(info.error, Some(MessageError::MessageOutputLengthError(_))) {
-                shorten(&mut content);
+                shorten_runaway(&mut content);
             }
             if !content.is_empty() {
-                out.push(PromptMessage::Assistant(content));
+                messages.push(PromptMessage::Assistant(content));
                 let tools = message.parts.iter().filter_map(Part::as_tool);
-                out.extend(tools.map(|tool| PromptMessage::Tool(tool_result(tool))));
+                messages.extend(tools.map(|tool| PromptMessage::Tool(tool_result(tool))));
             }
         }
     }
-    out.into_iter().map(Said::from).collect()
+    messages.into_iter().map(Said::from).collect()
 }
 
 /// The same for a model that takes only some kinds of files. What it cannot take is replaced by a text that says so: one
 /// such file would fail every later request too.
-pub(crate) fn fit(said: &Said, takes: &Modalities) -> Said {
-    let fits = |content: &Content| left_out(content, takes).is_none();
+pub(crate) fn fit_modalities(said: &Said, supported: &Modalities) -> Said {
+    let fits = |content: &Content| placeholder(content, supported).is_none();
     let replaced = |contents: &[Content]| -> Vec<Content> {
-        let replace = |content: &Content| left_out(content, takes).unwrap_or_else(|| content.clone());
+        let replace = |content: &Content| placeholder(content, supported).unwrap_or_else(|| content.clone());
         contents.iter().map(replace).collect()
     };
     match &**said {
@@ -102,10 +102,12 @@ fn file_content(file: &FilePart) -> Option<Content> {
 }
 
 /// What stands for a file that a model does not take.
-fn left_out(content: &Content, takes: &Modalities) -> Option<Content> {
+fn placeholder(content: &Content, supported: &Modalities) -> Option<Content> {
     let (name, mime) = match content {
-        Content::Image { mime, filename, .. } if !takes.image => (filename.as_deref().unwrap_or("a file"), mime),
-        Content::File { mime, filename, .. } if mime == "application/pdf" && !takes.pdf => (filename.as_str(), mime),
+        Content::Image { mime, filename, .. } if !supported.image => (filename.as_deref().unwrap_or("a file"), mime),
+        Content::File { mime, filename, .. } if mime == "application/pdf" && !supported.pdf => {
+            (filename.as_str(), mime)
+        }
         _ => return None,
     };
     Some(Content::Text(format!("({name}, {mime}, is left out: this model does not take it)")))
@@ -116,7 +118,7 @@ fn assistant_content(part: &Part) -> Option<AssistantContent> {
         Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
             Some(AssistantContent::Text(text.text.clone()))
         }
-        Part::Reasoning(reasoning) if !reasoning.text.is_empty() && !set_aside(reasoning) => {
+        Part::Reasoning(reasoning) if !reasoning.text.is_empty() && !is_discarded(reasoning) => {
             Some(AssistantContent::Reasoning { text: reasoning.text.clone(), metadata: reasoning.metadata.clone() })
         }
         Part::Tool(tool) => Some(AssistantContent::ToolCall {
@@ -129,8 +131,8 @@ fn assistant_content(part: &Part) -> Option<AssistantContent> {
 }
 
 /// Leaves the beginning of what was said, and a word about the rest.
-fn shorten(content: &mut Vec<AssistantContent>) {
-    let mut left = RUNAWAY_SHOWN;
+fn shorten_runaway(content: &mut Vec<AssistantContent>) {
+    let mut left = RUNAWAY_BYTES;
     for piece in content.iter_mut() {
         if let AssistantContent::Text(text) | AssistantContent::Reasoning { text, .. } = piece {
             text.truncate(text.floor_char_boundary(left));
@@ -143,7 +145,7 @@ fn shorten(content: &mut Vec<AssistantContent>) {
 }
 
 /// Whether it comes from an attempt that failed.
-fn set_aside(reasoning: &ReasoningPart) -> bool {
+fn is_discarded(reasoning: &ReasoningPart) -> bool {
     reasoning.metadata.as_ref().is_some_and(|metadata| metadata.contains_key(IGNORED))
 }
 
@@ -190,11 +192,11 @@ mod tests {
     #[test]
     fn of_an_answer_without_end_the_beginning_is_told() {
         let mut content = vec![
-            AssistantContent::Reasoning { text: "é".repeat(RUNAWAY_SHOWN / 4), metadata: None },
-            AssistantContent::Text("é".repeat(RUNAWAY_SHOWN)),
+            AssistantContent::Reasoning { text: "é".repeat(RUNAWAY_BYTES / 4), metadata: None },
+            AssistantContent::Text("é".repeat(RUNAWAY_BYTES)),
             AssistantContent::Text("more".to_owned()),
         ];
-        shorten(&mut content);
+        shorten_runaway(&mut content);
         let texts: Vec<usize> = content
             .iter()
             .map(|piece| match piece {
@@ -202,7 +204,7 @@ mod tests {
                 AssistantContent::ToolCall { .. } => 0,
             })
             .collect();
-        assert_eq!(texts[..2], [RUNAWAY_SHOWN / 2, RUNAWAY_SHOWN / 2]);
+        assert_eq!(texts[..2], [RUNAWAY_BYTES / 2, RUNAWAY_BYTES / 2]);
         assert_eq!(texts.len(), 3, "and a word about the rest");
     }
 }

@@ -11,7 +11,7 @@ use base64::Engine as _;
 
 use crate::Inner;
 use crate::ask::permission;
-use crate::error::stored;
+use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::project::mcp;
 use crate::turn::structured_output;
@@ -24,21 +24,21 @@ const DATA_MAX: usize = 20 << 20;
 const INLINE_MAX: usize = 1 << 20;
 
 /// A prompt, ready to be stored.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedPrompt {
     pub(crate) message: UserMessage,
     pub(crate) parts: Vec<Part>,
     /// Files that could not be read; the turn runs all the same, and the model is told.
     pub(crate) problems: Vec<MessageError>,
     /// What reading its files has told.
-    pub(crate) learned: Vec<tools::Change>,
+    pub(crate) file_changes: Vec<tools::Change>,
 }
 
-impl Accepted {
+impl AcceptedPrompt {
     pub(crate) fn info(&self) -> Message {
         Message::User(self.message.clone())
     }
 
-    fn rename(&mut self, id: MessageId) {
+    fn set_message_id(&mut self, id: MessageId) {
         self.parts.iter_mut().filter_map(Part::head_mut).for_each(|head| head.message_id = id.clone());
         self.message.id = id;
     }
@@ -51,7 +51,7 @@ impl Inner {
         instance: &Instance,
         session: &Session,
         input: PromptInput,
-    ) -> Result<Accepted, HostError> {
+    ) -> Result<AcceptedPrompt, HostError> {
         if input.parts.len() > PARTS_MAX {
             return Err(HostError::Invalid(format!(
                 "A prompt has at most {PARTS_MAX} parts, got {}",
@@ -92,15 +92,16 @@ impl Inner {
             tools: input.tools,
             extra: Extra::default(),
         };
-        let mut accepted = Accepted { message, parts: Vec::new(), problems: Vec::new(), learned: Vec::new() };
-        let reader = Reader { inner: self, instance, session: &session.id };
+        let mut accepted =
+            AcceptedPrompt { message, parts: Vec::new(), problems: Vec::new(), file_changes: Vec::new() };
+        let reader = PromptReader { inner: self, instance, session: &session.id };
         for part in input.parts {
             self.check_part(&part)?;
-            reader.take(&mut accepted, part).await?;
+            reader.read_part(&mut accepted, part).await?;
         }
         if chosen.is_none() {
             // Made last: reading may have taken a while, and clients sort by id.
-            accepted.rename(MessageId::after(self.store.newest(&session.id).map_err(stored)?));
+            accepted.set_message_id(MessageId::after(self.store.newest(&session.id).map_err(store_error)?));
         }
         Ok(accepted)
     }
@@ -114,7 +115,7 @@ impl Inner {
         | PromptPart::Agent { id, .. }
         | PromptPart::Subtask { id, .. }) = part;
         if let Some(id) = id
-            && self.store.part(id).map_err(stored)?.is_some()
+            && self.store.part(id).map_err(store_error)?.is_some()
         {
             return Err(HostError::Conflict(format!("The part id {id} is in use")));
         }
@@ -127,15 +128,15 @@ impl Inner {
     }
 }
 
-struct Reader<'a> {
+struct PromptReader<'a> {
     inner: &'a Inner,
     instance: &'a Instance,
     session: &'a SessionId,
 }
 
-impl Reader<'_> {
-    async fn take(&self, accepted: &mut Accepted, part: PromptPart) -> Result<(), HostError> {
-        let head = |id: Option<api::PartId>, accepted: &Accepted| {
+impl PromptReader<'_> {
+    async fn read_part(&self, accepted: &mut AcceptedPrompt, part: PromptPart) -> Result<(), HostError> {
+        let head = |id: Option<api::PartId>, accepted: &AcceptedPrompt| {
             let mut head = PartHead::new(self.session, &accepted.message.id);
             if let Some(id) = id {
                 head.id = id;
@@ -157,7 +158,7 @@ impl Reader<'_> {
             }
             PromptPart::File { id, mime, filename, url, source } => {
                 let file = FilePart { head: head(id, accepted), mime, filename, url, source, extra: Extra::default() };
-                self.file(accepted, file).await?;
+                self.read_file(accepted, file).await?;
             }
             PromptPart::Agent { id, name, source } => {
                 self.instance.agent(&name)?;
@@ -172,7 +173,7 @@ impl Reader<'_> {
                     "Turn the message above and what it is about into a prompt, and hand it to the subagent {name} with \
                      the task tool."
                 );
-                self.synthetic(accepted, text);
+                self.push_synthetic(accepted, text);
             }
             PromptPart::Subtask { id, prompt, description, agent, model, command } => {
                 self.instance.agent(&agent)?;
@@ -192,18 +193,18 @@ impl Reader<'_> {
         Ok(())
     }
 
-    async fn file(&self, accepted: &mut Accepted, mut file: FilePart) -> Result<(), HostError> {
+    async fn read_file(&self, accepted: &mut AcceptedPrompt, mut file: FilePart) -> Result<(), HostError> {
         if let Some((server, uri)) = mcp::resource_of(&file) {
             let servers = self.inner.servers_of(self.instance, self.session);
             for text in mcp::read_for_prompt(&servers, &server, &uri, &mut file).await {
-                self.synthetic(accepted, text);
+                self.push_synthetic(accepted, text);
             }
         } else if let Some(rest) = file.url.strip_prefix("data:") {
             if file.mime == "text/plain" {
                 let text = inline_text(rest)?;
                 let name = file.filename.as_ref().map(|name| ("filePath".to_owned(), name.as_str().into()));
-                self.synthetic(accepted, called(&api::Json::Object(name.into_iter().collect())));
-                self.synthetic(accepted, text);
+                self.push_synthetic(accepted, read_call_text(&api::Json::Object(name.into_iter().collect())));
+                self.push_synthetic(accepted, text);
             }
         } else if file.url.starts_with("file:") {
             let (path, range) = file_url(&file.url)?;
@@ -216,23 +217,23 @@ impl Reader<'_> {
             }
             let (offset, limit) = range.map_or((None, None), |(offset, limit)| (Some(offset), limit));
             let read = tools::read_for_prompt(&path, offset, limit, &self.context(&accepted.message)).await;
-            self.synthetic(accepted, called(&input));
+            self.push_synthetic(accepted, read_call_text(&input));
             match read {
                 Ok(read) => {
-                    accepted.learned.extend(read.changes);
+                    accepted.file_changes.extend(read.changes);
                     if let Some(attachment) = read.attachments.into_iter().next() {
                         // A picture stays a picture, but must not depend on the disk any more.
                         file.mime = attachment.mime;
                         file.url = attachment.url;
                     } else {
-                        self.synthetic(accepted, read.output);
+                        self.push_synthetic(accepted, read.output);
                     }
                 }
                 Err(error) => {
                     let message = error.to_string();
                     let text =
                         format!("Read tool failed to read {} with the following error: {message}", path.display());
-                    self.synthetic(accepted, text);
+                    self.push_synthetic(accepted, text);
                     accepted.problems.push(MessageError::unknown(message));
                     return Ok(());
                 }
@@ -270,7 +271,7 @@ impl Reader<'_> {
         }
     }
 
-    fn synthetic(&self, accepted: &mut Accepted, text: String) {
+    fn push_synthetic(&self, accepted: &mut AcceptedPrompt, text: String) {
         accepted.parts.push(synthetic_text(self.session, &accepted.message.id, text));
     }
 }
@@ -288,7 +289,7 @@ pub(crate) fn synthetic_text(session: &SessionId, message: &MessageId, text: Str
     })
 }
 
-fn called(input: &api::Json) -> String {
+fn read_call_text(input: &api::Json) -> String {
     format!("Called the Read tool with the following input: {input}")
 }
 

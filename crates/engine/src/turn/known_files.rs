@@ -22,7 +22,7 @@ impl Inner {
 }
 
 /// Stores what a call or a prompt has told about files.
-pub(crate) fn put(batch: &mut Batch, session: &SessionId, change: &Change) {
+pub(crate) fn store_version(batch: &mut Batch, session: &SessionId, change: &Change) {
     if let Change::Known { path, version } = change {
         batch.file_version(session, &path.to_string_lossy(), version.clone());
     }

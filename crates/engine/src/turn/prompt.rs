@@ -6,24 +6,24 @@ use tools::Registry;
 
 use crate::ask::rules::Rules;
 use crate::project::instance::Instance;
-use crate::project::models::{self, Target};
+use crate::project::models::{self, ModelTarget};
 use crate::subagent::task;
 use crate::turn::Conversation;
 use crate::turn::tool_call::INVALID;
 use crate::turn::{structured_output, system};
 
 /// What a step is about.
-pub(crate) struct Request<'a> {
+pub(crate) struct StepRequest<'a> {
     pub(crate) instance: &'a Instance,
     pub(crate) agent: &'a Agent,
-    pub(crate) target: &'a Target,
+    pub(crate) target: &'a ModelTarget,
     pub(crate) user: &'a UserMessage,
     pub(crate) conversation: &'a Conversation,
     pub(crate) rules: &'a Rules,
     /// Which step of the turn it is, from 0.
     pub(crate) step: u32,
     /// Whether the model must come to an end now.
-    pub(crate) last: bool,
+    pub(crate) is_last: bool,
     /// The tools there are.
     pub(crate) tools: &'a Registry,
     /// What MCP servers want the model to know.
@@ -40,11 +40,12 @@ pub(crate) fn session_headers(session: &SessionId, parent: Option<&SessionId>) -
 }
 
 /// Builds the request.
-pub(crate) fn build(request: &Request<'_>) -> Prompt {
-    let Request { instance, agent, target, user, .. } = request;
-    let mut messages = request.conversation.said(&target.model.capabilities.input);
-    remind(&mut messages, request);
-    let tools = if request.last { structured_output::spec(request.user).into_iter().collect() } else { specs(request) };
+pub(crate) fn build(request: &StepRequest<'_>) -> Prompt {
+    let StepRequest { instance, agent, target, user, .. } = request;
+    let mut messages = request.conversation.prompt_messages(&target.model.capabilities.input);
+    add_reminders(&mut messages, request);
+    let tools =
+        if request.is_last { structured_output::spec(request.user).into_iter().collect() } else { tool_specs(request) };
     let mut options = target.model.options.clone();
     options.extend(models::variant_options(&target.model, user.model.variant.as_deref()));
     options.extend(agent.options.clone());
@@ -74,10 +75,10 @@ pub(crate) fn build(request: &Request<'_>) -> Prompt {
 
 /// The tools that the rules do not refuse outright, by name.
 pub(crate) fn offered<'a>(registry: &'a Registry, rules: &Rules) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
-    registry.iter().filter(|tool| !rules.refuse_tool(&***tool)).collect()
+    registry.iter().filter(|tool| !rules.refuses_tool(&***tool)).collect()
 }
 
-fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
+fn tool_specs(request: &StepRequest<'_>) -> Vec<ToolSpec> {
     let mut specs: Vec<ToolSpec> = offered(request.tools, request.rules)
         .into_iter()
         .filter(|tool| tool.name() != INVALID)
@@ -85,7 +86,7 @@ fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
             name: tool.name().to_owned(),
             description: match tool.name() {
                 task::TOOL => {
-                    task::description(&request.instance.agents, |agent| request.rules.deny(task::TOOL, agent)).into()
+                    task::description(&request.instance.agents, |agent| request.rules.denies(task::TOOL, agent)).into()
                 }
                 _ => tool.description(),
             },
@@ -97,14 +98,14 @@ fn specs(request: &Request<'_>) -> Vec<ToolSpec> {
 }
 
 /// Adds what the model must know now, but nobody needs to store.
-fn remind(messages: &mut [Said], request: &Request<'_>) {
+fn add_reminders(messages: &mut [Said], request: &StepRequest<'_>) {
     let mut notes = Vec::new();
     if request.agent.name == "plan" {
         notes.push(include_str!("../prompts/plan.md"));
     } else if request.conversation.agent_before(&request.user.id) == Some("plan") {
         notes.push(include_str!("../prompts/build_switch.md"));
     }
-    if request.last {
+    if request.is_last {
         notes.push(include_str!("../prompts/last_step.md"));
     }
     if notes.is_empty() {

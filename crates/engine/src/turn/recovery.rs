@@ -15,25 +15,25 @@ use api::{
 use tools::Effect;
 
 use crate::spending::ledger;
-use crate::spending::ledger::Reported;
-use crate::subagent::task_link::{self, Bond};
+use crate::spending::ledger::ReportedUsage;
+use crate::subagent::task_link::{self, TaskLink};
 use crate::turn::Turn;
 use crate::turn::conversation::is_final;
 use crate::turn::step::{IGNORED, put_message, put_part};
-use crate::turn::tool_call::{Call, Ended, STARTED};
+use crate::turn::tool_call::{CallEnd, STARTED, ToolCall};
 use crate::{Error, Inner, remote};
 
 /// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
-const ATTEMPTS_MAX: u32 = 2;
+const CRASHES_MAX: u32 = 2;
 
 /// What was cut off is among so many of a session's newest messages: one step runs at a time, prompts join behind it.
-const TAIL: usize = 200;
+const RECENT_MESSAGES: usize = 200;
 
 /// How long the last commands of a process that was killed are waited for. Those that may come to their end have half of it.
-const LEAVING: Duration = Duration::from_secs(10);
+const EXIT_WAIT: Duration = Duration::from_secs(10);
 
 /// How often they are looked for.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What an interrupted call says. Clients and tests look for the word `interrupted`.
 const INTERRUPTED: &str = "interrupted: Trefoil stopped while this call ran, so its outcome is unknown. It may have \
@@ -45,7 +45,7 @@ impl Inner {
     /// how many.
     pub(crate) async fn recover(self: &Arc<Self>, only: Option<&SessionId>) -> Result<usize, Error> {
         match only {
-            Some(only) => self.opened(only),
+            Some(only) => self.note_opened(only),
             None => self.discard_drafts().await?,
         }
         let mut resumed = self.resume(only)?;
@@ -54,11 +54,11 @@ impl Inner {
             // Killed a moment ago, it has its leases until its last command is gone.
             let left = async {
                 while self.store.leaving(only)? {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Ok::<_, Error>(())
             };
-            if let Ok(left) = tokio::time::timeout(LEAVING, left).await {
+            if let Ok(left) = tokio::time::timeout(EXIT_WAIT, left).await {
                 left?;
             }
             resumed.extend(self.resume(only)?);
@@ -83,11 +83,11 @@ impl Inner {
 
 /// Brings what an earlier run left to a truthful state; true if there was something to do. `settled`: the last run is known
 /// to have ended well.
-pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Result<bool, Error> {
+pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) -> Result<bool, Error> {
     if turn.run.is_parked() {
         return Err(Error::Parked);
     }
-    if settled && !crashed {
+    if ended_well && !crashed {
         return Ok(false);
     }
     let store = turn.store();
@@ -99,11 +99,11 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Re
         }
         turn.commit(batch).await?;
     }
-    let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= ATTEMPTS_MAX).collect();
+    let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= CRASHES_MAX).collect();
     let mut repaired = crashed || !lost.is_empty();
     if crashed || !inbox.is_empty() {
-        let incomplete = store.incomplete(&turn.session_id, TAIL)?;
-        account(turn, &incomplete).await?;
+        let incomplete = store.incomplete(&turn.session_id, RECENT_MESSAGES)?;
+        charge_cut_off_calls(turn, &incomplete).await?;
         for message in incomplete {
             repaired = true;
             // What is given up runs nothing again: it may be just that which kills the process. Nor does what was aborted.
@@ -111,14 +111,14 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, settled: bool) -> Re
         }
     }
     for row in lost {
-        give_up(turn, &row.message_id).await?;
+        fail_prompt(turn, &row.message_id).await?;
     }
     Ok(repaired)
 }
 
 /// Calls of models that were cut off are counted by what they had written. Before anything runs again: what they had
 /// reserved may be what that lacks.
-async fn account(turn: &Turn, incomplete: &[MessageWithParts]) -> Result<(), Error> {
+async fn charge_cut_off_calls(turn: &Turn, incomplete: &[MessageWithParts]) -> Result<(), Error> {
     let calls = turn.store().reservations(&turn.session_id)?;
     if calls.is_empty() {
         return Ok(());
@@ -126,18 +126,18 @@ async fn account(turn: &Turn, incomplete: &[MessageWithParts]) -> Result<(), Err
     let mut batch = turn.batch();
     for call in calls {
         let message = incomplete.iter().find(|message| message.info.id().as_str() == call.id);
-        let written = message.map_or(0, |message| message.parts.iter().map(written).sum());
+        let written = message.map_or(0, |message| message.parts.iter().map(written_bytes).sum());
         let used = call.estimate(ledger::tokens(written));
         batch.spend(&call.id, &used);
         ledger::charge(&mut batch, &call.session, used.cost, used.tokens);
     }
     turn.commit(batch).await?;
-    turn.inner.freed.tell();
+    turn.inner.budget_signal.notify();
     Ok(())
 }
 
 /// The bytes of a part that the last attempt has written.
-fn written(part: &Part) -> usize {
+fn written_bytes(part: &Part) -> usize {
     match part {
         Part::Text(text) if text.ignored != Some(true) => text.text.len(),
         Part::Reasoning(text) if !text.metadata.as_ref().is_some_and(|m| m.contains_key(IGNORED)) => text.text.len(),
@@ -146,7 +146,7 @@ fn written(part: &Part) -> usize {
     }
 }
 
-async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allowed: bool) -> Result<(), Error> {
+async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: bool) -> Result<(), Error> {
     let Message::Assistant(mut info) = message.info else { return Ok(()) };
     let user = turn.store().message(&info.parent_id)?;
     let user = user.as_ref().and_then(|m| m.info.as_user());
@@ -170,13 +170,13 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
                 called = true;
                 if !tool.state.is_done() {
                     match (&tool.state, user) {
-                        (ToolState::Running(_), Some(user)) if again_allowed && may_run_again(turn, user, tool)? => {
+                        (ToolState::Running(_), Some(user)) if may_rerun && can_run_again(turn, user, tool)? => {
                             again.push(tool.clone());
                         }
                         _ => {
-                            if let Some(bond) = Bond::of_call(turn.store(), &tool.head.id)? {
-                                orphans.push(bond.bound.child);
-                                task_link::forget(&mut batch, &tool.head.id);
+                            if let Some(link) = TaskLink::of_call(turn.store(), &tool.head.id)? {
+                                orphans.push(link.task.child);
+                                task_link::remove(&mut batch, &tool.head.id);
                             }
                             interrupt(tool);
                             batch.record(STARTED, tool.head.id.as_str(), None, None);
@@ -189,7 +189,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
         }
     }
     for child in orphans {
-        if let Err(error) = turn.inner.call_off(&child).await {
+        if let Err(error) = turn.inner.stop_unwanted(&child).await {
             tracing::warn!(%child, %error, "a subagent was not stopped");
         }
     }
@@ -202,7 +202,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, again_allow
     }
     let reason = if called { "tool-calls" } else { "unknown" };
     let mut batch = turn.batch().durable();
-    if let Some(reported) = Reported::of(turn.store(), &turn.session_id, &info.id)? {
+    if let Some(reported) = ReportedUsage::of(turn.store(), &turn.session_id, &info.id)? {
         (info.cost, info.tokens) = (reported.cost, reported.tokens.clone());
         reported.settle(&mut batch, &turn.session_id);
     }
@@ -237,8 +237,8 @@ fn vendor_model(turn: &Turn, user: &UserMessage) -> String {
 }
 
 /// A call may run (again) if it changes nothing, if it goes on with what it began, or if it had not begun.
-fn may_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<bool, Error> {
-    if remote::is_elsewhere(tool) {
+fn can_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<bool, Error> {
+    if remote::is_provider_executed(tool) {
         return Ok(false);
     }
     let registry = turn.instance.tools_for(&vendor_model(turn, user));
@@ -253,23 +253,23 @@ async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -
     let rules = turn.rules(&user.agent).await?;
     let running = calls.into_iter().map(|part| {
         let input = part.state.input().clone();
-        let call = Call {
+        let call = ToolCall {
             turn: turn.clone(),
             rules: rules.clone(),
-            model: vendor_model(turn, user),
-            caller: user.model.clone(),
+            vendor_model: vendor_model(turn, user),
+            model_ref: user.model.clone(),
             agent: user.agent.clone(),
             prompt: user.id.clone(),
             format: user.format.clone(),
             repeats: 0,
             part,
-            asked: Vec::new(),
-            begun: None,
+            earlier_asks: Vec::new(),
+            on_running: None,
         };
         call.execute(input)
     });
     let ended = futures::future::try_join_all(running).await?;
-    Ok(ended.iter().any(|(_, ended)| *ended == Ended::Rejected))
+    Ok(ended.iter().any(|(_, ended)| *ended == CallEnd::Rejected))
 }
 
 fn interrupt(tool: &mut ToolPart) {
@@ -290,16 +290,16 @@ fn interrupt(tool: &mut ToolPart) {
 
 /// Fails a prompt visibly, unless its answer is complete and only the end of its turn was cut off. The prompt leaves the
 /// inbox with that end: a crash in between must not make a session look busy that has nothing left to do.
-async fn give_up(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), Error> {
+async fn fail_prompt(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), Error> {
     let messages = turn.store().messages_from(&turn.session_id, message)?;
     let answered = messages.iter().filter_map(|(m, _)| m.info.as_assistant()).any(is_final);
     let user = messages.first().and_then(|(m, _)| m.info.as_user());
     let Some(user) = user.filter(|_| !answered) else { return Ok(()) };
     let error = MessageError::unknown(format!(
-        "The turn was interrupted by a crash {ATTEMPTS_MAX} times and is given up. Send the message again to \
+        "The turn was interrupted by a crash {CRASHES_MAX} times and is given up. Send the message again to \
          retry it."
     ));
-    let mut answer = turn.answer_to(user);
+    let mut answer = turn.new_answer(user);
     answer.error = Some(error.clone());
     answer.time.completed = Some(api::now());
     let mut batch = turn.batch().durable();

@@ -16,15 +16,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::project::instance::Instance;
-use crate::turn::{Conversation, Ran};
+use crate::turn::{Conversation, TurnLocation};
 use crate::{Inner, lock};
 
 /// How a run ended: where it ran, or what went wrong.
-pub(crate) type End = Result<Ran, HostError>;
+pub(crate) type RunResult = Result<TurnLocation, HostError>;
 
 /// What a turn has done at its end.
 #[derive(Default)]
-struct Settled {
+struct FinishedTurn {
     prompts: Vec<MessageId>,
     answer: Option<MessageId>,
 }
@@ -33,13 +33,13 @@ struct Settled {
 pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     parked: AtomicBool,
-    end: watch::Sender<Option<End>>,
-    settled: Mutex<Settled>,
-    news: watch::Sender<()>,
+    result: watch::Sender<Option<RunResult>>,
+    finished: Mutex<FinishedTurn>,
+    wakeups: watch::Sender<()>,
     /// The epoch of its lease; 0 before it has one.
     epoch: AtomicU64,
     /// The epoch of the turn that another process wants to be stopped.
-    unwanted: AtomicU64,
+    abort_epoch: AtomicU64,
 }
 
 impl Run {
@@ -47,41 +47,41 @@ impl Run {
         Self {
             cancel: CancellationToken::new(),
             parked: AtomicBool::new(false),
-            end: watch::Sender::new(None),
-            settled: Mutex::default(),
-            news: watch::Sender::new(()),
+            result: watch::Sender::new(None),
+            finished: Mutex::default(),
+            wakeups: watch::Sender::new(()),
             epoch: AtomicU64::new(0),
-            unwanted: AtomicU64::new(0),
+            abort_epoch: AtomicU64::new(0),
         }
     }
 
     /// Stops it if it has, or is about to get, the lease with that epoch.
     fn abort(&self, epoch: u64) {
-        self.unwanted.store(epoch, Ordering::SeqCst);
-        self.abort_if_unwanted();
+        self.abort_epoch.store(epoch, Ordering::SeqCst);
+        self.cancel_if_aborted();
     }
 
     /// It has this lease now.
-    fn leased(&self, epoch: u64) {
+    fn set_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::SeqCst);
-        self.abort_if_unwanted();
+        self.cancel_if_aborted();
     }
 
-    fn abort_if_unwanted(&self) {
+    fn cancel_if_aborted(&self) {
         let epoch = self.epoch.load(Ordering::SeqCst);
-        if epoch != 0 && epoch == self.unwanted.load(Ordering::SeqCst) {
+        if epoch != 0 && epoch == self.abort_epoch.load(Ordering::SeqCst) {
             self.cancel.cancel();
         }
     }
 
     /// Has whatever waits inside the turn look at the rows again.
     pub(crate) fn wake(&self) {
-        self.news.send_replace(());
+        self.wakeups.send_replace(());
     }
 
     /// Tells when to look at the rows again.
-    pub(crate) fn news(&self) -> watch::Receiver<()> {
-        self.news.subscribe()
+    pub(crate) fn wakeups(&self) -> watch::Receiver<()> {
+        self.wakeups.subscribe()
     }
 
     fn park(&self) {
@@ -95,28 +95,28 @@ impl Run {
     }
 
     /// Notes which prompts the turn took in, and its last answer, which is the answer to all of them.
-    pub(crate) fn settle(&self, prompts: Vec<MessageId>, answer: Option<MessageId>) {
-        *lock(&self.settled) = Settled { prompts, answer };
+    pub(crate) fn record_result(&self, prompts: Vec<MessageId>, answer: Option<MessageId>) {
+        *lock(&self.finished) = FinishedTurn { prompts, answer };
     }
 
     /// The answer to a prompt that the turn took in. Another turn may have followed since.
     pub(crate) fn answer_to(&self, prompt: &MessageId) -> Option<MessageId> {
-        let settled = lock(&self.settled);
-        settled.answer.clone().filter(|_| settled.prompts.contains(prompt))
+        let finished = lock(&self.finished);
+        finished.answer.clone().filter(|_| finished.prompts.contains(prompt))
     }
 
     /// Waits for its end.
-    pub(crate) async fn ended(&self) -> End {
-        let mut end = self.end.subscribe();
-        match end.wait_for(Option::is_some).await {
-            Ok(end) => end.clone().unwrap_or(Ok(Ran::Here)),
-            Err(_) => Ok(Ran::Here),
+    pub(crate) async fn wait_for_end(&self) -> RunResult {
+        let mut result = self.result.subscribe();
+        match result.wait_for(Option::is_some).await {
+            Ok(result) => result.clone().unwrap_or(Ok(TurnLocation::Here)),
+            Err(_) => Ok(TurnLocation::Here),
         }
     }
 }
 
 /// What is in a session at the moment.
-struct Entry {
+struct RunEntry {
     run: Arc<Run>,
     /// Somebody wanted a turn while this one ran, and relies on it.
     joined: bool,
@@ -125,7 +125,7 @@ struct Entry {
 /// The running turns of this process.
 #[derive(Default)]
 pub(crate) struct Runs {
-    map: Mutex<HashMap<SessionId, Entry>>,
+    map: Mutex<HashMap<SessionId, RunEntry>>,
     /// Sessions that another process runs and that we look after.
     followed: Mutex<HashSet<SessionId>>,
     parking: AtomicBool,
@@ -179,7 +179,7 @@ impl Runs {
         if self.is_parking() {
             run.park();
         }
-        map.insert(session.clone(), Entry { run: run.clone(), joined: false });
+        map.insert(session.clone(), RunEntry { run: run.clone(), joined: false });
         (run, true)
     }
 
@@ -199,8 +199,8 @@ impl Inner {
     pub(crate) fn start(self: &Arc<Self>, session: &SessionId) -> Arc<Run> {
         let (run, new) = self.runs.enter(session);
         if new {
-            let held = Occupied::new(self, session, &run);
-            self.tasks.spawn(held.drive());
+            let guard = SessionGuard::new(self, session, &run);
+            self.tasks.spawn(guard.drive());
         } else {
             run.wake();
         }
@@ -208,7 +208,7 @@ impl Inner {
     }
 
     /// Has the turn of a session look at the rows again, wherever it runs.
-    pub(crate) async fn nudge(&self, session: &SessionId) -> Result<(), StoreError> {
+    pub(crate) async fn wake_turn(&self, session: &SessionId) -> Result<(), StoreError> {
         match self.runs.get(session) {
             Some(run) => {
                 run.wake();
@@ -219,38 +219,38 @@ impl Inner {
     }
 
     /// Enters a session; `None` if somebody is there, who then knows that it was joined.
-    pub(crate) fn occupy(self: &Arc<Self>, session: &SessionId) -> Option<Occupied> {
+    pub(crate) fn try_enter(self: &Arc<Self>, session: &SessionId) -> Option<SessionGuard> {
         let (run, new) = self.runs.enter(session);
-        new.then(|| Occupied::new(self, session, &run))
+        new.then(|| SessionGuard::new(self, session, &run))
     }
 
-    fn start_if_waiting(self: &Arc<Self>, session: &SessionId) {
+    fn start_if_prompts_wait(self: &Arc<Self>, session: &SessionId) {
         if !self.closing.is_cancelled() && self.store.inbox(session).is_ok_and(|inbox| !inbox.is_empty()) {
             self.start(session);
         }
     }
 
     /// Another process runs the session. If it ends without answering what we accepted, we do.
-    fn look_after(self: &Arc<Self>, session: &SessionId) {
+    fn follow_other_process(self: &Arc<Self>, session: &SessionId) {
         if !lock(&self.runs.followed).insert(session.clone()) {
             return;
         }
         let (inner, session) = (self.clone(), session.clone());
         self.tasks.spawn(async move {
-            let _ = inner.closing.run_until_cancelled(inner.until_free(&session)).await;
+            let _ = inner.closing.run_until_cancelled(inner.wait_until_free(&session)).await;
             lock(&inner.runs.followed).remove(&session);
-            inner.start_if_waiting(&session);
+            inner.start_if_prompts_wait(&session);
         });
     }
 }
 
 /// A session that this process has entered: nobody else here takes its lease. Free again when this is dropped.
-pub(crate) struct Occupied {
+pub(crate) struct SessionGuard {
     pub(crate) inner: Arc<Inner>,
     pub(crate) session: SessionId,
     pub(crate) run: Arc<Run>,
     claim: Option<Claim>,
-    end: End,
+    result: RunResult,
 }
 
 /// A lease that was taken along with a prompt.
@@ -260,13 +260,19 @@ struct Claim {
     instance: Arc<Instance>,
 }
 
-impl Occupied {
+impl SessionGuard {
     fn new(inner: &Arc<Inner>, session: &SessionId, run: &Arc<Run>) -> Self {
-        Self { inner: inner.clone(), session: session.clone(), run: run.clone(), claim: None, end: Ok(Ran::Here) }
+        Self {
+            inner: inner.clone(),
+            session: session.clone(),
+            run: run.clone(),
+            claim: None,
+            result: Ok(TurnLocation::Here),
+        }
     }
 
     /// Keeps the lease that came with a prompt until it is [taken](Self::acquire).
-    pub(crate) fn claimed(&mut self, acquired: Acquire, instance: Arc<Instance>) {
+    pub(crate) fn set_claim(&mut self, acquired: Acquire, instance: Arc<Instance>) {
         self.claim = Some(Claim { acquired, instance });
     }
 
@@ -277,16 +283,16 @@ impl Occupied {
 
     /// Takes the lease of the session, and its conversation if that is still what the rows say, but for prompts that wait.
     pub(crate) async fn acquire(&mut self) -> Result<(Acquire, Option<Conversation>), StoreError> {
-        let kept = self.inner.kept.take(&self.session);
+        let cached = self.inner.conversations.take(&self.session);
         let acquired = match self.claim.take() {
             Some(claim) => claim.acquired,
             None => self.inner.store.acquire(&self.session).await?,
         };
         if let Acquire::Taken { lease, .. } = &acquired {
-            self.run.leased(lease.epoch());
+            self.run.set_epoch(lease.epoch());
         }
         let current = match &acquired {
-            Acquire::Taken { took_over: false, revision, .. } => kept.filter(|kept| kept.revision == *revision),
+            Acquire::Taken { took_over: false, revision, .. } => cached.filter(|cached| cached.revision == *revision),
             _ => None,
         };
         Ok((acquired, current))
@@ -295,8 +301,8 @@ impl Occupied {
     /// Runs the session's turn to its end.
     pub(crate) async fn drive(mut self) {
         let inner = self.inner.clone();
-        self.end = match AssertUnwindSafe(inner.turn(&mut self)).catch_unwind().await {
-            Ok(Ok(ran)) => Ok(ran),
+        self.result = match AssertUnwindSafe(inner.run_turn(&mut self)).catch_unwind().await {
+            Ok(Ok(location)) => Ok(location),
             // The lease stays ours; the next turn takes it again and repairs what this one left.
             Err(_) => {
                 Err(HostError::Failed("the turn broke down; it is tried again, or send another message".to_owned()))
@@ -309,20 +315,20 @@ impl Occupied {
     }
 }
 
-impl Drop for Occupied {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        let end = std::mem::replace(&mut self.end, Ok(Ran::Here));
-        let ran = end.as_ref().ok().copied();
+        let result = std::mem::replace(&mut self.result, Ok(TurnLocation::Here));
+        let location = result.as_ref().ok().copied();
         let joined = self.inner.runs.leave(&self.session);
-        self.run.end.send_replace(Some(end));
-        match ran {
-            Some(Ran::Elsewhere) => self.inner.look_after(&self.session),
+        self.run.result.send_replace(Some(result));
+        match location {
+            Some(TurnLocation::Elsewhere) => self.inner.follow_other_process(&self.session),
             // Whoever accepted a prompt while we were here found us in the map, and relies on us.
-            Some(Ran::Here) if joined || self.claim.is_some() => {
-                self.inner.start_if_waiting(&self.session);
+            Some(TurnLocation::Here) if joined || self.claim.is_some() => {
+                self.inner.start_if_prompts_wait(&self.session);
             }
             // Nobody relies on us; or it broke, and may break again at once, so the watchdog tries it after a while.
-            Some(Ran::Here) | None => {}
+            Some(TurnLocation::Here) | None => {}
         }
     }
 }
@@ -337,7 +343,7 @@ mod tests {
         let begin = || runs.enter(&session).0;
         runs.abort_turn(&session, 4);
         let run = begin();
-        run.leased(5);
+        run.set_epoch(5);
         runs.abort_turn(&session, 4);
         assert!(!run.cancel.is_cancelled(), "it was for the turn before");
         runs.abort_turn(&session, 5);
@@ -348,7 +354,7 @@ mod tests {
             let run = begin();
             runs.abort_turn(&session, told);
             assert!(!run.cancel.is_cancelled());
-            run.leased(7);
+            run.set_epoch(7);
             assert_eq!(run.cancel.is_cancelled(), leased);
             runs.leave(&session);
         }

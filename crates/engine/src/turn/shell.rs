@@ -11,7 +11,7 @@ use store::Acquire;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::error::stored;
+use crate::error::store_error;
 use crate::turn::Turn;
 use crate::turn::input::synthetic_text;
 use crate::turn::recovery;
@@ -36,16 +36,16 @@ impl Inner {
 
     async fn run_shell(self: &Arc<Self>, id: &SessionId, input: ShellInput) -> Result<MessageWithParts, HostError> {
         let session = self.session(id)?;
-        let instance = self.current(session.directory.as_ref()).await;
+        let instance = self.current_instance(session.directory.as_ref()).await;
         if let Some(agent) = &input.target.agent {
             instance.agent(agent)?;
         }
-        self.not_busy(id)?;
-        let mut held = self.occupy(id).ok_or_else(|| HostError::Busy(id.clone()))?;
-        let (Acquire::Taken { lease, took_over, newest, .. }, _) = held.acquire().await.map_err(stored)? else {
+        self.ensure_idle(id)?;
+        let mut guard = self.try_enter(id).ok_or_else(|| HostError::Busy(id.clone()))?;
+        let (Acquire::Taken { lease, took_over, newest, .. }, _) = guard.acquire().await.map_err(store_error)? else {
             return Err(HostError::Busy(id.clone()));
         };
-        let turn = Arc::new(Turn::new(self, instance, id, lease, newest, &held.run));
+        let turn = Arc::new(Turn::new(self, instance, id, lease, newest, &guard.run));
         let work = async {
             if took_over {
                 recovery::repair(&turn, true, false).await?;
@@ -55,7 +55,7 @@ impl Inner {
         match work.await {
             Ok(message) => Ok(message),
             Err(error) => {
-                turn.give_back(&error).await;
+                turn.release_session(&error).await;
                 Err(error.into())
             }
         }
@@ -71,7 +71,7 @@ impl Turn {
             None => self.inner.default_model(instance).await?,
         };
         let user = UserMessage {
-            id: input.target.message_id.unwrap_or_else(|| self.message_id()),
+            id: input.target.message_id.unwrap_or_else(|| self.new_message_id()),
             session_id: id.clone(),
             time: UserTime { created: api::now() },
             format: None,
@@ -82,7 +82,7 @@ impl Turn {
             tools: None,
             extra: Extra::default(),
         };
-        let mut answer = self.answer_to(&user);
+        let mut answer = self.new_answer(&user);
         let started = api::now();
         let mut part = ToolPart {
             head: PartHead::new(id, &answer.id),
@@ -105,7 +105,7 @@ impl Turn {
         // Not retried: nothing has begun, so the caller can be told at once.
         self.store().commit(batch).await?;
 
-        let output = self.output_of(&input.command, &part, started).await?;
+        let output = self.run_and_show(&input.command, &part, started).await?;
         part.state = ToolState::Completed(ToolCompleted {
             input: serde_json::json!({ "command": input.command }),
             title: String::new(),
@@ -119,13 +119,13 @@ impl Turn {
         put_message(&mut batch, &answer);
         put_part(&mut batch, &Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), None, None);
-        self.idle(&mut batch);
+        self.go_idle(&mut batch);
         self.commit(batch).await?;
         Ok(MessageWithParts { info: Message::Assistant(answer), parts: vec![Part::Tool(part)] })
     }
 
     /// What the command printed, and what cut it off, if something did. The part shows what it prints meanwhile.
-    async fn output_of(&self, command: &str, part: &ToolPart, started: i64) -> Result<String, Error> {
+    async fn run_and_show(&self, command: &str, part: &ToolPart, started: i64) -> Result<String, Error> {
         let options = &self.instance.options;
         let mut spec = Spec::shell(&options.shell, command, &self.instance.directory);
         spec.keep_bytes = options.max_bytes;

@@ -17,25 +17,25 @@ use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::ask::rules::Rules;
-use crate::project::models::{self, Target};
+use crate::project::models::{self, ModelTarget};
 use crate::spending::budget::Admission;
 use crate::spending::ledger;
-use crate::spending::ledger::{Heard, REPORTED, Reported};
-use crate::turn::prompt::{self, Request};
+use crate::spending::ledger::{REPORTED, ReportedUsage, StreamUsage};
+use crate::turn::prompt::{self, StepRequest};
 use crate::turn::structured_output;
-use crate::turn::text_writer::Prose;
-use crate::turn::tool_call::{Call, Ended};
+use crate::turn::text_writer::TextWriter;
+use crate::turn::tool_call::{CallEnd, ToolCall};
 use crate::turn::{Conversation, Turn};
 
 /// Marks reasoning of an attempt that failed.
 pub(crate) const IGNORED: &str = "ignored";
 /// The most events of a model's stream that wait for one commit.
-const TOGETHER_MAX: usize = 64;
+const BATCHED_EVENTS_MAX: usize = 64;
 /// The most tool calls of one step.
 const CALLS_MAX: usize = 128;
 
 /// What the turn does after a step.
-pub(crate) enum Next {
+pub(crate) enum AfterStep {
     /// Another step, if the model has called tools or another prompt waits.
     Continue,
     /// Another step: the model ended without a reason.
@@ -52,9 +52,9 @@ pub(crate) async fn run(
     rules: Rules,
     parent: Option<&SessionId>,
     number: u32,
-) -> Result<Next, Error> {
+) -> Result<AfterStep, Error> {
     if turn.cancel().is_cancelled() {
-        return stopped(turn, conversation, user).await;
+        return end_stopped(turn, conversation, user).await;
     }
     let found =
         turn.instance.agent(&user.agent).and_then(|a| Ok((a, turn.inner.resolve(&turn.instance, &user.model)?)));
@@ -69,13 +69,13 @@ pub(crate) async fn run(
                 }),
                 _ => MessageError::unknown(message),
             };
-            fail(turn, conversation, user, error).await?;
-            return Ok(Next::Stop);
+            end_with_error(turn, conversation, user, error).await?;
+            return Ok(AfterStep::Stop);
         }
     };
-    let last = agent.steps.is_some_and(|most| number + 1 >= most);
+    let is_last = agent.steps.is_some_and(|most| number + 1 >= most);
     let tools = turn.tools(&target.model.api.id).await;
-    let mut request = prompt::build(&Request {
+    let mut prompt = prompt::build(&StepRequest {
         instance: &turn.instance,
         agent,
         target: &target,
@@ -83,63 +83,67 @@ pub(crate) async fn run(
         conversation,
         rules: &rules,
         step: number,
-        last,
+        is_last,
         tools: &tools,
         servers: turn.server_instructions(&rules),
         session: (&turn.session_id, parent),
     });
-    request.settings.headers.extend(turn.inner.traces.header(&user.id));
-    let mut step = Step::new(turn, user, rules, conversation, &request, &target);
-    step.last = last;
+    prompt.settings.headers.extend(turn.inner.traces.header(&user.id));
+    let mut step = Step::new(turn, user, rules, conversation, &prompt, &target);
+    step.is_last = is_last;
     match step.open().await? {
         Admission::Admitted => {}
-        Admission::Stopped => return stopped(turn, conversation, user).await,
+        Admission::Stopped => return end_stopped(turn, conversation, user).await,
         Admission::Expired(error) => {
-            fail(turn, conversation, user, error).await?;
-            return Ok(Next::Stop);
+            end_with_error(turn, conversation, user, error).await?;
+            return Ok(AfterStep::Stop);
         }
     }
-    let outcome = step.converse(&target, &request).await?;
-    let next = step.close(&target, outcome).await?;
+    let outcome = step.call_model_with_retries(&target, &prompt).await?;
+    let next = step.finish(&target, outcome).await?;
     let (message, parts) = step.into_parts();
-    conversation.push(message, parts);
+    conversation.push_answer(message, parts);
     Ok(next)
 }
 
 /// Ends a turn that was stopped before its next step.
-pub(crate) async fn stopped(turn: &Turn, conversation: &mut Conversation, user: &UserMessage) -> Result<Next, Error> {
+pub(crate) async fn end_stopped(
+    turn: &Turn,
+    conversation: &mut Conversation,
+    user: &UserMessage,
+) -> Result<AfterStep, Error> {
     if turn.run.is_parked() {
         return Err(Error::Parked);
     }
-    fail(turn, conversation, user, MessageError::aborted()).await?;
-    Ok(Next::Stop)
+    end_with_error(turn, conversation, user, MessageError::aborted()).await?;
+    Ok(AfterStep::Stop)
 }
 
 /// Ends a turn with an answer that is an error.
-pub(crate) async fn fail(
+pub(crate) async fn end_with_error(
     turn: &Turn,
     conversation: &mut Conversation,
     user: &UserMessage,
     error: MessageError,
 ) -> Result<(), StoreError> {
-    let mut message = turn.answer_to(user);
+    let mut message = turn.new_answer(user);
     message.error = Some(error.clone());
     message.time.completed = Some(api::now());
     let mut batch = turn.batch().durable();
     batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
     put_message(&mut batch, &message);
     turn.commit(batch).await?;
-    conversation.push(message, Vec::new());
+    conversation.push_answer(message, Vec::new());
     Ok(())
 }
 
 /// How the model's part of a step ended.
-enum Outcome {
+enum ModelCallOutcome {
     Finished,
     Failed(LlmError),
     Cancelled,
     /// The model was not asked again: a budget had no room for it.
-    Unpaid(MessageError),
+    OverBudget(MessageError),
 }
 
 struct Step<'a> {
@@ -150,17 +154,17 @@ struct Step<'a> {
     /// What is written, in order; tool parts join when their call has ended.
     parts: Vec<Part>,
     /// The text or reasoning that is being written.
-    prose: Prose,
+    text: TextWriter,
     /// Calls that the model is still writing, by their index.
-    pending_calls: HashMap<usize, ToolPart>,
-    calls: JoinSet<Result<(ToolPart, Ended), Error>>,
+    unfinished_calls: HashMap<usize, ToolPart>,
+    calls: JoinSet<Result<(ToolPart, CallEnd), Error>>,
     /// Whether a call has begun: then the model must not be asked the same again.
-    acted: bool,
+    has_called_tools: bool,
     /// The ids of the calls of earlier steps, and of this one: some servers use theirs again.
     earlier_calls: Arc<HashSet<String>>,
-    known: HashSet<String>,
+    call_ids: HashSet<String>,
     /// The model as its vendor names it.
-    model: String,
+    vendor_model: String,
     /// The prompts that this turn answers.
     pending: Vec<MessageId>,
     /// Parts of the current attempt begin here.
@@ -168,15 +172,15 @@ struct Step<'a> {
     /// What the model's call may use, until what it used is written.
     reserved: Option<Reservation>,
     /// What the model has said of this attempt.
-    heard: Heard,
+    usage: StreamUsage,
     /// What all attempts used together.
     spent: api::Usage,
     /// Whether what it reported is kept for a recovery.
-    kept: bool,
+    usage_recorded: bool,
     finish: Option<FinishReason>,
     rejected: bool,
     /// No further step may follow.
-    last: bool,
+    is_last: bool,
 }
 
 impl<'a> Step<'a> {
@@ -185,33 +189,33 @@ impl<'a> Step<'a> {
         user: &'a UserMessage,
         rules: Rules,
         conversation: &Conversation,
-        request: &Prompt,
-        target: &Target,
+        prompt: &Prompt,
+        target: &ModelTarget,
     ) -> Self {
-        let message = turn.answer_to(user);
-        let reserved = ledger::reservation(message.id.as_str(), &turn.session_id, 1, request, &target.model);
+        let message = turn.new_answer(user);
+        let reserved = ledger::reservation(message.id.as_str(), &turn.session_id, 1, prompt, &target.model);
         Self {
             turn,
             user,
             rules,
             message,
             parts: Vec::new(),
-            prose: Prose::default(),
-            pending_calls: HashMap::new(),
+            text: TextWriter::default(),
+            unfinished_calls: HashMap::new(),
             calls: JoinSet::new(),
-            acted: false,
+            has_called_tools: false,
             earlier_calls: conversation.calls(),
-            known: HashSet::new(),
-            model: target.model.api.id.clone(),
+            call_ids: HashSet::new(),
+            vendor_model: target.model.api.id.clone(),
             pending: conversation.pending.clone(),
             attempt_from: 0,
             reserved: Some(reserved),
-            heard: Heard::default(),
+            usage: StreamUsage::default(),
             spent: api::Usage::default(),
-            kept: false,
+            usage_recorded: false,
             finish: None,
             rejected: false,
-            last: false,
+            is_last: false,
         }
     }
 
@@ -227,63 +231,67 @@ impl<'a> Step<'a> {
     }
 
     /// What this attempt used, if that is not written yet.
-    fn used(&self, target: &Target, failed: bool) -> api::Usage {
-        self.reserved.as_ref().map(|call| self.heard.used(call, &target.model, failed)).unwrap_or_default()
+    fn used(&self, target: &ModelTarget, failed: bool) -> api::Usage {
+        self.reserved.as_ref().map(|call| self.usage.used(call, &target.model, failed)).unwrap_or_default()
     }
 
     /// Calls the model, again where that may help.
-    async fn converse(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
+    async fn call_model_with_retries(
+        &mut self,
+        target: &ModelTarget,
+        prompt: &Prompt,
+    ) -> Result<ModelCallOutcome, Error> {
         let mut attempt = 0;
         loop {
             self.attempt_from = self.parts.len();
             self.finish = None;
-            self.heard = Heard::default();
-            let error = match self.listen(target, request).await? {
-                Outcome::Failed(error) => error,
+            self.usage = StreamUsage::default();
+            let error = match self.call_model(target, prompt).await? {
+                ModelCallOutcome::Failed(error) => error,
                 other => return Ok(other),
             };
             if error.class == ErrorClass::TooLong {
                 // Whatever it called meanwhile: another step would go on where this one had no end.
                 self.finish = Some(FinishReason::Length);
-                return Ok(Outcome::Failed(error));
+                return Ok(ModelCallOutcome::Failed(error));
             }
-            if self.acted {
+            if self.has_called_tools {
                 // What was called must not be called twice: the results go into another step instead.
                 tracing::warn!(error = %error.message, "the model broke off after it had called tools");
                 self.finish = Some(FinishReason::ToolCalls);
-                return Ok(Outcome::Finished);
+                return Ok(ModelCallOutcome::Finished);
             }
             attempt += 1;
             let delay = match error.class {
-                ErrorClass::Retryable => retry::delay(attempt, &error, fraction()),
+                ErrorClass::Retryable => retry::delay(attempt, &error, jitter()),
                 _ => None,
             };
-            let Some(delay) = delay else { return Ok(Outcome::Failed(error)) };
-            self.set_aside().await?;
+            let Some(delay) = delay else { return Ok(ModelCallOutcome::Failed(error)) };
+            self.discard_attempt().await?;
             let next = api::now() + i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
             let status = SessionStatus::Retry { attempt, message: error.message, action: None, next };
             let session_id = self.turn.session_id.clone();
             let mut batch = self.turn.batch();
             batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status });
             let reserved = self.reserved.clone();
-            self.spend(&mut batch, &self.used(target, true));
+            self.settle_reservation(&mut batch, &self.used(target, true));
             self.commit(batch).await?;
-            self.turn.inner.freed.tell();
+            self.turn.inner.budget_signal.notify();
             if self.turn.cancel().run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
-                return Ok(Outcome::Cancelled);
+                return Ok(ModelCallOutcome::Cancelled);
             }
             let Some(call) = reserved else { continue };
             let status = EventBody::SessionStatus { session_id, status: SessionStatus::Busy };
             match self.turn.admit(&call, |batch| batch.event(status.clone())).await? {
                 Admission::Admitted => self.reserved = Some(call),
-                Admission::Stopped => return Ok(Outcome::Cancelled),
-                Admission::Expired(error) => return Ok(Outcome::Unpaid(error)),
+                Admission::Stopped => return Ok(ModelCallOutcome::Cancelled),
+                Admission::Expired(error) => return Ok(ModelCallOutcome::OverBudget(error)),
             }
         }
     }
 
     /// What was used takes the place of what was reserved.
-    fn spend(&mut self, batch: &mut Batch, used: &api::Usage) {
+    fn settle_reservation(&mut self, batch: &mut Batch, used: &api::Usage) {
         if let Some(call) = self.reserved.take() {
             batch.spend(&call.id, used);
             self.spent += used;
@@ -291,52 +299,52 @@ impl<'a> Step<'a> {
     }
 
     /// One model call.
-    async fn listen(&mut self, target: &Target, request: &Prompt) -> Result<Outcome, Error> {
-        let mut stream = self.turn.inner.llm.stream(&target.endpoint, request);
-        let mut together = 0;
+    async fn call_model(&mut self, target: &ModelTarget, prompt: &Prompt) -> Result<ModelCallOutcome, Error> {
+        let mut stream = self.turn.inner.llm.stream(&target.endpoint, prompt);
+        let mut batched = 0;
         loop {
             // What came at once is written at once, if that is not much.
-            let at_once = together < TOGETHER_MAX && !self.turn.cancel().is_cancelled();
-            let ready = if at_once { stream.next().now_or_never() } else { None };
-            together += 1;
+            let may_batch = batched < BATCHED_EVENTS_MAX && !self.turn.cancel().is_cancelled();
+            let ready = if may_batch { stream.next().now_or_never() } else { None };
+            batched += 1;
             let next = match ready {
                 Some(next) => Some(next),
                 None => {
-                    together = 0;
+                    batched = 0;
                     self.turn.flush().await?;
                     self.turn.cancel().run_until_cancelled(stream.next()).await
                 }
             };
             let event = match next {
                 None => {
-                    self.hear_out(stream);
-                    return Ok(Outcome::Cancelled);
+                    self.drain_usage(stream);
+                    return Ok(ModelCallOutcome::Cancelled);
                 }
-                Some(None) => return Ok(Outcome::Finished),
-                Some(Some(Err(error))) => return Ok(Outcome::Failed(error)),
+                Some(None) => return Ok(ModelCallOutcome::Finished),
+                Some(Some(Err(error))) => return Ok(ModelCallOutcome::Failed(error)),
                 Some(Some(Ok(event))) => event,
             };
-            if self.heard.bytes.is_none() {
+            if self.usage.bytes.is_none() {
                 let head = self.head();
-                self.add(Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
+                self.push_part(Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
             }
-            self.heard.take(&event);
+            self.usage.record(&event);
             match event {
                 LlmEvent::Text(delta) => self.write(&delta, false).await?,
                 LlmEvent::Reasoning(delta) => self.write(&delta, true).await?,
-                LlmEvent::ToolStart { index, id, name } => self.announce(index, id, name).await?,
+                LlmEvent::ToolStart { index, id, name } => self.begin_call(index, id, name).await?,
                 LlmEvent::ToolInput { .. } | LlmEvent::Usage(_) => {}
-                LlmEvent::ToolEnd { index, input } => self.call(index, input).await,
+                LlmEvent::ToolEnd { index, input } => self.run_call(index, input).await,
                 LlmEvent::Finish(reason) => self.finish = Some(reason),
             }
         }
     }
 
     /// Of a call that is cancelled only what it used counts, if the model has told that already.
-    fn hear_out(&mut self, mut stream: impl Stream<Item = Result<LlmEvent, LlmError>> + Unpin) {
-        for _ in 0..TOGETHER_MAX {
+    fn drain_usage(&mut self, mut stream: impl Stream<Item = Result<LlmEvent, LlmError>> + Unpin) {
+        for _ in 0..BATCHED_EVENTS_MAX {
             match stream.next().now_or_never() {
-                Some(Some(Ok(event @ LlmEvent::Usage(_)))) => self.heard.take(&event),
+                Some(Some(Ok(event @ LlmEvent::Usage(_)))) => self.usage.record(&event),
                 Some(Some(Ok(_))) => {}
                 _ => break,
             }
@@ -346,21 +354,21 @@ impl<'a> Step<'a> {
     /// Text or reasoning grows.
     async fn write(&mut self, delta: &str, reasoning: bool) -> Result<(), StoreError> {
         // A running call commits as well, and might be overtaken.
-        let held = self.calls.is_empty();
-        self.prose.write(self.turn, &self.message.id, delta, reasoning, held, &mut self.parts).await
+        let defer = self.calls.is_empty();
+        self.text.write(self.turn, &self.message.id, delta, reasoning, defer, &mut self.parts).await
     }
 
     /// The text that is being written is complete. `set_aside`: the model shall not see it again.
-    fn end_text(&mut self, set_aside: bool) {
-        self.prose.close(self.turn, set_aside, &mut self.parts);
+    fn end_text(&mut self, discard: bool) {
+        self.text.close(self.turn, discard, &mut self.parts);
     }
 
     /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it. Calls that it
     /// began to write never were.
-    async fn set_aside(&mut self) -> Result<(), StoreError> {
+    async fn discard_attempt(&mut self) -> Result<(), StoreError> {
         self.end_text(true);
         let mut batch = self.turn.batch();
-        for (_, part) in self.pending_calls.drain() {
+        for (_, part) in self.unfinished_calls.drain() {
             let PartHead { id, session_id, message_id } = part.head;
             batch.delete_part(&id);
             batch.event(EventBody::PartRemoved { session_id, message_id, part_id: id });
@@ -379,48 +387,48 @@ impl<'a> Step<'a> {
     }
 
     /// The model begins a call.
-    async fn announce(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
-        if self.prose.is_reasoning() {
+    async fn begin_call(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
+        if self.text.is_reasoning() {
             self.end_text(false);
         }
         let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
-        let used = id.is_empty() || self.earlier_calls.contains(&id) || !self.known.insert(id.clone());
+        let used = id.is_empty() || self.earlier_calls.contains(&id) || !self.call_ids.insert(id.clone());
         let call_id = if used { api::tool_call_id() } else { id };
         let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
         let mut batch = self.turn.batch();
         put_part(&mut batch, &Part::Tool(part.clone()));
-        self.pending_calls.insert(index, part);
+        self.unfinished_calls.insert(index, part);
         self.commit(batch).await
     }
 
     /// The model has written a call: it runs now, beside whatever else the model still says. Returns once it is visible as
     /// running, so that everybody sees the parts of a step in one order.
-    async fn call(&mut self, index: usize, raw: String) {
-        let Some(part) = self.pending_calls.remove(&index) else { return };
-        self.acted = true;
+    async fn run_call(&mut self, index: usize, raw: String) {
+        let Some(part) = self.unfinished_calls.remove(&index) else { return };
+        self.has_called_tools = true;
         let repeats = {
-            let mut called = crate::lock(&self.turn.called);
+            let mut past_calls = crate::lock(&self.turn.past_calls);
             let same = |earlier: &&(String, String)| earlier.0 == part.tool && earlier.1 == raw;
-            let repeats = called.iter().rev().take_while(same).count();
-            called.push((part.tool.clone(), raw.clone()));
+            let repeats = past_calls.iter().rev().take_while(same).count();
+            past_calls.push((part.tool.clone(), raw.clone()));
             repeats
         };
-        let (begun, visible) = oneshot::channel();
-        let call = Call {
+        let (on_running, running) = oneshot::channel();
+        let call = ToolCall {
             turn: self.turn.clone(),
             rules: self.rules.clone(),
-            model: self.model.clone(),
-            caller: self.user.model.clone(),
+            vendor_model: self.vendor_model.clone(),
+            model_ref: self.user.model.clone(),
             agent: self.user.agent.clone(),
             prompt: self.user.id.clone(),
             format: self.user.format.clone(),
             repeats,
             part,
-            asked: Vec::new(),
-            begun: Some(begun),
+            earlier_asks: Vec::new(),
+            on_running: Some(on_running),
         };
-        let hands_in = call.part.tool == structured_output::TOOL;
-        let refusal = if self.last && !hands_in {
+        let is_structured_output = call.part.tool == structured_output::TOOL;
+        let refusal = if self.is_last && !is_structured_output {
             Some("No tools are available in the last step of a turn".to_owned())
         } else if self.calls.len() >= CALLS_MAX {
             Some(format!("A step has at most {CALLS_MAX} calls"))
@@ -437,27 +445,27 @@ impl<'a> Step<'a> {
             };
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(result) => result,
-                Err(_) => Call::broken(&turn, part).await,
+                Err(_) => ToolCall::record_panic(&turn, part).await,
             }
         });
         // An error means that the call has ended before it began; that is told when the calls are joined.
-        let _ = visible.await;
+        let _ = running.await;
     }
 
     /// Waits for all calls, whatever becomes of one: none may run on when the session is given away. Their parts join the
     /// message. What the model used is written first: calls may take hours, and subagents need what was reserved.
-    async fn join(&mut self, used: &api::Usage) -> Result<(), Error> {
+    async fn finish_calls(&mut self, used: &api::Usage) -> Result<(), Error> {
         let mut batch = self.turn.batch();
-        if self.reserved.is_some() && self.heard.usage.is_some() {
-            Reported::keep(&mut batch, &self.turn.session_id, &self.message.id, used);
-            self.kept = true;
+        if self.reserved.is_some() && self.usage.usage.is_some() {
+            ReportedUsage::store(&mut batch, &self.turn.session_id, &self.message.id, used);
+            self.usage_recorded = true;
         }
-        self.spend(&mut batch, used);
+        self.settle_reservation(&mut batch, used);
         let turn = self.turn.clone();
         let write = async move {
             if !batch.is_empty() {
                 turn.commit(batch).await?;
-                turn.inner.freed.tell();
+                turn.inner.budget_signal.notify();
             }
             Ok::<_, StoreError>(())
         };
@@ -468,8 +476,8 @@ impl<'a> Step<'a> {
 
     /// Leaves the step as it is, for whoever goes on. What its model reported is charged when that one ends it.
     async fn park(&mut self, used: &api::Usage) -> Result<Error, Error> {
-        self.join(used).await?;
-        if !self.kept {
+        self.finish_calls(used).await?;
+        if !self.usage_recorded {
             let spent = std::mem::take(&mut self.spent);
             let mut batch = self.turn.batch();
             ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
@@ -483,7 +491,7 @@ impl<'a> Step<'a> {
         while let Some(joined) = self.calls.join_next().await {
             match joined {
                 Ok(Ok((part, ended))) => {
-                    self.rejected |= matches!(ended, Ended::Rejected);
+                    self.rejected |= matches!(ended, CallEnd::Rejected);
                     self.parts.push(Part::Tool(part));
                 }
                 Ok(Err(error)) => failed = failed.or(Some(error)),
@@ -494,12 +502,12 @@ impl<'a> Step<'a> {
     }
 
     /// Calls that the model never finished writing.
-    async fn drop_pending(&mut self, why: &str) -> Result<(), StoreError> {
-        if self.pending_calls.is_empty() {
+    async fn fail_pending_calls(&mut self, why: &str) -> Result<(), StoreError> {
+        if self.unfinished_calls.is_empty() {
             return Ok(());
         }
         let mut batch = self.turn.batch();
-        for (_, mut part) in self.pending_calls.drain() {
+        for (_, mut part) in self.unfinished_calls.drain() {
             let now = api::now();
             part.state = ToolState::Error(ToolError {
                 input: part.state.input().clone(),
@@ -514,17 +522,17 @@ impl<'a> Step<'a> {
     }
 
     /// The end of the step: what it used, why it ended, and what comes next.
-    async fn close(&mut self, target: &Target, outcome: Outcome) -> Result<Next, Error> {
-        let used = self.used(target, matches!(outcome, Outcome::Failed(_)));
-        if matches!(outcome, Outcome::Cancelled) && self.turn.run.is_parked() {
+    async fn finish(&mut self, target: &ModelTarget, outcome: ModelCallOutcome) -> Result<AfterStep, Error> {
+        let used = self.used(target, matches!(outcome, ModelCallOutcome::Failed(_)));
+        if matches!(outcome, ModelCallOutcome::Cancelled) && self.turn.run.is_parked() {
             return Err(self.park(&used).await?);
         }
         self.end_text(false);
         if !self.calls.is_empty() {
-            self.join(&used).await?;
+            self.finish_calls(&used).await?;
         }
-        self.drop_pending("The call was not complete when the model stopped; it did not run.").await?;
-        let cancelled = matches!(outcome, Outcome::Cancelled) || self.turn.cancel().is_cancelled();
+        self.fail_pending_calls("The call was not complete when the model stopped; it did not run.").await?;
+        let cancelled = matches!(outcome, ModelCallOutcome::Cancelled) || self.turn.cancel().is_cancelled();
         if cancelled && self.turn.run.is_parked() {
             return Err(self.park(&used).await?);
         }
@@ -535,8 +543,8 @@ impl<'a> Step<'a> {
         }
         let error = match outcome {
             _ if cancelled => Some(MessageError::aborted()),
-            Outcome::Failed(error) => Some(error.into_message_error(&target.model.provider_id)),
-            Outcome::Unpaid(error) => Some(error),
+            ModelCallOutcome::Failed(error) => Some(error.into_message_error(&target.model.provider_id)),
+            ModelCallOutcome::OverBudget(error) => Some(error),
             _ if reason == FinishReason::Error => {
                 Some(MessageError::unknown("The model ended its answer with an error of its own"))
             }
@@ -546,25 +554,26 @@ impl<'a> Step<'a> {
             _ => None,
         };
         let structured = structured_output::answer(&self.parts);
-        let error = error.or_else(|| self.unstructured(reason, structured.is_some()));
+        let error = error.or_else(|| self.missing_structured_output(reason, structured.is_some()));
         self.message.structured = structured;
-        let over = self.last && reason == FinishReason::ToolCalls;
-        let stop = error.is_some() || self.message.structured.is_some() || self.rejected || over;
-        self.settle(target, reason, error, stop, &used);
+        let out_of_steps = self.is_last && reason == FinishReason::ToolCalls;
+        let stop = error.is_some() || self.message.structured.is_some() || self.rejected || out_of_steps;
+        self.write_end(target, reason, error, stop, &used);
         if stop {
-            return Ok(Next::Stop);
+            return Ok(AfterStep::Stop);
         }
-        Ok(if reason == FinishReason::Unknown { Next::Unknown } else { Next::Continue })
+        Ok(if reason == FinishReason::Unknown { AfterStep::Unknown } else { AfterStep::Continue })
     }
 
     /// A turn that must hand in its answer in a given shape, and did not.
-    fn unstructured(&self, reason: FinishReason, handed_in: bool) -> Option<MessageError> {
+    fn missing_structured_output(&self, reason: FinishReason, has_answer: bool) -> Option<MessageError> {
         structured_output::spec(self.user)?;
-        let tried = crate::lock(&self.turn.called).iter().filter(|(tool, _)| tool == structured_output::TOOL).count();
+        let tried =
+            crate::lock(&self.turn.past_calls).iter().filter(|(tool, _)| tool == structured_output::TOOL).count();
         let retries = u32::try_from(tried).unwrap_or(u32::MAX);
         let out_of_tries = retries > structured_output::retries(self.user);
         let stopped = !matches!(reason, FinishReason::ToolCalls | FinishReason::Unknown);
-        (!handed_in && (stopped || out_of_tries)).then(|| {
+        (!has_answer && (stopped || out_of_tries)).then(|| {
             let message = "The model did not hand in an answer of the asked shape".to_owned();
             MessageError::StructuredOutputError(StructuredOutputData { message, retries })
         })
@@ -572,19 +581,19 @@ impl<'a> Step<'a> {
 
     /// The end of the step, in one commit, so that cost and outcome are never apart: that of the turn's end, or of its next
     /// step's begin. With the last step its prompts are done, so that a crash right after it does not ask the model again.
-    fn settle(
+    fn write_end(
         &mut self,
-        target: &Target,
+        target: &ModelTarget,
         reason: FinishReason,
         error: Option<MessageError>,
         stop: bool,
         used: &api::Usage,
     ) {
-        let usage = self.heard.usage.unwrap_or_default();
+        let usage = self.usage.usage.unwrap_or_default();
         let (cost, tokens) = (models::cost(&target.model, &usage), models::tokens(&usage));
         let mut batch = self.turn.batch();
-        self.spend(&mut batch, used);
-        let ran = error.as_ref().is_none_or(|error| {
+        self.settle_reservation(&mut batch, used);
+        let has_finished = error.as_ref().is_none_or(|error| {
             matches!(
                 error,
                 MessageError::ContentFilterError(_)
@@ -592,7 +601,7 @@ impl<'a> Step<'a> {
                     | MessageError::MessageOutputLengthError(_)
             )
         });
-        if ran {
+        if has_finished {
             let part = Part::StepFinish(StepFinishPart {
                 head: self.head(),
                 reason: reason.as_str().to_owned(),
@@ -607,13 +616,13 @@ impl<'a> Step<'a> {
         }
         self.message.cost = cost;
         self.message.tokens = tokens.clone();
-        if ran {
+        if has_finished {
             put_message(&mut batch, &self.message);
         }
         // More than the message says, if an attempt failed or was cut off.
         let spent = std::mem::take(&mut self.spent);
         ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
-        if self.kept {
+        if self.usage_recorded {
             batch.record(REPORTED, self.turn.session_id.as_str(), None, None);
         }
         self.message.time.completed = Some(api::now());
@@ -630,11 +639,11 @@ impl<'a> Step<'a> {
                 batch.dequeue(prompt);
             }
         }
-        self.turn.hold(batch.durable());
+        self.turn.defer(batch.durable());
     }
 
     fn has_tools(&self) -> bool {
-        !self.pending_calls.is_empty() || self.parts.iter().any(|part| part.as_tool().is_some())
+        !self.unfinished_calls.is_empty() || self.parts.iter().any(|part| part.as_tool().is_some())
     }
 
     fn head(&self) -> PartHead {
@@ -642,10 +651,10 @@ impl<'a> Step<'a> {
     }
 
     /// Adds a part; its row goes out with the next commit.
-    fn add(&mut self, part: Part) {
+    fn push_part(&mut self, part: Part) {
         let mut batch = self.turn.batch();
         put_part(&mut batch, &part);
-        self.turn.hold(batch);
+        self.turn.defer(batch);
         self.parts.push(part);
     }
 
@@ -671,7 +680,7 @@ pub(crate) fn put_message(batch: &mut Batch, message: &AssistantMessage) {
 }
 
 /// A number from 0 to 1, so that many clients do not try again in step.
-fn fraction() -> f64 {
+fn jitter() -> f64 {
     f64::from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().subsec_nanos())
         / 1e9
 }

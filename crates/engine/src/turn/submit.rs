@@ -13,22 +13,22 @@ use tokio::sync::oneshot;
 
 use crate::Inner;
 use crate::ask::permission;
-use crate::error::stored;
+use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::project::models;
-use crate::turn::input::Accepted;
-use crate::turn::{self, Ran};
+use crate::turn::input::AcceptedPrompt;
+use crate::turn::{self, TurnLocation};
 use crate::turn::{known_files, step};
 
 /// A prompt that another process answers is looked after this often, in case that process dies.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Inner {
     /// Accepts a prompt: when this returns, it is durable, and the turn that answers it runs.
     /// The same message id twice is one prompt.
     pub(crate) async fn submit(self: &Arc<Self>, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
-        let begins = !input.no_reply;
-        self.submit_with(id, input, begins, false, |_| {}).await
+        let runs_turn = !input.no_reply;
+        self.submit_with(id, input, runs_turn, false, |_| {}).await
     }
 
     /// The same, with something else that is written along with a new prompt. `begins`: a turn is to run; otherwise the caller
@@ -37,22 +37,22 @@ impl Inner {
         self: &Arc<Self>,
         id: &SessionId,
         input: PromptInput,
-        begins: bool,
+        runs_turn: bool,
         careful: bool,
-        along: impl FnOnce(&mut Batch),
+        add_to_batch: impl FnOnce(&mut Batch),
     ) -> Result<MessageId, HostError> {
-        let look = |store: &Store| Ok((store.session(id)?, self.recorded(store, id)?));
-        let (session, recorded) = self.store.together(look).map_err(stored)?;
+        let read = |store: &Store| Ok((store.session(id)?, self.stored_constraints(store, id)?));
+        let (session, recorded) = self.store.together(read).map_err(store_error)?;
         let session = session.ok_or_else(|| HostError::not_found("session", id.as_str()))?;
-        let careful = careful || self.careful || recorded.is_some_and(|standing| standing.careful);
-        self.opened(id);
+        let careful = careful || self.careful || recorded.is_some_and(|constraints| constraints.careful);
+        self.note_opened(id);
         if let Some(message) = &input.message_id
-            && let Some(known) = self.store.message(message).map_err(stored)?
+            && let Some(known) = self.store.message(message).map_err(store_error)?
         {
-            return same_prompt(id, &known);
+            return existing_prompt(id, &known);
         }
         self.takes_messages(&session)?;
-        let instance = self.current(session.directory.as_ref()).await;
+        let instance = self.current_instance(session.directory.as_ref()).await;
         let no_reply = input.no_reply;
         let traceparent = input.traceparent.clone();
         let accepted = self.accept(&instance, &session, input).await?;
@@ -61,46 +61,46 @@ impl Inner {
         for error in &accepted.problems {
             batch.event(EventBody::SessionError { session_id: Some(id.clone()), error: Some(error.clone()) });
         }
-        adopt(&mut batch, id, &accepted);
-        for change in &accepted.learned {
-            known_files::put(&mut batch, id, change);
+        update_session_from_prompt(&mut batch, id, &accepted);
+        for change in &accepted.file_changes {
+            known_files::store_version(&mut batch, id, change);
         }
         batch.tell_new_message(accepted.info());
         for part in &accepted.parts {
             step::put_part(&mut batch, part);
         }
         if instance.remote(&accepted.message.agent).is_none() {
-            models::remember(&mut batch, &accepted.message.model);
+            models::remember_last_used(&mut batch, &accepted.message.model);
         }
         if !no_reply {
-            self.traces.keep(&message, traceparent.as_deref());
-            batch.enqueue_with(id, &message, in_force(&instance, &session, &accepted.message, careful));
+            self.traces.store(&message, traceparent.as_deref());
+            batch.enqueue_with(id, &message, rules_at_acceptance(&instance, &session, &accepted.message, careful));
         }
-        along(&mut batch);
-        let accepted = match begins {
-            true => self.begin(id, batch, instance).await.unwrap_or(Err(StoreError::Closed)),
+        add_to_batch(&mut batch);
+        let committed = match runs_turn {
+            true => self.commit_and_run(id, batch, instance).await.unwrap_or(Err(StoreError::Closed)),
             false => self.store.commit(batch).await.map(drop),
         };
-        match accepted {
+        match committed {
             Ok(()) => Ok(message),
             // Somebody else sent the same id in this very moment.
-            Err(StoreError::Exists { .. }) => same_prompt(id, &self.message_of(id, &message)?),
-            Err(error) => Err(stored(error)),
+            Err(StoreError::Exists { .. }) => existing_prompt(id, &self.message_of(id, &message)?),
+            Err(error) => Err(store_error(error)),
         }
     }
 
     /// Accepts a prompt and sees to it that a turn answers it: the one that runs, or a new one, whose lease comes along with the
     /// prompt. Tells when it is accepted. On a task of its own: once the prompt is on its way to the disk, its turn must begin even
     /// if nobody waits for this any more.
-    fn begin(
+    fn commit_and_run(
         self: &Arc<Self>,
         id: &SessionId,
         mut batch: Batch,
         instance: Arc<Instance>,
     ) -> oneshot::Receiver<Result<(), StoreError>> {
-        let (tell, told) = oneshot::channel();
-        let held = self.occupy(id);
-        if held.is_some() {
+        let (accepted, receiver) = oneshot::channel();
+        let guard = self.try_enter(id);
+        if guard.is_some() {
             batch.claim(id);
         }
         let (inner, id) = (self.clone(), id.clone());
@@ -108,88 +108,88 @@ impl Inner {
             let committed = match inner.store.commit(batch).await {
                 Ok(committed) => committed,
                 Err(error) => {
-                    drop(held);
-                    let _ = tell.send(Err(error));
+                    drop(guard);
+                    let _ = accepted.send(Err(error));
                     return;
                 }
             };
-            let Some(mut held) = held else {
+            let Some(mut guard) = guard else {
                 // It runs already, or did when we looked.
                 inner.start(&id);
-                let _ = tell.send(Ok(()));
+                let _ = accepted.send(Ok(()));
                 return;
             };
             if let Some(acquired) = committed.claimed {
-                held.claimed(acquired, instance);
+                guard.set_claim(acquired, instance);
             }
-            let _ = tell.send(Ok(()));
-            held.drive().await;
+            let _ = accepted.send(Ok(()));
+            guard.drive().await;
         });
-        told
+        receiver
     }
 
     /// Waits until a prompt has its answer: the last message of its turn.
-    pub(crate) async fn answered(
+    pub(crate) async fn await_answer(
         self: &Arc<Self>,
         id: &SessionId,
         message: &MessageId,
     ) -> Result<MessageWithParts, HostError> {
         let answer = || {
             self.store.together(|store| {
-                if waits(store, id, message)? {
+                if is_waiting(store, id, message)? {
                     return Ok(None);
                 }
                 let mut messages = store.messages_from(id, message)?;
-                Ok(Some(turn::answer(&messages, message).map(|place| messages.swap_remove(place).0)))
+                Ok(Some(turn::find_answer(&messages, message).map(|place| messages.swap_remove(place).0)))
             })
         };
         // The usual case: a turn runs, and there is nothing to be seen before its end.
-        let mut begun = self.runs.get(id).inspect(|run| run.wake());
+        let mut running = self.runs.get(id).inspect(|run| run.wake());
         loop {
-            let run = match begun.take() {
+            let run = match running.take() {
                 Some(run) => run,
-                None => match answer().map_err(stored)? {
+                None => match answer().map_err(store_error)? {
                     Some(Some(answer)) => return Ok(answer),
                     Some(None) => return self.message_of(id, message),
                     None => self.start(id),
                 },
             };
-            match run.ended().await {
-                Ok(Ran::Here) => {
+            match run.wait_for_end().await {
+                Ok(TurnLocation::Here) => {
                     // And its end knows the answer, so that nothing need be looked for.
                     if let Some(answer) = run.answer_to(message) {
-                        return self.kept.message(id, &answer).map_or_else(|| self.message_of(id, &answer), Ok);
+                        return self.conversations.answer(id, &answer).map_or_else(|| self.message_of(id, &answer), Ok);
                     }
                 }
-                Ok(Ran::Elsewhere) => self.answered_elsewhere(id, message).await?,
+                Ok(TurnLocation::Elsewhere) => self.await_answer_elsewhere(id, message).await?,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    async fn answered_elsewhere(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
-        let mut events = self.store.watch(WatchScope::Session(id.clone()), None).map_err(stored)?;
-        while waits(&self.store, id, message).map_err(stored)?
-            && self.store.holder(id).map_err(stored)?.is_some_and(|h| h.alive)
+    async fn await_answer_elsewhere(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
+        let mut events = self.store.watch(WatchScope::Session(id.clone()), None).map_err(store_error)?;
+        while is_waiting(&self.store, id, message).map_err(store_error)?
+            && self.store.holder(id).map_err(store_error)?.is_some_and(|h| h.alive)
         {
-            let _ = tokio::time::timeout(LOOK, events.next()).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL, events.next()).await;
         }
         Ok(())
     }
 }
 
 /// The rules in force for a prompt, as they are kept with it.
-fn in_force(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> String {
+fn rules_at_acceptance(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> String {
     let mut own = session.permission.clone();
-    switch(&mut own, message);
+    apply_tool_switches(&mut own, message);
     instance.rules_of(&message.agent, careful, own.as_deref().unwrap_or_default()).accepted().to_owned()
 }
 
-fn waits(store: &Store, id: &SessionId, message: &MessageId) -> Result<bool, StoreError> {
+fn is_waiting(store: &Store, id: &SessionId, message: &MessageId) -> Result<bool, StoreError> {
     Ok(store.inbox(id)?.iter().any(|row| row.message_id == *message))
 }
 
-fn same_prompt(id: &SessionId, known: &MessageWithParts) -> Result<MessageId, HostError> {
+fn existing_prompt(id: &SessionId, known: &MessageWithParts) -> Result<MessageId, HostError> {
     if known.info.session_id() == id && known.info.as_user().is_some() {
         return Ok(known.info.id().clone());
     }
@@ -197,7 +197,7 @@ fn same_prompt(id: &SessionId, known: &MessageWithParts) -> Result<MessageId, Ho
 }
 
 /// The session takes over agent, model and tool switches of its newest prompt.
-fn adopt(batch: &mut Batch, id: &SessionId, accepted: &Accepted) {
+fn update_session_from_prompt(batch: &mut Batch, id: &SessionId, accepted: &AcceptedPrompt) {
     let message = &accepted.message;
     let agent = message.agent.clone();
     let model = SessionModel {
@@ -209,16 +209,16 @@ fn adopt(batch: &mut Batch, id: &SessionId, accepted: &Accepted) {
     batch.change_session(id, move |session| {
         session.agent = Some(agent.clone());
         session.model = Some(model.clone());
-        switch(&mut session.permission, &message);
+        apply_tool_switches(&mut session.permission, &message);
         session.time.updated = api::now();
     });
 }
 
 /// Makes a prompt's tool switches rules of its session.
-fn switch(rules: &mut Option<Ruleset>, message: &UserMessage) {
+fn apply_tool_switches(rules: &mut Option<Ruleset>, message: &UserMessage) {
     for (tool, on) in message.tools.iter().flatten() {
         // Switching off is a rule of the session, switching on takes that rule back; it lifts no other denial.
-        let off = Rule::new(permission::of_tool(tool), "*", Action::Deny);
+        let off = Rule::new(permission::permission_of_tool(tool), "*", Action::Deny);
         let rules = rules.get_or_insert_default();
         rules.retain(|rule| *rule != off);
         if !on {

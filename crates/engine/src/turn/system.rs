@@ -25,7 +25,7 @@ pub(crate) fn blocks(
     for instruction in &instance.loaded.instructions {
         blocks.push(format!("Instructions from: {}\n{}", instruction.path.display(), instruction.text));
     }
-    blocks.extend(skills(instance).filter(|_| !rules.refuse("skill")));
+    blocks.extend(skills(instance).filter(|_| !rules.refuses("skill")));
     blocks.extend(servers.into_iter().chain(addition).map(str::to_owned));
     blocks
 }

@@ -4,7 +4,7 @@ mod shell;
 
 /// A piece of a template after its arguments were put in.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Piece {
+pub(crate) enum TemplatePiece {
     /// Text as it is.
     Text(String),
     /// A shell command whose output stands here.
@@ -14,7 +14,7 @@ pub(crate) enum Piece {
 }
 
 /// What a caller passes to a command.
-struct Arguments<'a> {
+struct CommandArguments<'a> {
     line: &'a str,
     words: Vec<String>,
     /// The highest number among the placeholders: it takes all words that are left.
@@ -23,28 +23,28 @@ struct Arguments<'a> {
 
 /// What a placeholder stands for.
 #[derive(Clone)]
-struct Value {
+struct ArgumentValue {
     /// Its words.
     words: Vec<String>,
     /// Everything as one text.
     text: String,
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> CommandArguments<'a> {
     fn new(template: &str, line: &'a str) -> Self {
         let numbers = template.match_indices('$').filter_map(|(at, _)| number(&template[at..]));
         Self { line, words: words(line), last: numbers.map(|(number, _)| number).max().unwrap_or(0) }
     }
 
     /// The value of the placeholder that `text` begins with, and what comes behind it.
-    fn take<'t>(&self, text: &'t str) -> Option<(Value, &'t str)> {
+    fn take<'t>(&self, text: &'t str) -> Option<(ArgumentValue, &'t str)> {
         if let Some(rest) = text.strip_prefix("$ARGUMENTS") {
-            return Some((Value { words: self.words.clone(), text: self.line.to_owned() }, rest));
+            return Some((ArgumentValue { words: self.words.clone(), text: self.line.to_owned() }, rest));
         }
         let (number, rest) = number(text)?;
         let end = if number == self.last { self.words.len() } else { number.min(self.words.len()) };
         let words = self.words.get(number - 1..end).unwrap_or_default().to_vec();
-        Some((Value { text: words.join(" "), words }, rest))
+        Some((ArgumentValue { text: words.join(" "), words }, rest))
     }
 }
 
@@ -93,8 +93,8 @@ fn image(text: &str) -> Option<usize> {
 /// Puts the arguments in. A template without any placeholder gets the line behind it.
 ///
 /// Shell pieces are those of the template itself, and arguments in them are words: what a caller passes is never run.
-pub(crate) fn expand(template: &str, line: &str) -> Vec<Piece> {
-    let arguments = Arguments::new(template, line);
+pub(crate) fn expand(template: &str, line: &str) -> Vec<TemplatePiece> {
+    let arguments = CommandArguments::new(template, line);
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = template;
@@ -107,7 +107,7 @@ pub(crate) fn expand(template: &str, line: &str) -> Vec<Piece> {
             text.push_str(&value.text);
             rest = after;
         } else if let Some((command, after)) = piece {
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            pieces.push(TemplatePiece::Text(std::mem::take(&mut text)));
             pieces.push(shell::piece(command, &arguments));
             rest = after;
         } else {
@@ -120,7 +120,7 @@ pub(crate) fn expand(template: &str, line: &str) -> Vec<Piece> {
         text.push_str("\n\n");
         text.push_str(line);
     }
-    pieces.push(Piece::Text(text));
+    pieces.push(TemplatePiece::Text(text));
     pieces
 }
 
@@ -154,9 +154,9 @@ mod tests {
         expand(template, line)
             .into_iter()
             .map(|piece| match piece {
-                Piece::Text(text) => text,
-                Piece::Shell(command) => format!("[{command}]"),
-                Piece::Refused(command) => format!("<{command}>"),
+                TemplatePiece::Text(text) => text,
+                TemplatePiece::Shell(command) => format!("[{command}]"),
+                TemplatePiece::Refused(command) => format!("<{command}>"),
             })
             .collect()
     }

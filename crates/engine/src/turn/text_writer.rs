@@ -21,23 +21,23 @@ const ROW_BYTES: usize = 32 << 10;
 
 /// How long a row of so many bytes that changes all the time waits until it is written again. `short` is how long one
 /// waits that has next to none.
-pub(crate) fn row_interval(short: Duration, bytes: usize) -> Duration {
-    short.saturating_mul(u32::try_from(1 + bytes / ROW_BYTES).unwrap_or(u32::MAX))
+pub(crate) fn row_interval(base: Duration, bytes: usize) -> Duration {
+    base.saturating_mul(u32::try_from(1 + bytes / ROW_BYTES).unwrap_or(u32::MAX))
 }
 
 /// The text or reasoning that is being written, if any.
-pub(crate) struct Prose {
+pub(crate) struct TextWriter {
     open: Option<Part>,
-    saved: Instant,
+    saved_at: Instant,
 }
 
-impl Default for Prose {
+impl Default for TextWriter {
     fn default() -> Self {
-        Self { open: None, saved: Instant::now() }
+        Self { open: None, saved_at: Instant::now() }
     }
 }
 
-impl Prose {
+impl TextWriter {
     /// Whether reasoning is being written.
     pub(crate) fn is_reasoning(&self) -> bool {
         matches!(self.open, Some(Part::Reasoning(_)))
@@ -52,25 +52,25 @@ impl Prose {
         message: &MessageId,
         delta: &str,
         reasoning: bool,
-        held: bool,
-        done: &mut Vec<Part>,
+        defer: bool,
+        finished: &mut Vec<Part>,
     ) -> Result<(), StoreError> {
         if self.open.is_some() && self.is_reasoning() != reasoning {
-            self.close(turn, false, done);
+            self.close(turn, false, finished);
         }
         let mut rest = delta;
         while !rest.is_empty() {
             let mut room = rest.floor_char_boundary(PART_MAX.saturating_sub(self.bytes()));
-            let mut held = held;
+            let mut defer = defer;
             if room == 0 && self.open.is_some() {
-                self.close(turn, false, done);
+                self.close(turn, false, finished);
                 room = rest.floor_char_boundary(PART_MAX);
                 // A whole part is enough for one commit.
-                held = false;
+                defer = false;
             }
             let (piece, later) = rest.split_at(room);
             if self.open.is_none() {
-                self.begin(turn, blank(PartHead::new(&turn.session_id, message), reasoning), held).await?;
+                self.begin(turn, new_part(PartHead::new(&turn.session_id, message), reasoning), defer).await?;
             }
             self.grow(turn, piece).await?;
             rest = later;
@@ -78,15 +78,15 @@ impl Prose {
         Ok(())
     }
 
-    async fn begin(&mut self, turn: &Turn, part: Part, held: bool) -> Result<(), StoreError> {
+    async fn begin(&mut self, turn: &Turn, part: Part, defer: bool) -> Result<(), StoreError> {
         let mut batch = turn.batch();
         put_part(&mut batch, &part);
-        if held {
-            turn.hold(batch);
+        if defer {
+            turn.defer(batch);
         } else {
             turn.commit(batch).await?;
         }
-        self.saved = Instant::now();
+        self.saved_at = Instant::now();
         self.open = Some(part);
         Ok(())
     }
@@ -98,11 +98,11 @@ impl Prose {
             Part::Reasoning(text) => text.text.push_str(delta),
             _ => {}
         }
-        turn.live(part, delta);
-        if self.saved.elapsed() >= row_interval(ROW_INTERVAL, bytes(part)) {
+        turn.send_delta(part, delta);
+        if self.saved_at.elapsed() >= row_interval(ROW_INTERVAL, bytes(part)) {
             let mut batch = turn.batch();
             batch.progress(part);
-            self.saved = Instant::now();
+            self.saved_at = Instant::now();
             turn.commit(batch).await?;
         }
         Ok(())
@@ -110,12 +110,12 @@ impl Prose {
 
     /// What was written is complete and joins `done`; its row goes out with the next commit. `set_aside`: the model shall
     /// not see it again.
-    pub(crate) fn close(&mut self, turn: &Turn, set_aside: bool, done: &mut Vec<Part>) {
+    pub(crate) fn close(&mut self, turn: &Turn, discard: bool, finished: &mut Vec<Part>) {
         let Some(mut part) = self.open.take() else { return };
         let end = Some(api::now());
         match &mut part {
             Part::Text(text) => {
-                text.ignored = set_aside.then_some(true);
+                text.ignored = discard.then_some(true);
                 text.time.get_or_insert_default().end = end;
             }
             Part::Reasoning(text) => text.time.end = end,
@@ -123,8 +123,8 @@ impl Prose {
         }
         let mut batch = turn.batch();
         put_part(&mut batch, &part);
-        turn.hold(batch);
-        done.push(part);
+        turn.defer(batch);
+        finished.push(part);
     }
 
     fn bytes(&self) -> usize {
@@ -140,7 +140,7 @@ fn bytes(part: &Part) -> usize {
     }
 }
 
-fn blank(head: PartHead, reasoning: bool) -> Part {
+fn new_part(head: PartHead, reasoning: bool) -> Part {
     let (text, time, extra) = (String::new(), PartTime { start: api::now(), end: None }, Extra::default());
     if reasoning {
         return Part::Reasoning(ReasoningPart { head, text, metadata: None, time, extra });

@@ -10,35 +10,35 @@ use store::Batch;
 
 use crate::Inner;
 use crate::project::instance::Instance;
-use crate::project::models::Target;
+use crate::project::models::ModelTarget;
 use crate::spending::ledger;
-use crate::spending::ledger::Heard;
+use crate::spending::ledger::StreamUsage;
 use crate::turn::prompt::session_headers;
 
-const ROOT: &str = "New session - ";
-const CHILD: &str = "Child session - ";
+const ROOT_PREFIX: &str = "New session - ";
+const CHILD_PREFIX: &str = "Child session - ";
 /// The longest title.
-const LENGTH: usize = 100;
+const LENGTH_MAX: usize = 100;
 /// Where it is kept what titles used, by the session.
 pub(crate) const TITLING: &str = "titling";
 /// As how many steps the call for a title counts: it is none of the agent's.
 pub(crate) const STEPS: u64 = 0;
 /// How much of the prompt the title is made from.
-const CONTEXT: usize = 4_000;
+const PROMPT_CHARS_MAX: usize = 4_000;
 /// How many bytes the model may think and write for it.
-const ANSWER: usize = 64 << 10;
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// A title that takes longer is not worth waiting for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The title of a session that has no other.
 pub(crate) fn initial(child: bool, created: Timestamp) -> String {
     let time = chrono::DateTime::from_timestamp_millis(created).unwrap_or_default();
-    format!("{}{}", if child { CHILD } else { ROOT }, time.format("%Y-%m-%dT%H:%M:%S%.3fZ"))
+    format!("{}{}", if child { CHILD_PREFIX } else { ROOT_PREFIX }, time.format("%Y-%m-%dT%H:%M:%S%.3fZ"))
 }
 
 /// Whether nobody has named the session yet.
 pub(crate) fn is_initial(title: &str) -> bool {
-    let time = title.strip_prefix(ROOT).or_else(|| title.strip_prefix(CHILD));
+    let time = title.strip_prefix(ROOT_PREFIX).or_else(|| title.strip_prefix(CHILD_PREFIX));
     time.is_some_and(|time| chrono::DateTime::parse_from_rfc3339(time).is_ok())
 }
 
@@ -57,39 +57,39 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
             Ok(_) => return,
             Err(error) => return tracing::debug!(%session, %error, "no title"),
         }
-        let mut heard = Heard::default();
-        let work = tokio::time::timeout(PATIENCE, ask(&inner, &target, &prompt, &mut heard));
+        let mut usage = StreamUsage::default();
+        let work = tokio::time::timeout(TIMEOUT, request_title(&inner, &target, &prompt, &mut usage));
         let title = inner.closing.run_until_cancelled(work).await.and_then(Result::ok);
         let failed = matches!(title, Some(None));
         let mut batch = Batch::new(&instance.place);
-        let used = heard.used(&call, &target.model, failed);
+        let used = usage.used(&call, &target.model, failed);
         batch.spend(&call.id, &used);
-        remember(&inner, &mut batch, &session, &used);
+        record_usage(&inner, &mut batch, &session, &used);
         let title = title.flatten();
         batch.change_session(&session, move |session| {
-            ledger::add(session, used.cost, &used.tokens);
+            ledger::add_usage(session, used.cost, &used.tokens);
             if let Some(title) = title.as_ref().filter(|_| is_initial(&session.title)) {
                 session.title.clone_from(title);
             }
         });
-        if let Err(error) = inner.persist(None, batch).await {
+        if let Err(error) = inner.commit_with_retry(None, batch).await {
             tracing::debug!(%session, %error, "the title was not stored");
         }
-        inner.freed.tell();
+        inner.budget_signal.notify();
     });
 }
 
 /// Adds what a call used to what is known of the session's title.
-fn remember(inner: &Inner, batch: &mut Batch, session: &SessionId, used: &api::Usage) {
+fn record_usage(inner: &Inner, batch: &mut Batch, session: &SessionId, used: &api::Usage) {
     let record = inner.store.record(TITLING, session.as_str()).ok().flatten();
     let mut sum: api::Usage = record.and_then(|record| serde_json::from_value(record.value).ok()).unwrap_or_default();
     sum += used;
     batch.record(TITLING, session.as_str(), Some(&serde_json::json!(sum)), None);
 }
 
-fn prompt(instance: &Instance, target: &Target, session: &SessionId, text: &str) -> Option<Prompt> {
+fn prompt(instance: &Instance, target: &ModelTarget, session: &SessionId, text: &str) -> Option<Prompt> {
     let agent = instance.agents.get("title")?;
-    let text: String = text.chars().take(CONTEXT).collect();
+    let text: String = text.chars().take(PROMPT_CHARS_MAX).collect();
     Some(Prompt {
         system: agent.prompt.iter().filter(|prompt| !prompt.is_empty()).cloned().collect(),
         messages: vec![
@@ -109,17 +109,22 @@ fn prompt(instance: &Instance, target: &Target, session: &SessionId, text: &str)
     })
 }
 
-async fn ask(inner: &Inner, target: &Target, prompt: &Prompt, heard: &mut Heard) -> Option<String> {
+async fn request_title(
+    inner: &Inner,
+    target: &ModelTarget,
+    prompt: &Prompt,
+    usage: &mut StreamUsage,
+) -> Option<String> {
     let mut stream = inner.llm.stream(&target.endpoint, prompt);
     let mut answer = String::new();
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => {
-                heard.take(&event);
+                usage.record(&event);
                 if let LlmEvent::Text(text) = event {
                     answer.push_str(&text);
                 }
-                if heard.bytes.is_some_and(|bytes| bytes > ANSWER) {
+                if usage.bytes.is_some_and(|bytes| bytes > ANSWER_BYTES_MAX) {
                     // Whatever it is, it is no title; the stream is closed, so that nobody pays for more of it.
                     break;
                 }
@@ -130,15 +135,15 @@ async fn ask(inner: &Inner, target: &Target, prompt: &Prompt, heard: &mut Heard)
             }
         }
     }
-    clean(&answer)
+    clean_title(&answer)
 }
 
 /// The first line of the answer, without thoughts, quotes or control characters.
-fn clean(answer: &str) -> Option<String> {
+fn clean_title(answer: &str) -> Option<String> {
     let visible = answer.rsplit("</think>").next().unwrap_or_default();
     let line = visible.lines().map(str::trim).find(|line| !line.is_empty())?;
     let line = api::strip_control(line.trim_matches(['"', '\'', '`', '#', '*', ' '])).into_owned();
-    let title: String = line.chars().take(LENGTH).collect();
+    let title: String = line.chars().take(LENGTH_MAX).collect();
     (!title.is_empty()).then_some(title)
 }
 
@@ -155,8 +160,8 @@ mod tests {
 
     #[test]
     fn answers_are_cleaned() {
-        assert_eq!(clean("<think>hm\nhm</think>\n\n\"Fix the parser\"\nmore").as_deref(), Some("Fix the parser"));
-        assert_eq!(clean("  \n"), None);
-        assert_eq!(clean(&"x".repeat(500)).map(|t| t.len()), Some(LENGTH));
+        assert_eq!(clean_title("<think>hm\nhm</think>\n\n\"Fix the parser\"\nmore").as_deref(), Some("Fix the parser"));
+        assert_eq!(clean_title("  \n"), None);
+        assert_eq!(clean_title(&"x".repeat(500)).map(|t| t.len()), Some(LENGTH_MAX));
     }
 }

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use crate::lock;
 
 /// The most prompts whose trace is remembered; the oldest is forgotten.
-const MAX: usize = 256;
+const TRACES_MAX: usize = 256;
 
 /// The header, there and here.
 const TRACEPARENT: &str = "traceparent";
@@ -28,10 +28,10 @@ struct Trace {
 
 impl Traces {
     /// Remembers the trace of a prompt, if it has a valid one.
-    pub(crate) fn keep(&self, prompt: &MessageId, traceparent: Option<&str>) {
+    pub(crate) fn store(&self, prompt: &MessageId, traceparent: Option<&str>) {
         let Some(trace) = traceparent.and_then(Trace::parse) else { return };
         let mut known = lock(&self.0);
-        if known.len() >= MAX {
+        if known.len() >= TRACES_MAX {
             known.shift_remove_index(0);
         }
         known.insert(prompt.clone(), trace);
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_trace_stays_and_the_span_is_new() {
         let (traces, prompt) = (Traces::default(), MessageId::new());
-        traces.keep(&prompt, Some(&format!("00-{ID}-00f067aa0ba902b7-01")));
+        traces.store(&prompt, Some(&format!("00-{ID}-00f067aa0ba902b7-01")));
         let (name, value) = traces.header(&prompt).unwrap();
         assert_eq!(name, "traceparent");
         assert!(value.starts_with(&format!("00-{ID}-")) && value.ends_with("-01"), "{value}");
@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn their_number_is_bounded() {
         let traces = Traces::default();
-        let prompts: Vec<MessageId> = (0..=MAX).map(|_| MessageId::new()).collect();
+        let prompts: Vec<MessageId> = (0..=TRACES_MAX).map(|_| MessageId::new()).collect();
         for prompt in &prompts {
-            traces.keep(prompt, Some(&format!("00-{ID}-00f067aa0ba902b7-00")));
+            traces.store(prompt, Some(&format!("00-{ID}-00f067aa0ba902b7-00")));
         }
         assert_eq!(traces.header(&prompts[0]), None);
-        assert!(traces.header(&prompts[MAX]).is_some());
+        assert!(traces.header(&prompts[TRACES_MAX]).is_some());
     }
 }

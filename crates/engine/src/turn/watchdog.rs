@@ -13,20 +13,20 @@ use api::{PartId, SessionId};
 use store::{Batch, StoreError};
 use tokio::time::Instant;
 
-use crate::subagent::delegate::Held;
-use crate::subagent::task_link::{Background, Bond, Bound};
+use crate::subagent::delegate::ChildResources;
+use crate::subagent::task_link::{Background, LinkedTask, TaskLink};
 use crate::{Engine, Error, Inner, lock};
 
 /// How often it looks. What is found twice in a row is acted upon: somebody may have been about to.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A session that needs it again waits this long at first, …
-const PAUSE: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// … then twice as long each time, up to this. What is not seen for as long starts afresh.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Whose sessions a process looks after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tended {
+pub enum WatchdogScope {
     /// All of the database: for a server, which is there to stay.
     All,
     /// Those that this process has prompted or recovered, and all below them.
@@ -43,19 +43,19 @@ struct Suspect {
 
 impl Engine {
     /// Looks after sessions from now on, until the engine ends. Must be called inside a tokio runtime.
-    pub fn watch_over(&self, whose: Tended) {
-        if whose == Tended::Opened {
-            lock(&self.inner.opened).get_or_insert_default();
+    pub fn start_watchdog(&self, scope: WatchdogScope) {
+        if scope == WatchdogScope::Opened {
+            lock(&self.inner.opened_sessions).get_or_insert_default();
         }
         let (weak, closing) = (Arc::downgrade(&self.inner), self.inner.closing.clone());
-        let looking = async move {
+        let watch = async move {
             let (mut suspects, mut unreported) = (HashMap::new(), HashSet::new());
             loop {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
                 let Some(inner) = weak.upgrade().filter(|inner| !inner.runs.is_parking()) else { return };
-                let sessions = inner.look_after_sessions(&mut suspects);
-                let tasks = inner.look_after_tasks(&mut unreported).await;
-                let drafts = if whose == Tended::All { inner.discard_drafts().await } else { Ok(()) };
+                let sessions = inner.check_sessions(&mut suspects);
+                let tasks = inner.check_background_tasks(&mut unreported).await;
+                let drafts = if scope == WatchdogScope::All { inner.discard_drafts().await } else { Ok(()) };
                 for error in
                     [sessions.err().map(Error::from), tasks.err(), drafts.err().map(Error::from)].into_iter().flatten()
                 {
@@ -63,30 +63,31 @@ impl Engine {
                 }
             }
         };
-        tokio::spawn(async move { closing.run_until_cancelled(looking).await });
+        tokio::spawn(async move { closing.run_until_cancelled(watch).await });
     }
 }
 
 impl Inner {
     /// Notes that this process has to do with a session.
-    pub(crate) fn opened(&self, session: &SessionId) {
-        if let Some(opened) = &mut *lock(&self.opened) {
+    pub(crate) fn note_opened(&self, session: &SessionId) {
+        if let Some(opened) = &mut *lock(&self.opened_sessions) {
             opened.insert(session.clone());
         }
     }
 
-    fn is_tended(&self, session: &SessionId) -> Result<bool, StoreError> {
-        let is_opened = |session: &SessionId| lock(&self.opened).as_ref().is_none_or(|opened| opened.contains(session));
+    fn is_in_scope(&self, session: &SessionId) -> Result<bool, StoreError> {
+        let is_opened =
+            |session: &SessionId| lock(&self.opened_sessions).as_ref().is_none_or(|opened| opened.contains(session));
         Ok(is_opened(session) || self.lineage(session)?.iter().any(|above| is_opened(&above.id)))
     }
 
     /// Starts the turns that wait and that nobody runs.
-    fn look_after_sessions(self: &Arc<Self>, suspects: &mut HashMap<SessionId, Suspect>) -> Result<(), StoreError> {
-        let (left, now) = (self.left()?, Instant::now());
-        suspects.retain(|session, suspect| left.contains(session) || suspect.due + LONGEST_PAUSE > now);
-        for session in left {
+    fn check_sessions(self: &Arc<Self>, suspects: &mut HashMap<SessionId, Suspect>) -> Result<(), StoreError> {
+        let (abandoned, now) = (self.abandoned_sessions()?, Instant::now());
+        suspects.retain(|session, suspect| abandoned.contains(session) || suspect.due + LONGEST_PAUSE > now);
+        for session in abandoned {
             let Some(suspect) = suspects.get_mut(&session) else {
-                suspects.insert(session, Suspect { due: now, pause: PAUSE });
+                suspects.insert(session, Suspect { due: now, pause: FIRST_PAUSE });
                 continue;
             };
             if suspect.due <= now {
@@ -100,14 +101,14 @@ impl Inner {
     }
 
     /// The sessions that have something to do, and that no living process runs.
-    fn left(&self) -> Result<Vec<SessionId>, StoreError> {
+    fn abandoned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let mut left = self.store.unfinished()?;
         left.retain(|session| self.runs.get(session).is_none() && !self.runs.is_followed(session));
         let mut open = Vec::new();
         for session in left {
             let elsewhere = self.store.holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
             // What has no row is a copy that was never finished.
-            if !elsewhere && self.is_tended(&session)? && self.store.session(&session)?.is_some() {
+            if !elsewhere && self.is_in_scope(&session)? && self.store.session(&session)?.is_some() {
                 open.push(session);
             }
         }
@@ -115,14 +116,14 @@ impl Inner {
     }
 
     /// Follows the tasks in the background that nobody follows.
-    async fn look_after_tasks(self: &Arc<Self>, suspects: &mut HashSet<PartId>) -> Result<(), Error> {
+    async fn check_background_tasks(self: &Arc<Self>, suspects: &mut HashSet<PartId>) -> Result<(), Error> {
         let known = std::mem::take(suspects);
-        for bond in Bond::background(&self.store)? {
-            if self.is_unfollowed(&bond)? && self.is_tended(&bond.bound.session)? {
-                if known.contains(&bond.part) {
-                    self.take_up(&bond).await?;
+        for link in TaskLink::background(&self.store)? {
+            if self.is_unfollowed(&link)? && self.is_in_scope(&link.task.session)? {
+                if known.contains(&link.part) {
+                    self.take_over_task(&link).await?;
                 } else {
-                    suspects.insert(bond.part);
+                    suspects.insert(link.part);
                 }
             }
         }
@@ -130,30 +131,30 @@ impl Inner {
     }
 
     /// Whether nobody would report the end of a task in the background. One whose call was cut off is followed by that.
-    pub(crate) fn is_unfollowed(&self, bond: &Bond) -> Result<bool, StoreError> {
-        let follower = bond.bound.background.as_ref().and_then(|task| task.follower.as_deref());
+    pub(crate) fn is_unfollowed(&self, link: &TaskLink) -> Result<bool, StoreError> {
+        let follower = link.task.background.as_ref().and_then(|background| background.follower.as_deref());
         let followed = match follower {
-            Some(follower) if follower == self.store.owner() => lock(&self.background).contains(&bond.part),
+            Some(follower) if follower == self.store.owner() => lock(&self.background).contains(&link.part),
             Some(follower) => self.store.is_alive(follower),
             None => false,
         };
-        Ok(!followed && self.was_left(bond)?)
+        Ok(!followed && self.call_has_ended(link)?)
     }
 
     /// Follows a task in the background from now on, unless somebody else has just begun to; true if we do.
-    pub(crate) async fn take_up(self: &Arc<Self>, bond: &Bond) -> Result<bool, Error> {
-        let Some(task) = &bond.bound.background else { return Ok(false) };
-        if task.follower.as_deref() != Some(self.store.owner()) {
-            let task = Background { follower: Some(self.store.owner().to_owned()), ..task.clone() };
+    pub(crate) async fn take_over_task(self: &Arc<Self>, link: &TaskLink) -> Result<bool, Error> {
+        let Some(background) = &link.task.background else { return Ok(false) };
+        if background.follower.as_deref() != Some(self.store.owner()) {
+            let background = Background { follower: Some(self.store.owner().to_owned()), ..background.clone() };
             let mut batch = Batch::new(&store::Place::new("", ""));
-            bond.replace(&mut batch, &Bound { background: Some(task), ..bond.bound.clone() });
+            link.replace(&mut batch, &LinkedTask { background: Some(background), ..link.task.clone() });
             match self.store.commit(batch).await {
                 Ok(_) => {}
                 Err(StoreError::Conflict { .. }) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
         }
-        self.follow(&bond.part, Held::default());
+        self.follow(&link.part, ChildResources::default());
         Ok(true)
     }
 }

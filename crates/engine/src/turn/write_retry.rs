@@ -16,22 +16,22 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause, and so the most that a turn loses once the database works again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long a write is retried while the engine shuts down; a little less than the shutdown waits for its turns.
-const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(8);
+const SHUTDOWN_RETRY_TIME: Duration = Duration::from_secs(8);
 
 /// An error that may be gone at the next try.
-pub(crate) trait Passing {
+pub(crate) trait Transient {
     /// The reason, if it is a passing one.
-    fn passing(&self) -> Option<String>;
+    fn transient_reason(&self) -> Option<String>;
 }
 
-impl Passing for StoreError {
-    fn passing(&self) -> Option<String> {
+impl Transient for StoreError {
+    fn transient_reason(&self) -> Option<String> {
         self.is_passing().then(|| self.to_string())
     }
 }
 
-impl Passing for HostError {
-    fn passing(&self) -> Option<String> {
+impl Transient for HostError {
+    fn transient_reason(&self) -> Option<String> {
         match self {
             Self::Unavailable(why) | Self::Full(why) => Some(why.clone()),
             _ => None,
@@ -40,56 +40,56 @@ impl Passing for HostError {
 }
 
 /// The retries of one write.
-pub(crate) struct Patience<'a> {
+pub(crate) struct WriteRetry<'a> {
     inner: &'a Inner,
     /// The session whose status shows the wait.
     session: Option<(&'a Place, &'a SessionId)>,
     began: Instant,
-    tries: u32,
+    attempts: u32,
     given_up: bool,
 }
 
 impl Inner {
     /// Retries for one write. The status of `session` shows the wait.
-    pub(crate) fn patience<'a>(&'a self, session: Option<(&'a Place, &'a SessionId)>) -> Patience<'a> {
-        Patience { inner: self, session, began: Instant::now(), tries: 0, given_up: false }
+    pub(crate) fn write_retry<'a>(&'a self, session: Option<(&'a Place, &'a SessionId)>) -> WriteRetry<'a> {
+        WriteRetry { inner: self, session, began: Instant::now(), attempts: 0, given_up: false }
     }
 
     /// Commits a batch, with retries.
-    pub(crate) async fn persist(
+    pub(crate) async fn commit_with_retry(
         &self,
         session: Option<(&Place, &SessionId)>,
         batch: Batch,
     ) -> Result<Committed, StoreError> {
-        let (batch, mut patience) = (Arc::new(batch), self.patience(session));
+        let (batch, mut retry) = (Arc::new(batch), self.write_retry(session));
         loop {
-            let done = self.store.commit(batch.clone()).await;
-            if !patience.lasts(&done).await {
-                return done;
+            let result = self.store.commit(batch.clone()).await;
+            if !retry.should_retry(&result).await {
+                return result;
             }
         }
     }
 }
 
-impl Patience<'_> {
+impl WriteRetry<'_> {
     /// Waits before the next try. Returns false if there is none: the write succeeded, failed for good, or was retried for too
     /// long.
-    pub(crate) async fn lasts<T>(&mut self, done: &Result<T, impl Passing>) -> bool {
-        let Some(reason) = done.as_ref().err().and_then(Passing::passing) else { return false };
-        let most = if self.inner.runs.is_parking() { SHUTDOWN_PATIENCE } else { self.inner.store.patience() };
+    pub(crate) async fn should_retry<T>(&mut self, result: &Result<T, impl Transient>) -> bool {
+        let Some(reason) = result.as_ref().err().and_then(Transient::transient_reason) else { return false };
+        let most = if self.inner.runs.is_parking() { SHUTDOWN_RETRY_TIME } else { self.inner.store.patience() };
         if self.began.elapsed() >= most {
             self.given_up = true;
-            tracing::error!(session = ?self.session.map(|(_, id)| id), tries = self.tries, reason, "a write is given up");
+            tracing::error!(session = ?self.session.map(|(_, id)| id), attempts = self.attempts, reason, "a write is given up");
             return false;
         }
-        if self.tries == 0 {
+        if self.attempts == 0 {
             tracing::warn!(session = ?self.session.map(|(_, id)| id), reason, "a write waits for the database");
         }
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.tries.min(8)).min(LONGEST_PAUSE);
-        self.tries += 1;
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.attempts.min(8)).min(LONGEST_PAUSE);
+        self.attempts += 1;
         if let Some((place, session)) = self.session {
             let next = api::now().saturating_add(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
-            let status = SessionStatus::Retry { attempt: self.tries, message: reason, action: None, next };
+            let status = SessionStatus::Retry { attempt: self.attempts, message: reason, action: None, next };
             self.inner.store.tell(place, EventBody::SessionStatus { session_id: session.clone(), status });
         }
         tokio::time::sleep(pause).await;
@@ -97,10 +97,10 @@ impl Patience<'_> {
     }
 }
 
-impl Drop for Patience<'_> {
+impl Drop for WriteRetry<'_> {
     fn drop(&mut self) {
         // After giving up, the end of the turn says what the session does.
-        if let Some((_, session)) = self.session.filter(|_| self.tries > 0 && !self.given_up) {
+        if let Some((_, session)) = self.session.filter(|_| self.attempts > 0 && !self.given_up) {
             self.inner.store.go_on(session);
         }
     }

@@ -10,7 +10,7 @@ use exec::Exec;
 use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch};
 
 /// Who commits where nobody is configured.
-const NOBODY: [&str; 4] = ["-c", "user.name=Trefoil", "-c", "user.email=trefoil@localhost"];
+const FALLBACK_IDENTITY: [&str; 4] = ["-c", "user.name=Trefoil", "-c", "user.email=trefoil@localhost"];
 
 /// The most names that an error lists.
 const NAMES_MAX: usize = 20;
@@ -40,14 +40,14 @@ fn names(files: &[String]) -> String {
 
 /// What differs.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct ChangedFiles {
     pub(super) list: Vec<FileStatus>,
     /// Whether there are more than these.
     pub(super) more: bool,
 }
 
 /// A linked worktree.
-pub(super) struct Linked<'a> {
+pub(super) struct LinkedWorktree<'a> {
     /// Where it is.
     pub(super) directory: &'a Path,
     /// The repository's main working tree.
@@ -60,7 +60,7 @@ pub(super) struct Linked<'a> {
     pub(super) scratch: &'a Path,
 }
 
-impl Linked<'_> {
+impl LinkedWorktree<'_> {
     /// Git in it.
     fn git(&self) -> Git {
         self.exec.git(self.directory).patient()
@@ -84,7 +84,7 @@ impl Linked<'_> {
     }
 
     /// Fills it with the files of its commit.
-    pub(super) async fn fill(&self) -> Result<(), GitError> {
+    pub(super) async fn check_out(&self) -> Result<(), GitError> {
         self.writer().run(&["reset", "--hard", "--quiet"]).await.map(drop)
     }
 
@@ -105,7 +105,7 @@ impl Linked<'_> {
     }
 
     /// What differs between a commit and a tree. Of very many files only the first are given, without their lines.
-    pub(super) async fn files(&self, base: &str, tree: &str) -> Result<Files, GitError> {
+    pub(super) async fn files(&self, base: &str, tree: &str) -> Result<ChangedFiles, GitError> {
         let git = self.exec.git(self.main).patient();
         let diff = |form: &[&'static str]| [&DIFF[..], form, &[base, tree, "--"]].concat();
         let (names, whole) = git.head(&diff(&NAMES), MAX_NAMES).await?;
@@ -116,7 +116,7 @@ impl Linked<'_> {
         } else if !list.is_empty() {
             list = git::changes(&git.run(&diff(&LIST)).await?);
         }
-        Ok(Files { list: list.into_iter().map(status).collect(), more })
+        Ok(ChangedFiles { list: list.into_iter().map(status).collect(), more })
     }
 
     /// The same as a patch, and whether that is all: of a very long one the first files are given.
@@ -149,7 +149,7 @@ impl Linked<'_> {
         let name = target.display().to_string();
         let paths = [&DIFF[..], &["--name-only", "-z", base, tree, "--"]].concat();
         let paths = self.exec.git(self.main).patient().run(&paths).await?;
-        in_the_way(target, &paths)?;
+        check_no_file_in_the_way(target, &paths)?;
         // What the other tree has of these files, edits included.
         let scratch = Scratch::copy(&git, self.scratch).await?;
         let indexed = git.with_index(scratch.index());
@@ -216,13 +216,13 @@ fn files_of(names: &[u8]) -> Vec<u8> {
 }
 
 async fn commit_tree(git: &Git, tree: &str, parent: &str, message: &str) -> Result<String, GitError> {
-    let somebody = git.known(&["var", "GIT_COMMITTER_IDENT"]).await?.is_some();
-    let who: &[&str] = if somebody { &[] } else { &NOBODY };
-    git.text(&[who, &["commit-tree", tree, "-p", parent, "-m", message]].concat()).await
+    let has_identity = git.known(&["var", "GIT_COMMITTER_IDENT"]).await?.is_some();
+    let identity: &[&str] = if has_identity { &[] } else { &FALLBACK_IDENTITY };
+    git.text(&[identity, &["commit-tree", tree, "-p", parent, "-m", message]].concat()).await
 }
 
 /// A file where a folder has to be: git would find out in the middle of its work.
-fn in_the_way(target: &Path, paths: &[u8]) -> Result<(), MergeError> {
+fn check_no_file_in_the_way(target: &Path, paths: &[u8]) -> Result<(), MergeError> {
     let mut seen = HashSet::new();
     for path in git::records(paths).map(|path| Path::new(OsStr::from_bytes(path))) {
         for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {

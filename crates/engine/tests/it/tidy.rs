@@ -10,11 +10,11 @@ use config::Dirs;
 use serde_json::json;
 use store::{Batch, Compacted, Place};
 use testkit::TempProject;
-use trefoil_engine::{Engine, Tidied, Tidy};
+use trefoil_engine::{Engine, TidyOptions, TidyReport};
 
 const MARK: &str = "swordfish-4711";
 const DAY: u64 = 24 * 60 * 60;
-const THOROUGH: Tidy = Tidy { dry_run: false, thorough: true };
+const THOROUGH: TidyOptions = TidyOptions { dry_run: false, thorough: true };
 
 fn dirs(project: &TempProject) -> Dirs {
     Dirs::from_env(&project.env().into_iter().collect(), &project.home())
@@ -76,7 +76,7 @@ async fn a_deleted_session_and_its_subagents_leave_nothing_on_the_disk() {
     assert!(lab.engine.store().removed().unwrap().is_empty());
     assert_eq!(lab.engine.store().compact().await.unwrap(), Compacted::Whole);
     assert_eq!(marked(&lab.project), Vec::<PathBuf>::new());
-    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), Tidied::default(), "there is nothing more to do");
+    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default(), "there is nothing more to do");
     assert_eq!(lab.messages(&stays).await.len(), 2, "others have theirs");
 }
 
@@ -117,10 +117,10 @@ async fn what_a_crash_left_of_a_deletion_goes_later() {
     lab.engine.store().commit(batch).await.unwrap();
     lab.restart().await;
     assert_eq!(files(&outputs(&lab)).len(), 1);
-    let counted = lab.engine.tidy(Tidy { dry_run: true, thorough: false }).await.unwrap();
+    let counted = lab.engine.tidy(TidyOptions { dry_run: true, thorough: false }).await.unwrap();
     assert_eq!(counted.leftovers, 1);
     assert_eq!(files(&outputs(&lab)).len(), 1, "it was only counted");
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().leftovers, 1);
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().leftovers, 1);
     assert!(files(&outputs(&lab)).is_empty());
     lab.engine.store().compact().await.unwrap();
     assert_eq!(marked(&lab.project), Vec::<PathBuf>::new());
@@ -151,9 +151,9 @@ async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
     let lost = put(&format!("{id}/tool_without0part"), 2);
     let old = [put("tool_old", 31), put("ses_of_another_database/tool_y", 31), put(&format!("{id}/tool_old"), 31)];
 
-    let counted = lab.engine.tidy(Tidy { dry_run: true, thorough: true }).await.unwrap();
+    let counted = lab.engine.tidy(TidyOptions { dry_run: true, thorough: true }).await.unwrap();
     assert_eq!((counted.outputs, counted.output_bytes), (4, 24));
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().outputs, 3);
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().outputs, 3);
     assert!(old.iter().all(|path| !path.exists()) && lost.exists());
     assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap().outputs, 1);
     assert!(!lost.exists());
@@ -172,7 +172,7 @@ async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
     fs::write(&gate, "").unwrap();
     events.wait_idle(&session).await;
     age(&own, 31);
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().outputs, 1);
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().outputs, 1);
     assert!(!own.exists(), "over the age it goes, whoever refers to it");
 }
 
@@ -209,10 +209,10 @@ async fn sessions_over_their_age_go_unless_something_in_them_lives() {
     let child = api::CreateSession { parent_id: Some(parent.clone()), ..api::CreateSession::default() };
     lab.engine.create_session(&lab.scope, child).await.unwrap();
 
-    let counted = lab.engine.tidy(Tidy { dry_run: true, thorough: false }).await.unwrap();
+    let counted = lab.engine.tidy(TidyOptions { dry_run: true, thorough: false }).await.unwrap();
     assert_eq!(counted.sessions, std::slice::from_ref(&old));
     assert!(lab.engine.session(&lab.scope, &old).await.is_ok(), "it was only counted");
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().sessions, std::slice::from_ref(&old));
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().sessions, std::slice::from_ref(&old));
     assert!(lab.engine.session(&lab.scope, &old).await.is_err());
     for session in [&young, &asks, &waits, &parent] {
         lab.engine.session(&lab.scope, session).await.unwrap();
@@ -229,6 +229,6 @@ async fn no_session_goes_by_its_age_unless_the_user_wants_that() {
     // A repository, also one that is trusted, decides nothing about sessions of others.
     lab.project.write("trefoil.json", r#"{"session": {"max_age_days": 1}}"#);
     let old = aged(&lab, 4000).await;
-    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), Tidied::default());
+    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default());
     lab.engine.session(&lab.scope, &old).await.unwrap();
 }

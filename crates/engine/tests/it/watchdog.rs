@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use store::{Batch, Place, Store};
 use testkit::{Recorder, TempProject, eventually};
-use trefoil_engine::Tended;
+use trefoil_engine::WatchdogScope;
 
 use crate::common::family::{background, children, is_idle, reports};
 use crate::common::{Lab, doomed, open, open_store, open_with, prompt, script, text};
@@ -42,7 +42,7 @@ async fn a_prompt_that_nobody_runs_is_answered() {
     let (lab, store) = lab();
     let mut events = lab.recorder().await;
     let (session, prompt) = forgotten(&lab, &store).await;
-    lab.engine.watch_over(Tended::All);
+    lab.engine.start_watchdog(WatchdogScope::All);
     events.wait_idle(&session).await;
     let messages = lab.messages(&session).await;
     assert_eq!(messages.last().unwrap().info.as_assistant().unwrap().parent_id, prompt);
@@ -54,7 +54,7 @@ async fn whoever_is_there_for_its_own_sessions_leaves_others_alone() {
     let (lab, store) = lab();
     let mut events = lab.recorder().await;
     let (other, _) = forgotten(&lab, &store).await;
-    lab.engine.watch_over(Tended::Opened);
+    lab.engine.start_watchdog(WatchdogScope::Opened);
     let (own, _) = forgotten(&lab, &store).await;
     // Both are looked at in the same moment.
     events.wait_idle(&own).await;
@@ -68,7 +68,7 @@ async fn orphan(turn: impl Fn(PathBuf) -> Value, word: &str) -> (Lab, Recorder, 
     let project = TempProject::new();
     let scope = Scope::new(project.directory());
     let engine = open(&project);
-    engine.watch_over(Tended::All);
+    engine.start_watchdog(WatchdogScope::All);
     let events = Recorder::new(Arc::new(engine.clone())).await;
     let lab = Lab { project, engine, scope };
     let turn = turn(lab.gate("gate"));
@@ -128,7 +128,7 @@ async fn a_turn_that_breaks_down_again_and_again_is_given_up() {
     let engine = open_with(&project, HashMap::from([("acp".to_owned(), runner)]));
     let scope = Scope::new(project.directory());
     let lab = Lab { project, engine, scope };
-    lab.engine.watch_over(Tended::Opened);
+    lab.engine.start_watchdog(WatchdogScope::Opened);
     let mut events = lab.recorder().await;
     let session = lab.session().await;
     let input = PromptInput { agent: Some("other".to_owned()), ..prompt("go") };

@@ -13,7 +13,7 @@ use tools::{Context, LocalEnvironment, Progress, Registry, RegistryOptions};
 use super::decide;
 
 /// How long one of them may take, in seconds.
-const PATIENCE: &str = "20";
+const TIMEOUT_SECONDS: &str = "20";
 
 /// Stands for the end of a line in the lists.
 const LINE_END: char = '⏎';
@@ -60,7 +60,7 @@ impl Scratch {
     /// Runs a command line, and returns what it printed.
     fn run(&self, form: &str) -> String {
         let mut command = Command::new("timeout");
-        command.args(["-k", "1", PATIENCE, "bash", "-c", form]).current_dir(self.path("work")).env_clear();
+        command.args(["-k", "1", TIMEOUT_SECONDS, "bash", "-c", form]).current_dir(self.path("work")).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.path("work"));
         command.env("LANG", "C").env("SHELL", "/bin/bash").env("OUTSIDE", self.path("out"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -9,18 +9,18 @@ fn rule(permission: &str, pattern: &str, action: Action) -> Rule {
     Rule::new(permission, pattern, action)
 }
 
-fn in_force(levels: Vec<Level>) -> Rules {
+fn effective_rules(levels: Vec<Level>) -> Rules {
     let own = levels.len();
-    let standing = Arc::default();
-    Rules(Arc::new(InForce {
+    let constraints = Arc::default();
+    Rules(Arc::new(EffectiveRules {
         session: SessionId::new(),
         subagent: false,
         agent: "build".to_owned(),
         careful: false,
         levels: levels.into_iter().map(Arc::new).collect(),
         own,
-        standing,
-        below: OnceLock::new(),
+        constraints,
+        for_children: OnceLock::new(),
     }))
 }
 
@@ -82,7 +82,7 @@ fn a_floor_has_what_protects_and_not_what_is_technical() {
     ] {
         assert_eq!(floor.judge(&[], &need(permission, pattern)), want, "{permission} {pattern}");
     }
-    assert_eq!(floor.of_session(), [rule("read", "*", Deny)]);
+    assert_eq!(floor.session_rules(), [rule("read", "*", Deny)]);
     let plain = Level::new(&builtin, builtin.len(), &[], &[]).as_floor(false);
     assert_eq!(plain.judge(&[], &need("question", "*")), Allow);
     // The session of a subagent has denials that it was made with.
@@ -96,12 +96,12 @@ fn a_floor_has_what_protects_and_not_what_is_technical() {
 
 #[test]
 fn what_cannot_be_read_asks_for_everything() {
-    let unread = in_force(vec![Level::new(&[rule("*", "*", Action::Allow)], 0, &[], &[]), Level::default()]);
+    let unread = effective_rules(vec![Level::new(&[rule("*", "*", Action::Allow)], 0, &[], &[]), Level::default()]);
     assert_eq!(unread.judge(&[], &need("bash", "ls")), Action::Ask);
-    assert_eq!(in_force(Vec::new()).judge(&[], &need("bash", "ls")), Action::Ask);
-    assert!(serde_json::from_str::<Accepted>("{}").is_err());
-    let mut standing = Standing { unknown: true, ..Standing::default() };
-    assert!(!standing.add(&Standing::default()), "nobody works below one whose rules are not known");
+    assert_eq!(effective_rules(Vec::new()).judge(&[], &need("bash", "ls")), Action::Ask);
+    assert!(serde_json::from_str::<AcceptedRules>("{}").is_err());
+    let mut constraints = Constraints { is_unreadable: true, ..Constraints::default() };
+    assert!(!constraints.add(&Constraints::default()), "nobody works below one whose rules are not known");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn lists_of_rules_are_kept_apart_and_bounded() {
     let denied = [rule("bash", "*", Action::Deny)];
     let all = [get("a", false, &[]), get("b", false, &[]), get("a", true, &[]), get("a", false, &denied)];
     for (place, one) in all.iter().enumerate() {
-        let parsed: Accepted = serde_json::from_str(one.accepted()).unwrap();
+        let parsed: AcceptedRules = serde_json::from_str(one.accepted()).unwrap();
         assert_eq!((&parsed.agent, parsed.careful, &parsed.level), (&one.agent, one.careful, &one.level));
         assert!(all.iter().skip(place + 1).all(|other| other.accepted() != one.accepted()));
     }
@@ -130,10 +130,10 @@ fn floors_are_counted() {
         careful: false,
         level: Arc::default(),
     };
-    let mut standing = Standing::default();
-    let most = Standing { floors: (0..FLOORS_MAX).map(floor).collect(), ..Standing::default() };
-    assert!(standing.add(&most) && standing.add(&most), "the same again takes no room");
-    assert!(!standing.add(&Standing { floors: vec![floor(0)], ..Standing::default() }));
+    let mut constraints = Constraints::default();
+    let most = Constraints { floors: (0..FLOORS_MAX).map(floor).collect(), ..Constraints::default() };
+    assert!(constraints.add(&most) && constraints.add(&most), "the same again takes no room");
+    assert!(!constraints.add(&Constraints { floors: vec![floor(0)], ..Constraints::default() }));
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -172,13 +172,13 @@ proptest! {
             prop_assert_eq!(other.as_floor(true).judge(&approved, &need), other.judge(&approved, &need));
             prop_assert_eq!(serde_json::from_str::<Level>(&serde_json::to_string(&other).unwrap()).unwrap(), other.clone());
             levels.push(other);
-            let stricter = in_force(levels.clone()).judge(&approved, &need);
+            let stricter = effective_rules(levels.clone()).judge(&approved, &need);
             prop_assert!(stricter >= verdict);
             verdict = stricter;
         }
-        let rules = in_force(levels);
-        prop_assert_eq!(rules.denial(&need).is_empty() && verdict == Action::Deny, false);
-        if rules.refuse(permission) {
+        let rules = effective_rules(levels);
+        prop_assert_eq!(rules.denying_rules(&need).is_empty() && verdict == Action::Deny, false);
+        if rules.refuses(permission) {
             // An approval settles no denial, and a tool is left out only if it would be denied.
             prop_assert!(verdict == Action::Deny || rules.judge(&[], &need) >= Action::Ask);
         }

@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tools::{Context, Effect, Need, Output, Tool, ToolError, TypedTool, erase};
 
-use super::tool::{Piece, output, pieces};
+use super::tool::{ContentPiece, output, pieces};
 
 /// The three tools, for these servers.
 pub(super) fn tools(servers: &[Arc<Servers>]) -> [Arc<dyn Tool>; 3] {
-    let all = || All(servers.to_vec());
-    [erase(List(all())), erase(ListTemplates(all())), erase(Read(all()))]
+    let all = || SessionServers(servers.to_vec());
+    [erase(ListResources(all())), erase(ListTemplates(all())), erase(ReadResource(all()))]
 }
 
 /// The servers that a session can use.
-struct All(Vec<Arc<Servers>>);
+struct SessionServers(Vec<Arc<Servers>>);
 
-impl All {
+impl SessionServers {
     /// The servers that have resources: one, or all.
-    fn wanted(&self, server: Option<&str>) -> Result<Vec<String>, ToolError> {
+    fn selected(&self, server: Option<&str>) -> Result<Vec<String>, ToolError> {
         let all: Vec<String> = self.0.iter().flat_map(|servers| servers.with_resources()).collect();
         match server.filter(|server| !server.is_empty()) {
             None => Ok(all),
@@ -35,7 +35,7 @@ impl All {
     }
 
     fn needs(&self, server: Option<&str>) -> Result<Vec<Need>, ToolError> {
-        let patterns: Vec<String> = self.wanted(server)?.iter().map(|server| format!("mcp:{server}:*")).collect();
+        let patterns: Vec<String> = self.selected(server)?.iter().map(|server| format!("mcp:{server}:*")).collect();
         let need = Need { always: patterns.clone(), patterns, ..Need::new("read", "") };
         Ok(vec![match server {
             Some(server) => need.with("server", server),
@@ -45,10 +45,10 @@ impl All {
 }
 
 /// What a list comes to.
-async fn listed<T: Serialize>(title: &str, key: &str, list: Vec<T>, ctx: &Context) -> Output {
+async fn list_output<T: Serialize>(title: &str, key: &str, list: Vec<T>, ctx: &Context) -> Output {
     let count = list.len();
     let text = serde_json::to_string_pretty(&json!({ key: list })).unwrap_or_default();
-    let mut output = output(title.to_owned(), vec![Piece::Text(text)], ctx).await;
+    let mut output = output(title.to_owned(), vec![ContentPiece::Text(text)], ctx).await;
     output.metadata.insert("count".to_owned(), count.into());
     output
 }
@@ -60,9 +60,9 @@ struct ListInput {
     server: Option<String>,
 }
 
-struct List(All);
+struct ListResources(SessionServers);
 
-impl TypedTool for List {
+impl TypedTool for ListResources {
     type Input = ListInput;
     const NAME: &'static str = "list_mcp_resources";
     const EFFECT: Effect = Effect::ReadOnly;
@@ -72,13 +72,13 @@ impl TypedTool for List {
     }
 
     async fn run(&self, input: ListInput, ctx: Context) -> Result<Output, ToolError> {
-        let wanted = self.0.wanted(input.server.as_deref())?;
+        let wanted = self.0.selected(input.server.as_deref())?;
         let mut all = Vec::new();
         for servers in &self.0.0 {
             all.extend(servers.resources(None).await);
         }
         all.retain(|resource| wanted.contains(&resource.server));
-        Ok(listed("MCP resources", "resources", all, &ctx).await)
+        Ok(list_output("MCP resources", "resources", all, &ctx).await)
     }
 }
 
@@ -89,7 +89,7 @@ struct TemplatesInput {
     server: Option<String>,
 }
 
-struct ListTemplates(All);
+struct ListTemplates(SessionServers);
 
 impl TypedTool for ListTemplates {
     type Input = TemplatesInput;
@@ -101,13 +101,13 @@ impl TypedTool for ListTemplates {
     }
 
     async fn run(&self, input: TemplatesInput, ctx: Context) -> Result<Output, ToolError> {
-        let wanted = self.0.wanted(input.server.as_deref())?;
+        let wanted = self.0.selected(input.server.as_deref())?;
         let mut all = Vec::new();
         for servers in &self.0.0 {
             all.extend(servers.resource_templates(None).await);
         }
         all.retain(|template| wanted.contains(&template.server));
-        Ok(listed("MCP resource templates", "resourceTemplates", all, &ctx).await)
+        Ok(list_output("MCP resource templates", "resourceTemplates", all, &ctx).await)
     }
 }
 
@@ -120,15 +120,15 @@ struct ReadInput {
     uri: String,
 }
 
-struct Read(All);
+struct ReadResource(SessionServers);
 
-impl TypedTool for Read {
+impl TypedTool for ReadResource {
     type Input = ReadInput;
     const NAME: &'static str = "read_mcp_resource";
     const EFFECT: Effect = Effect::ReadOnly;
 
     async fn needs(&self, input: &ReadInput, _: &Context) -> Result<Vec<Need>, ToolError> {
-        self.0.wanted(Some(&input.server))?;
+        self.0.selected(Some(&input.server))?;
         let need = Need::new("read", format!("mcp:{}:{}", input.server, input.uri));
         let need = Need { always: vec![format!("mcp:{}:*", input.server)], ..need };
         Ok(vec![need.with("server", input.server.as_str()).with("uri", input.uri.as_str())])

@@ -10,7 +10,7 @@ use tools::{Context, SearchEngine, Tool, ToolError};
 use super::tool;
 
 /// Words in the names of servers and tools that search the web, beside `web` itself.
-const ENGINES: [&str; 13] = [
+const ENGINE_NAMES: [&str; 13] = [
     "bing",
     "brave",
     "ddg",
@@ -26,16 +26,16 @@ const ENGINES: [&str; 13] = [
     "tavily",
 ];
 /// What the query is called.
-const QUERY: [&str; 3] = ["query", "q", "search_query"];
+const QUERY_PARAMETERS: [&str; 3] = ["query", "q", "search_query"];
 /// What the number of results is called.
-const COUNT: [&str; 7] = ["numResults", "num_results", "count", "max_results", "maxResults", "limit", "num"];
+const COUNT_PARAMETERS: [&str; 7] = ["numResults", "num_results", "count", "max_results", "maxResults", "limit", "num"];
 
 /// The `websearch` tool by a tool of these servers: the one that the configuration names, else one that searches the web to
 /// judge by its name. Of several servers the one that was brought last counts.
 pub(super) fn websearch(servers: &[Arc<Servers>], named: Option<&str>) -> Option<Arc<dyn Tool>> {
     let fits = |tool: &::mcp::Tool| named.map_or_else(|| searches_the_web(&tool.name), |name| tool.name == name);
     servers.iter().rev().find_map(|servers| {
-        let usable = |tool: ::mcp::Tool| Some((Arguments::of(&tool)?, tool));
+        let usable = |tool: ::mcp::Tool| Some((SearchArguments::of(&tool)?, tool));
         let (arguments, tool) = servers.tools().into_iter().filter(fits).find_map(usable)?;
         Some(tools::websearch(ServerSearch {
             name: tool.name.clone(),
@@ -50,17 +50,17 @@ fn searches_the_web(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words: Vec<&str> = name.split(|char: char| !char.is_ascii_alphanumeric()).collect();
     let has = |wanted: &str| words.contains(&wanted);
-    has("websearch") || has("search") && (has("web") || ENGINES.iter().any(|engine| has(engine)))
+    has("websearch") || has("search") && (has("web") || ENGINE_NAMES.iter().any(|engine| has(engine)))
 }
 
 /// What a tool that searches the web is called with.
 #[derive(Debug, PartialEq, Eq)]
-struct Arguments {
+struct SearchArguments {
     query: &'static str,
     count: Option<&'static str>,
 }
 
-impl Arguments {
+impl SearchArguments {
     /// Those of a tool, if a query is all that it must have.
     fn of(tool: &::mcp::Tool) -> Option<Self> {
         let properties = tool.schema["properties"].as_object()?;
@@ -71,9 +71,9 @@ impl Arguments {
             };
             names.iter().find(is).copied()
         };
-        let query = known(&QUERY, &["string"])?;
+        let query = known(&QUERY_PARAMETERS, &["string"])?;
         let mut required = tool.schema["required"].as_array().into_iter().flatten();
-        let count = known(&COUNT, &["integer", "number"]);
+        let count = known(&COUNT_PARAMETERS, &["integer", "number"]);
         required.all(|name| name == query || count.is_some_and(|count| name == count)).then_some(Self { query, count })
     }
 
@@ -85,7 +85,7 @@ impl Arguments {
 
 struct ServerSearch {
     name: String,
-    arguments: Arguments,
+    arguments: SearchArguments,
     tool: Arc<dyn Tool>,
 }
 
@@ -109,14 +109,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn arguments(name: &str, properties: &[&str], required: Json) -> Option<Arguments> {
-        let kind = |name: &&str| if COUNT.contains(name) { "integer" } else { "string" };
+    fn arguments(name: &str, properties: &[&str], required: Json) -> Option<SearchArguments> {
+        let kind = |name: &&str| if COUNT_PARAMETERS.contains(name) { "integer" } else { "string" };
         let properties: JsonMap =
             properties.iter().map(|name| ((*name).to_owned(), json!({"type": kind(name)}))).collect();
         let schema = json!({"type": "object", "properties": properties, "required": required});
         let (server, tool) = name.split_once('_').unwrap();
         let (name, server, tool) = (name.to_owned(), server.to_owned(), tool.to_owned());
-        Arguments::of(&::mcp::Tool { name, server, tool, description: String::new(), schema })
+        SearchArguments::of(&::mcp::Tool { name, server, tool, description: String::new(), schema })
     }
 
     #[test]
@@ -141,10 +141,10 @@ mod tests {
             ("web_fetch", &["query"], json!(["query"]), None),
             ("memory_search_nodes", &["query"], json!(["query"]), None),
         ] {
-            let wanted = wanted.map(|(query, count)| Arguments { query, count });
+            let wanted = wanted.map(|(query, count)| SearchArguments { query, count });
             let found = arguments(name, properties, required).filter(|_| searches_the_web(name));
             assert_eq!(found, wanted, "{name}");
         }
-        assert_eq!(Arguments { query: "q", count: Some("num") }.fill("x", 3), json!({"q": "x", "num": 3}));
+        assert_eq!(SearchArguments { query: "q", count: Some("num") }.fill("x", 3), json!({"q": "x", "num": 3}));
     }
 }

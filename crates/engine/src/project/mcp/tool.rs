@@ -10,11 +10,11 @@ use tools::{
 };
 
 /// What models take as a file.
-const ATTACHABLE: [&str; 5] = ["application/pdf", "image/gif", "image/jpeg", "image/png", "image/webp"];
+const ATTACHABLE_MIMES: [&str; 5] = ["application/pdf", "image/gif", "image/jpeg", "image/png", "image/webp"];
 /// The most files of one answer.
 const ATTACHMENTS_MAX: usize = 20;
 /// The most bytes of all of them, in base64: they are stored with the call, and told in one event.
-const ATTACHED_BYTES: usize = 2 * MAX_ATTACHMENT_BYTES;
+const ATTACHMENTS_BYTES_MAX: usize = 2 * MAX_ATTACHMENT_BYTES;
 
 /// A tool of one of these servers.
 pub(super) fn tool(servers: &Arc<Servers>, tool: ::mcp::Tool) -> Arc<dyn Tool> {
@@ -73,77 +73,79 @@ impl Tool for ServerTool {
 }
 
 /// A piece of what a server gave.
-pub(super) enum Piece {
+pub(super) enum ContentPiece {
     Text(String),
     File(Attachment),
 }
 
 trait IntoPieces {
-    fn into_pieces(self) -> Vec<Piece>;
+    fn into_pieces(self) -> Vec<ContentPiece>;
 }
 
 impl IntoPieces for CallResult {
-    fn into_pieces(self) -> Vec<Piece> {
+    fn into_pieces(self) -> Vec<ContentPiece> {
         if self.content.is_empty() {
-            return self.structured_content.map(|raw| Piece::Text(raw.get().to_owned())).into_iter().collect();
+            return self.structured_content.map(|raw| ContentPiece::Text(raw.get().to_owned())).into_iter().collect();
         }
         self.content.into_iter().filter_map(piece).collect()
     }
 }
 
-fn piece(content: Content) -> Option<Piece> {
+fn piece(content: Content) -> Option<ContentPiece> {
     match content {
-        Content::Text { text } => Some(Piece::Text(text)),
+        Content::Text { text } => Some(ContentPiece::Text(text)),
         Content::Image { data, mime_type } | Content::Audio { data, mime_type } => {
-            Some(attached(None, Some(mime_type), data))
+            Some(attachment(None, Some(mime_type), data))
         }
-        Content::Resource { resource } => read(resource),
-        Content::ResourceLink { name, uri } => Some(Piece::Text(format!("{name}: {uri}"))),
+        Content::Resource { resource } => resource_piece(resource),
+        Content::ResourceLink { name, uri } => Some(ContentPiece::Text(format!("{name}: {uri}"))),
         Content::Other => None,
     }
 }
 
 /// What a resource has.
-pub(super) fn pieces(contents: Vec<ResourceContents>) -> Vec<Piece> {
-    contents.into_iter().filter_map(read).collect()
+pub(super) fn pieces(contents: Vec<ResourceContents>) -> Vec<ContentPiece> {
+    contents.into_iter().filter_map(resource_piece).collect()
 }
 
-fn read(resource: ResourceContents) -> Option<Piece> {
+fn resource_piece(resource: ResourceContents) -> Option<ContentPiece> {
     match (resource.text, resource.blob) {
-        (Some(text), _) if !text.is_empty() => Some(Piece::Text(text)),
-        (_, Some(blob)) if !blob.is_empty() => Some(attached(Some(resource.uri), resource.mime_type, blob)),
+        (Some(text), _) if !text.is_empty() => Some(ContentPiece::Text(text)),
+        (_, Some(blob)) if !blob.is_empty() => Some(attachment(Some(resource.uri), resource.mime_type, blob)),
         _ => None,
     }
 }
 
 /// A file, if models take such; else a word about it.
-fn attached(name: Option<String>, mime: Option<String>, base64: String) -> Piece {
+fn attachment(name: Option<String>, mime: Option<String>, base64: String) -> ContentPiece {
     let mime = mime.unwrap_or_else(|| "application/octet-stream".to_owned());
     let what = name.as_deref().unwrap_or("content");
     let bytes = base64.len() / 4 * 3;
-    if !ATTACHABLE.contains(&mime.as_str()) {
-        return Piece::Text(format!("[{what} is left out: {bytes} bytes of {mime}, which cannot be shown]"));
+    if !ATTACHABLE_MIMES.contains(&mime.as_str()) {
+        return ContentPiece::Text(format!("[{what} is left out: {bytes} bytes of {mime}, which cannot be shown]"));
     }
     if bytes > MAX_ATTACHMENT_BYTES {
-        return Piece::Text(format!("[{what} is left out: {bytes} bytes of {mime} are more than can be shown]"));
+        return ContentPiece::Text(format!("[{what} is left out: {bytes} bytes of {mime} are more than can be shown]"));
     }
     let url = format!("data:{mime};base64,{base64}");
-    Piece::File(Attachment { mime, filename: name, url })
+    ContentPiece::File(Attachment { mime, filename: name, url })
 }
 
 /// The outcome of a call: its texts, within the limits, and its files.
-pub(super) async fn output(title: String, pieces: Vec<Piece>, ctx: &Context) -> Output {
+pub(super) async fn output(title: String, pieces: Vec<ContentPiece>, ctx: &Context) -> Output {
     let (mut texts, mut attachments, mut bytes) = (Vec::new(), Vec::new(), 0);
     for piece in pieces {
         match piece {
-            Piece::Text(text) => texts.push(text),
-            Piece::File(file) if attachments.len() < ATTACHMENTS_MAX && bytes + file.url.len() <= ATTACHED_BYTES => {
+            ContentPiece::Text(text) => texts.push(text),
+            ContentPiece::File(file)
+                if attachments.len() < ATTACHMENTS_MAX && bytes + file.url.len() <= ATTACHMENTS_BYTES_MAX =>
+            {
                 bytes += file.url.len();
                 attachments.push(file);
             }
-            Piece::File(_) => texts.push(format!(
+            ContentPiece::File(_) => texts.push(format!(
                 "[A file is left out: there are more than {ATTACHMENTS_MAX}, or they have more than {} MB together]",
-                ATTACHED_BYTES >> 20
+                ATTACHMENTS_BYTES_MAX >> 20
             )),
         }
     }
@@ -157,7 +159,7 @@ pub(super) async fn output(title: String, pieces: Vec<Piece>, ctx: &Context) -> 
 
 async fn failure(result: CallResult, ctx: &Context) -> String {
     let texts = result.into_pieces().into_iter().filter_map(|piece| match piece {
-        Piece::Text(text) if !text.trim().is_empty() => Some(text),
+        ContentPiece::Text(text) if !text.trim().is_empty() => Some(text),
         _ => None,
     });
     let text = texts.collect::<Vec<_>>().join("\n\n");

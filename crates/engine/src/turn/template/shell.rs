@@ -3,14 +3,14 @@
 
 use exec::bash::{self, Parsed};
 
-use super::{Arguments, Piece, Value};
+use super::{ArgumentValue, CommandArguments, TemplatePiece};
 
 /// A word that means nothing to anybody.
 const HARMLESS: &str = "trefoilargument";
 
 /// What the scanner is inside of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum Context {
     Command,
     Parentheses,
     Double,
@@ -18,15 +18,15 @@ enum Inside {
 }
 
 /// A shell command of a template, with the arguments put in.
-pub(super) fn piece(command: &str, arguments: &Arguments<'_>) -> Piece {
-    let filled = fill(command, arguments, Value::clone);
-    let harmless = fill(command, arguments, |value| Value {
+pub(super) fn piece(command: &str, arguments: &CommandArguments<'_>) -> TemplatePiece {
+    let filled = fill(command, arguments, ArgumentValue::clone);
+    let harmless = fill(command, arguments, |value| ArgumentValue {
         words: vec![HARMLESS.to_owned(); value.words.len()],
         text: if value.text.is_empty() { String::new() } else { HARMLESS.to_owned() },
     });
     match filled == harmless || is_same(&bash::parse(&filled), &bash::parse(&harmless)) {
-        true => Piece::Shell(filled),
-        false => Piece::Refused(command.to_owned()),
+        true => TemplatePiece::Shell(filled),
+        false => TemplatePiece::Refused(command.to_owned()),
     }
 }
 
@@ -41,12 +41,12 @@ fn is_same(filled: &Parsed, harmless: &Parsed) -> bool {
 }
 
 /// Puts values into a command, each quoted for the place where it stands.
-fn fill(command: &str, arguments: &Arguments<'_>, value_of: impl Fn(&Value) -> Value) -> String {
+fn fill(command: &str, arguments: &CommandArguments<'_>, value_of: impl Fn(&ArgumentValue) -> ArgumentValue) -> String {
     let mut filled = String::new();
-    let mut inside = vec![Inside::Command];
+    let mut inside = vec![Context::Command];
     let mut rest = command;
     while let Some(c) = rest.chars().next() {
-        let here = inside.last().copied().unwrap_or(Inside::Command);
+        let here = inside.last().copied().unwrap_or(Context::Command);
         if let Some((value, after)) = arguments.take(rest) {
             put(&mut filled, &value_of(&value), here);
             rest = after;
@@ -54,18 +54,18 @@ fn fill(command: &str, arguments: &Arguments<'_>, value_of: impl Fn(&Value) -> V
         }
         let mut length = c.len_utf8();
         match (here, c) {
-            (Inside::Single, '\'') | (Inside::Double, '"') | (Inside::Parentheses, ')') => drop(inside.pop()),
-            (Inside::Single, _) => {}
+            (Context::Single, '\'') | (Context::Double, '"') | (Context::Parentheses, ')') => drop(inside.pop()),
+            (Context::Single, _) => {}
             // What it escapes is no placeholder.
             (_, '\\') => length += rest[length..].chars().next().map_or(0, char::len_utf8),
-            (Inside::Double, '$') if rest.starts_with("$(") => {
+            (Context::Double, '$') if rest.starts_with("$(") => {
                 length += 1;
-                inside.push(Inside::Parentheses);
+                inside.push(Context::Parentheses);
             }
-            (Inside::Double, _) => {}
-            (_, '\'') => inside.push(Inside::Single),
-            (_, '"') => inside.push(Inside::Double),
-            (_, '(') => inside.push(Inside::Parentheses),
+            (Context::Double, _) => {}
+            (_, '\'') => inside.push(Context::Single),
+            (_, '"') => inside.push(Context::Double),
+            (_, '(') => inside.push(Context::Parentheses),
             _ => {}
         }
         filled.push_str(&rest[..length]);
@@ -75,14 +75,14 @@ fn fill(command: &str, arguments: &Arguments<'_>, value_of: impl Fn(&Value) -> V
 }
 
 /// Outside of quotes each word is one word; in quotes everything is part of the one that is there.
-fn put(filled: &mut String, value: &Value, inside: Inside) {
+fn put(filled: &mut String, value: &ArgumentValue, inside: Context) {
     match inside {
-        Inside::Command | Inside::Parentheses => {
+        Context::Command | Context::Parentheses => {
             filled.push_str(&value.words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
         }
-        Inside::Double | Inside::Single if value.text.is_empty() => {}
-        Inside::Double => filled.push_str(&format!("\"{}\"", quoted(&value.text))),
-        Inside::Single => filled.push_str(&format!("'{}'", quoted(&value.text))),
+        Context::Double | Context::Single if value.text.is_empty() => {}
+        Context::Double => filled.push_str(&format!("\"{}\"", quoted(&value.text))),
+        Context::Single => filled.push_str(&format!("'{}'", quoted(&value.text))),
     }
 }
 

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn filled(command: &str, line: &str) -> Piece {
+fn filled(command: &str, line: &str) -> TemplatePiece {
     let template = format!("!`{command}`");
-    piece(command, &Arguments::new(&template, line))
+    piece(command, &CommandArguments::new(&template, line))
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn arguments_are_words_where_they_stand() {
         ("ls | awk '{print $1}'", "", "ls | awk '{print }'"),
         ("echo $1", "", "echo "),
     ] {
-        assert_eq!(filled(command, line), Piece::Shell(want.to_owned()), "{command} with {line}");
+        assert_eq!(filled(command, line), TemplatePiece::Shell(want.to_owned()), "{command} with {line}");
     }
 }
 
@@ -60,7 +60,7 @@ fn arguments_that_would_be_run_are_refused() {
         ("trap $1 EXIT", "id"),
     ] {
         let line = if line == "x" { "\"x\nid\n#\"" } else { line };
-        assert_eq!(filled(command, line), Piece::Refused(command.to_owned()), "{command} with {line}");
+        assert_eq!(filled(command, line), TemplatePiece::Refused(command.to_owned()), "{command} with {line}");
     }
 }
 
@@ -92,7 +92,7 @@ proptest! {
         ]),
         line in "(touch canary|[$][(]touch canary[)]|;|[|]|&|\n|['\"\\\\$(){}<>#*!=\\[\\] -]|a|a\\[[$][(]touch canary[)]\\]|system[(]\"touch canary\"[)]|EOF\n|x){0,8}",
     ) {
-        if let Piece::Shell(script) = filled(command, &line) {
+        if let TemplatePiece::Shell(script) = filled(command, &line) {
             let folder = tempfile::tempdir().unwrap();
             prop_assert!(!touches(&script, folder.path()), "{script}");
         }
@@ -102,7 +102,7 @@ proptest! {
     #[test]
     fn arguments_arrive(words in prop::collection::vec("[a-zA-Z0-9 $();|&*!#{}<>\\[\\]\\\\~-]{1,12}", 1..4)) {
         let line = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" ");
-        let Piece::Shell(script) = filled("printf '<%s>' $ARGUMENTS", &line) else { panic!("refused: {line}") };
+        let TemplatePiece::Shell(script) = filled("printf '<%s>' $ARGUMENTS", &line) else { panic!("refused: {line}") };
         let output = Command::new("bash").args(["-c", &script]).output().unwrap();
         let want: String = words.iter().map(|word| format!("<{word}>")).collect();
         prop_assert_eq!(String::from_utf8(output.stdout).unwrap(), want);
