@@ -1,4 +1,4 @@
-//! Questions to the human: rows in the store, and who waits for their answer in this process.
+//! Requests to the user: rows in the store, and the tasks of this process that wait for a reply.
 
 pub(crate) mod approvals;
 pub(crate) mod permission;
@@ -22,21 +22,21 @@ use crate::error::store_error;
 use crate::turn::tool_call::OPAQUE;
 use crate::{Inner, lock};
 
-/// An ask that waits is looked at this often.
+/// How often a waiting task polls for the reply.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Marks an answer that nobody gave.
+/// Marks a reply that the timeout policy gave.
 pub(crate) const EXPIRED: &str = "expired";
-/// The most that one answer `always` settles besides itself.
+/// The maximum number of other requests that one `always` reply settles.
 const SETTLED_MAX: usize = 1_000;
 
-/// Who waits for which ask.
+/// The tasks waiting for a reply, by ask id.
 #[derive(Default)]
 pub(crate) struct AskWaiters {
     map: Mutex<HashMap<String, Arc<Notify>>>,
 }
 
 impl AskWaiters {
-    /// Wakes whoever waits for an ask. The answer itself is read from its row.
+    /// Wakes the task waiting for an ask. It reads the reply from the row.
     pub(crate) fn wake(&self, ask: &str) {
         if let Some(waiter) = lock(&self.map).get(ask) {
             waiter.notify_one();
@@ -45,10 +45,10 @@ impl AskWaiters {
 }
 
 impl Inner {
-    /// Waits until an ask has its answer: somebody's, or that of the policy. The time runs from when it was asked, so that a
-    /// restart does not prolong it.
+    /// Waits for the reply to an ask: the user's, or the policy's after its timeout. The timeout counts from when the
+    /// ask was made, so a restart does not extend it.
     pub(crate) async fn await_reply(&self, ask: &str, policy: (Duration, AskThen)) -> Result<Json, StoreError> {
-        // The clock says how long ago that was, but not more: it may be moved, while we wait as well.
+        // Read the clock only once, for the age of the ask: it may be set while we wait.
         let ago = api::made_at(ask).map_or(0, |asked| api::now().saturating_sub(asked));
         let left = policy.0.saturating_sub(Duration::from_millis(u64::try_from(ago).unwrap_or(0)));
         let began = Instant::now();
@@ -66,12 +66,12 @@ impl Inner {
                 self.expire(&row, policy).await?;
                 continue;
             }
-            // The answering process may die before it has told us, so the row is looked at from time to time as well.
+            // The replying process may die before it wakes us, so poll the row as well.
             let _ = tokio::time::timeout(POLL_INTERVAL.min(left), notify.notified()).await;
         }
     }
 
-    /// Decides an ask that nobody has answered, unless somebody does at this moment.
+    /// Applies the timeout policy to an unanswered ask, unless a reply arrives at the same moment.
     async fn expire(&self, row: &AskRow, (time, then): (Duration, AskThen)) -> Result<(), StoreError> {
         let Some(session) = self.store.session(&row.session_id)? else { return Ok(()) };
         let (session_id, seconds) = (session.id.clone(), time.as_secs());
@@ -95,7 +95,7 @@ impl Inner {
         self.commit_with_retry(Some((&self.place(&session), &session.id)), batch).await.map(drop)
     }
 
-    /// Answers a permission request, and with it what else that answer settles.
+    /// Replies to a permission request, and settles the other requests that this reply decides.
     pub(crate) async fn reply_permission(&self, id: &PermissionId, reply: PermissionReply) -> Result<(), HostError> {
         let missing = || HostError::not_found("permission request", id.as_str());
         let row = self.store.ask(id.as_str()).map_err(store_error)?.ok_or_else(missing)?;
@@ -108,7 +108,8 @@ impl Inner {
         match reply.reply {
             PermissionReplyKind::Once => {}
             PermissionReplyKind::Always => {
-                // It counts where the request says; one from before requests said so counts where its session is.
+                // The approval applies where the request says. Older requests do not say; theirs applies where the
+                // session is.
                 let here = || self.instance(session.directory.as_ref()).approval_directory();
                 let directory = asked.directory().map_or_else(here, str::to_owned);
                 for pattern in &asked.always {
@@ -134,7 +135,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Answers a question, or says that the human does not want to.
+    /// Answers a question, or dismisses it.
     pub(crate) async fn reply_question(
         &self,
         id: &QuestionId,
@@ -151,7 +152,7 @@ impl Inner {
                     answers.len()
                 )));
             }
-            // Those at the end may stay unanswered.
+            // Trailing questions may stay unanswered.
             answers.resize(questions, Vec::new());
         }
         let mut batch = Batch::new(&place_of(&self.session(&asked.session_id)?)).durable();
@@ -177,7 +178,8 @@ impl Inner {
         }
     }
 
-    /// Wakes the turn that waits, in this process or another. A failure only delays it: the turn polls for the stored answer.
+    /// Wakes the waiting turn, in this process or another. A failure only delays it: the turn polls for the stored
+    /// reply.
     async fn wake_asker(&self, session: &SessionId, ask: &str) {
         if self.runs.get(session).is_some() {
             self.asks.wake(ask);
@@ -186,7 +188,7 @@ impl Inner {
         }
     }
 
-    /// The waiting requests of the same directory that an answer `always` to this one allows as well.
+    /// The open requests of the same directory that an `always` reply to this one also allows.
     fn also_allowed(
         &self,
         asked: &PermissionRequest,
@@ -209,12 +211,12 @@ impl Inner {
     }
 }
 
-/// Where the events of a session happen.
+/// Where the events of a session are published.
 fn place_of(session: &Session) -> Place {
     Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
 }
 
-/// Answers a request along with another one, unless somebody was faster.
+/// Replies to a request along with another one, unless it was already answered.
 pub(crate) fn settle_permission(batch: &mut Batch, ask: &PermissionRequest, reply: &PermissionReply) {
     batch.settle(ask.id.as_str(), &serde_json::json!(reply), replied_event(ask, reply));
 }
@@ -223,7 +225,7 @@ fn replied_event(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody 
     EventBody::PermissionReplied { session_id: ask.session_id.clone(), request_id: ask.id.clone(), reply: reply.reply }
 }
 
-/// The id of an ask's row as what it is.
+/// Parses the id of an ask row as the id type of its kind.
 fn parse_id<T: FromStr<Err = String>>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(StoreError::Invalid)
 }

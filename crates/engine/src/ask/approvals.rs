@@ -1,8 +1,8 @@
-//! Answers `always`: where they count, what they settle, and how they end.
+//! `always` replies: where they apply, what they settle, and how to revoke them.
 //!
-//! An approval counts in one directory: the root of a git worktree, else the directory of the session. A worktree that was made
-//! for a subagent counts as the directory that it was made from. They are read whenever somebody would be asked, so one that
-//! is revoked, by whatever process, counts no more at the next decision.
+//! An approval applies to one directory: the root of a git worktree, otherwise the session's directory. A worktree made
+//! for a subagent counts as the directory it was made from. Approvals are read each time the user would be asked, so a
+//! revocation by any process takes effect at the next decision.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,8 @@ use crate::project::instance::Instance;
 use crate::turn::Turn;
 
 impl Instance {
-    /// The directory in which an answer `always` counts. Without symbolic links, as these can be made to lead elsewhere.
+    /// The directory in which an `always` reply applies, with symbolic links resolved, because a link can be changed to
+    /// point elsewhere.
     pub(crate) fn approval_directory(&self) -> String {
         let root = &self.source.project.worktree;
         root.canonicalize().unwrap_or_else(|_| root.clone()).to_string_lossy().into_owned()
@@ -29,8 +30,8 @@ impl Turn {
         self.store().approved(&self.instance.approval_directory())
     }
 
-    /// What the rules and the approvals say to a need. Approvals settle only what would be asked, so only then are they
-    /// looked at.
+    /// What the rules and approvals say about a need. Approvals only settle what would be asked, so they are read only
+    /// then.
     pub(crate) fn judge(&self, rules: &Rules, need: &Need) -> Result<Action, StoreError> {
         match rules.judge(&[], need) {
             Action::Ask => Ok(rules.judge(&self.approved()?, need)),
@@ -38,7 +39,7 @@ impl Turn {
         }
     }
 
-    /// Which files may be read without asking, with the approvals of when that is first wanted.
+    /// Which files may be read without asking. Reads the approvals on first use.
     pub(crate) fn readable_files(self: &Arc<Self>, rules: &Rules) -> Readable {
         let (turn, rules, readable) = (self.clone(), rules.clone(), OnceLock::new());
         Readable::new(move |pattern| {
@@ -55,12 +56,12 @@ impl Turn {
 }
 
 impl Engine {
-    /// The approvals that count, of all projects or of one, oldest first.
+    /// The approvals in effect, of one project or of all, oldest first.
     pub fn approvals(&self, project: Option<&str>) -> Result<Vec<Approval>, HostError> {
         self.inner.store.approvals(project).map_err(store_error)
     }
 
-    /// Ends approvals: one of them, or all.
+    /// Revokes one approval, or all of them.
     pub async fn revoke(&self, approval: Option<&ApprovalId>) -> Result<(), HostError> {
         let mut batch = Batch::new(&Place::new("", "")).durable();
         batch.revoke(approval);

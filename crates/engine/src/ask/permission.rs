@@ -1,23 +1,23 @@
-//! The decision about a tool call: pure functions over rules and what the call needs.
+//! Permission decisions: pure functions over rules and the needs of a call.
 
 use api::{Action, Rule, evaluate, wildcard};
 use tools::Need;
 
-/// The permission to read files, and the resources of MCP servers.
+/// The permission to read files and the resources of MCP servers.
 const READ: &str = "read";
-/// What the patterns of such resources begin with, and a pattern for all of them.
+/// The prefix of resource patterns, and the pattern that covers all of them.
 const RESOURCES: (&str, &str) = ("mcp:", "mcp:*");
 
-/// What the rules say to a need. `rules` are the agent's and the session's in their order; `tighten` are those of sources
-/// that may only make things stricter; `approved` is what a human allowed for always: it settles what would be asked, and
-/// never lifts a denial.
+/// What the rules say about a need. `rules` are the agent's and then the session's. `tighten` comes from sources that
+/// may only make things stricter. `approved` are the user's `always` replies: they settle what would be asked and never
+/// lift a denial.
 pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: &Need) -> Action {
     let is_approved = |pattern: &str| match need.opaque {
-        // What hides in it was not among what the human was shown, unless that was everything or this very text.
+        // The user never saw what hides in an opaque command, unless they approved everything or this exact text.
         true => was_approved_verbatim(approved, &need.permission, pattern),
         false => covers(approved, &need.permission, pattern),
     };
-    // What cannot be told is allowed by no rule that is about less than everything.
+    // No rule narrower than `*` can allow an opaque need.
     let minimum = match need.opaque && evaluate(rules, &need.permission, "*") != Action::Allow {
         true => Action::Ask,
         false => Action::Allow,
@@ -30,39 +30,39 @@ pub(crate) fn decide(rules: &[Rule], tighten: &[Rule], approved: &[Rule], need: 
         }
     };
     let by_rules = need.patterns.iter().map(|pattern| judge(pattern)).max().unwrap_or_else(|| judge("*"));
-    // What we could not parse may hide a command that a narrower rule is about, and so may an argument of a program that
-    // starts others: it is never simply allowed.
+    // An unparsed command may hide one that a narrow rule restricts, and so may an argument of a program that starts
+    // others. Such a need is never simply allowed.
     let hidden = |rules: &[Rule]| {
         (need.opaque && has_narrow_rule(rules, &need.permission)) || names_restricted_command(rules, need)
     };
     if hidden(in_effect(rules, &need.permission)) || hidden(tighten) { by_rules.max(Action::Ask) } else { by_rules }
 }
 
-/// The rules that can still decide about a permission: those after the last one that is about all of it.
+/// The rules that can still decide about a permission: those from the last rule about all of it onwards.
 fn in_effect<'a>(rules: &'a [Rule], permission: &str) -> &'a [Rule] {
     let about_all = |rule: &Rule| rule.pattern == "*" && wildcard(&rule.permission, permission);
     rules.iter().rposition(about_all).map_or(rules, |place| &rules[place..])
 }
 
-/// The most that rules demand which only tighten: their order does not matter, and silence demands nothing.
+/// The strictest action among rules that only tighten. Their order does not matter, and no match means no restriction.
 fn tightened_action(tighten: &[Rule], permission: &str, pattern: &str) -> Action {
     let matching = tighten.iter().filter(|r| wildcard(&r.permission, permission) && wildcard(&r.pattern, pattern));
     matching.map(|rule| rule.action).max().unwrap_or(Action::Allow)
 }
 
-/// Whether an earlier answer `always` allows this.
+/// Whether an earlier `always` reply allows this.
 pub(crate) fn covers(approved: &[Rule], permission: &str, pattern: &str) -> bool {
     evaluate(approved, permission, pattern) == Action::Allow
 }
 
-/// Whether an earlier answer `always` was about everything, or about just this text.
+/// Whether an earlier `always` reply covered everything, or exactly this text.
 fn was_approved_verbatim(approved: &[Rule], permission: &str, pattern: &str) -> bool {
     let shown = |rule: &Rule| rule.permission == permission && (rule.pattern == "*" || rule.pattern == pattern);
     approved.iter().any(shown)
 }
 
-/// Whether a file may be read without asking anybody, by the pattern that rules know it by. For tools that look at many
-/// files: the rules that matter are found once.
+/// Which files may be read without asking, by the pattern rules know them by. For tools that look at many files: the
+/// relevant rules are selected once.
 pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> tools::Readable {
     let of = |rules: &[Rule]| -> Vec<Rule> {
         rules.iter().filter(|rule| wildcard(&rule.permission, READ)).cloned().collect()
@@ -74,14 +74,14 @@ pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> t
     })
 }
 
-/// Rules for this permission that hold something back which is less than everything.
+/// Rules for this permission that restrict less than everything.
 fn narrow_rules<'a>(rules: &'a [Rule], permission: &str) -> impl Iterator<Item = &'a Rule> {
     rules.iter().filter(move |rule| {
         rule.action != Action::Allow && rule.pattern != "*" && wildcard(&rule.permission, permission)
     })
 }
 
-/// Whether any rule for this permission says something about less than everything.
+/// Whether any rule for this permission has a pattern narrower than `*`.
 pub(crate) fn has_pattern_rules(rules: &[Rule], permission: &str) -> bool {
     rules.iter().any(|rule| rule.pattern != "*" && wildcard(&rule.permission, permission))
 }
@@ -90,7 +90,7 @@ fn has_narrow_rule(rules: &[Rule], permission: &str) -> bool {
     narrow_rules(rules, permission).next().is_some()
 }
 
-/// Whether an argument has, as a word of its own, the name of a command that a rule holds back.
+/// Whether an argument contains, as a separate word, the name of a command that a rule restricts.
 fn names_restricted_command(rules: &[Rule], need: &Need) -> bool {
     if need.arguments.is_empty() {
         return false;
@@ -103,7 +103,7 @@ fn names_restricted_command(rules: &[Rule], need: &Need) -> bool {
     })
 }
 
-/// Whether a text has a command's name between separators, or behind the letters of an option.
+/// Whether a text contains a command's name between separators, or attached to a short option.
 fn mentions_command(text: &str, command: &str) -> bool {
     text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))).any(|word| {
         let option = word.starts_with('-') && !word.starts_with("--");
@@ -111,10 +111,11 @@ fn mentions_command(text: &str, command: &str) -> bool {
     })
 }
 
-/// Whether the rules refuse a tool whatever it is called with: it is not offered to the model, and cannot be called.
+/// Whether the rules refuse a tool whatever its arguments. Such a tool is not offered to the model and cannot be
+/// called.
 pub(crate) fn refuses_tool(rules: &[Rule], tool: &str) -> bool {
     let (permission, resources) = (permission_of_tool(tool), is_resource_tool(tool));
-    // Reading files and reading resources are one permission, told apart by what the patterns begin with.
+    // Reading files and reading resources share one permission; the pattern's prefix tells them apart.
     let about_other =
         |rule: &Rule| permission == READ && rule.pattern != "*" && rule.pattern.starts_with(RESOURCES.0) != resources;
     let last = rules.iter().rfind(|rule| wildcard(&rule.permission, permission) && !about_other(rule));
@@ -123,10 +124,10 @@ pub(crate) fn refuses_tool(rules: &[Rule], tool: &str) -> bool {
     })
 }
 
-/// The rules of an agent that may use some tools only: these keep the rules that they have, and everything else is denied,
-/// tools of MCP servers, their resources and skills included.
+/// Restricts an agent to some tools. Those keep their rules; everything else is denied, including MCP tools, MCP
+/// resources and skills.
 pub(crate) fn restrict_to_tools(rules: &mut Vec<Rule>, tools: &[String]) {
-    // Where a tool may go, and how often it may do the same, is no tool.
+    // These permissions say where tools may go and how often they may repeat a call. They are not tools.
     const KEPT: [&str; 2] = ["external_directory", "doom_loop"];
     let files = tools.iter().filter(|tool| !is_resource_tool(tool)).map(|tool| permission_of_tool(tool));
     let named: Vec<&str> = KEPT.into_iter().chain(files).collect();
@@ -148,12 +149,12 @@ pub(crate) fn restrict_to_tools(rules: &mut Vec<Rule>, tools: &[String]) {
     rules.extend(kept);
 }
 
-/// Whether a tool is about the resources of MCP servers.
+/// Whether a tool works with the resources of MCP servers.
 fn is_resource_tool(tool: &str) -> bool {
     ["list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"].contains(&tool)
 }
 
-/// The permission under which a tool is judged.
+/// The permission that covers a tool.
 pub(crate) fn permission_of_tool(tool: &str) -> &str {
     match tool {
         "edit" | "write" | "apply_patch" => "edit",

@@ -1,13 +1,13 @@
-//! The rules that calls are judged by.
+//! The rules that decide about tool calls.
 //!
-//! There are several [levels](Level), each judged by itself, and the strictest verdict counts:
-//! * the agent's and the session's rules as they are now;
-//! * those that were in force when a prompt that still waits was accepted. They are kept with the prompt, so that no other
-//!   process and no restart decides by looser ones;
-//! * the [floors](Floor) of a session below another one: the rules of every caller above it, as they were when it called and as
-//!   they are now. They are kept with the session, and so is whether it is careful.
+//! There are several [levels](Level). Each is evaluated on its own, and the strictest verdict wins:
+//! * the agent's and the session's current rules;
+//! * the rules in force when a prompt that is still in the inbox was accepted. They are stored with the prompt, so that
+//!   neither another process nor a restart applies looser ones;
+//! * the [floors](Floor) of a child session: the rules of every caller above it, both at the time of the call and now.
+//!   They are stored with the session, together with whether it is careful.
 //!
-//! What is stored and cannot be read counts as a level without a rule, which asks for everything.
+//! A stored level that cannot be read counts as a level without rules, which asks for everything.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -24,28 +24,29 @@ use crate::subagent::control;
 use crate::turn::Turn;
 use crate::{Inner, lock};
 
-/// Where the durable rules of sessions are, by session.
+/// The record namespace of session constraints, by session.
 pub(crate) const RULES: &str = "rules";
-/// How many lists of rules are kept ready for each directory.
+/// How many compiled rule lists each directory caches.
 const COMPILED_MAX: usize = 32;
-/// How many records of what binds sessions are kept ready.
+/// How many parsed session constraints are cached.
 const STANDINGS_MAX: usize = 32;
-/// The most floors of one session.
+/// The maximum number of floors of one session.
 const FLOORS_MAX: usize = 128;
-/// What built-in agents are denied because of how clients and tasks work, not to protect anything: no floor has these denials.
+/// Denials of built-in agents that exist because of how clients and tasks work, not for protection. Floors leave them
+/// out.
 const TECHNICAL: [&str; 4] = ["question", "plan_enter", "plan_exit", "todowrite"];
-/// The same for what the session of a subagent is denied when it is made: the bound on its depth holds without that.
+/// The same for denials that a subagent's session is created with: the depth limit holds without them.
 const TECHNICAL_BELOW: [&str; 2] = ["task", "todowrite"];
 
-/// Rules that are judged together.
+/// Rules that are evaluated together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Level {
-    /// The agent's rules, then the session's; the last match counts.
+    /// The agent's rules, then the session's. The last match wins.
     rules: Ruleset,
-    /// How many of them are the agent's. The session's lift none of their denials.
+    /// How many of them are the agent's. The session's rules lift none of the agent's denials.
     agent: usize,
-    /// How many of the agent's are built in.
+    /// How many of the agent's rules are built in.
     builtin: usize,
     /// Rules that only make things stricter.
     tighten: Ruleset,
@@ -83,7 +84,7 @@ impl Level {
         permission::refuses_tool(&self.rules, tool) || by_agent()
     }
 
-    /// The rules about one permission alone.
+    /// Only the rules about one permission.
     fn only_about(&self, permission: &str) -> Self {
         let of = |rules: &[Rule]| -> Ruleset {
             rules.iter().filter(|rule| api::wildcard(&rule.permission, permission)).cloned().collect()
@@ -103,7 +104,8 @@ impl Level {
             .any(|rules| api::evaluate(*rules, permission, pattern) == Action::Deny)
     }
 
-    /// The same for those below: without denials that only have technical reasons. `subagent`: the session is one's.
+    /// The level as a floor for child sessions: without denials that have only technical reasons. `subagent`: whether
+    /// this session is itself a subagent's.
     fn as_floor(&self, subagent: bool) -> Self {
         let agent = self.agent_rules();
         let (builtin, configured) = agent.split_at(self.builtin.min(agent.len()));
@@ -121,8 +123,7 @@ impl Level {
     }
 }
 
-/// The rules of an agent in sessions with the same rules of their own. Prompts and steps need them again and again, so they are
-/// made once.
+/// The rules of an agent in sessions with the same session rules. Built once, because every prompt and step needs them.
 #[derive(Debug)]
 pub(crate) struct CompiledRules {
     agent: String,
@@ -131,7 +132,7 @@ pub(crate) struct CompiledRules {
     level: Arc<Level>,
     /// The same for those below: in a session that is a subagent's, and in one that is not.
     floors: [OnceLock<Arc<Level>>; 2],
-    /// What is kept with a prompt that is accepted under them.
+    /// The JSON stored with a prompt that is accepted under these rules.
     accepted: String,
 }
 
@@ -151,12 +152,12 @@ impl CompiledRules {
         }
     }
 
-    /// What is kept with a prompt that is accepted under them.
+    /// The JSON stored with a prompt that is accepted under these rules.
     pub(crate) fn accepted(&self) -> &str {
         &self.accepted
     }
 
-    /// The rules of a caller, for those below. `subagent`: the session is one's.
+    /// The caller's rules as a floor for child sessions. `subagent`: whether the caller is itself a subagent.
     fn floor(&self, subagent: bool) -> Arc<Level> {
         self.floors[usize::from(subagent)].get_or_init(|| Arc::new(self.level.as_floor(subagent))).clone()
     }
@@ -167,7 +168,7 @@ impl CompiledRules {
 pub(crate) struct CompiledCache(Mutex<VecDeque<Arc<CompiledRules>>>);
 
 impl CompiledCache {
-    /// The rules of an agent in a session with these rules; `make` gives them if they are not known.
+    /// The rules of an agent in a session with these rules. `make` builds them on a miss.
     pub(crate) fn get(
         &self,
         agent: &str,
@@ -187,37 +188,37 @@ impl CompiledCache {
     }
 }
 
-/// The rules of a caller, which bind the session that works for it and all below that.
+/// The rules of a caller. They bind the session that works for it and everything below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Floor {
-    /// The session that called.
+    /// The calling session.
     session: SessionId,
     /// Its agent.
     agent: String,
     careful: bool,
-    /// Its rules when it called.
+    /// Its rules at the time of the call.
     level: Arc<Level>,
 }
 
-/// What binds a session beside its own rules, durably.
+/// The durable constraints on a session, besides its own rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Constraints {
-    /// Whether edits and commands are asked for, unless the configuration says otherwise.
+    /// Whether edits and commands need approval unless the configuration says otherwise.
     pub(crate) careful: bool,
     floors: Vec<Floor>,
-    /// Set if what was stored cannot be read.
+    /// Set if the stored constraints cannot be read.
     #[serde(skip)]
     is_unreadable: bool,
 }
 
 impl Constraints {
-    /// That of a session without anything above it.
+    /// The constraints of a root session.
     pub(crate) fn new(careful: bool) -> Self {
         Self { careful, ..Self::default() }
     }
 
-    /// Adds what binds it as well. Returns false if there is no room for that, or if it cannot be told what there is.
+    /// Merges further constraints. Returns false if there are too many, or if either side is unreadable.
     #[must_use]
     pub(crate) fn add(&mut self, other: &Self) -> bool {
         self.careful |= other.careful;
@@ -231,7 +232,7 @@ impl Constraints {
         }
     }
 
-    /// Stores it for a session.
+    /// Stores the constraints of a session.
     pub(crate) fn put(&self, batch: &mut Batch, session: &SessionId) {
         if *self != Self::default() {
             batch.record(RULES, session.as_str(), Some(&serde_json::json!(self)), None);
@@ -239,7 +240,7 @@ impl Constraints {
     }
 }
 
-/// What is kept with a prompt that waits: the rules in force when it was accepted.
+/// The rules in force when a prompt was accepted, stored with the prompt while it waits.
 #[derive(Debug, Serialize, Deserialize)]
 struct AcceptedRules {
     agent: String,
@@ -247,7 +248,7 @@ struct AcceptedRules {
     level: Arc<Level>,
 }
 
-/// The rules in force for the calls of one agent in one session. Cheap to clone.
+/// The effective rules for the calls of one agent in one session. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules(Arc<EffectiveRules>);
 
@@ -258,23 +259,24 @@ struct EffectiveRules {
     subagent: bool,
     agent: String,
     careful: bool,
-    /// Own levels, then those of the floors.
+    /// The session's own levels, then those of its floors.
     levels: Vec<Arc<Level>>,
-    /// How many of the levels are its own.
+    /// How many of the levels are the session's own.
     own: usize,
-    /// What binds the session itself.
+    /// The constraints on the session itself.
     constraints: Arc<Constraints>,
-    /// What binds a new session that works for it.
+    /// The constraints on a new session that works for this one.
     for_children: OnceLock<Option<Arc<StoredConstraints>>>,
 }
 
 impl Rules {
-    /// What the rules say to a need; `approved` is what a human allowed for always.
+    /// What the rules say about a need. `approved` are the user's `always` replies.
     pub(crate) fn judge(&self, approved: &[Rule], need: &Need) -> Action {
         self.0.levels.iter().map(|level| level.judge(approved, need)).max().unwrap_or(Action::Ask)
     }
 
-    /// Which files may be read without asking, by the patterns that rules know them by. The rules that matter are found once.
+    /// Which files may be read without asking, by the patterns rules know them by. The relevant rules are selected
+    /// once.
     pub(crate) fn readable_files(&self, approved: &[Rule]) -> tools::Readable {
         let levels: Vec<Level> = self.0.levels.iter().map(|level| level.only_about("read")).collect();
         let approved = approved.to_vec();
@@ -284,17 +286,17 @@ impl Rules {
         })
     }
 
-    /// Whether a tool is refused outright, or the one that does its work.
+    /// Whether a tool, or the tool that does its work, is refused whatever its arguments.
     pub(crate) fn refuses_tool(&self, tool: &dyn tools::Tool) -> bool {
         [Some(tool.name()), tool.behind()].into_iter().flatten().any(|name| self.refuses(name))
     }
 
-    /// Whether they refuse a tool whatever it is called with.
+    /// Whether a tool is refused whatever its arguments.
     pub(crate) fn refuses(&self, tool: &str) -> bool {
         self.0.levels.iter().any(|level| level.refuses(tool))
     }
 
-    /// Whether they deny a permission for this.
+    /// Whether a permission is denied for this pattern.
     pub(crate) fn denies(&self, permission: &str, pattern: &str) -> bool {
         self.0.levels.iter().any(|level| level.denies(permission, pattern))
     }
@@ -306,16 +308,17 @@ impl Rules {
         level.into_iter().flat_map(|level| level.rules.iter().chain(&level.tighten)).filter(about).collect()
     }
 
-    /// Whether edits and commands are asked for, unless the configuration says otherwise.
+    /// Whether edits and commands need approval unless the configuration says otherwise.
     pub(crate) fn is_careful(&self) -> bool {
         self.0.careful
     }
 
-    /// What binds a session that works for this one, beside what binds it already. Nothing if there is no room for that.
+    /// The constraints on a session that works for this one, merged with those it already has. Returns `None` if there
+    /// are too many.
     pub(crate) fn child_constraints(&self, before: Option<&Constraints>) -> Option<Arc<StoredConstraints>> {
         match before {
             Some(before) => StoredConstraints::new(before.clone(), &self.constraints_below()).map(Arc::new),
-            // Many may be called at once.
+            // Cached, because many subagents may be started at once.
             None => {
                 let made = || StoredConstraints::new(Constraints::default(), &self.constraints_below()).map(Arc::new);
                 self.0.for_children.get_or_init(made).clone()
@@ -334,7 +337,7 @@ impl Rules {
         below
     }
 
-    /// These and others: whatever either forbids is forbidden.
+    /// The combination of two rule sets: anything that either forbids is forbidden.
     pub(crate) fn combined_with(&self, other: &Self) -> Self {
         let EffectiveRules { session, subagent, agent, careful, levels, own, constraints, .. } = &*self.0;
         let mut levels = levels.clone();
@@ -352,14 +355,14 @@ impl Rules {
     }
 }
 
-/// Adds a level unless it is there: equal ones have equal verdicts.
+/// Adds a level unless it is already there: equal levels give equal verdicts.
 fn add_level(levels: &mut Vec<Arc<Level>>, level: Arc<Level>) {
     if !levels.contains(&level) {
         levels.push(level);
     }
 }
 
-/// What binds a session that works for another one, in the form that is stored.
+/// The constraints on a child session, in stored form.
 #[derive(Debug)]
 pub(crate) struct StoredConstraints {
     pub(crate) constraints: Arc<Constraints>,
@@ -367,13 +370,13 @@ pub(crate) struct StoredConstraints {
 }
 
 impl StoredConstraints {
-    /// Nothing if there is no room for it, or if it cannot be told what there is.
+    /// Returns `None` if there are too many constraints, or if either side is unreadable.
     fn new(mut constraints: Constraints, other: &Constraints) -> Option<Self> {
         let json = constraints.add(other).then(|| serde_json::value::to_raw_value(&constraints).ok())??;
         Some(Self { constraints: Arc::new(constraints), json })
     }
 
-    /// Stores it for a session.
+    /// Stores the constraints of a session.
     pub(crate) fn put(&self, batch: &mut Batch, session: &SessionId) {
         batch.record_json(RULES, session.as_str(), &self.json);
     }
@@ -398,7 +401,8 @@ impl ConstraintsCache {
 }
 
 impl Inner {
-    /// What binds a session beside its own rules. One of before that was stored gets it from those above it.
+    /// The constraints on a session besides its own rules. A session older than this record inherits them from the
+    /// sessions above it.
     pub(crate) fn constraints(&self, store: &Store, session: &Session) -> Result<Arc<Constraints>, StoreError> {
         match (self.stored_constraints(store, &session.id)?, &session.parent_id) {
             (Some(constraints), _) => Ok(constraints),
@@ -407,7 +411,7 @@ impl Inner {
         }
     }
 
-    /// What is stored of it.
+    /// The stored constraints of a session.
     pub(crate) fn stored_constraints(
         &self,
         store: &Store,
@@ -416,13 +420,13 @@ impl Inner {
         Ok(store.record_json(RULES, session.as_str())?.map(|json| self.constraints.get(json)))
     }
 
-    /// What binds a session that somebody makes below another one, which has not called it.
+    /// The constraints on a session that a client creates below `parent`, without a call.
     pub(crate) fn constraints_below(&self, store: &Store, parent: &SessionId) -> Result<Constraints, StoreError> {
         let mut all = Constraints::default();
         for above in control::lineage(store, parent)? {
             let recorded = self.stored_constraints(store, &above.id)?.unwrap_or_default();
             let careful = self.careful || recorded.careful;
-            // Whether there is room is for those to say who make a session.
+            // The caller that creates the session checks whether there is room.
             let _ = all.add(&recorded);
             all.is_unreadable |= recorded.is_unreadable;
             let instance = self.instance(above.directory.as_ref());
@@ -434,7 +438,7 @@ impl Inner {
         Ok(all)
     }
 
-    /// The rules for the calls of an agent in a session. `store`: all of it is read in one moment.
+    /// The rules for the calls of an agent in a session. `store` must be one snapshot.
     fn effective_rules(
         &self,
         store: &Store,
@@ -446,7 +450,7 @@ impl Inner {
         let inbox = store.inbox(&session.id)?;
         let own = session.permission.as_deref().unwrap_or_default();
         let careful = self.careful || constraints.careful;
-        // Nearly always the prompts that wait were accepted under the rules that are in force now.
+        // Nearly always the waiting prompts were accepted under the current rules.
         let current = instance.rules_of(agent, careful, own);
         let stored = inbox.iter().filter_map(|row| row.data.as_deref());
         let (same, others): (Vec<&str>, Vec<&str>) = stored.partition(|data| *data == current.accepted);
@@ -459,7 +463,7 @@ impl Inner {
         }
         for accepted in others {
             match accepted {
-                // The rules of an agent bind its own calls. Another one may have been chosen since.
+                // An agent's rules bind only its own calls, and another agent may have been chosen since.
                 Some(accepted) if accepted.agent != agent => {}
                 Some(accepted) => add_level(&mut levels, accepted.level),
                 None => add_level(&mut levels, Arc::default()),
@@ -489,7 +493,7 @@ impl Inner {
         })))
     }
 
-    /// A floor as the caller's configuration and session have it now, if its agent is still there.
+    /// A floor under the caller's current configuration and session, if its agent still exists.
     fn current_floor(&self, store: &Store, own: &Instance, floor: &Floor) -> Result<Option<Arc<Level>>, StoreError> {
         let caller = store.session(&floor.session)?;
         let known = caller.as_ref().map(|caller| self.instance(caller.directory.as_ref()));
@@ -506,7 +510,7 @@ impl Inner {
 }
 
 impl Turn {
-    /// The rules for the calls of an agent in this turn's session, as that is stored now.
+    /// The current rules for the calls of an agent in this turn's session.
     pub(crate) async fn rules(&self, agent: &str) -> Result<Rules, StoreError> {
         let mut retry = self.write_retry();
         loop {
@@ -520,7 +524,7 @@ impl Turn {
         }
     }
 
-    /// The same, as part of a look at what is stored.
+    /// Like [`rules`](Self::rules), from a snapshot of the store.
     pub(crate) fn rules_in(&self, store: &Store, session: &Session, agent: &str) -> Result<Rules, StoreError> {
         self.inner.effective_rules(store, &self.instance, session, agent)
     }

@@ -1,5 +1,5 @@
-//! Command lines that were tried against the rules. Each is run for real first: what does not work in bash proves nothing.
-//! Then the real tool says what it needs, and the real rules decide.
+//! Command lines that try to get around the rules. Each is run for real first, since one that does not work in bash
+//! proves nothing. Then the real tool states its needs and the real rules decide.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,13 +12,13 @@ use tools::{Context, LocalEnvironment, Progress, Registry, RegistryOptions};
 
 use super::decide;
 
-/// How long one of them may take, in seconds.
+/// The timeout of one command line, in seconds.
 const TIMEOUT_SECONDS: &str = "20";
 
-/// Stands for the end of a line in the lists.
+/// Stands for a newline in the lists.
 const LINE_END: char = '⏎';
 
-/// A folder with a workspace and a place outside of it.
+/// A folder with a workspace and a place outside it.
 struct Scratch {
     folder: tempfile::TempDir,
 }
@@ -57,7 +57,7 @@ impl Scratch {
         self.folder.path().join(name)
     }
 
-    /// Runs a command line, and returns what it printed.
+    /// Runs a command line and returns its output.
     fn run(&self, form: &str) -> String {
         let mut command = Command::new("timeout");
         command.args(["-k", "1", TIMEOUT_SECONDS, "bash", "-c", form]).current_dir(self.path("work")).env_clear();
@@ -73,7 +73,7 @@ impl Scratch {
     }
 }
 
-/// The entries of a list that can be run here, and how many cannot.
+/// The entries of a list that can run here, and the number of those that cannot.
 fn entries(list: &str) -> (Vec<String>, usize) {
     let (mut usable, mut left_out) = (Vec::new(), 0);
     let mut here = true;
@@ -96,7 +96,7 @@ fn is_installed(program: &str) -> bool {
     program == "ld.so" || path.split(':').any(|folder| Path::new(folder).join(program).exists())
 }
 
-/// Does something with each entry, on a few threads, and returns those for which it says so.
+/// Returns the entries that `keep` accepts, checked on a few threads.
 fn filter(forms: Vec<String>, keep: impl Fn(&str) -> bool + Sync) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let kept = Mutex::new(Vec::new());
@@ -114,7 +114,7 @@ fn filter(forms: Vec<String>, keep: impl Fn(&str) -> bool + Sync) -> Vec<String>
     kept.into_inner().unwrap()
 }
 
-/// The tool and what it works with, once for all entries.
+/// The tool and its context, shared by all entries.
 struct Judge {
     runtime: tokio::runtime::Runtime,
     registry: Registry,
@@ -147,7 +147,7 @@ impl Judge {
         }
     }
 
-    /// What the rules say to a command line.
+    /// What the rules say about a command line.
     fn judge(&self, rules: &[Rule], form: &str) -> Action {
         let tool = self.registry.get("bash").unwrap();
         let needs = self.runtime.block_on(tool.needs(&json!({"command": form}), &self.context)).unwrap();
@@ -160,12 +160,12 @@ fn rules(bash: &[(&str, Action)]) -> Vec<Rule> {
     std::iter::once(all).chain(bash.iter().map(|(pattern, action)| Rule::new("bash", *pattern, *action))).collect()
 }
 
-/// A command line with the place outside of the workspace filled in.
+/// Fills in the place outside the workspace.
 fn outside(form: &str, place: &str) -> String {
     form.replace("$OUTSIDE", "$\0").replace("OUT", place).replace("$\0", "$OUTSIDE")
 }
 
-/// Runs all entries of a list, and fails for those that work and that the rules allow.
+/// Runs all entries of a list, and fails if the rules allow one that works.
 fn none_is_allowed(list: &str, rules: &[Rule], at_least: usize, works: impl Fn(&Scratch, &str) -> bool + Sync) {
     let (forms, left_out) = entries(list);
     let tried = forms.len();

@@ -74,7 +74,7 @@ fn a_floor_has_what_protects_and_not_what_is_technical() {
         ("task", "general", Deny),
         ("edit", "a", Deny),
         ("bash", "ls", Deny),
-        // Configured, so somebody meant it.
+        // Configured, so it is intended.
         ("question", "*", Deny),
         ("read", "a", Deny),
         ("x", "a", Deny),
@@ -85,7 +85,7 @@ fn a_floor_has_what_protects_and_not_what_is_technical() {
     assert_eq!(floor.session_rules(), [rule("read", "*", Deny)]);
     let plain = Level::new(&builtin, builtin.len(), &[], &[]).as_floor(false);
     assert_eq!(plain.judge(&[], &need("question", "*")), Allow);
-    // The session of a subagent has denials that it was made with.
+    // A subagent's session is created with denials.
     let made = [rule("task", "*", Deny), rule("bash", "*", Deny), rule("todowrite", "*", Deny)];
     for (subagent, task) in [(true, Allow), (false, Deny)] {
         let floor = Level::new(&builtin, builtin.len(), &made, &[]).as_floor(subagent);
@@ -152,7 +152,7 @@ fn level() -> impl Strategy<Value = Level> {
 }
 
 proptest! {
-    /// Whatever rules a session brings, what its agent is denied stays so, and another level never loosens anything.
+    /// A session cannot lift its agent's denials, and another level never loosens anything.
     #[test]
     fn nothing_loosens(agent in ruleset(), session in ruleset(), others in prop::collection::vec(level(), 0..4),
                        permission in prop_oneof![Just("bash"), Just("edit")],
@@ -168,7 +168,7 @@ proptest! {
         let mut verdict = own.judge(&approved, &need);
         let mut levels = vec![own];
         for other in others {
-            // A caller and whoever works for it are judged alike by what protects.
+            // For protective rules, a caller and its subagents get the same verdict.
             prop_assert_eq!(other.as_floor(true).judge(&approved, &need), other.judge(&approved, &need));
             prop_assert_eq!(serde_json::from_str::<Level>(&serde_json::to_string(&other).unwrap()).unwrap(), other.clone());
             levels.push(other);
@@ -179,7 +179,7 @@ proptest! {
         let rules = effective_rules(levels);
         prop_assert_eq!(rules.denying_rules(&need).is_empty() && verdict == Action::Deny, false);
         if rules.refuses(permission) {
-            // An approval settles no denial, and a tool is left out only if it would be denied.
+            // An approval settles no denial, and a tool is hidden only if it would be denied.
             prop_assert!(verdict == Action::Deny || rules.judge(&[], &need) >= Action::Ask);
         }
     }
