@@ -1,4 +1,5 @@
-//! Projects as clients see them, and sessions that move between the directories of one.
+//! Everything known about a directory: its project, configuration, agents, models, MCP servers and files. This file has
+//! projects as clients see them, and moving sessions between the directories of one.
 
 pub(crate) mod agents;
 pub(crate) mod config_reload;
@@ -17,10 +18,10 @@ use crate::error::store_error;
 use crate::{Engine, Inner};
 use instance::Instance;
 
-/// Where OpenCode says that things happen which are of no directory.
+/// The directory OpenCode reports for events that belong to no directory.
 const EVERYWHERE: &str = "global";
 
-/// A change of a project; what is absent stays.
+/// A change to a project. Absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UpdateProject {
     /// A new display name.
@@ -32,22 +33,22 @@ pub struct UpdateProject {
 }
 
 impl Engine {
-    /// The database. Faces keep what is theirs in its records.
+    /// The database. Faces store their own records there.
     pub fn store(&self) -> &store::Store {
         &self.inner.store
     }
 
-    /// Where configuration comes from, and where things are kept.
+    /// Where configuration comes from, and where data is stored.
     pub fn inputs(&self) -> &config::Inputs {
         &self.inner.inputs
     }
 
-    /// The same as [`api::Host::files`], and whether these are all: of a huge directory only the first are listed.
+    /// Like [`api::Host::files`], and whether the list is complete: a huge directory is cut off.
     pub async fn list_files(&self, scope: &Scope, path: &str) -> Result<(Vec<api::FileNode>, bool), HostError> {
         files::list(self.inner.instance(scope.directory.as_ref()), path.to_owned()).await
     }
 
-    /// Files, directories or both whose path fits, best first; directories end in a slash.
+    /// Files, directories or both whose path matches, best match first. Directories end in a slash.
     pub async fn find_paths(
         &self,
         scope: &Scope,
@@ -58,7 +59,7 @@ impl Engine {
         files::find(self.inner.instance(scope.directory.as_ref()), query.to_owned(), entries, limit).await
     }
 
-    /// A project by id: the scope's own, or one that was worked on.
+    /// A project by id: the scope's own, or a stored one.
     pub fn project_by_id(&self, scope: &Scope, id: &str) -> Result<Project, HostError> {
         let instance = self.inner.instance(scope.directory.as_ref());
         if instance.project.id == id {
@@ -68,7 +69,7 @@ impl Engine {
         known.map(current_trees).ok_or_else(|| HostError::not_found("project", id))
     }
 
-    /// Changes what is shown of a project.
+    /// Changes the display settings of a project.
     pub async fn update_project(&self, scope: &Scope, id: &str, change: UpdateProject) -> Result<Project, HostError> {
         let mut project = self.project_by_id(scope, id)?;
         project.name = change.name.or(project.name);
@@ -80,12 +81,12 @@ impl Engine {
         self.put_project(project).await
     }
 
-    /// Stores a project as it is now, and tells everybody.
+    /// Stores a project and publishes the change.
     pub async fn put_project(&self, project: Project) -> Result<Project, HostError> {
         self.inner.put_project(project).await
     }
 
-    /// Lets a session go on in another directory of its project, and in that workspace or none.
+    /// Moves a session to another directory of its project, and into a workspace or out of one.
     pub async fn move_session(
         &self,
         id: &SessionId,
@@ -124,17 +125,17 @@ impl Inner {
         Ok(project)
     }
 
-    /// The project of a directory: what is stored of it, and its working trees as they are now.
+    /// The project of a directory: the stored record with its current working trees.
     pub(crate) fn project_of(&self, instance: &Instance) -> Result<Project, HostError> {
         let own = instance.project.clone();
         let known = self.store.project(&own.id).map_err(store_error)?.unwrap_or_else(|| own.clone());
-        // What has no first commit shares one row, so these come from the directory.
+        // Repositories without a first commit share one row, so these fields come from the directory.
         Ok(current_trees(Project { worktree: own.worktree, vcs: own.vcs, ..known }))
     }
 }
 
 impl Instance {
-    /// The directory, seen from the root of its working tree; from that of all files if there is none.
+    /// The directory relative to the root of its working tree, or to `/` if there is none.
     pub(crate) fn path(&self) -> String {
         let root = if self.project.vcs.is_some() { self.worktree() } else { Path::new("/") };
         let path = self.directory.strip_prefix(root).ok();

@@ -1,4 +1,4 @@
-//! The agents: the built-in ones, and what configuration makes of them.
+//! Agents: the built-in ones, and the changes that configuration makes to them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,15 +9,14 @@ use indexmap::IndexMap;
 
 use crate::ask::permission;
 
-/// The agent of a prompt that names none, unless the configuration does.
+/// The agent of a prompt that names none, unless the configuration sets another default.
 pub(crate) const DEFAULT_AGENT: &str = "build";
 
-/// What a careful engine asks for.
+/// The permissions a careful engine asks for.
 const CAREFUL_PERMISSIONS: [&str; 2] = ["edit", "bash"];
 
-/// All agents by name, in the order in which they are listed: the default first, then by name; and how many rules of each are
-/// built in: its first. With `careful` the built-in rules allow neither edits nor commands without a question; the configuration
-/// may.
+/// All agents by name in listing order (the default first, then by name), and how many of each agent's first rules are
+/// built in. With `careful` the built-in rules ask before edits and commands; the configuration may still allow them.
 pub(crate) fn agents(
     loaded: &Loaded,
     output_dir: &str,
@@ -44,7 +43,7 @@ pub(crate) fn agents(
         });
         apply_config(agent, &entry.config);
     }
-    // Whatever else is refused, the agent may read the output that we told it to read.
+    // Whatever else is denied, the agent may read the output that we tell it to read.
     for agent in all.values_mut() {
         agent.permission.push(allow_reading(output_dir));
     }
@@ -53,13 +52,13 @@ pub(crate) fn agents(
     (all, built_in)
 }
 
-/// The name of the agent that a prompt without one gets.
+/// The name of the agent for a prompt that names none.
 pub(crate) fn default_name(loaded: &Loaded, agents: &IndexMap<String, Agent>) -> String {
     let usable = |name: &&String| agents.get(*name).is_some_and(|a| a.mode != AgentMode::Subagent);
     loaded.config.default_agent.as_ref().filter(usable).cloned().unwrap_or_else(|| DEFAULT_AGENT.to_owned())
 }
 
-/// What would be allowed is asked; what is denied stays denied.
+/// Turns allowed into ask; denied stays denied.
 fn ask_instead_of_allow(rules: &mut Ruleset) {
     for permission in CAREFUL_PERMISSIONS {
         if api::evaluate(rules.iter(), permission, "*") == Action::Allow {
@@ -68,7 +67,7 @@ fn ask_instead_of_allow(rules: &mut Ruleset) {
     }
 }
 
-/// What lies outside of every project and is meant to be read: output that was too long, and what skills bring along.
+/// Folders outside every project that are meant to be read: long outputs, and the folders of skills.
 fn readable_folders(loaded: &Loaded, output_dir: &str) -> Ruleset {
     let folders = loaded.skills.iter().filter_map(|skill| Path::new(&skill.location).parent()?.to_str());
     std::iter::once(output_dir).chain(folders).map(allow_reading).collect()
@@ -206,7 +205,7 @@ fn apply_config(agent: &mut Agent, config: &AgentConfig) {
         if config.mode.is_none() {
             agent.mode = AgentMode::Subagent;
         }
-        // Options are what clients expect unknown things in. The environment may hold secrets.
+        // Clients expect unknown settings in `options`. The environment is left out: it may hold secrets.
         let command = settings.command();
         let text = format!("Another agent, run as the program {}.", command.first().unwrap_or(&kind));
         agent.description.get_or_insert(text);

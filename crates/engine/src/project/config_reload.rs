@@ -1,6 +1,6 @@
-//! Configuration that is edited while it is in use. It is looked at before every prompt and every list that comes from it, and
-//! from time to time for whoever follows a directory. Turns that run keep what they have, and an edit that breaks something
-//! changes nothing.
+//! Reloads configuration that is edited while in use. The files are checked before every prompt and every list made
+//! from them, and periodically for directories with subscribers. Running turns keep their configuration, and an edit
+//! that breaks something has no effect.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use tokio::sync::Notify;
 use crate::project::instance::Instance;
 use crate::{Inner, lock};
 
-/// The pause between two looks at the files of the directories that are followed, …
+/// The pause between two checks of the directories with subscribers, …
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// … longer if looking would take more than this part of the time (one in a hundred), …
+/// … longer if checking would take more than 1/100 of the time, …
 const INTERVAL_FACTOR: u32 = 100;
 /// … up to this.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
-/// Files that changed are read when they have been the same for this long: editors write in several steps.
+/// Changed files are read once they have stayed the same for this long: editors write in several steps.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How often that is waited for.
+/// How many times to wait for that.
 const SETTLE_TRIES: usize = 20;
-/// As many files are looked at by whoever asks; more of them on a thread where that may take its time.
+/// Up to this many files are checked inline; more are checked on a blocking thread.
 const INLINE_STAMPS_MAX: usize = 256;
-/// The most problems of an edit that are told.
+/// The maximum number of problems reported for one edit.
 const REPORTED_PROBLEMS_MAX: usize = 3;
 
-/// The directories whose events somebody follows.
+/// The directories whose events have subscribers.
 #[derive(Default)]
 pub(crate) struct WatchedDirectories {
     directories: Mutex<HashMap<PathBuf, usize>>,
@@ -43,7 +43,7 @@ pub(crate) struct WatchedDirectories {
 }
 
 impl WatchedDirectories {
-    /// Counts a stream of events as long as it is there.
+    /// Counts a stream of events for as long as it exists.
     pub(crate) fn track(
         self: &Arc<Self>,
         directory: PathBuf,
@@ -85,7 +85,7 @@ impl Drop for TrackedEvents {
     }
 }
 
-/// Looks at the files of the directories that are followed, until the engine is gone.
+/// Checks the files of directories with subscribers until the engine is dropped.
 pub(crate) fn spawn_watcher(inner: &Arc<Inner>) {
     let (weak, watched, closing) = (Arc::downgrade(inner), inner.watched_directories.clone(), inner.closing.clone());
     let watch = async move {
@@ -98,7 +98,7 @@ pub(crate) fn spawn_watcher(inner: &Arc<Inner>) {
             let Some(inner) = weak.upgrade() else { return };
             let mut spent = Duration::ZERO;
             for directory in directories {
-                // What was not used yet is read when it is.
+                // A directory that was never used is loaded on first use.
                 let known = lock(&inner.instances).get(&directory).cloned();
                 let Some(known) = known else { continue };
                 let began = Instant::now();
@@ -116,7 +116,7 @@ pub(crate) fn spawn_watcher(inner: &Arc<Inner>) {
 }
 
 impl Instance {
-    /// Whether a file that this was made from is another one now.
+    /// Whether a file this instance was loaded from has changed.
     async fn is_outdated(self: &Arc<Self>) -> bool {
         {
             let stamps = lock(&self.file_stamps);
@@ -130,7 +130,7 @@ impl Instance {
 }
 
 impl Inner {
-    /// What is known about a directory, as its files are now.
+    /// The instance of a directory, reloaded if its files have changed.
     pub(crate) async fn current_instance(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
         let known = self.instance(directory);
         if known.origin != known.directory {
@@ -139,13 +139,13 @@ impl Inner {
         if !known.is_outdated().await {
             return known;
         }
-        // On a task of its own: those who follow must be told, even if the caller hangs up.
+        // On a separate task: subscribers must be notified even if the caller hangs up.
         let (inner, directory) = (self.clone(), directory.to_owned());
         let reloaded = tokio::spawn(async move { inner.reload(&directory).await });
         reloaded.await.unwrap_or(known)
     }
 
-    /// The same for the worktree of a subagent, which has the configuration of the directory that it was made from.
+    /// The same for a subagent's worktree, which uses the configuration of the directory it was made from.
     async fn current_worktree_instance(self: &Arc<Self>, known: Arc<Instance>) -> Arc<Instance> {
         let origin = Box::pin(self.current_instance(&known.origin)).await;
         if Arc::ptr_eq(&origin.source, &known.source) {
@@ -157,7 +157,7 @@ impl Inner {
     }
 
     async fn reload(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
-        // One at a time: the next one finds it done.
+        // One at a time: later callers find the reload done.
         let _guard = self.reload_lock.lock().await;
         let known = self.instance(directory);
         if !known.is_outdated().await {
@@ -178,7 +178,7 @@ impl Inner {
         let new = Arc::new(new);
         {
             let mut instances = lock(&self.instances);
-            // Worktrees of subagents have this configuration too, and read it again when they need it.
+            // Drop the instances of subagent worktrees with this configuration; they reload when needed.
             let tree = |path: &Path, other: &Instance| path != other.origin && other.origin == new.origin;
             instances.retain(|path, other| path == directory || !tree(path, other));
             instances.insert(directory.to_owned(), new.clone());
@@ -188,9 +188,9 @@ impl Inner {
         new
     }
 
-    /// An edit does not count: says why.
+    /// Reports why an edit has no effect.
     async fn report_rejected_edit(&self, known: &Instance, problems: &[&Problem]) {
-        // That more is asked for until it is fixed is said of what is in effect, which this is not.
+        // A problem's remark about stricter defaults applies to configuration in effect, which this is not.
         let text = |problem: &&Problem| Problem { closes: Closes::Nothing, ..(*problem).clone() }.to_string();
         let texts: Vec<String> = problems.iter().take(REPORTED_PROBLEMS_MAX).map(text).collect();
         let more = match problems.len().saturating_sub(REPORTED_PROBLEMS_MAX) {
@@ -212,7 +212,7 @@ impl Inner {
     }
 }
 
-/// Waits until nobody writes the files any more, for a while.
+/// Waits, within limits, until the files stop changing.
 async fn wait_until_settled(instance: &Arc<Instance>) {
     for _ in 0..SETTLE_TRIES {
         let before = instance.clone();
@@ -224,7 +224,7 @@ async fn wait_until_settled(instance: &Arc<Instance>) {
     }
 }
 
-/// What an edit broke: something of it cannot be read that could be read before.
+/// The problems an edit introduced: something that could be read before and now cannot.
 fn new_problems<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
     let same = |a: &Problem, b: &Problem| (&a.file, &a.key, &a.message) == (&b.file, &b.key, &b.message);
     let known = |problem: &Problem| before.problems.iter().any(|other| same(other, problem));
@@ -232,7 +232,7 @@ fn new_problems<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
     after.problems.iter().filter(|problem| counts(problem) && !known(problem)).collect()
 }
 
-/// Does work on files where it holds nobody up; nothing if it panics.
+/// Runs file work on a blocking thread. Returns `None` if it panics.
 async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.inspect_err(|error| tracing::error!(%error, "the configuration cannot be looked at")).ok()

@@ -1,4 +1,4 @@
-//! Files as clients browse them: inside the directory of the scope, never outside its worktree.
+//! Files as clients browse them: relative to the scope's directory, never outside its worktree.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -12,25 +12,25 @@ use tools::{Best, Entries, LocalEnvironment};
 
 use crate::project::instance::Instance;
 
-/// The largest file that is shown.
+/// The size of the largest file that is shown.
 const FILE_MAX: u64 = 10 << 20;
-/// How long a file system may hold up a request. Searches end by themselves before.
+/// How long a file system may delay a request. Searches end earlier by themselves.
 const TIMEOUT: Duration = Duration::from_secs(75);
-/// The most entries of one directory that are listed: the first in their order.
+/// The maximum number of entries listed per directory, in listing order.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The entries of a directory: directories first, then by name; and whether these are all.
+/// The entries of a directory (directories first, then by name), and whether the list is complete.
 pub(crate) async fn list(instance: Arc<Instance>, path: String) -> Result<(Vec<FileNode>, bool), HostError> {
     run_blocking(move |_| entries(&instance, &path)).await?
 }
 
 fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), HostError> {
-    // A client that lets somebody choose a project lists `/`, too: what is in it, and nothing below.
+    // A client that offers a choice of projects lists `/` too: its entries, and nothing below.
     let itself = Path::new(path).components().all(|part| part == Component::CurDir);
     let directory = if itself { canonical(&instance.directory) } else { resolve_inside(instance, path)? };
     let mut first = Best::new(ENTRIES_MAX);
     for entry in fs::read_dir(&directory).map_err(|error| read_error(path, &error))?.filter_map(Result::ok) {
-        // Where a link leads is asked of the system, everything else the directory says itself.
+        // Only symbolic links need a `stat`; the directory tells the kind of everything else.
         let kind = entry.file_type();
         let is_directory = kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir());
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -53,7 +53,7 @@ fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), Hos
     Ok((first.into_sorted().into_iter().map(node).collect(), whole))
 }
 
-/// A file: text as it is, anything else as base64.
+/// The content of a file: text as it is, anything else as base64.
 pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<FileContent, HostError> {
     let wanted = path.clone();
     let (file, size) = run_blocking(move |_| {
@@ -75,7 +75,7 @@ pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<Fil
         EnvironmentError::Io { source, .. } => read_error(&path, &source),
         other => HostError::Invalid(other.to_string()),
     })?;
-    // It may have grown meanwhile.
+    // It may have grown since the size check.
     if bytes.len() as u64 > FILE_MAX {
         return Err(too_large(bytes.len() as u64));
     }
@@ -96,7 +96,7 @@ fn binary(bytes: &[u8]) -> FileContent {
     }
 }
 
-/// Files and directories whose path fits, best first.
+/// Files and directories whose path matches, best match first.
 pub(crate) async fn find(
     instance: Arc<Instance>,
     query: String,
@@ -106,7 +106,7 @@ pub(crate) async fn find(
     run_blocking(move |cancel| tools::find_paths(&instance.directory, &query, entries, limit, cancel)).await
 }
 
-/// Lines that match.
+/// Matching lines.
 pub(crate) async fn grep(
     instance: Arc<Instance>,
     pattern: String,
@@ -116,7 +116,7 @@ pub(crate) async fn grep(
     found.map_err(|error| HostError::Invalid(error.to_string()))
 }
 
-/// Runs a search off the runtime; it stops when nobody waits for it any more.
+/// Runs work on a blocking thread. It is cancelled when the caller stops waiting.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce(CancellationToken) -> T + Send + 'static,
 ) -> Result<T, HostError> {
@@ -129,16 +129,16 @@ async fn run_blocking<T: Send + 'static>(
     }
 }
 
-/// A path with its symbolic links resolved, if it lies inside the workspace.
+/// Resolves the symbolic links of a path, if it lies inside the workspace.
 fn resolve_inside(instance: &Instance, path: &str) -> Result<PathBuf, HostError> {
     let wanted = instance.directory.join(path);
     let found = wanted.canonicalize().map_err(|error| read_error(path, &error));
-    // Of what is not there the nearest folder that is decides, so that nothing is told of what lies outside.
+    // For a missing path the nearest existing ancestor decides, so that errors reveal nothing about paths outside.
     let nearest = || wanted.ancestors().find_map(|folder| folder.canonicalize().ok());
     let Some(there) = found.as_ref().ok().cloned().or_else(|| nearest().filter(|_| instance.directory.exists())) else {
         return found;
     };
-    // A directory that is the root of all would make everything its own.
+    // With `/` as a root, every path would be inside.
     let within = |root: &Path| root != Path::new("/") && there.starts_with(canonical(root));
     if [instance.worktree(), &instance.directory].into_iter().any(within) {
         found
@@ -147,7 +147,7 @@ fn resolve_inside(instance: &Instance, path: &str) -> Result<PathBuf, HostError>
     }
 }
 
-/// A root without symbolic links; itself if it is gone.
+/// A root with symbolic links resolved, or as it is if it no longer exists.
 fn canonical(root: &Path) -> PathBuf {
     root.canonicalize().unwrap_or_else(|_| root.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What is known about one directory: its configuration, project, agents, commands and tools.
+//! Everything loaded for one directory: configuration, project, agents, commands and tools.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,40 +25,40 @@ use crate::turn::command;
 /// A directory that sessions work in.
 pub(crate) struct Instance {
     pub(crate) directory: PathBuf,
-    /// Where its configuration comes from: the directory itself, or the one that its worktree was made from.
+    /// Where its configuration comes from: the directory itself, or the one its worktree was made from.
     pub(crate) origin: PathBuf,
     pub(crate) loaded: Arc<Loaded>,
-    /// What is in effect at the origin: the same, or what this was made from.
+    /// The configuration in effect at the origin: `loaded` itself, or what it was derived from.
     pub(crate) source: Arc<Loaded>,
-    /// How the files are that were read, or that were found broken since.
+    /// The state of the files when they were read, or when an edit to them was rejected.
     pub(crate) file_stamps: Mutex<Marks>,
-    /// Whether its files were edited since, and cannot be read.
+    /// Whether the files were edited since and cannot be read.
     pub(crate) has_rejected_edit: AtomicBool,
     pub(crate) project: Project,
     pub(crate) place: Place,
     pub(crate) agents: IndexMap<String, Agent>,
     /// How many rules of each agent are built in.
     builtin_rules: HashMap<String, usize>,
-    /// Whether the agents are careful.
+    /// Whether `agents` are the careful variants.
     careful: bool,
-    /// The agents as a careful engine has them, for what such an engine began.
+    /// The agents of a careful engine, for work that such an engine began.
     careful_agents: OnceLock<IndexMap<String, Agent>>,
     compiled: CompiledCache,
     pub(crate) commands: Vec<Command>,
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
-    /// The tools for models that take patches instead of edits.
+    /// The tools for models that write patches instead of edits.
     pub(crate) patch_tools: Registry,
     pub(crate) options: Arc<tools::Options>,
-    /// Its MCP servers, which all its sessions share.
+    /// The directory's MCP servers, shared by all its sessions.
     pub(crate) servers: Arc<::mcp::Servers>,
     pub(crate) limits: Limits,
-    /// Starts programs, without what the configuration hides from them.
+    /// Runs programs with the environment variables that the configuration hides removed.
     pub(crate) exec: exec::Exec,
 }
 
 impl Instance {
-    /// Reads the configuration of a directory. MCP servers that it had before and still has go on.
+    /// Loads the configuration of a directory. MCP servers whose configuration is unchanged keep running.
     pub(crate) fn load(inner: &Inner, directory: &Path, before: Option<&Self>) -> Self {
         let isolated = inner.isolated_at(directory);
         let origin = isolated.as_ref().map_or_else(|| directory.to_owned(), |isolated| PathBuf::from(&isolated.origin));
@@ -68,7 +68,7 @@ impl Instance {
                 let loaded = Arc::new(config::load(&inputs));
                 (loaded.clone(), loaded)
             }
-            // What is in effect there, which need not be what the files say: an edit may have broken one.
+            // Use what is in effect at the origin, not its files: an edit may have broken them.
             Some(isolated) => {
                 let source = inner.instance(&origin).source.clone();
                 let mut own = (*source).clone();
@@ -141,7 +141,7 @@ impl Instance {
         })
     }
 
-    /// The rules of an agent and of a session as they are now. An agent that is not there has none.
+    /// The current rules of an agent and a session. A missing agent has none.
     pub(crate) fn rules_of(&self, agent: &str, careful: bool, session: &[Rule]) -> Arc<CompiledRules> {
         self.compiled.get(agent, careful, session, || {
             let make = || agents::agents(&self.loaded, &self.options.output_dir.to_string_lossy(), true).0;
@@ -152,7 +152,7 @@ impl Instance {
         })
     }
 
-    /// The agents as clients see them: what may be a secret among their options is masked.
+    /// The agents as clients see them, with possible secrets in their options masked.
     pub(crate) fn agents_for_clients(&self) -> Vec<Agent> {
         let shown = |agent: &Agent| {
             let mut agent = agent.clone();
@@ -163,7 +163,7 @@ impl Instance {
         self.agents.values().map(shown).collect()
     }
 
-    /// The status of each MCP server as clients see it: an error may repeat an address or an argument.
+    /// The status of each MCP server as clients see it, redacted because an error may quote an address or an argument.
     pub(crate) fn server_statuses_for_clients(&self) -> IndexMap<String, api::McpStatus> {
         let mut all = self.servers.status();
         for status in all.values_mut() {
@@ -174,25 +174,25 @@ impl Instance {
         all
     }
 
-    /// What bounds an agent beyond what clients see of it.
+    /// The limits of an agent that clients do not see.
     pub(crate) fn agent_limits(&self, name: &str) -> AgentLimits {
         AgentLimits::new(&self.loaded.config, name)
     }
 
-    /// Who does the work of an agent, if not we.
+    /// The remote agent behind an agent's name, if it does not run here.
     pub(crate) fn remote(&self, agent: &str) -> Option<RemoteAgent<'_>> {
         let (kind, settings) =
             self.loaded.config.agent.get(agent).filter(|_| self.agents.contains_key(agent))?.runner()?;
         Some(RemoteAgent { kind, settings: &settings.0 })
     }
 
-    /// The agent of a prompt that names none.
+    /// The agent for a prompt that names none.
     pub(crate) fn default_agent(&self) -> String {
         agents::default_name(&self.loaded, &self.agents)
     }
 
-    /// The tools' settings for one session, whose model knows the instructions of the system prompt, and whose long outputs
-    /// have a folder of their own.
+    /// The tool settings for one session: its model already has the instructions in the system prompt, and long outputs
+    /// go to a folder of the session.
     pub(crate) fn options_for_session(&self, session: &SessionId, known_files: KnownFiles) -> tools::Options {
         let known = self.loaded.instructions.iter().map(|i| i.path.clone());
         let output_dir = self.options.output_dir.join(tidy::session_folder(session));
@@ -200,17 +200,17 @@ impl Instance {
         tools::Options { loaded_instructions, known_files, output_dir, ..(*self.options).clone() }
     }
 
-    /// The root of the working tree that the directory is in; the project names the main one.
+    /// The root of the working tree that contains the directory. `project` has the main working tree.
     pub(crate) fn worktree(&self) -> &Path {
         &self.loaded.project.worktree
     }
 
-    /// The tool of an MCP server that searches the web, if the configuration names one.
+    /// The MCP tool that the configuration names for web searches.
     pub(crate) fn search_tool(&self) -> Option<&str> {
         search_tool(&self.loaded)
     }
 
-    /// The tools that a model gets.
+    /// The tools for a model.
     pub(crate) fn tools_for(&self, model: &str) -> &Registry {
         if takes_patches(model) { &self.patch_tools } else { &self.tools }
     }
@@ -229,7 +229,7 @@ fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, out
     let defaults = tools::Options { output_dir, ..tools::Options::default() };
     let limit = |value: Option<u64>, default| value.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
     let shell = loaded.config.shell.clone().or_else(|| inner.inputs.env.get("SHELL").cloned());
-    // Rules are judged on what bash would do, so where they tell commands apart, bash runs them.
+    // Rules assume bash semantics, so where they distinguish commands, bash runs them.
     let has_bash_patterns = agents.values().any(|agent| permission::has_pattern_rules(&agent.permission, "bash"))
         || permission::has_pattern_rules(&loaded.config.tighten, "bash");
     let path = inner.inputs.env.get("PATH").map(String::as_str).unwrap_or_default();
@@ -244,22 +244,22 @@ fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, out
     }
 }
 
-/// The shell that runs commands: the chosen one, or bash where rules tell commands apart. Without bash it is the chosen one
-/// all the same, and then no command counts as understood.
+/// The shell that runs commands: the chosen one, or bash where rules distinguish commands. Without bash it is the
+/// chosen one anyway, and then every command counts as opaque.
 fn choose_shell(chosen: Option<&str>, has_bash_patterns: bool, path: &str) -> Option<PathBuf> {
     let chosen = chosen.filter(|shell| speaks_posix(shell)).map(PathBuf::from);
     let is_bash = chosen.as_ref().is_some_and(|shell| shell.ends_with("bash"));
     if has_bash_patterns && !is_bash { bash(path).or(chosen) } else { chosen.or_else(|| bash(path)) }
 }
 
-/// Bash, where it usually is, or in a directory of `PATH`.
+/// Bash from its usual places, or from a directory of `PATH`.
 fn bash(path: &str) -> Option<PathBuf> {
     let usual = ["/bin", "/usr/bin", "/usr/local/bin"].into_iter();
     let others = path.split(':').filter(|directory| directory.starts_with('/'));
     usual.chain(others).map(|directory| Path::new(directory).join("bash")).find(|bash| bash.is_file())
 }
 
-/// Rules are judged on POSIX shell syntax, so a shell with another one (fish, nushell) cannot be used for tools.
+/// Rules assume POSIX shell syntax, so shells with another syntax (fish, nushell) cannot run tools.
 fn speaks_posix(shell: &str) -> bool {
     let name = shell.rsplit('/').next().unwrap_or_default();
     matches!(name, "bash" | "zsh" | "sh" | "dash" | "ksh") && shell.starts_with('/') && Path::new(shell).exists()

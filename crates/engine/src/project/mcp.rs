@@ -1,6 +1,7 @@
-//! MCP servers in sessions: their tools beside the built-in ones, their prompts as commands, their resources to read.
+//! MCP servers in sessions: their tools beside the built-in ones, their prompts as commands, and their resources.
 //!
-//! The servers of a directory belong to its [`Instance`], so all its sessions share them; a session can bring its own.
+//! The servers of a directory belong to its [`Instance`], so all its sessions share them. A client can add more to a
+//! single session.
 
 mod resource;
 mod search;
@@ -29,16 +30,16 @@ use crate::turn::Turn;
 use crate::turn::template;
 use crate::{Engine, Inner, lock};
 
-/// Where the configuration says how long a call may take.
+/// The configuration key of the timeout of a call.
 const TIMEOUT: &str = "mcp_timeout";
-/// The most sessions with servers of their own.
+/// The maximum number of sessions with servers of their own.
 const SESSIONS_WITH_SERVERS_MAX: usize = 256;
-/// How far up the tree of sessions servers are looked for.
+/// How many ancestor sessions are searched for servers.
 const DEPTH_MAX: usize = 32;
-/// How long a program that opens a browser may take.
+/// The timeout of the program that opens a browser.
 const BROWSER_WAIT: Duration = Duration::from_secs(10);
 
-/// Whether two configurations have the same servers.
+/// Whether two configurations define the same servers.
 pub(crate) fn has_same_servers(one: &config::Loaded, other: &config::Loaded) -> bool {
     let timeout = |loaded: &config::Loaded| loaded.config.experimental.get(TIMEOUT).cloned();
     one.config.mcp == other.config.mcp && one.config.env == other.config.env && timeout(one) == timeout(other)
@@ -81,20 +82,19 @@ fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place
 }
 
 impl Engine {
-    /// Whether a server can be signed in at; the error says why not.
+    /// Checks that a server supports signing in.
     pub fn mcp_oauth(&self, scope: &Scope, name: &str) -> Result<(), HostError> {
         self.inner.instance(Path::new(&scope.directory)).servers.has_oauth(name).map_err(host_error)
     }
 }
 
 impl Inner {
-    /// Ends the servers that a session brought.
+    /// Ends the servers of a single session.
     pub(crate) fn drop_session_servers(&self, session: &SessionId) {
         lock(&self.session_servers).remove(session);
     }
 
-    /// Gives a session servers of its own, in place of those that it has; they are started at once. With `keep` only if
-    /// it has none.
+    /// Replaces the servers of a session and starts the new ones. With `keep`, does nothing if it already has some.
     pub(crate) fn set_session_servers(
         &self,
         session: &Session,
@@ -113,7 +113,7 @@ impl Inner {
         let servers = Arc::new(Servers::new(setup(self, loaded, directory, &self.place(session)), servers));
         let before = {
             let mut all = lock(&self.session_servers);
-            // Somebody may have been faster.
+            // Another caller may have been faster.
             if keep && has(&all) {
                 return Ok(());
             }
@@ -143,7 +143,7 @@ impl Inner {
         Ok(())
     }
 
-    /// All that a session can use: its directory's, then its parents', then its own.
+    /// All servers a session can use: its directory's, then its ancestors', then its own.
     pub(crate) fn servers_of(&self, instance: &Instance, session: &SessionId) -> Vec<Arc<Servers>> {
         let mut all = Vec::new();
         if !lock(&self.session_servers).is_empty() {
@@ -160,7 +160,7 @@ impl Inner {
         all
     }
 
-    /// The commands of a directory, and what the prompts of servers add to them.
+    /// The commands of a directory, plus the prompts of its servers.
     pub(crate) async fn commands(&self, instance: &Instance, session: Option<&SessionId>) -> Vec<Command> {
         let servers = match session {
             Some(session) => self.servers_of(instance, session),
@@ -180,7 +180,7 @@ impl Inner {
                 agent: None,
                 model: None,
                 source: Some(CommandSource::Mcp),
-                // It is the server that has it, and gives it with its arguments filled in.
+                // The server has the template, and returns it with its arguments filled in.
                 template: String::new(),
                 subtask: None,
                 hints: (1..=prompt.arguments.len()).map(|n| format!("${n}")).collect(),
@@ -189,7 +189,7 @@ impl Inner {
         commands
     }
 
-    /// The text of a server's prompt. The last argument takes all words that are left.
+    /// The text of a server's prompt. The last argument takes all remaining words.
     pub(crate) async fn server_prompt(
         &self,
         instance: &Instance,
@@ -198,7 +198,7 @@ impl Inner {
         line: &str,
     ) -> Result<String, HostError> {
         let words = template::words(line);
-        // The one that was brought last counts, as for tools.
+        // The server added last wins, as for tools.
         for servers in self.servers_of(instance, session).iter().rev() {
             let is_command = |prompt: &::mcp::Prompt| ::mcp::prompt_name(&prompt.server, &prompt.name) == command;
             let Some(prompt) = servers.prompts().into_iter().rfind(is_command) else { continue };
@@ -215,7 +215,7 @@ impl Inner {
         Err(HostError::not_found("command", command))
     }
 
-    /// Signs in at a server with a browser on this machine.
+    /// Signs in to a server with a browser on this machine.
     pub(crate) async fn sign_in(&self, instance: &Instance, name: &str) -> Result<McpStatus, HostError> {
         let open = async |url: &str| {
             if self.open_browser(instance, url).await {
@@ -239,7 +239,7 @@ impl Inner {
 }
 
 impl Turn {
-    /// The tools that the model gets now. Servers that start are waited for, a moment.
+    /// The tools the model gets now, after a bounded wait for servers that are starting.
     pub(crate) async fn tools(&self, model: &str) -> Cow<'_, Registry> {
         let builtin = self.instance.tools_for(model);
         let servers = self.inner.servers_of(&self.instance, &self.session_id);
@@ -257,12 +257,12 @@ impl Turn {
         if let Some(search) = search::websearch(&servers, self.instance.search_tool()) {
             registry.insert(search);
         }
-        // Last, so that no server can take the place of a built-in tool.
+        // Last, so that no server can replace a built-in tool.
         builtin.iter().cloned().for_each(|tool| registry.insert(tool));
         Cow::Owned(registry)
     }
 
-    /// A tool by its name.
+    /// A tool by name.
     pub(crate) async fn tool(&self, model: &str, name: &str) -> Option<Arc<dyn Tool>> {
         match self.instance.tools_for(model).get(name) {
             Some(builtin) => Some(builtin.clone()),
@@ -270,11 +270,11 @@ impl Turn {
         }
     }
 
-    /// What servers want the model to know, as far as their tools may be used.
+    /// The instructions of servers whose tools may be used.
     pub(crate) fn server_instructions(&self, rules: &Rules) -> Option<String> {
         let servers = self.inner.servers_of(&self.instance, &self.session_id);
         let instructions = servers.iter().flat_map(|servers| servers.instructions());
-        // One without tools has resources, or nothing.
+        // A server without tools has only resources.
         let resources = !rules.refuses("read_mcp_resource");
         let usable = |tools: &[String]| tools.is_empty() && resources || tools.iter().any(|tool| !rules.refuses(tool));
         let texts: Vec<String> = instructions
@@ -285,7 +285,7 @@ impl Turn {
     }
 }
 
-/// Why a server that a session brought cannot be used.
+/// The notice that a server of a session cannot be used.
 fn failure(name: &str, status: &McpStatus) -> Option<String> {
     match status {
         McpStatus::Connected | McpStatus::Disabled => None,
@@ -300,12 +300,12 @@ fn failure(name: &str, status: &McpStatus) -> Option<String> {
     }
 }
 
-/// Starts servers and waits for them, a moment.
+/// Starts servers and waits for them, within limits.
 async fn wait_ready(servers: &[Arc<Servers>]) {
     futures::future::join_all(servers.iter().map(|servers| servers.ready())).await;
 }
 
-/// What the servers of a directory have to read.
+/// The resources of a directory's servers.
 pub(crate) async fn resources(instance: &Instance) -> IndexMap<String, McpResource> {
     instance.servers.ready().await;
     let resources = instance.servers.resources(None).await.into_iter().map(|resource| {
@@ -316,13 +316,13 @@ pub(crate) async fn resources(instance: &Instance) -> IndexMap<String, McpResour
     resources.collect()
 }
 
-/// The server and the address of a resource that a prompt mentions.
+/// The server and URI of a resource that a prompt mentions.
 pub(crate) fn resource_of(file: &FilePart) -> Option<(String, String)> {
     let source = file.source.as_ref().filter(|source| source["type"] == "resource")?;
     Some((source["clientName"].as_str()?.to_owned(), source["uri"].as_str()?.to_owned()))
 }
 
-/// Reads a resource for a prompt: the texts that the model gets. A picture becomes the file itself.
+/// Reads a resource for a prompt. Returns the texts for the model; an image becomes the file itself.
 pub(crate) async fn read_for_prompt(
     servers: &[Arc<Servers>],
     server: &str,
@@ -332,7 +332,7 @@ pub(crate) async fn read_for_prompt(
     wait_ready(servers).await;
     let name = file.filename.clone().unwrap_or_else(|| uri.to_owned());
     let mut texts = vec![format!("Reading MCP resource: {name} ({uri})")];
-    // What is not a picture was told as text, and is not sent as a file again.
+    // Anything but an image is already in the texts and must not be sent as a file again.
     file.mime = "text/plain".to_owned();
     let read = match servers.iter().rev().find(|servers| servers.status_of(server).is_ok()) {
         Some(servers) => servers.read(server, uri).await,
@@ -355,7 +355,7 @@ pub(crate) async fn read_for_prompt(
     texts
 }
 
-/// Whether it worked is how it is with the server now. Only what could never work is an error.
+/// The result of signing in is the server's new status. Only requests that could never work are errors.
 pub(crate) fn signed_in(result: Result<McpStatus, Error>) -> Result<McpStatus, HostError> {
     match result {
         Err(error @ (Error::Unknown(_) | Error::NoOAuth(_) | Error::Config(_))) => Err(host_error(error)),
@@ -364,7 +364,7 @@ pub(crate) fn signed_in(result: Result<McpStatus, Error>) -> Result<McpStatus, H
     }
 }
 
-/// What a failure of a server means to whoever called.
+/// Converts a server error into a host error.
 pub(crate) fn host_error(error: Error) -> HostError {
     match error {
         Error::Unknown(name) => HostError::not_found("MCP server", name),

@@ -1,4 +1,4 @@
-//! Which model a prompt gets, what is missing if there is none, and how a model is reached.
+//! Which model a prompt gets, the error if there is none, and how to reach a model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,53 +17,53 @@ use crate::project::instance::Instance;
 
 /// The provider of scripted models.
 pub(crate) const SCRIPT: &str = "script";
-/// The script that a user gave; it wins over every configured model.
+/// The script the user passed; it wins over every configured model.
 const SCRIPT_FILE: &str = "file";
-/// The script that is always there.
+/// The script that always exists.
 const SCRIPT_DEMO: &str = "demo";
-/// The variable that names the model of prompts for which nothing else does.
+/// The variable that names the model for prompts when nothing else does.
 const FALLBACK: &str = "TREFOIL_FALLBACK_MODEL";
-/// Where the last used model is remembered.
+/// The record of the last used model.
 const STATE: &str = "state";
 const LAST_MODEL: &str = "last-model";
 /// How many models an error lists.
 const LISTED_MAX: usize = 12;
 /// How long a server may take to list its models.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// How soon a server is asked again that did not answer, or did not have the model.
+/// How soon to ask again a server that did not answer or did not have the model.
 const LIST_RETRY_AFTER: Duration = Duration::from_secs(5);
-/// What connects a model, for those who have none.
+/// The advice for users who have no model.
 const CONNECT: &str = "Set OPENAI_API_KEY, or OPENAI_BASE_URL for another server, or store a key with `trefoil auth \
                        login`; `trefoil demo` shows the agent at work without a model";
 
-/// A model and how it is reached.
+/// A model and how to reach it.
 #[derive(Clone)]
 pub(crate) struct ModelTarget {
     pub(crate) model: Model,
     pub(crate) endpoint: Endpoint,
 }
 
-/// The models of one directory: those of its configuration, those that servers list, and scripts. The one place that
-/// decides which of them is used, and that says what is missing if there is none.
+/// The models of one directory: configured ones, those that servers list, and scripts. The one place that decides which
+/// of them is used, and says what is missing if there is none.
 pub struct Catalog {
     loaded: Arc<Loaded>,
     script: Provider,
-    /// The model of prompts for which nothing else names one.
+    /// The model for prompts when nothing else names one.
     fallback: Option<String>,
-    /// What servers without configured models listed, by provider.
+    /// The models listed by servers without configured models, by provider.
     listings: Mutex<HashMap<String, Listing>>,
-    /// Held while servers are asked, so that callers side by side ask once.
+    /// Held while servers are asked, so that parallel callers ask once.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// What a server said when it was asked for its models.
+/// A server's answer to the request for its models.
 struct Listing {
     answer: Result<IndexMap<String, Model>, String>,
     asked: Instant,
 }
 
 impl Catalog {
-    /// The models that follow from a configuration; `scripts` are the ids of scripted models.
+    /// The models that a configuration defines. `scripts` are the ids of scripted models.
     pub fn new<'a>(
         loaded: Arc<Loaded>,
         scripts: impl IntoIterator<Item = &'a String>,
@@ -78,7 +78,7 @@ impl Catalog {
         }
     }
 
-    /// Asks the servers that a choice depends on for their models: that of the named model, or all without one.
+    /// Asks the relevant servers for their models: the server of the wanted model, or all of them.
     pub(crate) async fn prepare(&self, llm: &Llm, wanted: Option<&ModelRef>) {
         if self.providers_to_ask(wanted).next().is_none() {
             return;
@@ -91,7 +91,7 @@ impl Catalog {
         futures::future::join_all(asked.collect::<Vec<_>>()).await;
     }
 
-    /// The same for a model that is not named: no server is asked if the configuration is enough.
+    /// The same for a prompt without a model. Asks no server if the configuration is enough.
     pub async fn prepare_default(&self, llm: &Llm) {
         let configured = || self.loaded.providers.iter().any(|entry| !entry.lists_models());
         match self.loaded.config.model.as_deref().and_then(ModelRef::parse) {
@@ -101,7 +101,7 @@ impl Catalog {
         }
     }
 
-    /// The providers whose servers have not listed their models, or not the wanted one.
+    /// The providers whose servers have not listed their models yet, or not the wanted one.
     fn providers_to_ask<'a>(&'a self, wanted: Option<&'a ModelRef>) -> impl Iterator<Item = &'a ProviderEntry> {
         let named = move |entry: &&ProviderEntry| wanted.is_none_or(|model| model.provider_id == entry.provider.id);
         self.loaded.providers.iter().filter(|entry| entry.lists_models()).filter(named).filter(move |entry| {
@@ -116,7 +116,7 @@ impl Catalog {
         })
     }
 
-    /// Takes in what a server listed.
+    /// Records the models that a server listed.
     pub fn set_listing(&self, entry: &ProviderEntry, answer: Result<Vec<String>, String>) {
         let config = self.loaded.config.provider.get(&entry.provider.id);
         let wanted = |id: &String| {
@@ -131,7 +131,7 @@ impl Catalog {
         listings.insert(entry.provider.id.clone(), listing);
     }
 
-    /// A provider with the models that its server listed, if those are not configured.
+    /// A provider with the models its server listed, unless its models are configured.
     fn with_listed_models(&self, entry: &ProviderEntry) -> Provider {
         let mut provider = entry.provider.clone();
         if entry.lists_models() {
@@ -153,8 +153,8 @@ impl Catalog {
         self.script.models.contains_key(SCRIPT_FILE)
     }
 
-    /// A model by name, and the provider that has it; scripts have none. A model of a server that does not list its models
-    /// is taken as it is named: the server knows better.
+    /// A model by name, and its provider; scripts have none. If a server does not list its models, any model name is
+    /// accepted: the server knows better.
     fn find(&self, wanted: &ModelRef) -> Result<(Model, Option<&ProviderEntry>), HostError> {
         if wanted.provider_id == SCRIPT
             && let Some(model) = self.script.models.get(&wanted.model_id)
@@ -176,7 +176,7 @@ impl Catalog {
         model.map(|model| (model, Some(entry))).ok_or_else(|| self.unknown(wanted))
     }
 
-    /// Why a model cannot be used whose provider is not connected.
+    /// The error for a model whose provider is not connected.
     fn unusable_error(&self, wanted: &ModelRef) -> HostError {
         let Some(unusable) = self.loaded.unusable.get(&wanted.provider_id) else { return self.unknown(wanted) };
         let (why, advice) = unusable.why.split_once(": ").unwrap_or((&unusable.why, ""));
@@ -190,7 +190,7 @@ impl Catalog {
         HostError::NotFound { what: "model", id: wanted.to_string(), known: self.nearest(wanted) }
     }
 
-    /// The models that exist, those that look like the wanted one first.
+    /// The existing models, most similar to the wanted one first.
     fn nearest(&self, wanted: &ModelRef) -> Vec<String> {
         let all = self.providers();
         let mut names: Vec<String> =
@@ -201,9 +201,9 @@ impl Catalog {
         names
     }
 
-    /// The model of a prompt that names none: a given script, `model`, the last used, the first that is configured, the
-    /// only one that servers list, the fallback. A configured model that does not exist is an error: another one in its
-    /// place would surprise.
+    /// The model for a prompt that names none: the user's script, `model`, the last used, the first configured, the
+    /// only one that servers list, the fallback. A configured model that does not exist is an error: silently using
+    /// another one would surprise.
     pub fn default_model(&self, last: Option<ModelRef>) -> Result<ModelRef, HostError> {
         if self.has_script_file() {
             return Ok(ModelRef::new(SCRIPT, SCRIPT_FILE));
@@ -236,7 +236,7 @@ impl Catalog {
         }
     }
 
-    /// Nothing is connected.
+    /// The error when no provider is connected.
     fn no_model_error(&self) -> HostError {
         let meant: Vec<&str> =
             self.loaded.unusable.values().filter(|it| it.meant).map(|unusable| unusable.why.as_str()).collect();
@@ -244,7 +244,7 @@ impl Catalog {
         HostError::NoModel { message: format!("No model is configured{meant}"), advice: Some(CONNECT.to_owned()) }
     }
 
-    /// Servers are configured, but none told of a model.
+    /// The error when no configured server listed a model.
     fn nothing_listed_error(&self) -> HostError {
         let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
         let why = self.loaded.providers.iter().map(|entry| {
@@ -266,7 +266,7 @@ impl Catalog {
     }
 }
 
-/// Several models could be meant.
+/// The error when several models are possible.
 fn several_models_error(providers: &[Provider]) -> HostError {
     let names = providers.iter().flat_map(|p| p.models.keys().map(move |id| format!("{}/{id}", p.id)));
     let names: Vec<String> = names.collect();
@@ -296,7 +296,7 @@ fn capitalized(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// How the server of a provider is reached for one of its models.
+/// How to reach a provider's server for one of its models.
 pub fn server(entry: &ProviderEntry, model: &str) -> OpenAiChat {
     let Wire::OpenAiChat = entry.wire;
     let defaults = Timeouts::default();
@@ -368,25 +368,25 @@ impl Inner {
         Ok(ModelTarget { model, endpoint: Endpoint::OpenAiChat(server) })
     }
 
-    /// A model by name, after its server was asked for its models if those are not configured.
+    /// Checks that a model exists, after asking its server for models that are not configured.
     pub(crate) async fn check_model(&self, instance: &Instance, wanted: &ModelRef) -> Result<(), HostError> {
         instance.catalog.prepare(&self.llm, Some(wanted)).await;
         instance.catalog.find(wanted).map(|_| ())
     }
 
-    /// The model of a prompt that names none.
+    /// The model for a prompt that names none.
     pub(crate) async fn default_model(&self, instance: &Instance) -> Result<ModelRef, HostError> {
         instance.catalog.prepare_default(&self.llm).await;
         instance.catalog.default_model(last_used(&self.store))
     }
 
-    /// All providers as clients see them, with what their servers list.
+    /// All providers as clients see them, with the models their servers list.
     pub(crate) async fn providers(&self, instance: &Instance) -> Vec<Provider> {
         instance.catalog.prepare(&self.llm, None).await;
         instance.catalog.providers()
     }
 
-    /// The model for titles and summaries: `small_model`, else the one that the turn uses.
+    /// The model for titles and summaries: `small_model`, otherwise the turn's own.
     pub(crate) fn small_model(&self, instance: &Instance, used: &ModelRef) -> ModelRef {
         let small = instance.loaded.config.small_model.as_deref().and_then(ModelRef::parse);
         match small {
@@ -396,7 +396,7 @@ impl Inner {
     }
 }
 
-/// Remembers a model as the last used.
+/// Stores a model as the last used.
 pub(crate) fn remember_last_used(batch: &mut store::Batch, model: &ModelRef) {
     if model.provider_id != SCRIPT {
         batch.remember(STATE, LAST_MODEL, &serde_json::json!(model));
@@ -408,18 +408,18 @@ fn last_used(store: &Store) -> Option<ModelRef> {
     serde_json::from_value(record.value).ok()
 }
 
-/// What a step cost.
+/// The cost of a step.
 pub(crate) fn cost(model: &Model, usage: &Usage) -> Usd {
     let price = |tokens: u64, per_million: Usd| tokens as f64 * per_million.0;
     let sum = price(usage.input, model.cost.input)
         + price(usage.output + usage.reasoning, model.cost.output)
         + price(usage.cache_read, model.cost.cache.read)
         + price(usage.cache_write, model.cost.cache.write);
-    // Prices per million make long fractions; nobody is billed below a billionth of a dollar.
+    // Prices per million produce long fractions; nobody is billed below a billionth of a dollar.
     Usd((sum * 1e3).round() / 1e9)
 }
 
-/// Usage in the words of a message.
+/// Converts usage to the tokens of a message.
 pub(crate) fn tokens(usage: &Usage) -> Tokens {
     Tokens {
         total: usage.total,
@@ -430,7 +430,7 @@ pub(crate) fn tokens(usage: &Usage) -> Tokens {
     }
 }
 
-/// Options of a model for a variant (reasoning effort), if it has that variant.
+/// The options of a model's variant (reasoning effort), if it has that variant.
 pub(crate) fn variant_options(model: &Model, variant: Option<&str>) -> api::JsonMap {
     let variants: Option<&IndexMap<String, api::JsonMap>> = model.variants.as_ref();
     variant.and_then(|v| variants?.get(v)).cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Configuration and credentials, as clients read and change them.
+//! Configuration and credentials as clients read and change them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use store::Place;
 use crate::project::instance::Instance;
 use crate::{Engine, lock};
 
-/// Every directory there is.
+/// The prefix of every directory.
 const EVERYWHERE: &str = "/";
 
 impl Engine {
-    /// The name that the user goes by if no configuration says so.
+    /// The user's login name, for when the configuration sets none.
     pub fn user(&self) -> Option<&str> {
         ["USER", "LOGNAME"].iter().find_map(|name| self.inner.inputs.env.get(*name)).map(String::as_str)
     }
 
-    /// What the user's own configuration says, without any project's.
+    /// The user's own configuration, without any project's.
     pub async fn global_config(&self) -> Result<Json, HostError> {
         let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
         run_blocking(move || Ok(config::global(&inputs))).await
     }
 
-    /// Changes the user's own configuration. Gives the places that read it anew.
+    /// Changes the user's own configuration. Returns the places that will reload it.
     pub async fn change_global_config(&self, change: JsonMap) -> Result<Vec<Place>, HostError> {
         let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
         run_blocking(move || config::edit_global(&inputs, change).map_err(edit_error)).await?;
         Ok(self.reload_below(EVERYWHERE))
     }
 
-    /// Changes the configuration of a directory. Gives the places that read it anew.
+    /// Changes the configuration of a directory. Returns the places that will reload it.
     pub async fn change_config(&self, scope: &Scope, change: JsonMap) -> Result<Vec<Place>, HostError> {
         let inputs = self.inner.inputs_at(Path::new(&scope.directory));
         run_blocking(move || config::edit_project(&inputs, change).map_err(edit_error)).await?;
         Ok(self.reload_below(&scope.directory))
     }
 
-    /// Stores the credential of a provider, or forgets it.
+    /// Stores the credential of a provider, or removes it.
     pub async fn set_credential(&self, provider: String, credential: Option<Credential>) -> Result<(), HostError> {
         let data = self.inner.inputs.dirs.data.clone();
         let store = move || {
@@ -53,16 +53,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a variable of the environment has a value.
+    /// Whether an environment variable has a value.
     pub fn is_set(&self, variable: &str) -> bool {
         self.inner.inputs.env.get(variable).is_some_and(|value| !value.is_empty())
     }
 
-    /// Forgets what was loaded for a directory and for those below it; gives the places that this concerns. Running turns
+    /// Drops the loaded configuration of a directory and those below it, and returns the affected places. Running turns
     /// keep what they have.
     pub fn reload_below(&self, directory: &str) -> Vec<Place> {
         let mut instances = lock(&self.inner.instances);
-        // Worktrees of subagents have the configuration of the directory that they were made from.
+        // A subagent's worktree uses the configuration of the directory it was made from.
         let below = |at: &PathBuf, instance: &mut Arc<Instance>| {
             at.starts_with(directory) || instance.origin.starts_with(directory)
         };
@@ -72,7 +72,7 @@ impl Engine {
 }
 
 impl crate::Inner {
-    /// What decides about the configuration of a directory, with the trust of now.
+    /// The inputs for the configuration of a directory, with the current trust decisions.
     pub(crate) fn inputs_at(&self, directory: &Path) -> Inputs {
         Inputs { directory: directory.to_owned(), trust: self.inputs.trust.fresh(), ..self.inputs.clone() }
     }
@@ -82,7 +82,7 @@ fn edit_error(error: EditError) -> HostError {
     HostError::Invalid(error.to_string())
 }
 
-/// Does work on files where it holds nobody up.
+/// Runs file work on a blocking thread.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
 ) -> Result<T, HostError> {

@@ -1,4 +1,4 @@
-//! The tools with which a model finds and reads the resources of MCP servers.
+//! The tools with which a model lists and reads the resources of MCP servers.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use tools::{Context, Effect, Need, Output, Tool, ToolError, TypedTool, erase};
 
 use super::tool::{ContentPiece, output, pieces};
 
-/// The three tools, for these servers.
+/// The three tools for these servers.
 pub(super) fn tools(servers: &[Arc<Servers>]) -> [Arc<dyn Tool>; 3] {
     let all = || SessionServers(servers.to_vec());
     [erase(ListResources(all())), erase(ListTemplates(all())), erase(ReadResource(all()))]
 }
 
-/// The servers that a session can use.
+/// The servers a session can use.
 struct SessionServers(Vec<Arc<Servers>>);
 
 impl SessionServers {
-    /// The servers that have resources: one, or all.
+    /// The names of servers with resources: the given one, or all.
     fn selected(&self, server: Option<&str>) -> Result<Vec<String>, ToolError> {
         let all: Vec<String> = self.0.iter().flat_map(|servers| servers.with_resources()).collect();
         match server.filter(|server| !server.is_empty()) {
@@ -44,7 +44,7 @@ impl SessionServers {
     }
 }
 
-/// What a list comes to.
+/// Formats a list as tool output.
 async fn list_output<T: Serialize>(title: &str, key: &str, list: Vec<T>, ctx: &Context) -> Output {
     let count = list.len();
     let text = serde_json::to_string_pretty(&json!({ key: list })).unwrap_or_default();
@@ -53,10 +53,10 @@ async fn list_output<T: Serialize>(title: &str, key: &str, list: Vec<T>, ctx: &C
     output
 }
 
-/// Lists what connected MCP servers have to read: documents, tables, whatever they offer as context.
+/// Lists the resources of connected MCP servers: documents, tables, or anything else they offer as context.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct ListInput {
-    /// Only what this server has; every server's without it.
+    /// Only list the resources of this server; omit it to list those of every server.
     server: Option<String>,
 }
 
@@ -82,10 +82,10 @@ impl TypedTool for ListResources {
     }
 }
 
-/// Lists the patterns of what connected MCP servers can give to read; fill one in and read it.
+/// Lists the resource templates of connected MCP servers: URI patterns to fill in and read.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct TemplatesInput {
-    /// Only those of this server; every server's without it.
+    /// Only list the templates of this server; omit it to list those of every server.
     server: Option<String>,
 }
 
@@ -111,12 +111,12 @@ impl TypedTool for ListTemplates {
     }
 }
 
-/// Reads a resource of an MCP server. Its address is the server's own, and need not be one of a file or of the web.
+/// Reads a resource of an MCP server. The server defines its URI, which need not be a file or a web address.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct ReadInput {
     /// The server, as `list_mcp_resources` names it.
     server: String,
-    /// The address, exactly as `list_mcp_resources` gives it.
+    /// The URI, exactly as `list_mcp_resources` gives it.
     uri: String,
 }
 

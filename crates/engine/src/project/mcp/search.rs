@@ -1,4 +1,4 @@
-//! `websearch` by a tool of an MCP server.
+//! `websearch` through a tool of an MCP server.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tools::{Context, SearchEngine, Tool, ToolError};
 
 use super::tool;
 
-/// Words in the names of servers and tools that search the web, beside `web` itself.
+/// Words in names of servers and tools that search the web, besides `web` itself.
 const ENGINE_NAMES: [&str; 13] = [
     "bing",
     "brave",
@@ -25,13 +25,13 @@ const ENGINE_NAMES: [&str; 13] = [
     "serper",
     "tavily",
 ];
-/// What the query is called.
+/// Names of the query parameter.
 const QUERY_PARAMETERS: [&str; 3] = ["query", "q", "search_query"];
-/// What the number of results is called.
+/// Names of the parameter for the number of results.
 const COUNT_PARAMETERS: [&str; 7] = ["numResults", "num_results", "count", "max_results", "maxResults", "limit", "num"];
 
-/// The `websearch` tool by a tool of these servers: the one that the configuration names, else one that searches the web to
-/// judge by its name. Of several servers the one that was brought last counts.
+/// The `websearch` tool backed by a tool of these servers: the one that the configuration names, otherwise one whose
+/// name suggests that it searches the web. The server added last wins.
 pub(super) fn websearch(servers: &[Arc<Servers>], named: Option<&str>) -> Option<Arc<dyn Tool>> {
     let fits = |tool: &::mcp::Tool| named.map_or_else(|| searches_the_web(&tool.name), |name| tool.name == name);
     servers.iter().rev().find_map(|servers| {
@@ -45,7 +45,7 @@ pub(super) fn websearch(servers: &[Arc<Servers>], named: Option<&str>) -> Option
     })
 }
 
-/// Whether a tool seems to search the web, and not something else.
+/// Whether a tool's name suggests that it searches the web, and not something else.
 fn searches_the_web(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words: Vec<&str> = name.split(|char: char| !char.is_ascii_alphanumeric()).collect();
@@ -53,7 +53,7 @@ fn searches_the_web(name: &str) -> bool {
     has("websearch") || has("search") && (has("web") || ENGINE_NAMES.iter().any(|engine| has(engine)))
 }
 
-/// What a tool that searches the web is called with.
+/// The parameters of a web search tool.
 #[derive(Debug, PartialEq, Eq)]
 struct SearchArguments {
     query: &'static str,
@@ -61,7 +61,7 @@ struct SearchArguments {
 }
 
 impl SearchArguments {
-    /// Those of a tool, if a query is all that it must have.
+    /// The parameters of a tool, if it requires nothing but a query.
     fn of(tool: &::mcp::Tool) -> Option<Self> {
         let properties = tool.schema["properties"].as_object()?;
         let known = |names: &[&'static str], kinds: &[&str]| {

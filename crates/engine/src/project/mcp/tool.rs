@@ -1,4 +1,4 @@
-//! A server's tool as the engine sees it.
+//! An MCP server's tool as a [`Tool`].
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use tools::{
     Attachment, Context, Effect, MAX_ATTACHMENT_BYTES, Need, Output, ProgressUpdate, Tool, ToolError, truncate,
 };
 
-/// What models take as a file.
+/// The file types that models accept.
 const ATTACHABLE_MIMES: [&str; 5] = ["application/pdf", "image/gif", "image/jpeg", "image/png", "image/webp"];
-/// The most files of one answer.
+/// The maximum number of files in one result.
 const ATTACHMENTS_MAX: usize = 20;
-/// The most bytes of all of them, in base64: they are stored with the call, and told in one event.
+/// The maximum size of all files together, in base64: they are stored with the call and sent in one event.
 const ATTACHMENTS_BYTES_MAX: usize = 2 * MAX_ATTACHMENT_BYTES;
 
-/// A tool of one of these servers.
+/// Wraps a tool of one of these servers.
 pub(super) fn tool(servers: &Arc<Servers>, tool: ::mcp::Tool) -> Arc<dyn Tool> {
     let (description, schema) = (tool.description.as_str().into(), tool.schema.clone().into());
     Arc::new(ServerTool { servers: servers.clone(), tool, description, schema })
@@ -42,12 +42,12 @@ impl Tool for ServerTool {
         self.schema.clone()
     }
 
-    /// What a server says about its own effects is not relied on.
+    /// A server's own claim about its effects is not trusted.
     fn effect(&self) -> Effect {
         Effect::SideEffect
     }
 
-    /// Whoever is asked sees what the tool would be called with.
+    /// The user sees the arguments in the request.
     fn needs<'a>(&'a self, input: &'a Json, _: &'a Context) -> BoxFuture<'a, Result<Vec<Need>, ToolError>> {
         Box::pin(async { Ok(vec![Need::new(&self.tool.name, "*").with("input", input.clone())]) })
     }
@@ -72,7 +72,7 @@ impl Tool for ServerTool {
     }
 }
 
-/// A piece of what a server gave.
+/// A piece of a server's result.
 pub(super) enum ContentPiece {
     Text(String),
     File(Attachment),
@@ -103,7 +103,7 @@ fn piece(content: Content) -> Option<ContentPiece> {
     }
 }
 
-/// What a resource has.
+/// The pieces of a resource.
 pub(super) fn pieces(contents: Vec<ResourceContents>) -> Vec<ContentPiece> {
     contents.into_iter().filter_map(resource_piece).collect()
 }
@@ -116,7 +116,7 @@ fn resource_piece(resource: ResourceContents) -> Option<ContentPiece> {
     }
 }
 
-/// A file, if models take such; else a word about it.
+/// A file if models accept its type, otherwise a note about it.
 fn attachment(name: Option<String>, mime: Option<String>, base64: String) -> ContentPiece {
     let mime = mime.unwrap_or_else(|| "application/octet-stream".to_owned());
     let what = name.as_deref().unwrap_or("content");
@@ -131,7 +131,7 @@ fn attachment(name: Option<String>, mime: Option<String>, base64: String) -> Con
     ContentPiece::File(Attachment { mime, filename: name, url })
 }
 
-/// The outcome of a call: its texts, within the limits, and its files.
+/// The result of a call: its texts, truncated, and its files.
 pub(super) async fn output(title: String, pieces: Vec<ContentPiece>, ctx: &Context) -> Output {
     let (mut texts, mut attachments, mut bytes) = (Vec::new(), Vec::new(), 0);
     for piece in pieces {
