@@ -1,10 +1,10 @@
-//! A turn of an agent whose work is done elsewhere: a [`Runner`](api::Runner) does it, and what it reports becomes messages
-//! and parts as those of our own turns. One message per job, and one more for each message that joined it.
+//! A turn of a remote agent. A [`Runner`](api::Runner) does the work, and its reports become messages and parts like
+//! those of our own turns: one message per job, and one more for each prompt that joins it.
 //!
-//! What the runner wants to keep is in a record of the session, with the prompts that were handed over. They are handed over
-//! once: after a crash the work goes on where it is, or ends with an error, and is never begun again silently.
+//! A record of the session holds the runner's state and the prompts that were handed over. Prompts are handed over
+//! once: after a crash the runner resumes its work or fails, but never silently starts again.
 //!
-//! Whoever works may have [subagents](child) of its own: each is a session below this one.
+//! A remote agent may have [subagents](child) of its own. Each is a session below this one.
 
 mod child;
 mod job_host;
@@ -33,45 +33,45 @@ use transcript::JobTranscript;
 
 pub(crate) use child::cut_off;
 
-/// Where it is kept, by session, what runners want back and what they were given.
+/// The record namespace for runner state and handed-over prompts, by session.
 pub(crate) const REMOTE: &str = "remote";
-/// How often budgets are looked at while somebody else works: time passes, and others spend too.
+/// How often budgets are checked while a runner works: time passes, and other sessions spend too.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a runner may take to end its work once it is told to. It has bounds of its own that are shorter.
+/// How long a runner may take to stop. Its own limits are shorter.
 const STOP_WAIT: Duration = Duration::from_secs(8);
-/// Marks calls that were not ours: nobody runs them again. Other programs have the word too.
+/// Marks calls that a remote agent ran, which recovery never runs again. Other programs use the same key.
 const PROVIDER_EXECUTED: &str = "providerExecuted";
 
-/// Who does the work of an agent.
+/// The runner of an agent and its settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RemoteAgent<'a> {
     /// The kind of runner.
     pub(crate) kind: &'a str,
-    /// What it is told.
+    /// The runner's settings.
     pub(crate) settings: &'a JsonMap,
 }
 
 impl RemoteAgent<'_> {
-    /// The model that its messages name: which one it really is, only the other side knows.
+    /// The model named in its messages. Only the remote side knows the real one.
     pub(crate) fn model(&self, agent: &str) -> ModelRef {
         ModelRef::new(self.kind, agent)
     }
 }
 
-/// Whether a call was made elsewhere.
+/// Whether a remote agent ran this call.
 pub(crate) fn is_provider_executed(tool: &ToolPart) -> bool {
     tool.metadata.as_ref().is_some_and(|metadata| metadata.get(PROVIDER_EXECUTED) == Some(&Json::Bool(true)))
 }
 
-/// What is known of a session's work elsewhere.
+/// The durable record of a session's remote work.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct RemoteRecord {
-    /// What the runner wants back.
+    /// State that the runner wants back.
     kept: Option<Json>,
-    /// The waiting prompts that it was given.
+    /// The waiting prompts that were handed over.
     handed: Vec<MessageId>,
-    /// Set if the session is that of a subagent of somebody else.
+    /// Set if the session belongs to a remote agent's subagent.
     #[serde(skip_serializing_if = "Option::is_none")]
     child: Option<ForeignSubagent>,
 }
@@ -87,7 +87,7 @@ impl RemoteRecord {
     }
 }
 
-/// Has somebody else answer the waiting prompts.
+/// Runs the waiting prompts with the agent's runner.
 pub(crate) async fn run(
     turn: &Arc<Turn>,
     conversation: &mut Conversation,
@@ -162,7 +162,7 @@ pub(crate) async fn run(
     Ok(if failed { AfterStep::Stop } else { AfterStep::Continue })
 }
 
-/// How an answer ends: why it stopped, and the error that it has then.
+/// The finish reason and the error of an answer.
 fn end_reason(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<MessageError>) {
     match ended {
         Ok(RunnerEnd::Done) => ("stop", None),
@@ -175,7 +175,7 @@ fn end_reason(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<Me
     }
 }
 
-/// Waits for the end of the work, and stops it when a budget is used up.
+/// Waits for the runner to end, and stops it when a budget is exhausted.
 async fn wait_for_end(
     host: &JobHost,
     work: impl Future<Output = Result<RunnerEnd, RunnerError>>,
@@ -199,7 +199,7 @@ async fn wait_for_end(
     }
 }
 
-/// Questions whose answers nobody waits for: those of a call, or of work that a crash cut off.
+/// Rejects open requests that nobody waits for: those of a call, or those left by a crash.
 async fn reject_open_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
     let filter = AskFilter { session: Some(turn.session_id.clone()), ..AskFilter::default() };
     let mut open = turn.store().permissions(&filter)?;
@@ -218,7 +218,7 @@ async fn reject_open_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreEr
     turn.commit(batch).await.map(drop)
 }
 
-/// What a job must find room for. What it will use nobody knows before: budgets are looked at while it works.
+/// The reservation of a job. Its usage is unknown in advance, so budgets are checked while it runs.
 fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reservation {
     let bytes = prompt.iter().map(|part| if let PromptPart::Text { text, .. } = part { text.len() } else { 0 }).sum();
     let tokens = ledger::tokens(bytes);
@@ -234,7 +234,7 @@ fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reser
     }
 }
 
-/// What these messages say.
+/// The content of these messages as prompt parts.
 fn prompt_parts(conversation: &Conversation, messages: &[MessageId]) -> Vec<PromptPart> {
     conversation.parts_of(messages).filter_map(prompt_part).collect()
 }

@@ -1,8 +1,8 @@
-//! Subagents of whoever works elsewhere. Each is a session below the one that works, with a lease and a turn of its own
-//! while it works; nobody but its agent talks to it. What is known of it there, its record keeps.
+//! Subagents of remote agents. Each is a session below the remote agent's, with a lease and a turn of its own while it
+//! works. Only its agent can send it messages. A record maps the session to the subagent's remote id.
 //!
-//! They live in the program that works: when the work ends, whatever ends it, so do they. Those that a crash cut off are
-//! settled by whoever takes their lease over, as interrupted.
+//! The subagents live in the runner's process and end with the job. Those that a crash interrupted are closed by
+//! whoever takes over their lease.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,61 +30,62 @@ use crate::turn::runs::SessionGuard;
 use crate::turn::step::{put_message, put_part};
 use crate::{Error, Inner, SharedEnvironment, lock};
 
-/// The most subagents that one job can begin; the bound on all sessions below a root holds as well.
+/// The maximum number of subagents one job can start. The limit on sessions below a root applies as well.
 const CHILDREN_MAX: usize = 64;
-/// How deep below its root a session can be that has them.
+/// How deep below its root a session with remote subagents can be.
 const DEPTH_MAX: usize = 16;
-/// The longest name of a subagent there, in bytes.
+/// The maximum length of a remote subagent id, in bytes.
 const NAME_MAX: usize = 1_000;
-/// The most of its title and of its prompt that is kept, in bytes.
+/// The maximum stored length of a title and of a prompt, in bytes.
 const TITLE_MAX: usize = 300;
 const PROMPT_MAX: usize = 256 << 10;
 
-/// What is said if there is no room for another one.
+/// The refusal when there are too many subagents.
 const TOO_MANY: &str = "There are too many subagents already, or they are too deep below each other";
 
-/// Permissions that were given and not used yet.
+/// The maximum number of unused grants.
 const GRANTS_MAX: usize = 256;
-/// Where a session tells clients that it is a subagent's of somebody else, and whether it can be stopped alone.
+/// The session metadata key that tells clients about a remote subagent, and whether it can be cancelled alone.
 const SUBAGENT_METADATA: &str = "elsewhere";
 
-/// What is said of one that was left at work.
+/// The error of a subagent that was still working when its job ended.
 const CUT_OFF: &str = "interrupted: the agent that this subagent worked for ended before it told what became of it; its \
                        work may have taken effect in part or in full.";
 
-/// What a subagent of somebody else is there.
+/// A remote agent's subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ForeignSubagent {
-    /// Its id there.
+    /// Its remote id.
     id: String,
-    /// Whether it can be stopped alone.
+    /// Whether it can be cancelled alone.
     stops: bool,
 }
 
-/// What the desks of one job share.
+/// State shared by the hosts of one job.
 pub(super) struct Job {
     turn: Arc<Turn>,
-    /// Told when the work shall end.
+    /// Cancelled when the job must end.
     pub(super) stop: CancellationToken,
-    /// Which budget is used up.
+    /// The message about an exhausted budget.
     exhausted_budget: Mutex<Option<String>>,
-    /// What was allowed for a call, in whichever session: the files and commands of that call need no second permission.
+    /// Needs that were allowed for a call, in any session of the job: the files and commands of that call need no
+    /// second permission.
     grants: Mutex<Vec<(String, Vec<String>)>>,
-    /// The subagents that work, by their ids there.
+    /// The working subagents, by remote id.
     open: tokio::sync::Mutex<HashMap<String, Arc<JobHost>>>,
-    /// The sessions of all subagents that a session ever had, by their ids there.
+    /// The sessions of all subagents each session ever had, by remote id.
     children: tokio::sync::Mutex<HashMap<SessionId, HashMap<String, SessionId>>>,
-    /// How many were begun.
+    /// The number of subagents started.
     started: AtomicUsize,
 }
 
-/// What holds the session of a subagent while it works.
+/// Holds the session of a subagent while it works.
 pub(super) struct ChildHandle {
-    /// Its id there.
+    /// The subagent's remote id.
     id: String,
-    /// The session above it.
+    /// The parent session.
     parent: SessionId,
-    /// What it was told.
+    /// The subagent's prompt.
     prompt: Mutex<TextPart>,
     guard: Mutex<Option<(SessionGuard, Option<SharedEnvironment>)>>,
 }
@@ -102,18 +103,18 @@ impl Job {
         }
     }
 
-    /// Which budget is used up.
+    /// The message about an exhausted budget, if there is one.
     pub(super) fn exhausted_budget(&self) -> Option<String> {
         lock(&self.exhausted_budget).clone()
     }
 
-    /// Stops the work: a budget is used up.
+    /// Stops the job because a budget is exhausted.
     pub(super) fn stop_over_budget(&self, text: String) {
         lock(&self.exhausted_budget).get_or_insert(text);
         self.stop.cancel();
     }
 
-    /// Remembers what was allowed.
+    /// Remembers needs that were allowed.
     pub(super) fn grant(&self, needs: Vec<Need>) {
         let mut grants = lock(&self.grants);
         grants.extend(needs.into_iter().map(|need| (need.permission, need.patterns)));
@@ -121,7 +122,7 @@ impl Job {
         grants.drain(..excess);
     }
 
-    /// Leaves out what was allowed, once each.
+    /// Removes needs that were already allowed, each grant once.
     pub(super) fn use_grants(&self, needs: &mut Vec<Need>) {
         let mut grants = lock(&self.grants);
         needs.retain(|need| {
@@ -131,7 +132,7 @@ impl Job {
         });
     }
 
-    /// The work has ended, and with it all that still worked for it.
+    /// Ends the job and every subagent still working for it.
     pub(super) async fn end(&self) {
         self.stop.cancel();
         let left: Vec<_> = self.open.lock().await.drain().map(|(_, host)| host).collect();
@@ -146,7 +147,7 @@ impl Job {
 }
 
 impl JobHost {
-    /// Gives a subagent of whoever works here its session and its desk; else says why there is no room for it.
+    /// Gives a remote subagent its session and its host, or says why there is no room.
     pub(super) async fn adopt_child(&self, child: RunnerChild) -> Result<Result<RunnerSeat, String>, Error> {
         let Some(job) = self.job.upgrade() else { return Ok(Err(ENDED.to_owned())) };
         let mut open = job.open.lock().await;
@@ -178,7 +179,7 @@ impl JobHost {
         Ok(Ok(RunnerSeat { desk: host, kept }))
     }
 
-    /// Takes the session of a subagent, an earlier one or a new one, and begins its turn.
+    /// Enters the session of a subagent, an existing or a new one, and begins its turn.
     async fn open_child(&self, job: &Job, child: &RunnerChild) -> Result<Result<JobHost, String>, Error> {
         let (inner, instance) = (&self.turn.inner, &self.turn.instance);
         let (session, record, mut guard) = match self.child_session(job, child).await? {
@@ -204,7 +205,8 @@ impl JobHost {
         }
     }
 
-    /// The session of a subagent, held: that of its earlier work, or a new one, which nobody sees before it can be stopped.
+    /// The session of a subagent, entered: its earlier one, or a new one that becomes visible only once it can be
+    /// stopped.
     async fn child_session(
         &self,
         job: &Job,
@@ -275,7 +277,7 @@ impl JobHost {
         Ok(Ok((session.id, record, held)))
     }
 
-    /// The beginning of a subagent's turn: what it was told, and an answer that is still empty.
+    /// Begins a subagent's turn: writes its prompt and an empty answer.
     async fn begin_turn(
         &self,
         turn: &Arc<Turn>,
@@ -317,7 +319,7 @@ impl JobHost {
         Ok((user, told, JobTranscript::of_child(answer, record, tokens), rules))
     }
 
-    /// What is known of a subagent that works changed.
+    /// Updates the title, prompt and metadata of a working subagent.
     async fn update_child(&self, child: &RunnerChild) -> Result<(), Error> {
         let turn = &self.turn;
         let mut transcript = self.transcript.lock().await;
@@ -347,7 +349,7 @@ impl JobHost {
         Ok(())
     }
 
-    /// A subagent rests.
+    /// Ends a subagent's turn after its report.
     pub(super) async fn end_child(&self, ended: Result<RunnerEnd, RunnerError>) -> Result<(), Error> {
         if let (Some(job), Some(handle)) = (self.job.upgrade(), &self.handle) {
             job.open.lock().await.remove(&handle.id);
@@ -356,12 +358,12 @@ impl JobHost {
         Ok(())
     }
 
-    /// The end of a subagent's turn.
+    /// Writes the end of a subagent's turn.
     async fn settle(&self, ended: Result<RunnerEnd, RunnerError>) -> Result<(), Error> {
         let turn = &self.turn;
         let Some(handle) = &self.handle else { return Ok(()) };
         let Some(transcript) = self.transcript.lock().await.take() else { return Ok(()) };
-        // Free again whatever comes: it is nobody's turn any more.
+        // Release the session whatever happens next: its turn is over.
         let _guard = lock(&handle.guard).take();
         let stopped = turn.cancel().is_cancelled() && !turn.run.is_parked();
         let (reason, error) = end_reason(if stopped { Ok(RunnerEnd::Stopped) } else { ended });
@@ -372,7 +374,7 @@ impl JobHost {
 }
 
 impl Inner {
-    /// What a session is elsewhere, if it is that of a subagent of somebody else.
+    /// The remote subagent a session belongs to, if any.
     fn foreign(&self, session: &Session) -> Result<Option<ForeignSubagent>, StoreError> {
         match session.parent_id {
             Some(_) => Ok(RemoteRecord::load(&self.store, &session.id)?.child),
@@ -380,7 +382,7 @@ impl Inner {
         }
     }
 
-    /// An error if nobody but the agent that it works for can talk to a session.
+    /// Fails if only the session's remote agent can send it messages.
     pub(crate) fn takes_messages(&self, session: &Session) -> Result<(), HostError> {
         match (self.foreign(session).map_err(store_error)?, &session.parent_id) {
             (Some(_), Some(parent)) => Err(HostError::Conflict(format!(
@@ -391,7 +393,7 @@ impl Inner {
         }
     }
 
-    /// An error if a session is at work that can only be stopped with the agent that it works for.
+    /// Fails if the session is working and can only be stopped together with its remote agent.
     pub(crate) fn can_be_stopped(&self, id: &SessionId) -> Result<(), HostError> {
         let session = self.session(id)?;
         let foreign = self.foreign(&session).map_err(store_error)?;
@@ -404,19 +406,19 @@ impl Inner {
     }
 }
 
-/// The error of an answer that a crash cut off, if it is that of a subagent of somebody else: nobody goes on with it.
+/// The error for an interrupted answer of a remote subagent, which nobody can resume.
 pub(crate) fn cut_off(turn: &Turn) -> Result<Option<MessageError>, StoreError> {
     let record = RemoteRecord::load(turn.store(), &turn.session_id)?;
     Ok(record.child.map(|_| MessageError::unknown(CUT_OFF)))
 }
 
-/// Settles the subagents of earlier work that a crash cut off.
+/// Closes the subagents of earlier jobs that a crash interrupted.
 pub(super) async fn settle_lost(turn: &Turn) -> Result<(), Error> {
     let store = turn.store();
     for session in store.family(&turn.session_id)?.iter().filter(|session| session.id != turn.session_id) {
         let lost = store.holder(&session.id)?.is_some_and(|holder| !holder.alive);
         if lost && turn.inner.foreign(session)?.is_some() {
-            // How it ended stands in its rows.
+            // Its rows record how it ended.
             let _ = turn.inner.start(&session.id).wait_for_end().await;
         }
     }
@@ -435,7 +437,7 @@ fn title(child: &RunnerChild, agent: &str) -> String {
     let title = cut(child.title.lines().next().unwrap_or_default().trim(), TITLE_MAX);
     match title {
         "" => format!("Subagent (@{agent} subagent)"),
-        // It is named as ours are.
+        // The name already follows our pattern.
         named if named.ends_with(" subagent)") => named.to_owned(),
         plain => format!("{plain} (@{agent} subagent)"),
     }

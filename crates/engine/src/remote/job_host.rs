@@ -1,4 +1,4 @@
-//! Where somebody else who works for a session reports and asks.
+//! The host of a runner: takes its reports and answers its requests.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,25 +22,26 @@ use crate::turn::Turn;
 use crate::turn::tool_call::{Decision, ToolCall};
 use crate::{Error, lock};
 
-/// What whoever works is told when the work has ended.
+/// The refusal once the job has ended.
 pub(super) const ENDED: &str = "The work has ended";
 
-/// The desk of one job, or of a subagent of whoever does it.
+/// The host of one job, or of a subagent of the remote agent.
 pub(super) struct JobHost {
     pub(super) turn: Arc<Turn>,
     pub(super) rules: Rules,
     pub(super) agent: String,
-    /// What it works on.
+    /// The prompt being answered.
     pub(super) user: UserMessage,
-    /// Told when the whole work shall end.
+    /// Cancelled when the whole job must end.
     pub(super) stop: CancellationToken,
-    /// What all desks of the job share; gone with it.
+    /// State shared by all hosts of the job. Dropped with it.
     pub(super) job: Weak<Job>,
-    /// What holds the session of a subagent.
+    /// Holds the session of a subagent; `None` for the job itself.
     pub(super) handle: Option<ChildHandle>,
-    /// Nothing once the job was settled.
+    /// `None` once the job has ended.
     pub(super) transcript: tokio::sync::Mutex<Option<JobTranscript>>,
-    /// The prompts that were handed over. Beside the book, so that whoever waits for another one never holds that up.
+    /// The prompts that were handed over. Kept outside the transcript, so that waiting for another prompt never blocks
+    /// it.
     handed: Mutex<Vec<MessageId>>,
 }
 
@@ -65,7 +66,7 @@ impl JobHost {
         }
     }
 
-    /// The desk of a subagent of whoever works at this one.
+    /// The host of a subagent of this agent.
     pub(super) fn for_child(
         &self,
         turn: Arc<Turn>,
@@ -87,14 +88,14 @@ impl JobHost {
         }
     }
 
-    /// Takes the book away: from now on nothing is taken in.
+    /// Takes the transcript: from now on reports are refused.
     pub(super) async fn close(&self) -> Option<JobTranscript> {
         self.stop.cancel();
         self.transcript.lock().await.take()
     }
 
-    /// Stops the work if a budget of the session, or of one above it, is used up. `running`: the tokens that the job has
-    /// used and that no budget has counted yet.
+    /// Stops the job if a budget of the session or an ancestor is exhausted. `running` are tokens the job has used that
+    /// no budget has counted yet.
     pub(super) async fn check_budgets(&self, running: u64) {
         match self.exceeded_budget(running) {
             Ok(None) => {}
@@ -163,13 +164,13 @@ impl JobHost {
                 transcript.spend(turn, used, kept).await?;
                 self.check_budgets(running).await;
             }
-            // Taken above, before the book.
+            // Handled above, before taking the lock.
             RunnerNews::Rests(_) => {}
         }
         Ok(Ok(()))
     }
 
-    /// A call that is judged as one of our own would be.
+    /// A call that is judged like one of our own.
     fn tool_call(&self, part: ToolPart) -> ToolCall {
         ToolCall {
             turn: self.turn.clone(),
@@ -186,7 +187,7 @@ impl JobHost {
         }
     }
 
-    /// What a call needs: what our tool of its kind would need.
+    /// The needs of a call: those of our own tool of the same kind.
     async fn needs(&self, call: &ToolCall, wanted: &RunnerCall) -> Vec<Need> {
         let ctx = call.context(Progress::none());
         let registry = self.turn.instance.tools_for("");
@@ -209,7 +210,7 @@ impl JobHost {
         }
         let mut input = Json::Object(wanted.input.clone());
         let tool = match permission::permission_of_tool(&wanted.tool) {
-            // Which file it is decides; what becomes of it is not known.
+            // The decision depends on the file; its new content is unknown.
             "edit" => {
                 input["content"] = "".into();
                 registry.get("write")
@@ -224,13 +225,13 @@ impl JobHost {
         let pattern = if wanted.title.is_empty() { "*" } else { &wanted.title };
         let mut need =
             Need::new(permission::permission_of_tool(&wanted.tool), pattern).with("title", wanted.title.clone());
-        // A rule about less than everything may be about just this.
+        // A narrow rule may apply to exactly this.
         need.opaque = true;
         need.metadata.insert("input".to_owned(), Json::Object(wanted.input.clone()));
         vec![need]
     }
 
-    /// Decides about what a call needs.
+    /// Decides about the needs of a call.
     async fn decide(&self, wanted: &RunnerCall, mut call: ToolCall, needs: &[Need]) -> Result<RunnerAnswer, Error> {
         let input = Json::Object(wanted.input.clone());
         for need in needs {
@@ -257,7 +258,7 @@ impl JobHost {
         Ok(answer)
     }
 
-    /// Whether a file may be used or a command be run. What was just allowed for a call is not asked again.
+    /// Decides whether a file may be used or a command run. What was just allowed for a call is not asked again.
     async fn permit(&self, wanted: RunnerCall) -> Result<(), String> {
         let mut transcript = self.transcript.lock().await;
         let Some(open) = transcript.as_mut() else { return Err(ENDED.to_owned()) };
@@ -281,7 +282,7 @@ impl JobHost {
         if decisions.iter().all(|decision| *decision == Action::Allow) {
             return self.turn.wait_out_pause().await.map(drop).map_err(|error| error.to_string());
         }
-        // Somebody is asked, or told no: that belongs to a call that everybody sees.
+        // A request or a refusal must belong to a visible call.
         let (part, own) = match running_call {
             Some(part) => (part, false),
             None => (self.show_call(&wanted).await?, true),
@@ -299,7 +300,7 @@ impl JobHost {
         result
     }
 
-    /// Shows a call, and gives its part.
+    /// Shows a call and returns its part.
     async fn show_call(&self, call: &RunnerCall) -> Result<ToolPart, String> {
         let mut transcript = self.transcript.lock().await;
         let Some(transcript) = transcript.as_mut() else { return Err(ENDED.to_owned()) };
@@ -313,7 +314,7 @@ impl JobHost {
         self.turn.commit(batch).await.map(drop)
     }
 
-    /// A prompt that came in and is for the same agent.
+    /// The next waiting prompt for the same agent.
     fn next_steer(&self, handed: &[MessageId]) -> Result<Option<RunnerSteer>, StoreError> {
         for row in self.turn.store().inbox(&self.turn.session_id)? {
             if handed.contains(&row.message_id) {
@@ -329,7 +330,7 @@ impl JobHost {
     }
 }
 
-/// A call that stands for the use of a file or a command.
+/// A call that represents the use of a file or a command.
 fn synthetic_call(tool: &str, title: &str, input: Json) -> RunnerCall {
     let input = match input {
         Json::Object(map) => map,
@@ -408,7 +409,7 @@ impl api::Desk for JobHost {
                     Err(error) => tracing::warn!(%error, "messages for the running work cannot be read"),
                     _ => {}
                 }
-                // Whoever sent one may die before it has told us.
+                // The sender may die before it wakes us, so poll as well.
                 let _ = tokio::time::timeout(POLL_INTERVAL, wakeups.changed()).await;
             }
         })

@@ -1,4 +1,4 @@
-//! What somebody else reports, as messages and parts.
+//! Writes the reports of a runner as messages and parts.
 
 use std::time::Instant;
 
@@ -17,33 +17,33 @@ use crate::turn::step::{put_message, put_part};
 use crate::turn::text_writer::{TextWriter, row_interval};
 use crate::turn::tool_call::PROGRESS_INTERVAL;
 
-/// The most text of one job, in bytes.
+/// The maximum amount of text in one job, in bytes.
 const TEXT_MAX: usize = 4 << 20;
-/// The most calls of one job.
+/// The maximum number of calls in one job.
 const CALLS_MAX: usize = 2_000;
-/// The bytes after which the diff of a call ends, with that of a file.
+/// A call's diff ends after the file that reaches this size, in bytes.
 const DIFF_MAX: usize = 256 << 10;
-/// What a call says that was left open.
+/// The error of a call that was left open.
 const LEFT_OPEN: &str =
     "interrupted: the agent ended before it told what became of this call; it may have taken effect.";
 
-/// A job as it is written down.
+/// The messages and parts of one job.
 pub(super) struct JobTranscript {
-    /// What is kept of the session.
+    /// The durable record of the session.
     pub record: RemoteRecord,
-    /// The prompts of this job.
+    /// The prompts this job hands over.
     new_prompts: Vec<MessageId>,
-    /// What was reserved for it; nothing for a subagent of whoever works.
+    /// The job's reservation; a remote subagent has none.
     reservation: Option<Reservation>,
-    /// About how many tokens it was told to begin with.
+    /// The estimated tokens of the prompt.
     prompt_tokens: u64,
-    /// The messages, oldest first; the last one is being written.
+    /// The messages, oldest first. The last one is being written.
     messages: Vec<AssistantMessage>,
     parts: Vec<Part>,
     text: TextWriter,
     calls: IndexMap<String, CallEntry>,
     bytes: usize,
-    /// What was used, as far as it was told.
+    /// The usage reported so far.
     used: Usage,
 }
 
@@ -52,7 +52,7 @@ struct CallEntry {
     /// The subagent that the call waits for.
     child: Option<SessionId>,
     written_at: Instant,
-    /// The row is older than the part.
+    /// Whether the row is older than the part.
     is_stale: bool,
 }
 
@@ -67,7 +67,7 @@ impl JobTranscript {
         Self { new_prompts, reservation: Some(reservation), ..Self::of_child(message, record, prompt_tokens) }
     }
 
-    /// That of a subagent of whoever works, which was told so many tokens.
+    /// The transcript of a remote subagent whose prompt has about this many tokens.
     pub fn of_child(message: AssistantMessage, record: RemoteRecord, prompt_tokens: u64) -> Self {
         Self {
             record,
@@ -83,12 +83,12 @@ impl JobTranscript {
         }
     }
 
-    /// The message that is being written.
+    /// The message being written.
     pub fn message(&self) -> Option<&MessageId> {
         self.messages.last().map(|message| &message.id)
     }
 
-    /// The prompt is handed over.
+    /// Records that the prompt is handed over.
     pub async fn begin(&mut self, turn: &Turn, kept: Json) -> Result<(), StoreError> {
         self.record.kept = Some(kept);
         self.record.handed.append(&mut self.new_prompts);
@@ -103,7 +103,7 @@ impl JobTranscript {
         turn.commit(batch).await.map(drop)
     }
 
-    /// A message joined the job: what follows answers it.
+    /// Begins the answer to a prompt that joined the job.
     pub async fn begin_message(&mut self, turn: &Turn, user: &UserMessage) -> Result<(), StoreError> {
         self.end_text(turn);
         let mut batch = turn.batch().durable();
@@ -115,7 +115,7 @@ impl JobTranscript {
         turn.commit(batch).await.map(drop)
     }
 
-    /// The answer or the thoughts grow. Nothing is written beyond what a job may write: then it is told off.
+    /// Appends to the answer or the reasoning. Refuses text beyond the job's limit.
     pub async fn write(&mut self, turn: &Turn, text: &str, reasoning: bool) -> Result<Result<(), String>, StoreError> {
         self.bytes += text.len();
         if self.bytes > TEXT_MAX {
@@ -127,7 +127,7 @@ impl JobTranscript {
         Ok(Ok(()))
     }
 
-    /// A call appeared or changed; its part, if there is room for it.
+    /// Shows a new or changed call. Returns its part, or a refusal if there are too many.
     pub async fn call(&mut self, turn: &Turn, call: &RunnerCall) -> Result<Result<ToolPart, String>, StoreError> {
         let is_new = !self.calls.contains_key(&call.id);
         if is_new && self.calls.len() >= CALLS_MAX {
@@ -145,7 +145,7 @@ impl JobTranscript {
                 .insert(call.id.clone(), CallEntry { part, child: None, written_at: Instant::now(), is_stale: true });
         }
         let Some(entry) = self.calls.get_mut(&call.id) else { return Ok(Err("The work has ended".to_owned())) };
-        // The first end of a call is its end.
+        // The first terminal state of a call wins.
         if !entry.part.state.is_done() {
             let before = entry.part.state.status();
             let is_first = matches!(&entry.part.state, ToolState::Pending(_)) && entry.is_stale;
@@ -172,7 +172,7 @@ impl JobTranscript {
         Ok(Ok(part))
     }
 
-    /// A call waits for that subagent.
+    /// Links a call to the subagent it waits for.
     pub async fn link(&mut self, turn: &Turn, call: &str, child: &SessionId) -> Result<(), StoreError> {
         let Some(entry) = self.calls.get_mut(call).filter(|entry| entry.child.as_ref() != Some(child)) else {
             return Ok(());
@@ -185,12 +185,12 @@ impl JobTranscript {
         turn.commit(batch).await.map(drop)
     }
 
-    /// The call that is at work: the one that began last.
+    /// The running call that started last.
     pub fn running_call(&self) -> Option<&ToolPart> {
         self.calls.values().rev().map(|entry| &entry.part).find(|part| matches!(part.state, ToolState::Running(_)))
     }
 
-    /// What was used so far. Money is counted at once, the rest at the end: only then it is known.
+    /// Records the usage so far. Cost is counted at once; tokens only at the end, when they are final.
     pub async fn spend(&mut self, turn: &Turn, used: Usage, kept: Json) -> Result<(), StoreError> {
         let increase = used.cost.0 - self.used.cost.0;
         self.used = used;
@@ -208,7 +208,7 @@ impl JobTranscript {
         turn.commit(batch).await.map(drop)
     }
 
-    /// Writes down what is only in memory, for whoever goes on.
+    /// Stores what is only in memory, for the process that resumes the job.
     pub async fn save(&mut self, turn: &Turn) -> Result<(), StoreError> {
         self.end_text(turn);
         let mut batch = turn.batch();
@@ -218,7 +218,7 @@ impl JobTranscript {
         if batch.is_empty() { Ok(()) } else { turn.commit(batch).await.map(drop) }
     }
 
-    /// The end of the job, in one commit.
+    /// Ends the job in one commit.
     pub async fn finish(
         mut self,
         turn: &Turn,
@@ -244,7 +244,7 @@ impl JobTranscript {
             Some(reservation) => batch.spend(&reservation.id, &counted),
             None => batch.usage(&turn.session_id, &counted),
         }
-        // The money is in its sums since it was reported.
+        // The cost was added to the session when it was reported.
         ledger::charge(&mut batch, &turn.session_id, api::Usd::default(), used.tokens.clone());
         let last = self.messages.len().saturating_sub(1);
         let mut done = Vec::new();
@@ -280,7 +280,7 @@ impl JobTranscript {
             parts.sort_by(|a, b| a.head().map(|head| &head.id).cmp(&b.head().map(|head| &head.id)));
             done.push((message, parts));
         }
-        // A crash right after it must not hand them over once more.
+        // A crash right after this must not hand them over again.
         for prompt in &self.record.handed {
             batch.dequeue(prompt);
         }
@@ -291,7 +291,7 @@ impl JobTranscript {
         Ok(done)
     }
 
-    /// What the job used: as it was reported, else as it looks.
+    /// The job's usage: as reported, otherwise estimated.
     fn total_usage(&self) -> Usage {
         let mut used = Usage { steps: 1, ..self.used.clone() };
         if used.all_tokens() == 0 {
@@ -303,14 +303,14 @@ impl JobTranscript {
         used
     }
 
-    /// The text that is being written is complete; its row goes out with the next batch.
+    /// Ends the open text. Its row goes out with the next batch.
     fn end_text(&mut self, turn: &Turn) {
         self.text.close(turn, false, &mut self.parts);
     }
 }
 
 impl CallEntry {
-    /// Whether a change of how far the call is shall be written already.
+    /// Whether the call's progress should be written now.
     fn is_due(&self) -> bool {
         let waited = self.written_at.elapsed();
         waited >= PROGRESS_INTERVAL && waited >= row_interval(PROGRESS_INTERVAL, json_size(&self.part))
@@ -343,7 +343,7 @@ fn start_time(state: &ToolState) -> i64 {
     }
 }
 
-/// How far a call is, in the words of our own calls.
+/// A runner call's state in terms of our own calls.
 fn tool_state(before: &ToolState, call: &RunnerCall) -> ToolState {
     let input = Json::Object(call.input.clone());
     let mut time = ToolTime { start: start_time(before), end: None, compacted: None };
@@ -376,7 +376,7 @@ fn tool_state(before: &ToolState, call: &RunnerCall) -> ToolState {
     }
 }
 
-/// What a call changes, for humans.
+/// The changes of a call, as a diff for people.
 pub(super) fn diff(call: &RunnerCall) -> Option<String> {
     let one = |change: &api::RunnerChange| {
         tools::unified_diff(&change.path.to_string_lossy(), change.old.as_deref().unwrap_or_default(), &change.new)
