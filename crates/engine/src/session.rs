@@ -1,4 +1,4 @@
-//! Sessions and messages as records: made, changed, copied, deleted.
+//! Sessions and messages as records: create, list, change, stop and delete.
 
 pub(crate) mod fork;
 pub(crate) mod tidy;
@@ -24,14 +24,14 @@ use crate::subagent::control::PAUSED;
 use crate::turn::TurnLocation;
 use crate::turn::title;
 
-/// How long an abort waits for the turn's end before it names who does not answer.
+/// How long an abort waits for a turn of this process to end.
 const ABORT_WAIT: Duration = Duration::from_secs(10);
-/// How long an abort waits for another process, and how often it looks whether that can act at all.
+/// How long an abort waits for another process, and how often it checks whether that process is stopped.
 const ABORT_WAIT_OTHER_PROCESS: Duration = Duration::from_secs(5);
 const STOPPED_POLL: Duration = Duration::from_millis(250);
-/// The default length of a page of sessions.
+/// The default page size of session lists.
 const DEFAULT_PAGE: usize = 100;
-/// More messages than that are read on a thread of their own: it takes long enough for others to notice.
+/// Longer message lists are read on a blocking thread, because they would delay others.
 const INLINE_MESSAGES_MAX: usize = 256;
 
 impl Inner {
@@ -86,7 +86,7 @@ impl Inner {
         }
     }
 
-    /// Stores the project of a new session, if that is new too.
+    /// Adds the project of a new session to the batch, if it is new too.
     pub(crate) fn add_project(&self, instance: &Instance, batch: &mut Batch) -> Result<(), HostError> {
         if self.store.project(&instance.project.id).map_err(store_error)?.is_none() {
             batch.project(&instance.project);
@@ -98,7 +98,7 @@ impl Inner {
         self.store.sessions(&self.session_query(scope, query)).map_err(store_error)
     }
 
-    /// The query of a list, for callers that want rows without parsing them.
+    /// The store query of a list, also for callers that want rows without parsing them.
     pub(crate) fn session_query(&self, scope: &Scope, query: ListSessions) -> SessionQuery {
         let instance = (!query.everywhere).then(|| self.instance(scope.directory.as_ref()));
         SessionQuery {
@@ -143,9 +143,9 @@ impl Inner {
                 session.metadata.clone_from(&change.metadata);
             }
             if let Some(rules) = &change.permission {
-                // Later rules win, so a client that adds some need not know those that are there.
+                // Later rules win, so a client can add rules without knowing the existing ones.
                 session.permission.get_or_insert_default().extend(rules.iter().cloned());
-                // The one change by hand that counts as work in the session: other rules hold from now on.
+                // The only manual change that counts as activity: other rules apply from now on.
                 session.time.updated = api::now();
             }
             if let Some(archived) = change.archived {
@@ -156,7 +156,7 @@ impl Inner {
         self.session(id)
     }
 
-    /// Deletes a session and everything below it, deepest first, after stopping them.
+    /// Stops and deletes a session and everything below it, deepest first.
     pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
         let session = self.session(id)?;
         self.stop_tree(&session.id).await?;
@@ -177,17 +177,17 @@ impl Inner {
             drop(self.conversations.take(&session.id));
         }
         if let Err(error) = self.sweep().await {
-            // They are deleted; what is left of them goes at the next start, or with `gc`.
+            // The sessions are deleted; what is left of them goes at the next start, or with `gc`.
             tracing::warn!(session = %id, %error, "a deleted session has left something behind");
         }
         Ok(())
     }
 
-    /// Stops the turn of a session, wherever it runs; false if none ran. When it returns, the turn has ended.
+    /// Stops the turn of a session, wherever it runs, and waits for its end. Returns false if none was running.
     pub(crate) async fn stop(self: &Arc<Self>, id: &SessionId) -> Result<bool, HostError> {
         if let Some(run) = self.runs.abort(id) {
             match tokio::time::timeout(ABORT_WAIT, run.wait_for_end()).await {
-                // It was no turn: a prompt of ours has just joined that of another process, which is to be stopped.
+                // Not a turn: a prompt of ours just joined a turn of another process, which must be stopped instead.
                 Ok(Ok(TurnLocation::Elsewhere)) => {}
                 Ok(_) => return Ok(true),
                 Err(_) => {
@@ -203,7 +203,7 @@ impl Inner {
         let Some(holder) = self.store.holder(id).map_err(store_error)?.filter(|h| h.alive && !h.own) else {
             return Ok(false);
         };
-        // It stays there until the process reads it, whether we wait or not.
+        // The signal stays until the process reads it, whether we wait or not.
         if !self.store.signal(id, Signal::Abort { epoch: holder.epoch }).await.map_err(store_error)? {
             return Ok(false);
         }
@@ -235,12 +235,12 @@ impl Inner {
             if !self.store.holder(id).map_err(store_error)?.is_some_and(|h| h.alive) {
                 return Ok(());
             }
-            // An owner that dies says nothing, so we look at its lock from time to time as well.
+            // A dying owner sends no event, so poll its lock as well.
             let _ = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
         }
     }
 
-    /// Messages of a session, oldest first.
+    /// The messages of a session, oldest first.
     pub(crate) async fn messages(&self, id: &SessionId, query: ListMessages) -> Result<MessagePage, HostError> {
         let (store, id) = (self.store.clone(), id.clone());
         let read = move || store.messages(&id, query.limit, query.before.as_ref()).map_err(store_error);
@@ -302,7 +302,7 @@ impl Inner {
         found.filter(|m| m.info.session_id() == id).ok_or_else(|| HostError::not_found("message", message.as_str()))
     }
 
-    /// An error if a turn runs, here or elsewhere.
+    /// Fails if a turn is running, here or in another process.
     pub(crate) fn ensure_idle(&self, id: &SessionId) -> Result<(), HostError> {
         let elsewhere = || self.store.holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
         if self.runs.get(id).is_some() || elsewhere().map_err(store_error)? {

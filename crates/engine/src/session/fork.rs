@@ -1,5 +1,5 @@
-//! Copies of sessions. A long one is read and written page by page, beside everything else that the process does, and nobody
-//! sees the copy before it is whole.
+//! Forks. A long session is copied page by page without blocking others, and the copy stays invisible until it is
+//! complete.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::ask::rules::Constraints;
 use crate::error::store_error;
 use crate::project::instance::Instance;
 
-/// A copy on its way.
+/// A copy in progress.
 struct ForkCopy {
     pages: Pages,
     draft: Draft,
     origin: SessionId,
     /// The new session.
     fork: Session,
-    /// What binds it, as it binds the original: a copy of a subagent's session may do no more than that.
+    /// The constraints of the original: a copy of a subagent's session may do no more than the original.
     constraints: Constraints,
-    /// The messages that were copied, with the ids of their copies.
+    /// Ids of the copied messages, and those of their copies.
     ids: HashMap<MessageId, MessageId>,
-    /// Whether nothing was written yet.
+    /// Whether nothing has been written yet.
     first: bool,
 }
 
-/// A page that was copied, and is to be written.
+/// A copied page that is ready to be written.
 enum CopiedPage {
     Middle(Batch),
     Last(Batch),
 }
 
 impl Inner {
-    /// Copies a session up to a message, which is left out. On a task of its own: a caller that hangs up in the middle of it
-    /// leaves nothing half done.
+    /// Copies a session up to `before`, exclusive. Runs on a separate task, so that a caller that hangs up leaves
+    /// nothing half done.
     pub(crate) async fn fork(
         self: &Arc<Self>,
         id: &SessionId,
@@ -75,7 +75,7 @@ impl Inner {
 
     async fn copy_pages(&self, instance: &Instance, mut copy: ForkCopy) -> Result<(), HostError> {
         loop {
-            // Reading and writing JSON takes longer than the database does.
+            // Parsing and writing JSON takes longer than the database does.
             let (returned, page) = tokio::task::spawn_blocking(move || {
                 let page = copy.next();
                 (copy, page)
@@ -103,7 +103,7 @@ impl Inner {
         }
     }
 
-    /// Removes what processes that died have left of copies.
+    /// Removes unfinished copies left by dead processes.
     pub(crate) async fn discard_drafts(&self) -> Result<(), StoreError> {
         for draft in self.store.abandoned_drafts()? {
             tracing::info!(session = %draft, "half a session that a process left is removed");
@@ -122,9 +122,9 @@ impl ForkCopy {
             self.constraints.put(&mut batch, &self.fork.id);
             batch.copy_file_versions(&self.origin, &self.fork.id);
         }
-        // A long copy is told by its session alone: what it holds would be more than any subscriber can take at once.
+        // Only the session event is sent for a long copy: its content would be too much for any subscriber at once.
         let with_events = last && std::mem::take(&mut self.first);
-        // A step that still runs belongs to its own session alone.
+        // A running step stays with its own session.
         let complete = |m: &MessageWithParts| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some());
         for message in messages.into_iter().filter(complete) {
             self.put(message, with_events, &mut batch);
@@ -133,7 +133,7 @@ impl ForkCopy {
         Ok(if last { CopiedPage::Last(batch) } else { CopiedPage::Middle(batch) })
     }
 
-    /// Writes a copy under a new id, which points at other copies as the original does at the originals.
+    /// Writes a copy with a new id. References to copied messages are mapped to their copies.
     fn put(&mut self, mut message: MessageWithParts, with_events: bool, batch: &mut Batch) {
         let (id, session) = (MessageId::new(), &self.fork.id);
         self.ids.insert(message.info.id().clone(), id.clone());

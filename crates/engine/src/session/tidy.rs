@@ -1,7 +1,7 @@
-//! What nobody needs any more: what deletions left, sessions over their age, and outputs of tools that nothing refers to.
+//! Removes what is no longer needed: leftovers of deletions, expired sessions, and unreferenced tool outputs.
 //!
-//! Each session has a folder for its long outputs, so that they go with it. Folders of sessions that this database does not
-//! know are left alone until they are old: another database may have the same data directory.
+//! Each session has its own folder for long outputs, which is deleted with it. Folders of unknown sessions are kept
+//! until they are old, because another database may use the same data directory.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,38 +20,38 @@ use crate::{Engine, Error, Inner};
 
 /// The folder of long outputs, below the data directory.
 const OUTPUT_FOLDER: &str = "tool-output";
-/// What the names of its files begin with.
+/// The prefix of output file names.
 const OUTPUT_PREFIX: &str = "tool_";
-/// An output goes after so long, whoever refers to it.
+/// An output of this age is removed, even if a part refers to it.
 const OUTPUT_AGE: Duration = Duration::from_secs(30 * DAY);
-/// A file without a part that refers to it is left alone for so long: the call that writes it may still run.
+/// An unreferenced output is kept this long: the call that writes it may still be running.
 const UNREFERENCED_AGE: Duration = Duration::from_secs(DAY);
-/// The most files that one look removes; the next one goes on.
+/// The maximum number of files removed in one run; the next run continues.
 const FILES_MAX: usize = 100_000;
-/// The most sessions over their age that one look removes.
+/// The maximum number of expired sessions removed in one run.
 const SESSIONS_MAX: usize = 1_000;
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// What is looked for.
+/// What to look for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TidyOptions {
-    /// Nothing is removed, only counted.
+    /// Only count, remove nothing.
     pub dry_run: bool,
-    /// Everything is looked through: also for what older versions left of deleted sessions, and for outputs whose call is gone.
+    /// Also look for what older versions left of deleted sessions, and for outputs whose call is gone.
     pub thorough: bool,
 }
 
 /// What was removed, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TidyReport {
-    /// Sessions over the age that the configuration sets, each with all below it.
+    /// Sessions older than the configured age, each with everything below it.
     pub sessions: Vec<SessionId>,
-    /// Deleted sessions of which something was left.
+    /// Deleted sessions that had left something behind.
     pub leftovers: usize,
-    /// Long outputs of tools, and their bytes.
+    /// The number of long tool outputs.
     pub outputs: usize,
-    /// The bytes of those.
+    /// Their size in bytes.
     pub output_bytes: u64,
     /// What could not be removed, and why.
     pub problems: Vec<String>,
@@ -62,19 +62,19 @@ pub(crate) fn outputs(dirs: &Dirs) -> PathBuf {
     dirs.data.join(OUTPUT_FOLDER)
 }
 
-/// The name of a session's folder there. An id may come from elsewhere, and must not lead out of it.
+/// The name of a session's output folder. Ids may come from elsewhere and must not lead out of the parent folder.
 pub(crate) fn session_folder(session: &SessionId) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     session.as_str().chars().map(|c| if safe(c) { c } else { '~' }).collect()
 }
 
 impl Engine {
-    /// Removes what nobody needs any more. Space in the database is given back by the store.
+    /// Removes what is no longer needed. The store returns free database space by itself.
     pub async fn tidy(&self, options: TidyOptions) -> Result<TidyReport, HostError> {
         self.inner.tidy(options).await
     }
 
-    /// Finishes deletions that were cut off.
+    /// Finishes interrupted deletions.
     pub async fn sweep(&self) -> Result<(), HostError> {
         self.inner.sweep().await.map_err(HostError::from)
     }
@@ -118,7 +118,7 @@ impl Inner {
         scanned.map_err(store_error)
     }
 
-    /// Finishes deletions: the files of deleted sessions go, then what is left of their rows and events.
+    /// Finishes deletions: removes the files of deleted sessions, then the rest of their rows and events.
     pub(crate) async fn sweep(&self) -> Result<(), Error> {
         let mut removed = self.store.removed()?;
         if removed.is_empty() {
@@ -139,8 +139,7 @@ impl Inner {
         Ok(self.store.sweep(&removed).await?)
     }
 
-    /// Sessions that nobody has touched for longer than the user's configuration keeps them, with nothing in or below them that
-    /// works or waits.
+    /// Sessions untouched for longer than the user's configuration keeps them, with no active session in or below them.
     async fn expired_sessions(&self) -> Result<Vec<SessionId>, HostError> {
         let inputs = self.inputs_at(Path::new("/"));
         let config = run_blocking(move || config::global(&inputs)).await?;
@@ -168,7 +167,7 @@ impl Inner {
         Ok(old)
     }
 
-    /// Whether a session works, was cut off, or waits for something.
+    /// Whether a session is running, was interrupted, or waits for something.
     fn is_active(&self, session: &SessionId) -> Result<bool, StoreError> {
         let asked = AskFilter { session: Some(session.clone()), ..AskFilter::default() };
         let involves = |link: &TaskLink| link.task.session == *session || link.task.child == *session;
@@ -182,12 +181,12 @@ impl Inner {
     }
 }
 
-/// Does what takes long and blocks.
+/// Runs blocking work on a separate thread.
 async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HostError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| HostError::Failed(error.to_string()))
 }
 
-/// A look through the long outputs.
+/// One scan of the long outputs.
 struct OutputScan {
     store: store::Store,
     folder: PathBuf,
@@ -201,7 +200,7 @@ impl OutputScan {
         for entry in entries(&self.folder) {
             let name = entry.file_name().to_string_lossy().into_owned();
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                // A version before this one has put them all here.
+                // Older versions put all outputs here.
                 if name.starts_with(OUTPUT_PREFIX) && is_old(&entry.path(), OUTPUT_AGE) {
                     self.remove(&entry.path());
                 }
@@ -209,7 +208,7 @@ impl OutputScan {
             }
             let session = SessionId::parse(&name).ok();
             let session = session.map(|id| self.store.session(&id)).transpose()?.flatten();
-            // Only of a session that rests it is certain that nobody writes one of its files.
+            // Only for an idle session is it certain that nobody is writing one of its files.
             let is_idle = session.as_ref().map(|session| self.store.holder(&session.id)).transpose()?;
             let is_idle = is_idle.is_some_and(|holder| holder.is_none());
             for file in entries(&entry.path()) {
@@ -221,7 +220,7 @@ impl OutputScan {
                 }
             }
             if !self.options.dry_run && is_old(&entry.path(), UNREFERENCED_AGE) {
-                // Fails if something is in it.
+                // Fails if the folder is not empty.
                 let _ = fs::remove_dir(entry.path());
             }
         }
@@ -243,7 +242,7 @@ impl OutputScan {
         self.report.output_bytes += bytes;
     }
 
-    /// The names of all outputs that a stored part refers to; nothing if there is no file that could be without one.
+    /// The names of all outputs that a stored part refers to. Returns `None` if no file is old enough for it to matter.
     fn referenced_names(&self) -> Result<Option<HashSet<String>>, StoreError> {
         let folders = entries(&self.folder).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         if !folders.flat_map(|folder| entries(&folder.path())).any(|file| is_old(&file.path(), UNREFERENCED_AGE)) {
@@ -265,10 +264,10 @@ fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> + use<> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
-/// Whether nobody has written to it for so long.
+/// Whether a file is at least this old.
 fn is_old(path: &Path, age: Duration) -> bool {
     let written = fs::symlink_metadata(path).and_then(|file| file.modified());
-    // By the same clock as ages of sessions.
+    // The same clock as for the age of sessions.
     let now = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(api::now()).unwrap_or(0));
     written.is_ok_and(|written| now.duration_since(written).is_ok_and(|since| since >= age))
 }

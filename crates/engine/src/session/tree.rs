@@ -1,4 +1,4 @@
-//! A tree as its watchers see it: what every session does, what it used, and what waits for a human.
+//! The tree of a session as watchers see it: what every session does, what it has used, and which asks are open.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,13 +16,13 @@ use crate::subagent::task_link::TaskLink;
 use crate::turn::title::{STEPS, TITLING};
 use crate::worktree::WORKTREE;
 
-/// The variant that stands for none.
+/// The variant name that stands for none.
 const NO_VARIANT: &str = "default";
 
-/// How much is told of what a call is about: a command can be long.
+/// The maximum length of a running call's subject: a command can be long.
 const MAX_TITLE: usize = 200;
 
-/// What records say about sessions.
+/// Records about sessions, by session id.
 struct SessionRecords {
     paused: HashSet<String>,
     blocked: HashMap<String, Blocked>,
@@ -32,12 +32,12 @@ struct SessionRecords {
 }
 
 impl Inner {
-    /// A session and all below it.
+    /// A session and everything below it.
     pub(crate) fn tree(&self, id: &SessionId) -> Result<Tree, HostError> {
         let missing = || HostError::not_found("session", id.as_str());
         let rows = self.store.tree(id).map_err(store_error)?.ok_or_else(missing)?;
         let records = self.session_records()?;
-        // Sessions above the tree hold it as well.
+        // A paused ancestor pauses the tree as well.
         let is_paused_above = !records.paused.is_empty()
             && self.lineage(id).map_err(store_error)?.iter().any(|above| records.paused.contains(above.id.as_str()));
         Ok(build_tree(rows, &records, is_paused_above))
@@ -68,7 +68,7 @@ impl Inner {
     }
 }
 
-/// The tree of these rows. `held`: it is paused as a whole.
+/// Builds the tree. `is_paused_above`: whether an ancestor is paused.
 fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -> Tree {
     let places: HashMap<&SessionId, usize> = rows.sessions.iter().enumerate().map(|(at, s)| (&s.id, at)).collect();
     let parents: Vec<Option<usize>> = (rows.sessions.iter())
@@ -96,18 +96,18 @@ fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -
     }
     let mut tools: HashMap<&SessionId, CurrentTool> = HashMap::new();
     for tool in &rows.tools {
-        // The one that began last.
+        // The one that started last wins.
         if let Some(current) = current_tool(tool) {
             tools.insert(&tool.head.session_id, current);
         }
     }
-    // Parents come first, so that theirs is known.
+    // Parents come first, so their state is known.
     let mut paused = vec![false; rows.sessions.len()];
     let mut nodes = Vec::with_capacity(rows.sessions.len());
     for (at, session) in rows.sessions.iter().enumerate() {
         let above = parents[at].map_or(is_paused_above, |parent| paused[parent]);
         paused[at] = above || records.paused.contains(session.id.as_str());
-        // One that is paused does not go on with more budget either.
+        // A paused session does not resume when its budget is raised either.
         let waits = session.status.as_ref().is_some_and(is_budget_wait);
         let blocked = records.blocked.get(session.id.as_str()).filter(|_| waits && !paused[at]);
         let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
@@ -138,14 +138,14 @@ fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -
     Tree { sessions: nodes, cursor: rows.cursor.map(|cursor| cursor.to_string()) }
 }
 
-/// What a session's title used, if a model made it or makes it now.
+/// The usage of a session's title, if a model wrote it or is writing it.
 fn titling(session: &Branch, records: &SessionRecords, calls: &[Reservation]) -> Option<Titling> {
     let running = calls.iter().any(|call| call.session == session.id && call.steps == STEPS);
     let used = records.titling.get(session.id.as_str()).cloned();
     (running || used.is_some()).then(|| Titling { used: used.unwrap_or_default(), running })
 }
 
-/// What waits for a human: its id, who asks, and what, in a line.
+/// The open asks: id, asking session, and a one-line description.
 fn open_asks(rows: &TreeRows) -> Vec<(&str, &SessionId, String)> {
     let permissions = rows.permissions.iter().map(|ask| {
         let text = format!("{}: {}", ask.permission, ask.patterns.join(", "));
