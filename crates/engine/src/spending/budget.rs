@@ -1,7 +1,7 @@
-//! Budgets: what a session and all below it may use, and turns that wait because it does not suffice.
+//! Budgets for a session and everything below it, and turns that wait for one.
 //!
-//! The store decides: the commit that begins a call of a model reserves the most that the call may use, unless a budget
-//! above it has no room. Here is what happens then.
+//! The store decides: the commit that begins a model call reserves the most the call may use, unless a budget above has
+//! no room. This module handles the wait that follows.
 
 use std::time::Duration;
 
@@ -18,25 +18,25 @@ use crate::subagent::task::TaskInput;
 use crate::turn::Turn;
 use crate::{Error, Inner};
 
-/// Where turns that wait for their budget say so, by their session. Only [`SessionStatus::Retry`] with the attempt 0 makes
-/// it true: a process may die before it has taken the record away.
+/// The record namespace of turns that wait for a budget, by session. A record only counts together with
+/// [`SessionStatus::Retry`] with attempt 0, because a process may die before removing it.
 pub(crate) const BLOCKED: &str = "blocked";
-/// A turn that waits tries again this often, as a call of another process may have left room.
+/// How often a waiting turn tries again: a call in another process may have freed budget.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// No wait is longer.
+/// The longest possible wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What came of waiting for a budget.
+/// The result of waiting for a budget.
 pub(crate) enum Admission {
     /// The batch is committed.
     Admitted,
-    /// The turn was stopped meanwhile.
+    /// The turn was stopped while waiting.
     Stopped,
-    /// It took too long.
+    /// The wait took too long.
     Expired(MessageError),
 }
 
-/// Tells turns of this process that a call has ended, and perhaps left room. Cheap while nobody waits.
+/// Tells turns of this process that a model call ended and may have freed budget. Cheap while nobody waits.
 #[derive(Default)]
 pub(crate) struct BudgetSignal(watch::Sender<()>);
 
@@ -47,13 +47,13 @@ impl BudgetSignal {
 }
 
 impl Inner {
-    /// Sets or lifts a budget, and lets those go on that waited for it.
+    /// Sets or removes a budget, and wakes the turns that were waiting for it.
     pub(crate) async fn set_budget(&self, id: &SessionId, budget: Budget) -> Result<BudgetState, HostError> {
         let session = self.session(id)?;
         check(&budget).map_err(HostError::Invalid)?;
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.budget(id, (budget != Budget::default()).then_some(&budget));
-        // For those who watch: nothing of the session itself has changed.
+        // Sends watchers an update; the session itself has not changed.
         batch.change_session(id, |_| {});
         self.store.commit(batch).await.map_err(store_error)?;
         for (blocked, _) in self.store.records(BLOCKED).map_err(store_error)? {
@@ -76,7 +76,7 @@ impl Inner {
         Ok(BudgetState { limit: Budget::default(), spent, reserved: Budget::default() })
     }
 
-    /// Why a session's turn waits for its budget, if it does.
+    /// Why a session's turn is waiting for its budget, if it is.
     pub(crate) fn blocked(&self, id: &SessionId) -> Result<Option<Blocked>, StoreError> {
         let Some(record) = self.store.record(BLOCKED, id.as_str())? else { return Ok(None) };
         let waits = |(session, status): &(SessionId, SessionStatus)| session == id && is_budget_wait(status);
@@ -85,12 +85,12 @@ impl Inner {
     }
 }
 
-/// Whether a turn says by this that it waits for its budget; other waits count from 1.
+/// Whether a status means that the turn waits for its budget. Other retries count from 1.
 pub(crate) fn is_budget_wait(status: &SessionStatus) -> bool {
     matches!(status, SessionStatus::Retry { attempt: 0, .. })
 }
 
-/// Refuses a budget that nothing could ever be done with.
+/// Rejects a budget that could never allow anything.
 pub(crate) fn check(budget: &Budget) -> Result<(), String> {
     let zero = budget.tokens == Some(0) || budget.steps == Some(0) || budget.seconds == Some(0);
     if zero || budget.cost.is_some_and(|cost| !(cost.0 > 0.0 && cost.0.is_finite())) {
@@ -103,7 +103,7 @@ pub(crate) fn check(budget: &Budget) -> Result<(), String> {
     Ok(())
 }
 
-/// What the child of a call may use: what the call says, else its agent, else for the child of a root the configuration.
+/// The budget of a task: from the call, otherwise from its agent, otherwise for a root's task from the configuration.
 pub(crate) fn for_task(instance: &Instance, task: &TaskInput, caller_is_root: bool) -> Result<Option<Budget>, String> {
     if let Some(budget) = &task.budget {
         check(budget)?;
@@ -116,14 +116,14 @@ pub(crate) fn for_task(instance: &Instance, task: &TaskInput, caller_is_root: bo
 }
 
 impl Turn {
-    /// Commits what begins a call of a model. As long as a budget has no room for it, the turn waits, visibly.
+    /// Commits the start of a model call. While a budget has no room, the turn waits visibly.
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
         let mut wakeups = self.run.wakeups();
         let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
         let mut deadline = self.wait_deadline();
         loop {
             if blocked.is_some() {
-                // If it was paused meanwhile, room alone does not let it go on; and its wait begins anew.
+                // If it was paused meanwhile, a free budget alone does not resume it, and its wait starts over.
                 if self.wait_out_pause().await? {
                     deadline = self.wait_deadline();
                 }
@@ -132,7 +132,7 @@ impl Turn {
                     return Ok(Admission::Stopped);
                 }
             }
-            // Before the try, or what is left meanwhile would be missed.
+            // Subscribe before trying, or a signal in between would be missed.
             let mut freed = self.inner.budget_signal.0.subscribe();
             let mut batch = self.batch();
             batch.reserve(call);
@@ -142,7 +142,7 @@ impl Turn {
             begin(&mut batch);
             let committed = self.commit(batch).await?;
             if std::mem::take(&mut first) {
-                // The end of the last step went out with it.
+                // The end of the previous step was part of this commit.
                 self.inner.budget_signal.notify();
             }
             let Some(shortage) = committed.shortage else { return Ok(Admission::Admitted) };
@@ -170,12 +170,12 @@ impl Turn {
         }
     }
 
-    /// Until when the turn waits for its budget.
+    /// When the turn stops waiting for its budget.
     fn wait_deadline(&self) -> Instant {
         Instant::now() + self.instance.limits.budget_wait.min(LONGEST_WAIT)
     }
 
-    /// Shows that the turn waits.
+    /// Shows that the turn is waiting.
     async fn show_blocked(&self, shortage: &Shortage, deadline: Instant) -> Result<(), StoreError> {
         let message = shortage.to_string();
         let blocked = Blocked { bound: shortage.bound, session_id: shortage.session.clone(), message: message.clone() };
@@ -189,7 +189,7 @@ impl Turn {
         self.commit(batch).await.map(drop)
     }
 
-    /// Shows that the turn waits no longer.
+    /// Shows that the turn no longer waits.
     fn show_unblocked(&self, batch: &mut Batch) {
         let session_id = self.session_id.clone();
         batch.record(BLOCKED, session_id.as_str(), None, None);

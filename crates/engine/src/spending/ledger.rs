@@ -1,4 +1,4 @@
-//! What a call of a model may use at most, and what it used if nobody says.
+//! How much a model call may use at most, and how much it used if nobody reports it.
 
 use api::{MessageId, Model, Session, SessionId, Tokens, Usd};
 use llm::{Length, LlmEvent, Prompt, Usage};
@@ -8,21 +8,22 @@ use store::{Batch, Reservation, Store, StoreError};
 
 use crate::project::models;
 
-/// Bytes of a token, about: what is counted if a call was cut off.
+/// Typical bytes per token, used to estimate an interrupted call.
 const BYTES_PER_TOKEN: u64 = 4;
-/// The fewest bytes of a token that text and code have on average: what is reserved.
+/// The lowest average bytes per token of text and code, used for reservations.
 const MIN_BYTES_PER_TOKEN: u64 = 2;
-/// The most tokens that a vendor counts for a picture, about.
+/// The approximate maximum number of tokens a vendor counts for an image.
 const PICTURE_TOKENS: u64 = 2_000;
-/// The longest answer of a model of which that is unknown.
+/// The assumed maximum output of a model whose limit is unknown.
 const DEFAULT_OUTPUT_TOKENS: u64 = 32_000;
-/// The options by which a request bounds the answer itself.
+/// Options by which a request limits its output.
 const MAX_OUTPUT_OPTIONS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
-/// Where reports of models wait for the end of their step, by the session.
+/// The record namespace of reported usage that waits for the end of its step, by session.
 pub(crate) const REPORTED: &str = "reported";
 
-/// What a model reported for a message. The ledger has it at once, the message when its step ends: calls may take hours.
+/// The usage a model reported for a message. The ledger gets it at once, the message when its step ends: tool calls may
+/// take hours.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReportedUsage {
     message: MessageId,
@@ -31,27 +32,27 @@ pub(crate) struct ReportedUsage {
 }
 
 impl ReportedUsage {
-    /// Keeps it, for whoever goes on should this process die.
+    /// Stores it for the process that resumes the turn, should this one die.
     pub(crate) fn store(batch: &mut Batch, session: &SessionId, message: &MessageId, used: &api::Usage) {
         let reported = Self { message: message.clone(), cost: used.cost, tokens: used.tokens.clone() };
         batch.record(REPORTED, session.as_str(), Some(&json!(reported)), None);
     }
 
-    /// What was kept for a message; nothing if its model had not reported.
+    /// The stored usage of a message, if its model had reported any.
     pub(crate) fn of(store: &Store, session: &SessionId, message: &MessageId) -> Result<Option<Self>, StoreError> {
         let reported =
             store.record(REPORTED, session.as_str())?.and_then(|record| Self::deserialize(record.value).ok());
         Ok(reported.filter(|reported| reported.message == *message))
     }
 
-    /// Adds it to its session's sums, and is kept no longer.
+    /// Adds it to the session's totals and removes the record.
     pub(crate) fn settle(self, batch: &mut Batch, session: &SessionId) {
         batch.record(REPORTED, session.as_str(), None, None);
         charge(batch, session, self.cost, self.tokens);
     }
 }
 
-/// Adds what a step used to the sums that a session shows.
+/// Adds the usage of a step to the totals shown for its session.
 pub(crate) fn charge(batch: &mut Batch, session: &SessionId, cost: Usd, tokens: Tokens) {
     batch.change_session(session, move |session| {
         add_usage(session, cost, &tokens);
@@ -59,7 +60,7 @@ pub(crate) fn charge(batch: &mut Batch, session: &SessionId, cost: Usd, tokens: 
     });
 }
 
-/// Adds what was used to the sums of a session, which are those of its ledger.
+/// Adds usage to the totals of a session, which match its ledger.
 pub(crate) fn add_usage(session: &mut Session, cost: Usd, tokens: &Tokens) {
     *session.cost.get_or_insert_default() += cost;
     let sum = session.tokens.get_or_insert_default();
@@ -70,12 +71,12 @@ pub(crate) fn add_usage(session: &mut Session, cost: Usd, tokens: &Tokens) {
     sum.cache.write += tokens.cache.write;
 }
 
-/// Tokens of so much text, about.
+/// The estimated tokens of a text.
 pub(crate) fn tokens(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(BYTES_PER_TOKEN)
 }
 
-/// What a session must have left to make a call.
+/// The reservation for a model call.
 pub(crate) fn reservation(id: &str, session: &SessionId, steps: u64, prompt: &Prompt, model: &Model) -> Reservation {
     let (bytes, pictures) = measure(prompt);
     let options = MAX_OUTPUT_OPTIONS.iter().filter_map(|name| prompt.settings.options.get(*name)?.as_u64());
@@ -97,17 +98,17 @@ pub(crate) fn reservation(id: &str, session: &SessionId, steps: u64, prompt: &Pr
     }
 }
 
-/// What the model has said of an attempt.
+/// The usage seen in one attempt's stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StreamUsage {
-    /// How many bytes it answered; nothing if it did not answer at all.
+    /// The bytes the model has sent; `None` if it did not answer at all.
     pub(crate) bytes: Option<usize>,
-    /// What it says that it used.
+    /// The usage it reported.
     pub(crate) usage: Option<Usage>,
 }
 
 impl StreamUsage {
-    /// Takes note of an event.
+    /// Records an event.
     pub(crate) fn record(&mut self, event: &LlmEvent) {
         *self.bytes.get_or_insert_default() += match event {
             LlmEvent::Text(delta) | LlmEvent::Reasoning(delta) | LlmEvent::ToolInput { delta, .. } => delta.len(),
@@ -118,7 +119,7 @@ impl StreamUsage {
         }
     }
 
-    /// What the attempt used: as the model reported it, else as it looks. One that was refused used nothing.
+    /// The usage of the attempt: as the model reported it, otherwise estimated. A refused attempt used nothing.
     pub(crate) fn used(&self, call: &Reservation, model: &Model, failed: bool) -> api::Usage {
         match (&self.usage, self.bytes) {
             (Some(usage), _) => api::Usage {
@@ -133,7 +134,7 @@ impl StreamUsage {
     }
 }
 
-/// The bytes of a prompt's text, and the tokens of its pictures.
+/// The bytes of a prompt's text, and the tokens of its images.
 fn measure(prompt: &Prompt) -> (usize, u64) {
     let mut length = Length { text: prompt.system.iter().map(String::len).sum(), ..Length::default() };
     prompt.messages.iter().for_each(|said| length += said.length());

@@ -1,40 +1,40 @@
-//! What bounds the subagents of a directory, and the requests that nobody answers.
+//! Limits on the subagents of a directory, and the timeout of unanswered requests.
 
 use std::time::Duration;
 
 use api::Budget;
 use config::{AskThen, Config, Isolation};
 
-/// How deep subagents may call subagents.
+/// How deeply subagents may nest.
 const DEPTH: u32 = 1;
-/// How many subagents of one turn work at once; the others wait for their turn.
+/// How many subagents of one turn work concurrently; the others wait.
 const MAX_CONCURRENT: u32 = 8;
-/// The most that may: each one is a turn with a model call of its own.
+/// The upper bound of that setting: each subagent is a turn with its own model call.
 const MAX_CONCURRENT_CEILING: u32 = 256;
-/// The most sessions below one root: a model that only ever delegates comes to an end.
+/// The maximum number of sessions below one root, so that a model that only delegates comes to an end.
 const DESCENDANTS: u32 = 100;
 
 /// How long a turn waits for its budget to be raised.
 const BUDGET_WAIT: Duration = Duration::from_secs(3600);
-/// How long a request waits for an answer.
+/// How long a request waits for a reply.
 const ASK_WAIT: Duration = Duration::from_secs(3600);
 
-/// The bounds that are in effect: the configuration's, else our own.
+/// The limits in effect: from the configuration, otherwise the defaults.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
-    /// How deep subagents may call subagents.
+    /// How deeply subagents may nest.
     pub(crate) depth: u32,
-    /// How many subagents of one turn work at once.
+    /// How many subagents of one turn work concurrently.
     pub(crate) max_concurrent: usize,
-    /// The most sessions below one root.
+    /// The maximum number of sessions below one root.
     pub(crate) descendants: usize,
-    /// What each task of a root and all below it may use, unless its agent or the call says otherwise.
+    /// The budget of each task of a root, including everything below it, unless its agent or the call sets one.
     pub(crate) budget: Budget,
     /// How long a turn waits for its budget to be raised before it fails.
     pub(crate) budget_wait: Duration,
-    /// Whether a model may have subagents work in the background.
+    /// Whether a model may run subagents in the background.
     pub(crate) background: bool,
-    /// When a request is decided that nobody answers, and how.
+    /// The timeout of unanswered requests, and the decision after it.
     pub(crate) ask: (Duration, AskThen),
 }
 
@@ -54,10 +54,10 @@ impl Limits {
     }
 }
 
-/// What the configuration says of an agent beyond what clients see of it.
+/// The settings of an agent that clients do not see.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AgentLimits {
-    /// What each of its sessions and all below it may use.
+    /// The budget of each of its sessions, including everything below.
     pub(crate) budget: Budget,
     /// Where its sessions work.
     pub(crate) isolation: Option<Isolation>,
