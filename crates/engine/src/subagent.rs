@@ -1,6 +1,6 @@
-//! Sessions that work for another one. The `task` tool describes a task to the model, `delegate` runs it in a child session, and
-//! `task_link` is the durable record that ties the two together. Nothing in here calls a model: a child is an ordinary session
-//! with a turn of its own.
+//! Sessions that work for another session. `task` describes the tool to the model, `delegate` runs a call of it in a
+//! child session, and `task_link` is the durable record that ties the two together. Nothing in this room calls a model:
+//! a child is an ordinary session with a turn of its own.
 
 pub(crate) mod background;
 pub(crate) mod control;

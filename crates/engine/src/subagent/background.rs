@@ -1,8 +1,8 @@
-//! Tasks in the background: the caller goes on, and the end of the task comes to it as a message.
+//! Background tasks: the caller continues, and the result arrives as a message.
 //!
-//! Whoever runs the caller follows the child. The report is one durable commit that inserts the message, puts it into the
-//! caller's inbox and removes the bond, so it comes once, whatever crashes. An idle caller is woken by it, one at work takes
-//! it in at its next step.
+//! The process that runs the caller follows the child. The report is one durable commit that inserts the message, adds
+//! it to the caller's inbox and removes the task link, so it arrives exactly once, even after a crash. It wakes an idle
+//! caller; a working one takes it in at its next step.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::subagent::task_link::{Background, LinkedTask, TaskLink};
 use crate::turn::Turn;
 use crate::{Error, Inner, lock};
 
-/// How often a change of a bond is tried that somebody else is changing.
+/// How often to retry a change of a task link that conflicts with another change.
 const CONFLICT_RETRIES: usize = 8;
-/// A turn that waits for tasks looks at the rows this often, in case nobody told it.
+/// How often a turn waiting for tasks polls, in case nobody wakes it.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Inner {
-    /// What lets so many children of a session work at once, in the background or not.
+    /// The semaphore that limits how many children of a session work concurrently, in the background or not.
     pub(crate) fn subagent_slots(&self, session: &SessionId, max_concurrent: usize) -> Arc<Semaphore> {
         let mut slots = lock(&self.subagent_slots);
         if let Some(known) = slots.get(session).and_then(Weak::upgrade) {
@@ -36,7 +36,7 @@ impl Inner {
         semaphore
     }
 
-    /// Sends the child of a call its prompt, if that was not done. Refused if the bond was changed meanwhile.
+    /// Sends the child of a call its prompt, unless it was sent already. Fails if the task link changed meanwhile.
     pub(crate) async fn send_task_prompt(
         self: &Arc<Self>,
         link: &TaskLink,
@@ -54,8 +54,8 @@ impl Inner {
         self.submit_with(&begun.child, input, false, careful, |batch| link.replace(batch, &begun)).await.map(drop)
     }
 
-    /// Sees a task in the background through to its report, unless that is done already. Its call must have ended: until
-    /// then it may still give the result itself.
+    /// Follows a background task until its report is delivered. Its call must have ended: until then it may still
+    /// return the result itself.
     pub(crate) fn follow(self: &Arc<Self>, part: &PartId, resources: ChildResources) {
         if !lock(&self.background).insert(part.clone()) {
             return;
@@ -70,7 +70,8 @@ impl Inner {
         });
     }
 
-    /// Follows the tasks in the background that nobody follows: of a session and all below it, or all. Gives their sessions.
+    /// Follows all unfollowed background tasks of a session and everything below it, or of all sessions. Returns the
+    /// child sessions.
     pub(crate) async fn follow_all(self: &Arc<Self>, only: Option<&SessionId>) -> Result<Vec<SessionId>, Error> {
         let mut followed = Vec::new();
         for link in TaskLink::background(&self.store)? {
@@ -85,7 +86,7 @@ impl Inner {
         Ok(followed)
     }
 
-    /// Whether the call of a task has ended. One that was cut off is run again, and follows its child itself.
+    /// Whether the call of a task has ended. An interrupted call runs again, and follows its child itself.
     pub(crate) fn call_has_ended(&self, link: &TaskLink) -> Result<bool, StoreError> {
         let part = self.store.part(&link.part)?;
         Ok(part.as_ref().and_then(Part::as_tool).is_none_or(|call| call.state.is_done()))
@@ -100,13 +101,13 @@ impl Inner {
                 return self.deliver_report(part, &TaskEnd::Cancelled, false).await;
             };
             let max_concurrent = self.instance(caller.directory.as_ref()).limits.max_concurrent;
-            // It is never closed.
+            // The semaphore is never closed.
             resources.slot = self.subagent_slots(session, max_concurrent).acquire_owned().await.ok();
         }
         if resources.shared.is_none() {
             resources.shared = self.share_environment(session, child);
         }
-        // It may have been cancelled while it waited.
+        // It may have been cancelled while waiting.
         let Some(waiting) = link()? else { return Ok(()) };
         let mut retry = self.write_retry(None);
         let sent = loop {
@@ -122,11 +123,11 @@ impl Inner {
         }
         let answer = self.await_answer(child, &task.prompt).await;
         if self.runs.is_parking() {
-            // The child goes on at the next start, and so does whoever follows it.
+            // The child resumes at the next start, and so does its follower.
             return Ok(());
         }
         if answer.is_err() {
-            // It broke down: it must not go on when nobody expects it any more.
+            // It failed, and must not resume when nobody expects it any more.
             self.stop_unwanted(child).await?;
         }
         let (end, _) = self.add_worktree_report(child, TaskEnd::of(answer)).await;
@@ -139,7 +140,7 @@ impl Inner {
         }
     }
 
-    /// Tells the caller how a task in the background has ended; `wake`: the caller shall do something about it now.
+    /// Reports the end of a background task to its caller. `wake`: whether the caller should act on it now.
     pub(crate) async fn deliver_report(
         self: &Arc<Self>,
         part: &PartId,
@@ -163,7 +164,7 @@ impl Inner {
             let input = PromptInput { parts: vec![part], no_reply: !wake, ..PromptInput::default() };
             let careful = link.task.careful;
             match self.submit_with(&caller.id, input, wake, careful, |batch| link.remove(batch)).await {
-                // Somebody changed the bond at this moment.
+                // The task link changed at the same moment.
                 Err(HostError::Conflict(_)) => {}
                 done => return done.map(drop),
             }
@@ -171,8 +172,8 @@ impl Inner {
         Err(HostError::Conflict(format!("The task of {part} is being changed by others all the time")))
     }
 
-    /// Ends what sessions have left in the background, for they are stopped themselves. The reports stand in their
-    /// conversations, but do not wake them. Gives the children, which may still work.
+    /// Cancels the background tasks of sessions that are being stopped. The reports appear in their conversations but
+    /// do not wake them. Returns the children, which may still be working.
     pub(crate) async fn cancel_background(
         self: &Arc<Self>,
         of: impl Fn(&SessionId) -> bool,
@@ -183,14 +184,14 @@ impl Inner {
         Ok(links.into_iter().map(|link| link.task.child).collect())
     }
 
-    /// Ends what a session has left in the background, and waits until nothing of it works.
+    /// Cancels the background tasks of a session, and waits until none of them works.
     pub(crate) async fn stop_background(self: &Arc<Self>, session: &SessionId) -> Result<(), HostError> {
         let children = self.cancel_background(|id| id == session).await?;
         try_join_all(children.iter().map(|child| self.stop_unwanted(child))).await.map(drop)
     }
 
-    /// Lets a session go on without waiting for its tasks, or has it wait for those in the background. The id of a child
-    /// means this one alone, unless it has tasks of its own. False if there was nothing to change.
+    /// Stops waiting for tasks, or waits for those in the background. The id of a child means only that child, unless
+    /// it has tasks of its own. Returns false if nothing changed.
     pub(crate) async fn set_background(self: &Arc<Self>, id: &SessionId, away: bool) -> Result<bool, HostError> {
         let place = self.place(&self.session(id)?);
         let awaited = |link: &TaskLink| link.task.background.as_ref().is_some_and(|background| background.awaited);
@@ -203,7 +204,7 @@ impl Inner {
         links.retain(|link| if own { link.task.session == *id } else { link.task.child == *id });
         let mut moved = false;
         for link in links {
-            // Whoever runs the caller follows it once the call has ended.
+            // The process that runs the caller follows the task once the call has ended.
             let runs = self.store.holder(&link.task.session).map_err(store_error)?.map(|holder| holder.owner);
             let follower = link.task.background.as_ref().and_then(|background| background.follower.clone()).or(runs);
             let background = Background { awaited: !away, follower };
@@ -211,7 +212,7 @@ impl Inner {
             link.replace(&mut batch, &LinkedTask { background: Some(background), ..link.task.clone() });
             match self.store.commit(batch).await {
                 Ok(_) => {}
-                // It has just ended.
+                // The task has just ended.
                 Err(StoreError::Conflict { .. }) => continue,
                 Err(error) => return Err(store_error(error)),
             }
@@ -227,8 +228,8 @@ impl Inner {
 }
 
 impl Turn {
-    /// Waits for the tasks in the background without which the turn must not end; true if there may be something to do
-    /// now. `known`: the prompts that the turn has seen.
+    /// Waits for the background tasks that must finish before the turn ends. Returns true if there may be work now.
+    /// `known` are the prompts the turn has seen.
     pub(crate) async fn await_background(&self, known: &[MessageId]) -> Result<bool, Error> {
         let (mut wakeups, mut waited) = (self.run.wakeups(), false);
         loop {
@@ -259,8 +260,8 @@ impl Turn {
         }
     }
 
-    /// Whether the turn waits for one of these tasks: it was told to, or it is a subagent's, whose answer somebody else
-    /// reads before the reports would come.
+    /// Whether the turn must wait for one of these tasks: because it was told to, or because it is a subagent's turn,
+    /// whose answer is read before the reports would arrive.
     fn must_wait_for(&self, links: &[TaskLink]) -> Result<bool, StoreError> {
         if links.iter().any(|link| link.task.background.as_ref().is_some_and(|background| background.awaited)) {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! Reaching into a tree that works: messages for a running turn, pausing, and stopping a session with all below it.
+//! Control over a running tree: steering, pausing, and stopping a session with everything below it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use crate::subagent::task_link::{LinkedTask, TaskLink};
 use crate::turn::Turn;
 use crate::{Engine, Error, Inner};
 
-/// Where paused sessions are, by their id.
+/// The record namespace of paused sessions, by id.
 pub(crate) const PAUSED: &str = "paused";
-/// The deepest tree of sessions that is walked.
+/// The maximum depth of a session tree that is walked.
 const DEPTH_MAX: usize = 100;
-/// A turn that is held looks at the rows this often, in case nobody told it.
+/// How often a paused turn polls, in case nobody wakes it.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a change of a bond is tried that somebody else is changing.
+/// How often to retry a change of a task link that conflicts with another change.
 const CONFLICT_RETRIES: usize = 8;
 
 impl Engine {
-    /// Whether a session is another one, or below it.
+    /// Whether a session is `ancestor` or below it.
     pub fn is_within(&self, session: &SessionId, ancestor: &SessionId) -> Result<bool, HostError> {
         self.inner.is_within(session, ancestor).map_err(store_error)
     }
 }
 
 impl Inner {
-    /// A session and those above it, from the root down.
+    /// A session and its ancestors, from the root down.
     pub(crate) fn lineage(&self, session: &SessionId) -> Result<Vec<Session>, StoreError> {
         lineage(&self.store, session)
     }
 
-    /// Whether a session is another one, or below it.
+    /// Whether a session is `ancestor` or below it.
     pub(crate) fn is_within(&self, session: &SessionId, ancestor: &SessionId) -> Result<bool, StoreError> {
         Ok(session == ancestor || self.lineage(session)?.iter().any(|above| above.id == *ancestor))
     }
 
-    /// The way from the root to a subagent, for those who are asked by it; nothing for a root.
+    /// The path from the root to a subagent, shown with its asks. `None` for a root.
     pub(crate) fn subagent_path(&self, session: &SessionId) -> Result<Option<Json>, StoreError> {
         let line = self.lineage(session)?;
         let [root, _, ..] = &line[..] else { return Ok(None) };
@@ -52,12 +52,12 @@ impl Inner {
         Ok(Some(json!({ "rootID": root.id, "path": line.iter().map(step).collect::<Vec<_>>() })))
     }
 
-    /// Whether a turn of a session runs, here or elsewhere.
+    /// Whether a turn of a session is running, here or in another process.
     pub(crate) fn is_running(&self, session: &SessionId) -> Result<bool, StoreError> {
         Ok(self.runs.get(session).is_some() || self.store.holder(session)?.is_some_and(|holder| holder.alive))
     }
 
-    /// A message for the turn that runs. Should the turn end at this very moment, the message begins the next one.
+    /// Sends a message to the running turn. If the turn ends at the same moment, the message begins the next one.
     pub(crate) async fn steer(self: &Arc<Self>, id: &SessionId, input: SteerInput) -> Result<MessageId, HostError> {
         self.session(id)?;
         let mut parts = input.parts;
@@ -71,7 +71,8 @@ impl Inner {
         self.submit(id, PromptInput { parts, ..PromptInput::default() }).await
     }
 
-    /// Holds a session and all below it before their next step, or lets them go on. False if that was so already.
+    /// Pauses a session and everything below it before their next step, or resumes them. Returns false if nothing
+    /// changed.
     pub(crate) async fn pause(self: &Arc<Self>, id: &SessionId, paused: bool) -> Result<bool, HostError> {
         let session = self.session(id)?;
         let known = self.store.record(PAUSED, id.as_str()).map_err(store_error)?;
@@ -91,7 +92,7 @@ impl Inner {
         batch.event(EventBody::SessionTree { session_id: id.clone(), state, blocked });
         match self.store.commit(batch).await {
             Ok(_) => {}
-            // Somebody did the same at this moment.
+            // Another caller did the same at the same moment.
             Err(StoreError::Conflict { .. }) => return Ok(false),
             Err(error) => return Err(store_error(error)),
         }
@@ -103,21 +104,21 @@ impl Inner {
         Ok(true)
     }
 
-    /// Stops a session and all below it.
+    /// Stops a session and everything below it.
     pub(crate) async fn cancel(self: &Arc<Self>, id: &SessionId) -> Result<Cancelled, HostError> {
         self.session(id)?;
         Ok(Cancelled { sessions: self.stop_tree(id).await? })
     }
 
-    /// Stops a session and all below it, and gives those that ran or were about to. When it returns, none of them runs any
-    /// more, and none is paused: what comes next begins anew.
+    /// Stops a session and everything below it. Returns those that were running or about to start. Afterwards none of
+    /// them runs or is paused.
     pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
         self.can_be_stopped(top)?;
         let tree = self.store.family(top).map_err(store_error)?;
-        // First of all, or the end of a child would wake its caller. If that fails, the turns are still aborted.
+        // First of all, or the end of a child would wake its caller. If this fails, the turns are still aborted.
         let cancelled = self.cancel_background(|id| tree.iter().any(|session| session.id == *id)).await;
-        // A parent is told before its children, or it would go on with the news that one was stopped. What it spawns after
-        // we have looked it stops itself, before it ends.
+        // Abort a parent before its children, or it would continue with the news that one was stopped. It stops any
+        // child it starts after this check itself, before it ends.
         for session in &tree {
             self.runs.abort(&session.id);
         }
@@ -138,8 +139,8 @@ impl Inner {
         Ok(sessions)
     }
 
-    /// Stops a session whose work nobody wants any more; false if it did none. A prompt that nobody runs is aborted as
-    /// well, so that it does not wait for ever.
+    /// Stops a session whose work is no longer wanted. Returns false if it had none. A prompt without a turn is aborted
+    /// as well, so that it does not wait forever.
     pub(crate) async fn stop_unwanted(self: &Arc<Self>, session: &SessionId) -> Result<bool, HostError> {
         let elsewhere = self.store.holder(session).map_err(store_error)?.is_some_and(|h| h.alive && !h.own);
         if !elsewhere && !self.store.inbox(session).map_err(store_error)?.is_empty() {
@@ -148,7 +149,8 @@ impl Inner {
         self.stop(session).await
     }
 
-    /// Ends the task of a child that has not begun, because others work or its caller is paused. True if that was so.
+    /// Cancels the task of a child that has not started, because it waits for a slot or its caller is paused. Returns
+    /// true if there was one.
     async fn cancel_unstarted(self: &Arc<Self>, child: &SessionId) -> Result<bool, HostError> {
         for _ in 0..CONFLICT_RETRIES {
             let mut links = TaskLink::waiting(&self.store).map_err(store_error)?;
@@ -166,7 +168,7 @@ impl Inner {
                     self.wake_turn(&link.task.session).await.map_err(store_error)?;
                     return Ok(true);
                 }
-                // It has just begun, or was moved.
+                // It has just started or moved to the background.
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(store_error(error)),
             }
@@ -176,7 +178,7 @@ impl Inner {
 }
 
 impl Turn {
-    /// Waits while the session, or one above it, is paused; true if one was.
+    /// Waits while the session or an ancestor is paused. Returns true if it had to wait.
     pub(crate) async fn wait_out_pause(&self) -> Result<bool, Error> {
         let (mut wakeups, mut paused) = (self.run.wakeups(), false);
         while !self.cancel().is_cancelled() && is_paused(self.store(), &self.session_id)? {
@@ -204,7 +206,7 @@ pub(crate) fn lineage(store: &Store, session: &SessionId) -> Result<Vec<Session>
     Ok(line)
 }
 
-/// Whether a session or one above it is paused.
+/// Whether a session or an ancestor is paused.
 pub(crate) fn is_paused(store: &Store, session: &SessionId) -> Result<bool, StoreError> {
     let paused = store.records(PAUSED)?;
     let is_paused = |session: &Session| paused.iter().any(|(id, _)| id == session.id.as_str());

@@ -1,10 +1,11 @@
-//! A call of the `task` tool: a child session works, its last text is the result.
+//! Runs a call of the `task` tool: a child session does the work, and its last text is the result.
 //!
-//! The child is made in one durable commit with a record that [binds](crate::subagent::task_link) it to the call and holds the prompt
-//! that it is to get. A call that a crash cut off finds its child, sends the prompt if it was not sent, and waits for the
+//! One durable commit creates the child and a [task link](crate::subagent::task_link), which ties it to the call and
+//! holds its prompt. An interrupted call finds its child again, sends the prompt if it was not sent, and waits for the
 //! same answer: nothing runs twice, and the result comes once.
 //!
-//! A call whose child works in the [background](crate::subagent::background) ends at once, or when it is told to wait no longer.
+//! A call whose child works in the [background](crate::subagent::background) ends at once, or when it is told to stop
+//! waiting.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -30,26 +31,26 @@ use crate::turn::text_writer::row_interval;
 use crate::turn::tool_call::{CallEnd, PROGRESS_INTERVAL, ToolCall};
 use crate::{Error, SharedEnvironment};
 
-/// The most calls of a subagent that its summary lists: its newest.
+/// The maximum number of calls in a subagent's summary; the newest are kept.
 const SUMMARY_MAX: usize = 100;
-/// The most bytes of a result; the whole text is in the child's session.
+/// The maximum size of a result. The whole text is in the child's session.
 const RESULT_MAX: usize = 50 * 1024;
 
-/// What the model reads of a task in the background while it works.
+/// The result for the model while a task works in the background.
 const BACKGROUND: &str = "The subagent works in the background; its report comes to you by itself, as a message, when it \
                           has ended. Do not wait or poll for it, do not ask it how far it is, and leave its work and its \
                           files to it. Go on with something else, or tell the user in short what was begun and end your \
                           turn.";
-/// What it reads where there is no background.
+/// The refusal if background tasks are disabled.
 const NO_BACKGROUND: &str = "Tasks in the background are switched off here (\"subagents\": {\"background\": false}). Call \
                              it without `background` and wait for the result.";
-/// What it reads if the rules above a subagent cannot be stored with it.
+/// The refusal if the constraints on a subagent are too many to store.
 const TOO_MANY_RULES: &str = "There are too many agents with rules of their own above this one, so it cannot have a subagent \
                               with all of them. Do the work yourself.";
-/// What the model and clients are told when a task was stopped.
+/// The result of a task that was stopped.
 const CANCELLED: &str = "Task cancelled";
 
-/// What is known of a call's work.
+/// A `task` call in progress.
 struct Delegation {
     input: Json,
     started: i64,
@@ -59,25 +60,25 @@ struct Delegation {
     resources: ChildResources,
 }
 
-/// What the caller of a child holds while the child works.
+/// What the caller holds while a child works.
 #[derive(Default)]
 pub(crate) struct ChildResources {
-    /// The right to be one of those that work at once.
+    /// The permit to be one of the concurrent children.
     pub(crate) slot: Option<OwnedSemaphorePermit>,
-    /// The child sees files as its caller does.
+    /// Lets the child see files as its caller does.
     pub(crate) shared: Option<SharedEnvironment>,
 }
 
 /// How the wait for a child ended.
 enum WaitOutcome {
     Ended(TaskEnd),
-    /// The caller shall not wait any longer.
+    /// The caller must stop waiting.
     Moved,
 }
 
-/// How a child ended its work for a call.
+/// How a child's work for a call ended.
 pub(crate) enum TaskEnd {
-    /// With this text.
+    /// With this result.
     Done(String),
     Failed(String),
     Cancelled,
@@ -108,7 +109,8 @@ impl Delegation {
         ]);
         if self.task.background.is_some() {
             metadata.insert("background".to_owned(), true.into());
-            // As OpenCode: a task that was moved has it from then on, one that was begun so when its call ends.
+            // As in OpenCode: a task that was moved to the background has it from then on, one started there when its
+            // call ends.
             if self.input["background"] != true {
                 metadata.insert("jobId".to_owned(), json!(self.task.child));
             }
@@ -118,21 +120,21 @@ impl Delegation {
 }
 
 impl ToolCall {
-    /// Whether the call goes to a subagent without another decision: it was decided before a restart, or a human wants it.
+    /// Whether the call needs no further decision: it was allowed before a restart, or the user asked for it.
     pub(crate) fn is_preapproved_task(&self) -> Result<bool, StoreError> {
         let store = self.turn.store();
         Ok(self.part.tool == task::TOOL
             && (TaskLink::of_call(store, &self.part.head.id)?.is_some() || self.requesting_part()?.is_some()))
     }
 
-    /// The part of a prompt that asks for just this call.
+    /// The prompt part that requests this call.
     fn requesting_part(&self) -> Result<Option<SubtaskPart>, StoreError> {
         let Ok(id) = PartId::parse(&self.part.call_id) else { return Ok(None) };
         let part = self.turn.store().part(&id)?;
         Ok(part.as_ref().and_then(Part::as_subtask).filter(|p| p.head.session_id == self.turn.session_id).cloned())
     }
 
-    /// Runs the call. It is allowed; `begun` if it is visible as running.
+    /// Runs an allowed call. `is_running`: whether it is already shown as running.
     pub(crate) async fn delegate(
         mut self,
         input: Json,
@@ -146,7 +148,7 @@ impl ToolCall {
                 if !is_running {
                     self.show_running(&input, started, false, |_| {}).await?;
                 }
-                // Its agent may be gone since it began.
+                // Its agent may have been removed since it started.
                 if let Some(link) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? {
                     self.stop_unwanted(&link.task.child).await;
                 }
@@ -157,7 +159,7 @@ impl ToolCall {
         delegation.resources.shared = self.turn.inner.share_environment(&self.turn.session_id, &child);
         let waited = self.run_child(&mut delegation).await;
         if self.turn.run.is_parked() {
-            // We stopped ourselves to go on later, and so does the child.
+            // We are parking, and so is the child.
             return Err(Error::Parked);
         }
         let end = match waited? {
@@ -167,7 +169,7 @@ impl ToolCall {
         if !matches!(end, TaskEnd::Done(_)) {
             self.stop_unwanted(&child).await;
         }
-        // The last events may not have come yet.
+        // The last events may not have arrived yet.
         delegation.summary.load(self.turn.store(), &delegation.task)?;
         let (end, worktree) = self.turn.inner.add_worktree_report(&child, end).await;
         let mut metadata = delegation.metadata();
@@ -184,7 +186,7 @@ impl ToolCall {
         self.end_with_error(input, started, failure, Some(metadata), CallEnd::Done).await
     }
 
-    /// Ends the call while the child goes on in the background.
+    /// Ends the call while the child continues in the background.
     async fn leave_in_background(mut self, mut delegation: Delegation) -> Result<(ToolPart, CallEnd), Error> {
         let inner = self.turn.inner.clone();
         if delegation.resources.slot.is_none() {
@@ -194,7 +196,7 @@ impl ToolCall {
             && let Some(link) = TaskLink::of_call(&inner.store, &self.part.head.id)?
             && let Err(error) = self.send_prompt(&link).await
         {
-            // Whoever follows the child finds the same, and reports it.
+            // The follower gets the same error, and reports it.
             tracing::debug!(child = %link.task.child, %error, "a task in the background did not begin yet");
         }
         delegation.summary.load(&inner.store, &delegation.task)?;
@@ -216,7 +218,7 @@ impl ToolCall {
             time: ToolTime { start: delegation.started, end: Some(api::now()), compacted: None },
             attachments: None,
         });
-        // Unlike other outcomes it leaves the bond, which goes with the report.
+        // Unlike other outcomes it keeps the task link, which the report removes.
         let mut batch = self.turn.batch().durable();
         put_part(&mut batch, &Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
@@ -224,14 +226,14 @@ impl ToolCall {
         Ok((self.part, CallEnd::Done))
     }
 
-    /// Nobody waits for the child any more, so it must not go on, now or after a restart.
+    /// Stops a child that nobody waits for any more, so that it does not resume, now or after a restart.
     async fn stop_unwanted(&self, child: &SessionId) {
         if let Err(error) = self.turn.inner.stop_unwanted(child).await {
             tracing::warn!(%child, %error, "a subagent was not stopped");
         }
     }
 
-    /// Finds or makes the child; else the text for the model that says why there is none.
+    /// Finds or creates the child, or returns the refusal for the model.
     async fn prepare(&mut self, input: &Json, started: i64) -> Result<Result<Delegation, String>, Error> {
         let task: TaskInput = match serde_json::from_value(input.clone()) {
             Ok(task) => task,
@@ -316,7 +318,7 @@ impl ToolCall {
         Ok(Ok(delegation))
     }
 
-    /// The session that shall work, and whether it is a new one; or why there is none.
+    /// The session that does the work, and whether it is new; or the refusal.
     fn find_or_create_child(
         &self,
         task: &TaskInput,
@@ -362,7 +364,7 @@ impl ToolCall {
         Ok(Ok((inner.new_session(&self.turn.instance, input), true)))
     }
 
-    /// Shows the call as running, with what is known of its child. Returns how long that waits until it is shown again.
+    /// Shows the call as running, with the progress of its child. Returns how long to wait before the next update.
     async fn show_progress(&mut self, mut batch: Batch, delegation: &Delegation) -> Result<Duration, StoreError> {
         self.count_usage(&mut batch);
         self.part.state = ToolState::Running(ToolRunning {
@@ -376,7 +378,7 @@ impl ToolCall {
         Ok(row_interval(PROGRESS_INTERVAL, bytes))
     }
 
-    /// Sends the child its prompt, if that was not done.
+    /// Sends the child its prompt, unless it was sent already.
     async fn send_prompt(&self, link: &TaskLink) -> Result<(), HostError> {
         let mut retry = self.turn.write_retry();
         loop {
@@ -392,7 +394,7 @@ impl ToolCall {
         self.turn.inner.traces.header(&self.prompt).map(|(_, value)| value)
     }
 
-    /// Whether the wait for the child is over before the child is.
+    /// Whether the wait for the child ends before the child does.
     fn check_wait(&self, delegation: &mut Delegation) -> Result<Option<WaitOutcome>, StoreError> {
         let Some(link) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? else {
             return Ok(Some(WaitOutcome::Ended(TaskEnd::Cancelled)));
@@ -405,7 +407,7 @@ impl ToolCall {
         })
     }
 
-    /// Has the child work, and tells what it does.
+    /// Waits for the child's work, and shows its progress.
     async fn run_child(&mut self, delegation: &mut Delegation) -> Result<WaitOutcome, Error> {
         let (turn, inner) = (self.turn.clone(), self.turn.inner.clone());
         let stopped = || Ok(WaitOutcome::Ended(TaskEnd::Cancelled));
@@ -418,14 +420,14 @@ impl ToolCall {
             tokio::select! {
                 biased;
                 () = turn.cancel().cancelled() => return stopped(),
-                // It is never closed.
+                // The semaphore is never closed.
                 permit = &mut slot => delegation.resources.slot = permit.ok(),
                 _ = wakeups.changed() => continue,
             }
             break;
         }
         let (child, prompt) = (delegation.task.child.clone(), delegation.task.prompt.clone());
-        // A large worktree takes a while; sending looks at it again.
+        // A large worktree takes a while. Sending the prompt checks it again.
         if turn.cancel().run_until_cancelled(inner.prepare_worktree(&child)).await.transpose()?.is_none() {
             return stopped();
         }
@@ -468,12 +470,13 @@ impl ToolCall {
     }
 }
 
-/// The rules of a new child as clients know them from OpenCode: some of its caller's denials, and it hands work on only if its
-/// agent has a rule about that. That it may do no more than its caller is for its [floors](crate::ask::rules) to see to.
+/// The permission rules of a new child as clients know them from OpenCode: some of its caller's denials, and it may
+/// delegate only if its agent has a rule about that. Its [floors](crate::ask::rules) ensure that it may do no more than
+/// its caller.
 fn child_rules(parent: &Session, caller: Option<&Agent>, agent: &Agent, deeper: bool) -> Vec<Rule> {
     let mentions = |permission: &str| agent.permission.iter().any(|rule| rule.permission == permission);
     let strict = |rule: &&Rule| rule.action == Action::Deny || rule.permission == "external_directory";
-    // An agent that plans must not have its edits made by another one.
+    // A planning agent must not have its edits made by another one.
     let no_edits = |rule: &&Rule| rule.action == Action::Deny && rule.permission == "edit";
     let inherited = caller.into_iter().flat_map(|caller| caller.permission.iter().filter(no_edits));
     let inherited = inherited.chain(parent.permission.iter().flatten().filter(strict));
@@ -488,7 +491,7 @@ fn child_rules(parent: &Session, caller: Option<&Agent>, agent: &Agent, deeper: 
     rules
 }
 
-/// What the caller's model reads.
+/// The result for the caller's model.
 fn task_output(child: &SessionId, text: &str, title: String, mut metadata: JsonMap) -> tools::Output {
     metadata.insert("truncated".to_owned(), (text.len() > RESULT_MAX).into());
     tools::Output {
@@ -499,7 +502,7 @@ fn task_output(child: &SessionId, text: &str, title: String, mut metadata: JsonM
     }
 }
 
-/// What becomes of a task as a model reads it.
+/// A task's state as text for a model.
 fn task_block(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
     format!(
         "{}\n\n<task_metadata>\nsession_id: {child}\n</task_metadata>",
@@ -507,7 +510,7 @@ fn task_block(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, 
     )
 }
 
-/// The same as a message of its own.
+/// The same as a separate message.
 pub(crate) fn task_report(child: &SessionId, state: &str, summary: Option<&str>, tag: &str, text: &str) -> String {
     let summary = summary.map(|summary| format!("<summary>{summary}</summary>\n")).unwrap_or_default();
     let cut = text.floor_char_boundary(RESULT_MAX);
@@ -515,7 +518,7 @@ pub(crate) fn task_report(child: &SessionId, state: &str, summary: Option<&str>,
     format!("<task id=\"{child}\" state=\"{state}\">\n{summary}<{tag}>\n{}{rest}\n</{tag}>\n</task>", &text[..cut])
 }
 
-/// The last text of an answer; without one, why there is none.
+/// The last text of an answer, or the reason why there is none.
 fn final_text(answer: &MessageWithParts) -> String {
     if let Some(text) = history::last_text(&answer.parts) {
         return text;
@@ -530,15 +533,15 @@ fn final_text(answer: &MessageWithParts) -> String {
     )
 }
 
-/// What a child has called for a task, oldest first.
+/// The calls a child has made for a task, oldest first.
 #[derive(Default)]
 struct CallSummary(IndexMap<PartId, Json>);
 
 impl CallSummary {
-    /// Reads it from the rows: what a restart or a slow watcher missed is there.
+    /// Reads the calls from the rows, which have what a restart or a slow watcher missed.
     fn load(&mut self, store: &Store, task: &LinkedTask) -> Result<(), StoreError> {
         let messages = match store.messages_from(&task.child, &task.prompt) {
-            // It has not begun, or its session is gone.
+            // It has not started, or its session is gone.
             Err(StoreError::NoMessage { .. }) => return Ok(()),
             messages => messages?,
         };
@@ -548,7 +551,7 @@ impl CallSummary {
         Ok(())
     }
 
-    /// Whether an event changes it.
+    /// Applies an event. Returns whether it changed anything.
     fn apply(&mut self, event: &Event) -> bool {
         let EventBody::PartUpdated { part, .. } = &event.body else { return false };
         part.as_tool().is_some_and(|tool| self.put(tool))

@@ -1,4 +1,4 @@
-//! Tasks that a prompt hands to a subagent itself: its `subtask` parts, and commands that are meant for one. The model is
+//! Tasks that a prompt itself hands to a subagent: `subtask` parts, and commands meant for a subagent. The model is
 //! asked only afterwards.
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::turn::step::{self, AfterStep, put_message, put_part};
 use crate::turn::tool_call::ToolCall;
 use crate::turn::{Conversation, Turn};
 
-/// What the model is asked to do with the result of a command.
+/// The prompt that asks the model about a command's result.
 const FOLLOW_UP: &str = "Tell the user in short what came out of the task above, and go on with your work.";
 
-/// Runs a task as a call of the `task` tool that nobody asked the model about. It has the id of the prompt's part, so that
-/// after a restart it is known which tasks were begun.
+/// Runs a task as a call of the `task` tool that no model made. The call has the id of the prompt's part, so that after
+/// a restart it is known which tasks were started.
 pub(crate) async fn run(
     turn: &Arc<Turn>,
     conversation: &mut Conversation,
@@ -88,7 +88,7 @@ pub(crate) async fn run(
     Ok(if stopped { AfterStep::Stop } else { AfterStep::Continue })
 }
 
-/// Asks the model about the result of a command, in a prompt of its own: the command was not meant for it.
+/// Asks the model about a command's result, in a separate prompt, because the command was not meant for it.
 pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<AfterStep, Error> {
     let message = UserMessage {
         id: turn.new_message_id(),
@@ -100,7 +100,7 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Af
     let (id, info) = (message.id.clone(), Message::User(message));
     batch.tell_new_message(info);
     put_part(&mut batch, &synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
-    // It goes on with the command's work, under the same rules.
+    // It continues the command's work, under the same rules.
     let inbox = turn.store().inbox(&turn.session_id)?;
     match inbox.into_iter().find(|row| row.message_id == user.id).and_then(|row| row.data) {
         Some(data) => batch.enqueue_with(&turn.session_id, &id, data),

@@ -1,5 +1,5 @@
-//! The `task` tool as a model sees it. What a call does is in [`delegate`](crate::subagent::delegate): it needs sessions, which no
-//! tool has.
+//! The `task` tool as the model sees it. [`delegate`](crate::subagent::delegate) runs the calls: that takes sessions,
+//! which tools do not have.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tools::{Context, Effect, Need, Output, Tool, ToolError, TypedTool, erase};
 
-/// Its name, and that of its permission.
+/// The name of the tool and of its permission.
 pub(crate) const TOOL: &str = "task";
 
 /// Hands a piece of work to a subagent and returns what it reports.
@@ -29,39 +29,39 @@ pub(crate) struct TaskInput {
     pub(crate) description: String,
     /// The work in full, and what to report.
     pub(crate) prompt: String,
-    /// The agent that shall do it.
+    /// The agent that should do it.
     pub(crate) subagent_type: String,
-    /// The id of an earlier task of this session, to go on with it.
+    /// The id of an earlier task of this session, to continue it.
     #[serde(default, alias = "session_id")]
     pub(crate) task_id: Option<String>,
     /// The command that asked for it.
     #[serde(default)]
     #[expect(dead_code, reason = "for clients, which read it from the call's input")]
     pub(crate) command: Option<String>,
-    /// Whether to go on without waiting for the report.
+    /// Whether to continue without waiting for the report.
     #[serde(default)]
     pub(crate) background: Option<bool>,
-    /// What the subagent and all below it may use for it. Not offered to models: OpenCode's tool has no such thing.
+    /// What the subagent and everything below it may use. Not offered to models: OpenCode's tool has no such parameter.
     #[serde(default)]
     #[schemars(skip)]
     pub(crate) budget: Option<Budget>,
 }
 
-/// What every agent reads about the tool. Made once: a schema is made along with it, and every step reads it.
+/// The text that every agent reads about the tool. Built once, because it comes with a schema and every step reads it.
 static TEXT: LazyLock<Arc<str>> = LazyLock::new(|| erase(TaskSchema { names: Vec::new() }).description());
 
-/// The tool, for these agents.
+/// The tool for these agents.
 pub(crate) fn tool(agents: &IndexMap<String, Agent>) -> Arc<dyn Tool> {
     let names = callable(agents).map(|agent| agent.name.clone()).collect();
     Arc::new(TaskTool { inner: erase(TaskSchema { names }), description: describe(callable(agents)).into() })
 }
 
-/// What an agent reads about the tool: only the agents that it may call.
+/// The tool's description with only the agents that may be called.
 pub(crate) fn description(agents: &IndexMap<String, Agent>, denied: impl Fn(&str) -> bool) -> String {
     describe(callable(agents).filter(|agent| !denied(&agent.name)))
 }
 
-/// The text for a model that names an agent which it cannot call.
+/// The error for an agent that cannot be called.
 pub(crate) fn unknown(agent: &str) -> String {
     format!("Unknown agent type: {agent} is not a valid agent type")
 }
@@ -79,7 +79,7 @@ fn describe<'a>(agents: impl Iterator<Item = &'a Agent>) -> String {
     text
 }
 
-/// The tool with a description that names the agents.
+/// The tool with a description that lists the agents.
 struct TaskTool {
     inner: Arc<dyn Tool>,
     description: Arc<str>,

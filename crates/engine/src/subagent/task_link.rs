@@ -1,37 +1,38 @@
-//! What binds a call of the `task` tool to the child that works for it: a durable record, by the call's part. It is made
-//! with the child and goes with the call's outcome; that of a task in the background goes when its report is delivered.
+//! Task links: durable records that tie a call of the `task` tool to the child that works for it, by the call's part
+//! id. A link is created with the child and removed with the call's outcome, or for a background task with its report.
 
 use api::{MessageId, PartId, PromptInput, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Batch, Record, Store, StoreError};
 
-/// Where the bonds of calls are that wait for their child.
+/// The record namespace of calls that wait for their child.
 const WAITING: &str = "task";
-/// Where those are whose child works in the background. Apart, because every turn looks here before it ends.
+/// The record namespace of background tasks. Separate, because every turn reads it before it ends.
 const BACKGROUND: &str = "background";
 
-/// Which child works on a call, and which of its prompts is the call's.
+/// Which child works on a call, and which of its prompts belongs to the call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LinkedTask {
-    /// The session that calls.
+    /// The calling session.
     pub(crate) session: SessionId,
     pub(crate) child: SessionId,
-    /// The id of the prompt that the child works on. A prompt is accepted once per id.
+    /// The id of the prompt the child works on. A prompt is accepted once per id.
     pub(crate) prompt: MessageId,
-    /// The work in short.
+    /// A short description of the work.
     #[serde(default)]
     pub(crate) title: String,
-    /// What the child is still to be sent. It goes in the commit that sends it: while it is here nothing of the child runs.
+    /// The prompt the child has yet to get. The commit that sends it removes it: while it is set, nothing of the child
+    /// runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) input: Option<Box<PromptInput>>,
-    /// It was cancelled before it began.
+    /// Whether it was cancelled before it started.
     #[serde(default)]
     pub(crate) cancelled: bool,
-    /// Whether the work that called is careful; then so is what its result leads to.
+    /// Whether the calling work is careful; then so is any work its report causes.
     #[serde(default)]
     pub(crate) careful: bool,
-    /// Set if the caller goes on without waiting.
+    /// Set if the caller does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) background: Option<Background>,
 }
@@ -39,17 +40,17 @@ pub(crate) struct LinkedTask {
 /// A task in the background.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Background {
-    /// Whether the caller's turn does not end before.
+    /// Whether the caller's turn waits for it before ending.
     pub(crate) awaited: bool,
-    /// The process that reports its end. If it is dead, somebody else does.
+    /// The process that reports its end. If that process is dead, another one takes over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) follower: Option<String>,
 }
 
-/// A bond as it is stored at this moment.
+/// A task link as currently stored.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskLink {
-    /// The call's part.
+    /// The part id of the call.
     pub(crate) part: PartId,
     pub(crate) task: LinkedTask,
     version: u64,
@@ -62,7 +63,7 @@ impl TaskLink {
         Some(Self { part: PartId::parse(key).ok()?, task, version: record.version })
     }
 
-    /// The bond of a call.
+    /// The link of a call.
     pub(crate) fn of_call(store: &Store, part: &PartId) -> Result<Option<Self>, StoreError> {
         for namespace in [WAITING, BACKGROUND] {
             if let Some(record) = store.record(namespace, part.as_str())? {
@@ -72,12 +73,12 @@ impl TaskLink {
         Ok(None)
     }
 
-    /// The bonds of calls that wait for their child.
+    /// The links of calls that wait for their child.
     pub(crate) fn waiting(store: &Store) -> Result<Vec<Self>, StoreError> {
         Self::all(store, WAITING)
     }
 
-    /// The bonds of tasks in the background.
+    /// The links of background tasks.
     pub(crate) fn background(store: &Store) -> Result<Vec<Self>, StoreError> {
         Self::all(store, BACKGROUND)
     }
@@ -87,7 +88,7 @@ impl TaskLink {
         Ok(records.into_iter().filter_map(|(key, record)| Self::new(namespace, &key, record)).collect())
     }
 
-    /// Writes another one in its place; the batch fails if it was changed or is gone.
+    /// Replaces the link. The batch fails if the link was changed or removed.
     pub(crate) fn replace(&self, batch: &mut Batch, task: &LinkedTask) {
         let (from, to) = (namespace_of(&self.task), namespace_of(task));
         if from == to {
@@ -98,18 +99,18 @@ impl TaskLink {
         }
     }
 
-    /// Removes it; the batch fails if it was changed or is gone.
+    /// Removes the link. The batch fails if the link was changed or removed.
     pub(crate) fn remove(&self, batch: &mut Batch) {
         batch.record(namespace_of(&self.task), self.part.as_str(), None, Some(self.version));
     }
 }
 
-/// Binds a call.
+/// Stores the link of a call.
 pub(crate) fn store(batch: &mut Batch, part: &PartId, task: &LinkedTask) {
     batch.record(namespace_of(task), part.as_str(), Some(&json!(task)), None);
 }
 
-/// Unbinds a call that ends, whatever became of its bond meanwhile.
+/// Removes the link of a call that ends, whatever its current version.
 pub(crate) fn remove(batch: &mut Batch, part: &PartId) {
     for namespace in [WAITING, BACKGROUND] {
         batch.record(namespace, part.as_str(), None, None);
