@@ -1,4 +1,9 @@
-//! The turn loop: from an accepted prompt to its last answer.
+//! From a prompt to its answer. `submit` accepts a prompt durably, `runs` starts its turn, and the loop in this file
+//! runs steps until the last answer: `step` calls the model, `tool_call` runs the tools. `recovery` repairs what a
+//! crash interrupted.
+//!
+//! The state of a turn is derived from rows, so another process can resume it. Every write of a turn goes through
+//! [`Turn::commit`].
 
 pub(crate) mod command;
 pub(crate) mod conversation;
@@ -45,9 +50,9 @@ use runs::{Run, SessionGuard};
 use step::AfterStep;
 use write_retry::WriteRetry;
 
-/// The most steps of one turn; an agent may set fewer.
+/// The maximum number of steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
-/// How often in a row a model may end without a reason before the turn is given up.
+/// How often in a row a model may end without a finish reason before the turn fails.
 const UNKNOWN_MAX: u32 = 3;
 
 /// Where a turn ran.
@@ -55,47 +60,47 @@ const UNKNOWN_MAX: u32 = 3;
 pub(crate) enum TurnLocation {
     /// In this process.
     Here,
-    /// In another process, which was told about the prompt.
+    /// In another process, which was notified of the prompt.
     Elsewhere,
 }
 
-/// What a turn sees before each step, all of one moment.
+/// What a turn reads before each step, in one snapshot.
 #[derive(Default)]
 struct TurnSnapshot {
-    /// The prompt to answer, with its session and the rules for the calls of its agent.
+    /// The prompt to answer, its session, and the rules for its agent's calls.
     prompt: Option<(UserMessage, Session, Rules)>,
-    /// Whether it, or one above it, is paused.
+    /// Whether the session or an ancestor is paused.
     paused: bool,
-    /// Whether there may be tasks in the background to wait for, before the turn ends.
+    /// Whether there may be background tasks to wait for before the turn ends.
     has_background_tasks: bool,
-    /// What is to be settled at its end.
+    /// The asks to settle at its end.
     asks: OpenAsks,
 }
 
-/// Whom the turn has asked without an answer.
+/// The turn's asks without a reply.
 type OpenAsks = (Vec<PermissionRequest>, Vec<QuestionRequest>);
 
-/// A turn that this process runs, and what its steps share.
+/// A turn running in this process: the state shared by its steps.
 pub(crate) struct Turn {
     pub(crate) inner: Arc<Inner>,
     pub(crate) instance: Arc<Instance>,
     pub(crate) session_id: SessionId,
     pub(crate) lease: Lease,
     pub(crate) run: Arc<Run>,
-    /// The tools' settings, with the instruction files that this conversation's model knows.
+    /// The tool settings, including the instruction files the model has already read.
     pub(crate) options: Arc<tools::Options>,
-    /// The calls of this turn as the model wrote them, to notice a model that turns in circles.
+    /// The calls of this turn as the model wrote them, to detect a model that repeats itself.
     pub(crate) past_calls: Mutex<Vec<(String, String)>>,
-    /// Lets so many subagents of this session work at once.
+    /// Limits how many subagents of this session work concurrently.
     pub(crate) subagent_slots: Arc<Semaphore>,
-    /// What goes out with the next commit, because that follows at once: a commit costs more than what it writes.
+    /// A batch that goes out with the next commit, which follows soon: a commit costs more than what it writes.
     deferred: Mutex<Option<Batch>>,
-    /// The greatest stamp among the ids of the session's messages.
+    /// The greatest stamp among the session's message ids.
     newest_stamp: Mutex<Stamp>,
 }
 
 impl Inner {
-    /// Runs the waiting prompts of a session to their end.
+    /// Runs the waiting prompts of a session.
     pub(crate) async fn run_turn(self: &Arc<Self>, guard: &mut SessionGuard) -> Result<TurnLocation, Error> {
         let session_id = &guard.session.clone();
         let instance = match guard.instance() {
@@ -104,7 +109,7 @@ impl Inner {
                 if self.closing.is_cancelled() {
                     return Err(Error::Parked);
                 }
-                // What is gone must get no lease.
+                // A deleted session must not get a lease.
                 let Some(session) = self.store.session(session_id)? else { return Ok(TurnLocation::Here) };
                 self.current_instance(session.directory.as_ref()).await
             }
@@ -171,15 +176,15 @@ impl Turn {
         }
     }
 
-    /// A new id for a message of this session. It sorts after all that the session has, whatever the clock says: clients sort
-    /// by id.
+    /// A new message id. It sorts after all messages of the session, whatever the clock says, because clients sort by
+    /// id.
     pub(crate) fn new_message_id(&self) -> MessageId {
         let id = MessageId::after(*crate::lock(&self.newest_stamp));
         self.note_message_id(&id);
         id
     }
 
-    /// The session has a message of that id.
+    /// Records that the session has a message with this id.
     fn note_message_id(&self, id: &MessageId) {
         self.raise_stamp(Stamp::of(id.as_str()).unwrap_or_default());
     }
@@ -189,7 +194,7 @@ impl Turn {
         *newest = stamp.max(*newest);
     }
 
-    /// Gives the conversation as it is in the rows then.
+    /// Runs steps until no prompt is left. Returns the conversation, which then matches the rows.
     async fn run_loop(
         self: &Arc<Self>,
         took_over: bool,
@@ -204,7 +209,7 @@ impl Turn {
         };
         self.note_instructions(&conversation);
         let mut unknown_ends = 0;
-        // What the last look found, if there was one.
+        // The open asks, if the loop ends after a snapshot.
         let mut open_asks = None;
         for round in 0.. {
             let TurnSnapshot { prompt, paused, has_background_tasks, asks } = self.snapshot(&mut conversation).await?;
@@ -213,7 +218,7 @@ impl Turn {
                     continue;
                 }
                 if round == 0 && !(took_over || repaired) {
-                    // Whoever started this saw a prompt that another run has answered since: nobody hears of it.
+                    // Another run has answered the prompt since this one was started: tell nobody.
                     let mut batch = self.batch();
                     batch.release(&self.lease);
                     self.commit(batch).await?;
@@ -274,7 +279,7 @@ impl Turn {
         Ok(conversation)
     }
 
-    /// Prompts that waited when the turn was aborted are aborted with it, visibly.
+    /// Visibly aborts the prompts that were waiting when the turn was aborted.
     async fn abort_waiting_prompts(&self, conversation: &mut Conversation) -> Result<(), Error> {
         while let Some(user) = conversation.next_prompt(&self.inner.store)? {
             step::end_with_error(self, conversation, &user, MessageError::aborted()).await?;
@@ -282,21 +287,21 @@ impl Turn {
         Ok(())
     }
 
-    /// The instruction files that earlier reads brought along need not come again.
+    /// Marks the instruction files of earlier reads as known to the model.
     fn note_instructions(&self, conversation: &Conversation) {
         for file in conversation.instructions() {
             self.options.loaded_instructions.claim(file.as_ref());
         }
     }
 
-    /// A batch of this turn, with what was held back: refused once somebody else holds the session.
+    /// A new batch of this turn, including what was deferred. It is refused once another process holds the session.
     pub(crate) fn batch(&self) -> Batch {
         let deferred = crate::lock(&self.deferred).take();
         deferred.unwrap_or_else(|| Batch::new(&self.instance.place).fence(&self.lease))
     }
 
-    /// Leaves a batch to the next commit of this turn. Only for what that commit follows at once: before a wait it must go
-    /// out by itself.
+    /// Defers a batch to the next commit of this turn. Only if that commit follows soon: before a wait, call
+    /// [`flush`](Self::flush).
     pub(crate) fn defer(&self, batch: Batch) {
         let mut deferred = crate::lock(&self.deferred);
         match &mut *deferred {
@@ -305,7 +310,7 @@ impl Turn {
         }
     }
 
-    /// Text that grew reaches subscribers, behind what is held back.
+    /// Sends grown text to subscribers, after anything deferred.
     pub(crate) fn send_delta(&self, part: &Part, delta: &str) {
         match &mut *crate::lock(&self.deferred) {
             Some(deferred) => deferred.live(part, delta),
@@ -313,7 +318,7 @@ impl Turn {
         }
     }
 
-    /// Sends out what was held back.
+    /// Commits what was deferred.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let deferred = crate::lock(&self.deferred).take();
         match deferred {
@@ -322,15 +327,15 @@ impl Turn {
         }
     }
 
-    /// Commits a batch of this turn. All its writes go through here: while the database refuses one for a passing reason, it is
-    /// retried and the session's status says so, so that nothing the turn knows is lost. If the lease is lost meanwhile, the
-    /// batch fails as stale.
+    /// Commits a batch of this turn. All its writes go through here: while the database refuses one for a transient
+    /// reason, it is retried and the session's status says so, so that nothing the turn knows is lost. If the lease is
+    /// lost meanwhile, the batch fails as stale.
     pub(crate) async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         self.inner.commit_with_retry(Some((&self.instance.place, &self.session_id)), batch).await
     }
 
-    /// Commits a batch while `work` goes on, so that a tool does not stall when the database does. Returns what `work` gave if
-    /// it ended first.
+    /// Commits a batch while `work` continues, so that a tool does not stall when the database does. Returns the result
+    /// of `work` if it ended first.
     pub(crate) async fn commit_beside<T>(
         &self,
         batch: Batch,
@@ -357,7 +362,7 @@ impl Turn {
         &self.run.cancel
     }
 
-    /// Says what the session does.
+    /// Publishes the session's status.
     pub(crate) async fn status(&self, status: SessionStatus) -> Result<(), StoreError> {
         let mut batch = self.batch();
         batch.event(self.status_event(status));
@@ -400,7 +405,7 @@ impl Turn {
         }
     }
 
-    /// What is to be done next, and what decides about it.
+    /// Reads what to do next and what decides about it.
     async fn snapshot(&self, conversation: &mut Conversation) -> Result<TurnSnapshot, Error> {
         let mut retry = self.write_retry();
         loop {
@@ -428,7 +433,7 @@ impl Turn {
         session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })
     }
 
-    /// Asks for a title, beside the turn, while the session has none.
+    /// Starts writing a title in parallel, while the session has none.
     fn start_title(&self, conversation: &Conversation, user: &UserMessage, session: &Session) {
         if session.parent_id.is_none() && title::is_initial(&session.title) {
             let text = conversation.text_of(&user.id);
@@ -442,12 +447,12 @@ impl Turn {
         Ok((store.permissions(&filter)?, store.questions(&filter)?))
     }
 
-    /// The end of the turn, in one durable commit: its prompts are done, its asks are settled, the session is idle and
-    /// free. `looked`: it ends after a look, which has found these asks.
+    /// Ends the turn in one durable commit: its prompts are done, its asks settled, and the session idle and free.
+    /// `open_asks` comes from the last snapshot, if the loop ended after one.
     async fn finish(&self, conversation: &Conversation, open_asks: Option<OpenAsks>) -> Result<(), Error> {
         let mut batch = self.batch().durable();
         if open_asks.is_some() {
-            // Clients are told `busy` before every look for work, the last one included.
+            // Clients see `busy` before every look for work, including the last one.
             batch.event(self.status_event(SessionStatus::Busy));
         }
         let (permissions, questions) = match open_asks {
@@ -477,8 +482,8 @@ impl Turn {
         batch.release(&self.lease);
     }
 
-    /// Leaves a turn that cannot go on: the session is free again, its prompts stay accepted. If that cannot be stored either,
-    /// watchers are told anyway; the lease stays ours, and the next turn in this process takes it again.
+    /// Releases the session of a turn that cannot continue; its prompts stay accepted. If that cannot be stored either,
+    /// watchers are told anyway, and the next turn in this process takes the lease again.
     pub(crate) async fn release_session(&self, error: &Error) {
         let mut batch = self.batch();
         let mut events = Vec::new();
@@ -492,7 +497,7 @@ impl Turn {
                      itself once that is possible"
                 ),
                 error => {
-                    // A turn that fails whatever is tried must not be tried for ever.
+                    // A turn that always fails must not be tried forever.
                     for row in self.store().inbox(&self.session_id).unwrap_or_default() {
                         batch.attempt(&row.message_id);
                     }
@@ -517,16 +522,16 @@ impl Turn {
     }
 }
 
-/// The place of the answer to a prompt, as the rows tell it: the message that ended its turn. Each message comes with the
-/// number of its turn. A prompt that came in time has joined the turn, and its answer is the answer to the last of them.
+/// The index of the answer to a prompt: the message that ended its turn. Each message comes with the number of its
+/// turn. A prompt that arrived in time joined the turn, and its answer is the answer to the last of them.
 pub(crate) fn find_answer(messages: &[(MessageWithParts, u64)], prompt: &MessageId) -> Option<usize> {
     let asked = messages.iter().rposition(|(m, _)| m.info.id() == prompt)?;
     let since = |id: &MessageId| messages[asked..].iter().any(|(m, _)| m.info.id() == id);
     let mut found = None;
     for (place, (message, turn)) in messages.iter().enumerate().skip(asked) {
-        // Answers to earlier prompts are not its own.
+        // Skip answers to earlier prompts.
         let Some(answer) = message.info.as_assistant().filter(|answer| since(&answer.parent_id)) else { continue };
-        // In history that was copied or is old, turns have no number: there each prompt counts as one.
+        // In forked or old history turns have no number: there each prompt counts as a turn.
         let turn = (*turn, Some(&answer.parent_id).filter(|_| *turn == 0));
         match found {
             Some((_, ended)) if ended != turn => break,
@@ -535,6 +540,6 @@ pub(crate) fn find_answer(messages: &[(MessageWithParts, u64)], prompt: &Message
         }
     }
     let own = |m: &MessageWithParts| m.info.as_assistant().is_some_and(|answer| answer.parent_id == *prompt);
-    // A turn that was stopped between two steps has no message that ends it.
+    // A turn stopped between two steps has no message that ends it.
     found.map(|(place, _)| place).or_else(|| messages.iter().rposition(|(m, _)| own(m)))
 }

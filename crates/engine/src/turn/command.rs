@@ -1,4 +1,4 @@
-//! Commands: prompts with a name, and placeholders.
+//! Commands: named prompts with placeholders.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::project::instance::Instance;
 use crate::turn::input::file_part;
 use crate::turn::template::{self, TemplatePiece};
 
-/// The command that makes a project known to agents.
+/// The command that writes the project's AGENTS.md.
 pub(crate) const INIT: &str = "init";
-/// A shell piece of a template takes at most this long,
+/// The timeout of a shell piece in a template.
 const SHELL_TIMEOUT: Duration = Duration::from_secs(30);
-/// and puts in at most this much.
+/// The maximum output of a shell piece.
 const SHELL_BYTES: usize = 50 * 1024;
-/// The most files and agents that a template mentions.
+/// The maximum number of files and agents a template mentions.
 const MENTIONS_MAX: usize = 50;
 
 impl Inner {
@@ -58,11 +58,11 @@ impl Inner {
         let subagent = || agent.as_deref().and_then(|name| instance.agents.get(name)).map(|agent| agent.mode);
         let delegates = command.subtask.unwrap_or_else(|| subagent() == Some(AgentMode::Subagent));
         let pieces = match command.source {
-            // What a server says is text: nothing in it is run, and no file is read for it.
+            // A server's prompt is plain text: nothing in it is run, and no file is read for it.
             Some(CommandSource::Mcp) => Vec::new(),
             _ => template::expand(&command.template, &input.arguments),
         };
-        // What a command's output happens to name is not meant.
+        // Names in the output of shell pieces are not mentions.
         let template_text = pieces
             .iter()
             .filter_map(|piece| if let TemplatePiece::Text(text) = piece { Some(text.as_str()) } else { None });
@@ -77,7 +77,7 @@ impl Inner {
             ..PromptInput::default()
         };
         let prompt = if delegates {
-            // Files are left to the subagent: what it reads itself it need not be told. The session keeps its agent.
+            // The subagent reads files itself, so they need not be passed on. The session keeps its agent.
             let agent = agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
             let model = model.or_else(|| instance.agents.get(&agent)?.model.clone());
             let last = || session.model.as_ref().map(|last| ModelRef::new(&last.provider_id, &last.id));
@@ -132,7 +132,7 @@ impl Inner {
         text.trim().to_owned()
     }
 
-    /// What a shell piece prints, without its errors. Only commands that the user wrote or trusted get here.
+    /// The output of a shell piece, without stderr. Only commands that the user wrote or trusts get here.
     async fn shell_output(&self, instance: &Instance, command: &str) -> String {
         let quiet = format!("exec 2>/dev/null\n{command}");
         let mut spec = Spec::shell(&instance.options.shell, &quiet, &instance.directory);
@@ -145,7 +145,7 @@ impl Inner {
     }
 }
 
-/// What a text mentions: files that exist in the workspace, and agents.
+/// The mentions in a text: files that exist in the workspace, and agents.
 fn mentioned_parts(instance: &Instance, text: &str) -> Vec<PromptPart> {
     let file = |name: &str| -> Option<PromptPart> {
         let folders = [instance.worktree(), &instance.directory];
@@ -158,7 +158,7 @@ fn mentioned_parts(instance: &Instance, text: &str) -> Vec<PromptPart> {
         let name = instance.agents.get(name)?.name.clone();
         Some(PromptPart::Agent { id: None, name, source: None })
     };
-    // Punctuation and brackets behind a name are no part of it, unless there is a file whose name has them.
+    // Trailing punctuation and brackets are not part of a name, unless there is a file with that name.
     let part = |name: &str| {
         let bare = name.trim_end_matches([')', ']', '}', '>', '"', '\'', ';', ':', '!', '?']);
         [name, bare].into_iter().find_map(|name| file(name).or_else(|| agent(name)))

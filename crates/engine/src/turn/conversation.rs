@@ -1,7 +1,7 @@
-//! What a turn knows of its session: what the model is told of it, and which prompts wait for an answer.
+//! What a turn knows of its session: the messages for the model, and the prompts that wait for an answer.
 //!
-//! A step must not take longer because the session is long. So a message is looked at once, when it joins: what the model is
-//! told of it is shared with every request, and what steps ask about all messages together is kept up to date.
+//! A step must not get slower as the session grows. So each message is converted once, when it joins: its prompt
+//! messages are shared by all requests, and anything steps ask about all messages is kept up to date.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,44 +15,44 @@ use store::{Store, StoreError};
 
 use crate::turn::history;
 
-/// What a message takes beside its text, about.
+/// The approximate memory of a message besides its text.
 const MESSAGE_BYTES: usize = 512;
 
 /// The messages of a session, and which of them wait for an answer.
 pub(crate) struct Conversation {
     pub(crate) session: SessionId,
-    /// The store's when the messages were read.
+    /// The store's revision when the messages were read.
     pub(crate) revision: u64,
-    /// The memory that it takes, about.
+    /// The approximate memory it takes.
     pub(crate) bytes: usize,
-    /// The accepted prompts that this turn has seen, in the order of their acceptance.
+    /// The accepted prompts this turn has seen, in order of acceptance.
     pub(crate) pending: Vec<MessageId>,
-    /// Those of them that are there, as they are stored.
+    /// The stored messages of those prompts.
     prompts: Vec<MessageWithParts>,
-    /// The newest answer of this process, as it is stored, and the bytes that it takes.
+    /// The newest answer given by this process, as stored, and its size in bytes.
     newest_answer: Option<(MessageWithParts, usize)>,
-    /// In the order of the session.
+    /// In session order.
     entries: Vec<ConversationEntry>,
-    /// The place of the last message when the rows were last looked at: nothing unknown stands before it.
+    /// The index of the last message at the last sync with the rows: everything before it is known.
     synced_to: usize,
-    /// The greatest stamp of an id that joined.
+    /// The greatest stamp among the message ids.
     stamp: Stamp,
     known_ids: HashSet<MessageId>,
-    /// By the prompt that they answer.
+    /// By the prompt they answer.
     answers: HashMap<MessageId, PromptAnswers>,
-    /// The ids of all calls of tools.
+    /// The ids of all tool calls.
     calls: Arc<HashSet<String>>,
-    /// The instruction files that reads have brought along.
+    /// The instruction files loaded by earlier reads.
     instructions: Vec<String>,
-    /// Whether files are among what the model is told.
+    /// Whether any prompt message contains files.
     has_files: bool,
 }
 
-/// A message.
+/// A message of the conversation.
 struct ConversationEntry {
     id: MessageId,
     messages: Vec<Said>,
-    /// Which agent answered which prompt, if it is an answer.
+    /// For an answer: its agent and the prompt it answers.
     answer: Option<(String, MessageId)>,
 }
 
@@ -60,12 +60,12 @@ struct ConversationEntry {
 #[derive(Default)]
 struct PromptAnswers {
     count: u32,
-    /// Whether one of them is the last.
+    /// Whether one of them is final.
     ended: bool,
 }
 
 impl Conversation {
-    /// Reads a session.
+    /// Reads a session from the store.
     pub(crate) async fn load(store: &Store, session: &SessionId, revision: u64) -> Result<Self, StoreError> {
         let mut pages = store.pages(session, None, None)?;
         let mut conversation = Self::empty(session, revision);
@@ -76,7 +76,7 @@ impl Conversation {
             conversation.synced_to = conversation.entries.len().saturating_sub(1);
             return Ok(conversation);
         }
-        // A long one takes a while, in which this thread serves others.
+        // A long session takes a while, so read the rest on a blocking thread.
         let rest = tokio::task::spawn_blocking(move || {
             while !pages.is_done() {
                 for message in pages.next_page()? {
@@ -108,8 +108,8 @@ impl Conversation {
         }
     }
 
-    /// The prompt to answer next: the newest that waits, unless it has its final answer. What came in meanwhile joins the
-    /// conversation here, prompts and mere notes alike.
+    /// The prompt to answer next: the newest waiting one, unless it has its final answer. Prompts and notes that
+    /// arrived meanwhile join the conversation here.
     pub(crate) fn next_prompt(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
         let inbox = store.inbox(&self.session)?;
         for row in &inbox {
@@ -122,7 +122,7 @@ impl Conversation {
         };
         self.catch_up(store)?;
         for id in &self.pending {
-            // One that was there when the conversation was read.
+            // It was already stored when the conversation was read.
             if self.known_ids.contains(id) && self.prompt(id).is_none() {
                 self.prompts.extend(store.message(id)?);
             }
@@ -130,8 +130,8 @@ impl Conversation {
         Ok(self.prompt(&newest).and_then(|prompt| prompt.info.as_user()).cloned())
     }
 
-    /// Takes in what others have stored since the last look, each message in its place: a prompt may have come before the step
-    /// that has ended since, which did not see it.
+    /// Adds the messages that others have stored since the last sync, each in its place: a prompt may have arrived
+    /// before the end of a step that did not see it.
     fn catch_up(&mut self, store: &Store) -> Result<(), StoreError> {
         let from = self.entries.get(self.synced_to).map(|entry| &entry.id);
         let ids = store.message_ids(&self.session, from)?;
@@ -150,22 +150,22 @@ impl Conversation {
         Ok(())
     }
 
-    /// The greatest stamp of an id that joined.
+    /// The greatest stamp among the message ids.
     pub(crate) fn stamp(&self) -> Stamp {
         self.stamp
     }
 
-    /// A prompt that waits.
+    /// A waiting prompt.
     fn prompt(&self, id: &MessageId) -> Option<&MessageWithParts> {
         self.prompts.iter().rfind(|prompt| prompt.info.id() == id)
     }
 
-    /// The parts of those prompts.
+    /// The parts of these prompts.
     pub(crate) fn parts_of(&self, prompts: &[MessageId]) -> impl Iterator<Item = &Part> {
         prompts.iter().filter_map(|id| self.prompt(id)).flat_map(|prompt| &prompt.parts)
     }
 
-    /// What the model is told: everything, but for files that it does not take.
+    /// The messages for the model, with unsupported files replaced.
     pub(crate) fn prompt_messages(&self, supported: &Modalities) -> Vec<Said> {
         let messages = self.entries.iter().flat_map(|entry| &entry.messages);
         if self.has_files {
@@ -175,17 +175,17 @@ impl Conversation {
         }
     }
 
-    /// The ids of all calls of tools so far; some servers use theirs again.
+    /// The ids of all tool calls so far; some servers reuse theirs.
     pub(crate) fn calls(&self) -> Arc<HashSet<String>> {
         self.calls.clone()
     }
 
-    /// The instruction files that reads have brought along.
+    /// The instruction files loaded by earlier reads.
     pub(crate) fn instructions(&self) -> &[String] {
         &self.instructions
     }
 
-    /// The agent of the last answer that was not to this prompt.
+    /// The agent of the last answer to another prompt.
     pub(crate) fn agent_before(&self, prompt: &MessageId) -> Option<&str> {
         let answers = self.entries.iter().rev().filter_map(|entry| entry.answer.as_ref());
         answers.filter(|(_, parent)| parent != prompt).map(|(agent, _)| agent.as_str()).next()
@@ -196,7 +196,7 @@ impl Conversation {
         self.answers.get(prompt).is_some_and(|answers| answers.ended)
     }
 
-    /// How many steps a prompt has had, in this process and others.
+    /// The number of steps a prompt has had, in any process.
     pub(crate) fn steps(&self, prompt: &MessageId) -> u32 {
         self.answers.get(prompt).map_or(0, |answers| answers.count)
     }
@@ -209,13 +209,13 @@ impl Conversation {
         Some((message.info.as_user()?.clone(), task.clone()))
     }
 
-    /// Whether a prompt is a command whose work a subagent has done.
+    /// Whether a prompt is a command that a subagent carried out.
     pub(crate) fn is_delegated_command(&self, prompt: &MessageId) -> bool {
         let mut tasks = self.prompt(prompt).into_iter().flat_map(|m| m.parts.iter().filter_map(Part::as_subtask));
         tasks.any(|task| task.command.is_some())
     }
 
-    /// What the human wrote in a prompt that waits.
+    /// The text the user wrote in a waiting prompt.
     pub(crate) fn text_of(&self, prompt: &MessageId) -> String {
         let parts = self.prompt(prompt).map(|m| m.parts.as_slice()).unwrap_or_default();
         let typed = parts.iter().filter_map(Part::as_text).filter(|t| t.synthetic != Some(true));
@@ -227,7 +227,7 @@ impl Conversation {
         self.entries.iter().rfind(|entry| entry.answer.is_some()).map(|entry| entry.id.clone())
     }
 
-    /// The newest answer, if it is that one and was given in this process.
+    /// The newest answer, if it has this id and was given by this process.
     pub(crate) fn answer(&self, id: &MessageId) -> Option<&MessageWithParts> {
         self.newest_answer.as_ref().map(|(newest, _)| newest).filter(|newest| newest.info.id() == id)
     }
@@ -243,7 +243,7 @@ impl Conversation {
         }
     }
 
-    /// The turn has ended; gives the prompts that it took in.
+    /// Ends the turn and returns the prompts it took in.
     pub(crate) fn take_prompts(&mut self) -> Vec<MessageId> {
         self.prompts.clear();
         std::mem::take(&mut self.pending)
@@ -269,7 +269,7 @@ impl Conversation {
         let messages = history::prompt_messages(message);
         for said in &messages {
             let length = said.length();
-            // What is written of it for a request is about as long as it is itself.
+            // The JSON for requests is about as long as the message itself.
             self.bytes += 2 * (length.text + length.picture_bytes);
             self.has_files |= history::has_files(said);
         }

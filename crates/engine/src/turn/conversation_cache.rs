@@ -1,8 +1,7 @@
-//! Conversations as their last turns left them, so that the next turn need not read and parse all of it again.
+//! Conversations of recent turns, so that the next turn need not read and parse the whole session again.
 //!
-//! They are copies of rows, never the truth: a turn takes one out together with the lease, and uses it only if the store
-//! says that nothing else has changed a conversation meanwhile. Whoever takes the lease takes the copy too, and only a turn
-//! that ended well puts it back.
+//! They are copies of rows, never the source of truth. A turn takes one together with the lease, and uses it only if
+//! the store confirms that nothing else has changed a conversation meanwhile. Only a turn that ended well puts it back.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,33 +11,33 @@ use api::{MessageId, MessageWithParts, SessionId};
 use crate::lock;
 use crate::turn::Conversation;
 
-/// The most conversations that are kept; the one that was used longest ago goes first.
+/// The maximum number of cached conversations; the least recently used is dropped.
 const CONVERSATIONS_MAX: usize = 4;
-/// The most memory of all of them together. A conversation that is larger is read again with every turn: no model takes one
-/// of half that size.
+/// The maximum memory of all cached conversations together. A larger conversation is read again for every turn: no
+/// model accepts one of even half that size.
 const BYTES_MAX: usize = 32 << 20;
 
-/// The conversations that are kept.
+/// The cached conversations.
 #[derive(Default)]
 pub(crate) struct ConversationCache {
     conversations: Mutex<VecDeque<Conversation>>,
 }
 
 impl ConversationCache {
-    /// Takes out what is kept of a session.
+    /// Removes the conversation of a session from the cache.
     pub(crate) fn take(&self, session: &SessionId) -> Option<Conversation> {
         let mut cached = lock(&self.conversations);
         let place = cached.iter().position(|conversation| conversation.session == *session)?;
         cached.remove(place)
     }
 
-    /// The last answer of a conversation, if that is kept.
+    /// The last answer of a cached conversation.
     pub(crate) fn answer(&self, session: &SessionId, id: &MessageId) -> Option<MessageWithParts> {
         let cached = lock(&self.conversations);
         cached.iter().find(|conversation| conversation.session == *session)?.answer(id).cloned()
     }
 
-    /// Keeps what a turn knows at its end.
+    /// Caches the conversation of a finished turn.
     pub(crate) fn put(&self, conversation: Conversation) {
         if conversation.bytes > BYTES_MAX {
             return;

@@ -1,18 +1,16 @@
-//! The conversation as the model sees it: rows in, model messages out.
+//! Converts stored messages to prompt messages for the model.
 
 use api::{FilePart, Message, MessageError, MessageWithParts, Modalities, Part, ReasoningPart, ToolPart, ToolState};
 use llm::{AssistantContent, Content, PromptMessage, Said, ToolResult};
 
 use crate::turn::step::IGNORED;
 
-/// What stands for a call without an outcome.
+/// Stands for the result of a call without an outcome.
 const NO_OUTCOME: &str = "The call was interrupted; its outcome is unknown.";
-/// How much the model is told again of an answer that was closed because it had no end: with all of it, the conversation
-/// would be too long for good.
+/// How much of a runaway answer is repeated to the model: with all of it, the conversation would stay too long forever.
 const RUNAWAY_BYTES: usize = 32 << 10;
 
-/// What a message says to a model, whichever that is. Messages of the same step stay together: calls first, then their
-/// results.
+/// Converts a message for any model. The messages of a step stay together: calls first, then their results.
 pub(crate) fn prompt_messages(message: &MessageWithParts) -> Vec<Said> {
     let mut messages: Vec<PromptMessage> = Vec::new();
     match &message.info {
@@ -37,8 +35,8 @@ pub(crate) fn prompt_messages(message: &MessageWithParts) -> Vec<Said> {
     messages.into_iter().map(Said::from).collect()
 }
 
-/// The same for a model that takes only some kinds of files. What it cannot take is replaced by a text that says so: one
-/// such file would fail every later request too.
+/// Adapts a message to the file types a model supports. An unsupported file is replaced by a note, because it would
+/// fail every later request too.
 pub(crate) fn fit_modalities(said: &Said, supported: &Modalities) -> Said {
     let fits = |content: &Content| placeholder(content, supported).is_none();
     let replaced = |contents: &[Content]| -> Vec<Content> {
@@ -55,7 +53,7 @@ pub(crate) fn fit_modalities(said: &Said, supported: &Modalities) -> Said {
     }
 }
 
-/// Whether there are files in it that some models do not take.
+/// Whether it contains files that some models do not support.
 pub(crate) fn has_files(said: &Said) -> bool {
     let is_file = |content: &Content| !matches!(content, Content::Text(_));
     match &**said {
@@ -65,7 +63,7 @@ pub(crate) fn has_files(said: &Said) -> bool {
     }
 }
 
-/// The last text of an answer, if it has one; all of it, if that was too long for one part.
+/// The last text of an answer, if it has one. A text that was split into several parts is joined.
 pub(crate) fn last_text(parts: &[Part]) -> Option<String> {
     let counts = |part: &&Part| part.as_text().is_some_and(|t| t.ignored != Some(true) && !t.text.is_empty());
     let end = parts.iter().rposition(|part| counts(&part))?;
@@ -78,7 +76,7 @@ fn user_content(part: &Part) -> Option<Content> {
         Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
             Some(Content::Text(text.text.clone()))
         }
-        // What it shall do is in the call that follows; here it would read as work for this model.
+        // The task's prompt is in the call that follows; here it would read as work for this model.
         Part::Subtask(task) => Some(Content::Text(format!(
             "The user gave a task to the subagent {} ({}). The call and its result follow.",
             task.agent, task.description
@@ -88,7 +86,7 @@ fn user_content(part: &Part) -> Option<Content> {
     }
 }
 
-/// Text files and directories were put in as text when the prompt was accepted; what is left is pictures and the like.
+/// Text files and directories became text when the prompt was accepted; images and the like are left.
 fn file_content(file: &FilePart) -> Option<Content> {
     if !file.url.starts_with("data:") || file.mime == "text/plain" || file.mime == "application/x-directory" {
         return None;
@@ -101,7 +99,7 @@ fn file_content(file: &FilePart) -> Option<Content> {
     })
 }
 
-/// What stands for a file that a model does not take.
+/// The note that replaces an unsupported file.
 fn placeholder(content: &Content, supported: &Modalities) -> Option<Content> {
     let (name, mime) = match content {
         Content::Image { mime, filename, .. } if !supported.image => (filename.as_deref().unwrap_or("a file"), mime),
@@ -130,7 +128,7 @@ fn assistant_content(part: &Part) -> Option<AssistantContent> {
     }
 }
 
-/// Leaves the beginning of what was said, and a word about the rest.
+/// Keeps the beginning of a runaway answer, and adds a note about the rest.
 fn shorten_runaway(content: &mut Vec<AssistantContent>) {
     let mut left = RUNAWAY_BYTES;
     for piece in content.iter_mut() {
@@ -144,7 +142,7 @@ fn shorten_runaway(content: &mut Vec<AssistantContent>) {
     content.push(AssistantContent::Text(note.to_owned()));
 }
 
-/// Whether it comes from an attempt that failed.
+/// Whether it comes from a failed attempt.
 fn is_discarded(reasoning: &ReasoningPart) -> bool {
     reasoning.metadata.as_ref().is_some_and(|metadata| metadata.contains_key(IGNORED))
 }

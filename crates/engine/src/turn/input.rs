@@ -1,4 +1,4 @@
-//! From what a client sends to a stored message: files are read now, so that the turn sees what the human saw.
+//! Turns client input into a stored message. Files are read now, so that the turn sees what the user saw.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::project::instance::Instance;
 use crate::project::mcp;
 use crate::turn::structured_output;
 
-/// The most parts of one prompt.
+/// The maximum number of parts in one prompt.
 const PARTS_MAX: usize = 1_000;
-/// The most bytes of one `data:` address.
+/// The maximum size of one `data:` URL.
 const DATA_MAX: usize = 20 << 20;
-/// The most bytes of one inlined `data:` text.
+/// The maximum size of one inlined `data:` text.
 const INLINE_MAX: usize = 1 << 20;
 
-/// A prompt, ready to be stored.
+/// A prompt that is ready to be stored.
 pub(crate) struct AcceptedPrompt {
     pub(crate) message: UserMessage,
     pub(crate) parts: Vec<Part>,
-    /// Files that could not be read; the turn runs all the same, and the model is told.
+    /// Files that could not be read. The turn runs anyway, and the model is told.
     pub(crate) problems: Vec<MessageError>,
-    /// What reading its files has told.
+    /// The file versions learned by reading its files.
     pub(crate) file_changes: Vec<tools::Change>,
 }
 
@@ -45,7 +45,7 @@ impl AcceptedPrompt {
 }
 
 impl Inner {
-    /// Checks a prompt and reads what it names. Nothing is stored, so an error changes nothing.
+    /// Checks a prompt and reads the files it names. Stores nothing, so an error has no effect.
     pub(crate) async fn accept(
         &self,
         instance: &Instance,
@@ -100,7 +100,7 @@ impl Inner {
             reader.read_part(&mut accepted, part).await?;
         }
         if chosen.is_none() {
-            // Made last: reading may have taken a while, and clients sort by id.
+            // The id is made last: reading may take a while, and clients sort by id.
             accepted.set_message_id(MessageId::after(self.store.newest(&session.id).map_err(store_error)?));
         }
         Ok(accepted)
@@ -108,7 +108,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// An id that is in use would move another message's part here; a huge picture would go out with every step.
+    /// Rejects a part id that is in use, because it would move another message's part here, and a huge image, because
+    /// every step would send it.
     fn check_part(&self, part: &PromptPart) -> Result<(), HostError> {
         let (PromptPart::Text { id, .. }
         | PromptPart::File { id, .. }
@@ -222,7 +223,7 @@ impl PromptReader<'_> {
                 Ok(read) => {
                     accepted.file_changes.extend(read.changes);
                     if let Some(attachment) = read.attachments.into_iter().next() {
-                        // A picture stays a picture, but must not depend on the disk any more.
+                        // An image stays an image, but must no longer depend on the disk.
                         file.mime = attachment.mime;
                         file.url = attachment.url;
                     } else {
@@ -244,7 +245,7 @@ impl PromptReader<'_> {
                 file.url.chars().take(60).collect::<String>()
             )));
         }
-        // Ids grow with the order of parts, so the file's own comes after those of the texts made from it.
+        // Part ids grow with their order, so the file's id comes after those of the texts made from it.
         file.head.id = api::PartId::new();
         accepted.parts.push(Part::File(file));
         Ok(())
@@ -276,7 +277,7 @@ impl PromptReader<'_> {
     }
 }
 
-/// A text for the model that the human did not write.
+/// A text for the model that the user did not write.
 pub(crate) fn synthetic_text(session: &SessionId, message: &MessageId, text: String) -> Part {
     Part::Text(TextPart {
         head: PartHead::new(session, message),
@@ -293,7 +294,7 @@ fn read_call_text(input: &api::Json) -> String {
     format!("Called the Read tool with the following input: {input}")
 }
 
-/// The text of a `data:` address, without its `data:`.
+/// The text of a `data:` URL, without the scheme.
 fn inline_text(rest: &str) -> Result<String, HostError> {
     let (head, body) =
         rest.split_once(',').ok_or_else(|| HostError::Invalid("A data: address needs a comma".to_owned()))?;
@@ -336,7 +337,7 @@ fn percent_decode(text: &str) -> Vec<u8> {
 /// First line and number of lines, from `?start=&end=`.
 type LineRange = (u64, Option<u64>);
 
-/// Path and lines of a `file:` address.
+/// Path and line range of a `file:` URL.
 fn file_url(url: &str) -> Result<(PathBuf, Option<LineRange>), HostError> {
     let bad = || HostError::Invalid(format!("Not a usable file: address: {url:?}"));
     let parsed = url::Url::parse(url).map_err(|_| bad())?;

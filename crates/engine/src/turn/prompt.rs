@@ -1,4 +1,4 @@
-//! The request of one step: system, conversation, tools, in the order that a prompt cache likes.
+//! Builds the request of one step: system prompt, conversation, tools, in an order that suits prompt caches.
 
 use api::{Agent, SessionId, UserMessage};
 use llm::{Content, Prompt, PromptMessage, Said, Settings, ToolSpec};
@@ -12,7 +12,7 @@ use crate::turn::Conversation;
 use crate::turn::tool_call::INVALID;
 use crate::turn::{structured_output, system};
 
-/// What a step is about.
+/// The inputs of a step's request.
 pub(crate) struct StepRequest<'a> {
     pub(crate) instance: &'a Instance,
     pub(crate) agent: &'a Agent,
@@ -20,19 +20,19 @@ pub(crate) struct StepRequest<'a> {
     pub(crate) user: &'a UserMessage,
     pub(crate) conversation: &'a Conversation,
     pub(crate) rules: &'a Rules,
-    /// Which step of the turn it is, from 0.
+    /// The number of the step within the turn, from 0.
     pub(crate) step: u32,
-    /// Whether the model must come to an end now.
+    /// Whether the model must finish now.
     pub(crate) is_last: bool,
-    /// The tools there are.
+    /// The available tools.
     pub(crate) tools: &'a Registry,
-    /// What MCP servers want the model to know.
+    /// The instructions of MCP servers.
     pub(crate) servers: Option<String>,
-    /// The session it belongs to, and the one above that.
+    /// The session, and its parent.
     pub(crate) session: (&'a SessionId, Option<&'a SessionId>),
 }
 
-/// What tells a provider which requests belong together, for its routing and its cache.
+/// Headers that tell a provider which requests belong together, for routing and caching.
 pub(crate) fn session_headers(session: &SessionId, parent: Option<&SessionId>) -> Vec<(String, String)> {
     let header = |name: &str, id: &SessionId| (name.to_owned(), id.to_string());
     let own = [header("x-session-id", session), header("x-session-affinity", session)];
@@ -73,7 +73,7 @@ pub(crate) fn build(request: &StepRequest<'_>) -> Prompt {
     }
 }
 
-/// The tools that the rules do not refuse outright, by name.
+/// The tools that the rules do not refuse outright.
 pub(crate) fn offered<'a>(registry: &'a Registry, rules: &Rules) -> Vec<&'a std::sync::Arc<dyn tools::Tool>> {
     registry.iter().filter(|tool| !rules.refuses_tool(&***tool)).collect()
 }
@@ -97,7 +97,7 @@ fn tool_specs(request: &StepRequest<'_>) -> Vec<ToolSpec> {
     specs
 }
 
-/// Adds what the model must know now, but nobody needs to store.
+/// Adds reminders that the model needs now but that are not stored.
 fn add_reminders(messages: &mut [Said], request: &StepRequest<'_>) {
     let mut notes = Vec::new();
     if request.agent.name == "plan" {

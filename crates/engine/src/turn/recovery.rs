@@ -1,8 +1,9 @@
-//! Recovery: what a crash cut off is brought to a truthful state, and the turn goes on.
+//! Recovery: brings what a crash interrupted to a truthful state, and resumes the turn.
 //!
-//! Read-only calls run again. A call with side effects leaves a mark before it begins: without the mark it never began
-//! (it waited for a permission), so it runs now; with it the call may have happened, is marked as interrupted and never
-//! repeated silently. A call that waited for a subagent goes on waiting for the same one. Text that was written stays.
+//! Read-only calls run again. A call with side effects leaves a mark before it starts. Without the mark it never
+//! started (it was waiting for a permission), so it runs now. With the mark it may have happened, so it is marked as
+//! interrupted and never repeated silently. A call that waited for a subagent waits for the same one again. Text that
+//! was written stays.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,26 +24,26 @@ use crate::turn::step::{IGNORED, put_message, put_part};
 use crate::turn::tool_call::{CallEnd, STARTED, ToolCall};
 use crate::{Error, Inner, remote};
 
-/// A prompt whose turn crashed this often is given up, so that a prompt that kills the process cannot loop.
+/// A prompt whose turn crashed this often is failed, so that a prompt that kills the process cannot loop.
 const CRASHES_MAX: u32 = 2;
 
-/// What was cut off is among so many of a session's newest messages: one step runs at a time, prompts join behind it.
+/// How many of a session's newest messages may be incomplete: one step runs at a time, and prompts join behind it.
 const RECENT_MESSAGES: usize = 200;
 
-/// How long the last commands of a process that was killed are waited for. Those that may come to their end have half of it.
+/// How long to wait for the last commands of a killed process. Commands that are allowed to finish get half of it.
 const EXIT_WAIT: Duration = Duration::from_secs(10);
 
-/// How often they are looked for.
+/// How often to check for them.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What an interrupted call says. Clients and tests look for the word `interrupted`.
+/// The error of an interrupted call. Clients and tests look for the word `interrupted`.
 const INTERRUPTED: &str = "interrupted: Trefoil stopped while this call ran, so its outcome is unknown. It may have \
                            taken effect in part or in full; check the state before you repeat it.";
 const NOT_RUN: &str = "interrupted: Trefoil stopped before this call was complete; it did not run.";
 
 impl Inner {
-    /// Has the turns go on that nobody runs any more: of one session and what it has in the background, or of all. Returns
-    /// how many.
+    /// Resumes the turns that nobody runs any more: of one session and its background tasks, or of all sessions.
+    /// Returns how many.
     pub(crate) async fn recover(self: &Arc<Self>, only: Option<&SessionId>) -> Result<usize, Error> {
         match only {
             Some(only) => self.note_opened(only),
@@ -51,7 +52,7 @@ impl Inner {
         let mut resumed = self.resume(only)?;
         resumed.extend(self.follow_all(only).await?);
         if self.store.leaving(only)? {
-            // Killed a moment ago, it has its leases until its last command is gone.
+            // A process killed a moment ago keeps its leases until its last command has exited.
             let left = async {
                 while self.store.leaving(only)? {
                     tokio::time::sleep(POLL_INTERVAL).await;
@@ -70,7 +71,7 @@ impl Inner {
         let mut resumed = HashSet::new();
         for session in self.store.unfinished()? {
             let wanted = only.is_none_or(|only| *only == session);
-            // A lease of our own without a turn is left over from one that could not give it back.
+            // A lease of our own without a turn is left over from a turn that could not release it.
             let elsewhere = || self.store.holder(&session).map(|holder| holder.is_some_and(|h| h.alive && !h.own));
             if wanted && self.runs.get(&session).is_none() && !elsewhere()? {
                 self.start(&session);
@@ -81,8 +82,8 @@ impl Inner {
     }
 }
 
-/// Brings what an earlier run left to a truthful state; true if there was something to do. `settled`: the last run is known
-/// to have ended well.
+/// Repairs what an earlier run left behind. Returns true if there was something to do. `ended_well`: whether the last
+/// run is known to have ended well.
 pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) -> Result<bool, Error> {
     if turn.run.is_parked() {
         return Err(Error::Parked);
@@ -106,7 +107,8 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) ->
         charge_cut_off_calls(turn, &incomplete).await?;
         for message in incomplete {
             repaired = true;
-            // What is given up runs nothing again: it may be just that which kills the process. Nor does what was aborted.
+            // A prompt that is given up runs nothing again: that may be what kills the process. Neither does an aborted
+            // turn.
             repair_message(turn, message, lost.is_empty() && !turn.cancel().is_cancelled()).await?;
         }
     }
@@ -116,8 +118,8 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) ->
     Ok(repaired)
 }
 
-/// Calls of models that were cut off are counted by what they had written. Before anything runs again: what they had
-/// reserved may be what that lacks.
+/// Charges interrupted model calls for what they had written. This happens before anything runs again, because their
+/// reservations may block it.
 async fn charge_cut_off_calls(turn: &Turn, incomplete: &[MessageWithParts]) -> Result<(), Error> {
     let calls = turn.store().reservations(&turn.session_id)?;
     if calls.is_empty() {
@@ -136,7 +138,7 @@ async fn charge_cut_off_calls(turn: &Turn, incomplete: &[MessageWithParts]) -> R
     Ok(())
 }
 
-/// The bytes of a part that the last attempt has written.
+/// The bytes of a part that the last attempt wrote.
 fn written_bytes(part: &Part) -> usize {
     match part {
         Part::Text(text) if text.ignored != Some(true) => text.text.len(),
@@ -153,7 +155,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
     let mut batch = turn.batch();
     let (mut again, mut orphans) = (Vec::new(), Vec::new());
     let mut called = false;
-    // The process that wrote the others may have had another clock.
+    // The process that wrote the other parts may have had a different clock.
     let finish = PartHead::after(&turn.session_id, &info.id, &message.parts);
     for mut part in message.parts {
         let end = api::now();
@@ -230,13 +232,13 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
     Ok(())
 }
 
-/// The model as its vendor names it: it decides which tools there are.
+/// The vendor's name of the model, which decides which tools there are.
 fn vendor_model(turn: &Turn, user: &UserMessage) -> String {
     let target = turn.inner.resolve(&turn.instance, &user.model);
     target.map_or_else(|_| user.model.model_id.clone(), |target| target.model.api.id)
 }
 
-/// A call may run (again) if it changes nothing, if it goes on with what it began, or if it had not begun.
+/// A call may run (again) if it has no side effects, if it can resume, or if it had not started.
 fn can_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<bool, Error> {
     if remote::is_provider_executed(tool) {
         return Ok(false);
@@ -248,7 +250,7 @@ fn can_run_again(turn: &Turn, user: &UserMessage, tool: &ToolPart) -> Result<boo
     Ok(turn.store().record(STARTED, tool.head.id.as_str())?.is_none())
 }
 
-/// Runs calls again, side by side; true if the human rejected one.
+/// Runs calls again in parallel. Returns true if the user rejected one.
 async fn run_again(turn: &Arc<Turn>, user: &UserMessage, calls: Vec<ToolPart>) -> Result<bool, Error> {
     let rules = turn.rules(&user.agent).await?;
     let running = calls.into_iter().map(|part| {
@@ -288,8 +290,8 @@ fn interrupt(tool: &mut ToolPart) {
     });
 }
 
-/// Fails a prompt visibly, unless its answer is complete and only the end of its turn was cut off. The prompt leaves the
-/// inbox with that end: a crash in between must not make a session look busy that has nothing left to do.
+/// Visibly fails a prompt, unless its answer is complete and only the end of its turn was interrupted. The prompt
+/// leaves the inbox at that end, so that a crash in between cannot leave an idle session looking busy.
 async fn fail_prompt(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), Error> {
     let messages = turn.store().messages_from(&turn.session_id, message)?;
     let answered = messages.iter().filter_map(|(m, _)| m.info.as_assistant()).any(is_final);

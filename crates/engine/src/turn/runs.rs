@@ -1,8 +1,8 @@
-//! Which sessions run a turn in this process, and how to start, join and stop them.
+//! The turns running in this process: start, join and stop them.
 //!
-//! An idle session costs nothing: it has no task and no entry here. Whoever wants to run one enters it first ([`Occupied`]). That
-//! is the only way to the session's lease in this process, whether the lease is taken by itself or comes along with a prompt:
-//! so two never take it beside each other, and none is used that another one has outdated.
+//! An idle session costs nothing: it has no task and no entry here. To run a session, a caller enters it first
+//! ([`SessionGuard`]). That is the only way to its lease in this process, whether the lease is acquired separately or
+//! together with a prompt. So two callers never acquire it in parallel, and no outdated lease is used.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
@@ -19,10 +19,10 @@ use crate::project::instance::Instance;
 use crate::turn::{Conversation, TurnLocation};
 use crate::{Inner, lock};
 
-/// How a run ended: where it ran, or what went wrong.
+/// How a run ended: where it ran, or the error.
 pub(crate) type RunResult = Result<TurnLocation, HostError>;
 
-/// What a turn has done at its end.
+/// The result of a finished turn.
 #[derive(Default)]
 struct FinishedTurn {
     prompts: Vec<MessageId>,
@@ -38,7 +38,7 @@ pub(crate) struct Run {
     wakeups: watch::Sender<()>,
     /// The epoch of its lease; 0 before it has one.
     epoch: AtomicU64,
-    /// The epoch of the turn that another process wants to be stopped.
+    /// The lease epoch of the turn that another process wants to abort.
     abort_epoch: AtomicU64,
 }
 
@@ -55,13 +55,13 @@ impl Run {
         }
     }
 
-    /// Stops it if it has, or is about to get, the lease with that epoch.
+    /// Aborts the run if it has, or is about to get, the lease with this epoch.
     fn abort(&self, epoch: u64) {
         self.abort_epoch.store(epoch, Ordering::SeqCst);
         self.cancel_if_aborted();
     }
 
-    /// It has this lease now.
+    /// Records the epoch of its lease.
     fn set_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::SeqCst);
         self.cancel_if_aborted();
@@ -74,12 +74,12 @@ impl Run {
         }
     }
 
-    /// Has whatever waits inside the turn look at the rows again.
+    /// Makes anything that waits inside the turn read the rows again.
     pub(crate) fn wake(&self) {
         self.wakeups.send_replace(());
     }
 
-    /// Tells when to look at the rows again.
+    /// Notified when the rows should be read again.
     pub(crate) fn wakeups(&self) -> watch::Receiver<()> {
         self.wakeups.subscribe()
     }
@@ -89,23 +89,23 @@ impl Run {
         self.cancel.cancel();
     }
 
-    /// Whether it was stopped to go on later, rather than for good.
+    /// Whether it was stopped to be resumed later, rather than for good.
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Acquire)
     }
 
-    /// Notes which prompts the turn took in, and its last answer, which is the answer to all of them.
+    /// Records the prompts the turn took in and its last answer, which answers all of them.
     pub(crate) fn record_result(&self, prompts: Vec<MessageId>, answer: Option<MessageId>) {
         *lock(&self.finished) = FinishedTurn { prompts, answer };
     }
 
-    /// The answer to a prompt that the turn took in. Another turn may have followed since.
+    /// The answer to a prompt the turn took in. Another turn may have followed since.
     pub(crate) fn answer_to(&self, prompt: &MessageId) -> Option<MessageId> {
         let finished = lock(&self.finished);
         finished.answer.clone().filter(|_| finished.prompts.contains(prompt))
     }
 
-    /// Waits for its end.
+    /// Waits for the run to end.
     pub(crate) async fn wait_for_end(&self) -> RunResult {
         let mut result = self.result.subscribe();
         match result.wait_for(Option::is_some).await {
@@ -115,10 +115,10 @@ impl Run {
     }
 }
 
-/// What is in a session at the moment.
+/// The run inside a session.
 struct RunEntry {
     run: Arc<Run>,
-    /// Somebody wanted a turn while this one ran, and relies on it.
+    /// Whether a caller wanted a turn while this one ran, and relies on it.
     joined: bool,
 }
 
@@ -126,7 +126,7 @@ struct RunEntry {
 #[derive(Default)]
 pub(crate) struct Runs {
     map: Mutex<HashMap<SessionId, RunEntry>>,
-    /// Sessions that another process runs and that we look after.
+    /// Sessions that another process runs and we follow.
     followed: Mutex<HashSet<SessionId>>,
     parking: AtomicBool,
 }
@@ -136,19 +136,19 @@ impl Runs {
         lock(&self.map).get(session).map(|entry| entry.run.clone())
     }
 
-    /// How many there are.
+    /// The number of running turns.
     pub(crate) fn len(&self) -> usize {
         lock(&self.map).len()
     }
 
-    /// Stops a turn for good; `None` if none runs here.
+    /// Aborts a turn for good. Returns `None` if none runs here.
     pub(crate) fn abort(&self, session: &SessionId) -> Option<Arc<Run>> {
         let run = self.get(session)?;
         run.cancel.cancel();
         Some(run)
     }
 
-    /// Stops the turn with that epoch for good; with 0 whatever runs.
+    /// Aborts the turn with this lease epoch for good; 0 means any turn.
     pub(crate) fn abort_turn(&self, session: &SessionId, epoch: u64) {
         match self.get(session) {
             Some(run) if epoch == 0 => run.cancel.cancel(),
@@ -157,18 +157,18 @@ impl Runs {
         }
     }
 
-    /// Stops every turn so that it goes on at the next start.
+    /// Stops all turns so that they resume at the next start.
     pub(crate) fn park_all(&self) {
         self.parking.store(true, Ordering::Release);
         lock(&self.map).values().for_each(|entry| entry.run.park());
     }
 
-    /// Whether turns are being stopped to go on later: what ends now has not come to its end.
+    /// Whether turns are being parked: a turn that ends now is not finished.
     pub(crate) fn is_parking(&self) -> bool {
         self.parking.load(Ordering::Acquire)
     }
 
-    /// The run of a session, and whether it is new; else it knows that it was joined.
+    /// The run of a session, and whether it is new. An existing run is marked as joined.
     fn enter(&self, session: &SessionId) -> (Arc<Run>, bool) {
         let mut map = lock(&self.map);
         if let Some(entry) = map.get_mut(session) {
@@ -183,7 +183,7 @@ impl Runs {
         (run, true)
     }
 
-    /// Frees a session for the next one; true if somebody joined who was there. Both at once: whoever comes later enters anew.
+    /// Frees a session and returns whether its run was joined, in one step: anyone who comes later enters anew.
     fn leave(&self, session: &SessionId) -> bool {
         lock(&self.map).remove(session).is_some_and(|entry| entry.joined)
     }
@@ -195,7 +195,7 @@ impl Runs {
 }
 
 impl Inner {
-    /// Starts a turn, or joins the one that runs; it looks for news.
+    /// Starts a turn, or joins and wakes the running one.
     pub(crate) fn start(self: &Arc<Self>, session: &SessionId) -> Arc<Run> {
         let (run, new) = self.runs.enter(session);
         if new {
@@ -207,7 +207,7 @@ impl Inner {
         run
     }
 
-    /// Has the turn of a session look at the rows again, wherever it runs.
+    /// Makes the turn of a session read the rows again, wherever it runs.
     pub(crate) async fn wake_turn(&self, session: &SessionId) -> Result<(), StoreError> {
         match self.runs.get(session) {
             Some(run) => {
@@ -218,7 +218,7 @@ impl Inner {
         }
     }
 
-    /// Enters a session; `None` if somebody is there, who then knows that it was joined.
+    /// Enters a session. Returns `None` if it is already entered; that run is then marked as joined.
     pub(crate) fn try_enter(self: &Arc<Self>, session: &SessionId) -> Option<SessionGuard> {
         let (run, new) = self.runs.enter(session);
         new.then(|| SessionGuard::new(self, session, &run))
@@ -230,7 +230,7 @@ impl Inner {
         }
     }
 
-    /// Another process runs the session. If it ends without answering what we accepted, we do.
+    /// Follows a session that another process runs. If that process ends without answering what we accepted, we do.
     fn follow_other_process(self: &Arc<Self>, session: &SessionId) {
         if !lock(&self.runs.followed).insert(session.clone()) {
             return;
@@ -244,7 +244,7 @@ impl Inner {
     }
 }
 
-/// A session that this process has entered: nobody else here takes its lease. Free again when this is dropped.
+/// A session that this process has entered: nobody else in it acquires the lease. Freed on drop.
 pub(crate) struct SessionGuard {
     pub(crate) inner: Arc<Inner>,
     pub(crate) session: SessionId,
@@ -253,10 +253,10 @@ pub(crate) struct SessionGuard {
     result: RunResult,
 }
 
-/// A lease that was taken along with a prompt.
+/// A lease acquired together with a prompt.
 struct Claim {
     acquired: Acquire,
-    /// Where the prompt was accepted.
+    /// The instance that accepted the prompt.
     instance: Arc<Instance>,
 }
 
@@ -271,17 +271,18 @@ impl SessionGuard {
         }
     }
 
-    /// Keeps the lease that came with a prompt until it is [taken](Self::acquire).
+    /// Keeps the lease that came with a prompt until [`acquire`](Self::acquire).
     pub(crate) fn set_claim(&mut self, acquired: Acquire, instance: Arc<Instance>) {
         self.claim = Some(Claim { acquired, instance });
     }
 
-    /// Where the prompt was accepted that brought the lease along.
+    /// The instance that accepted the prompt that brought the lease.
     pub(crate) fn instance(&self) -> Option<Arc<Instance>> {
         self.claim.as_ref().map(|claim| claim.instance.clone())
     }
 
-    /// Takes the lease of the session, and its conversation if that is still what the rows say, but for prompts that wait.
+    /// Acquires the session's lease, and its cached conversation if that still matches the rows except for waiting
+    /// prompts.
     pub(crate) async fn acquire(&mut self) -> Result<(Acquire, Option<Conversation>), StoreError> {
         let cached = self.inner.conversations.take(&self.session);
         let acquired = match self.claim.take() {
@@ -303,7 +304,7 @@ impl SessionGuard {
         let inner = self.inner.clone();
         self.result = match AssertUnwindSafe(inner.run_turn(&mut self)).catch_unwind().await {
             Ok(Ok(location)) => Ok(location),
-            // The lease stays ours; the next turn takes it again and repairs what this one left.
+            // The lease stays ours; the next turn acquires it again and repairs what this one left.
             Err(_) => {
                 Err(HostError::Failed("the turn broke down; it is tried again, or send another message".to_owned()))
             }
@@ -323,11 +324,11 @@ impl Drop for SessionGuard {
         self.run.result.send_replace(Some(result));
         match location {
             Some(TurnLocation::Elsewhere) => self.inner.follow_other_process(&self.session),
-            // Whoever accepted a prompt while we were here found us in the map, and relies on us.
+            // A caller that accepted a prompt meanwhile found this run in the map, and relies on it.
             Some(TurnLocation::Here) if joined || self.claim.is_some() => {
                 self.inner.start_if_prompts_wait(&self.session);
             }
-            // Nobody relies on us; or it broke, and may break again at once, so the watchdog tries it after a while.
+            // Nobody relies on this run; or it failed and may fail again at once, so the watchdog retries it later.
             Some(TurnLocation::Here) | None => {}
         }
     }
@@ -358,7 +359,7 @@ mod tests {
             assert_eq!(run.cancel.is_cancelled(), leased);
             runs.leave(&session);
         }
-        // A version that does not tell which one means what runs.
+        // Older versions send no epoch and mean whatever runs.
         let run = begin();
         runs.abort_turn(&session, 0);
         assert!(run.cancel.is_cancelled());

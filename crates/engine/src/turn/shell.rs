@@ -1,4 +1,4 @@
-//! A shell command that the human runs inside a session: it becomes part of the conversation, no model is called.
+//! A shell command that the user runs inside a session. It becomes part of the conversation; no model is called.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::turn::step::{put_message, put_part};
 use crate::turn::tool_call::{PROGRESS_INTERVAL, STARTED};
 use crate::{Error, Inner};
 
-/// The most output that is shown while the command runs: its end.
+/// How much of the latest output is shown while the command runs.
 const LIVE_BYTES: usize = 32 * 1024;
 
 impl Inner {
-    /// Runs on a task of its own: a caller that goes away must not leave the command without its outcome.
+    /// Runs on a separate task: a caller that goes away must not leave the command without its outcome.
     pub(crate) async fn shell(
         self: &Arc<Self>,
         id: &SessionId,
@@ -102,7 +102,7 @@ impl Turn {
         put_part(&mut batch, &Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
         batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
-        // Not retried: nothing has begun, so the caller can be told at once.
+        // Not retried: nothing has started yet, so the caller can be told at once.
         self.store().commit(batch).await?;
 
         let output = self.run_and_show(&input.command, &part, started).await?;
@@ -124,7 +124,7 @@ impl Turn {
         Ok(MessageWithParts { info: Message::Assistant(answer), parts: vec![Part::Tool(part)] })
     }
 
-    /// What the command printed, and what cut it off, if something did. The part shows what it prints meanwhile.
+    /// Runs the command and shows its output meanwhile. Returns the output, and a note if something ended it early.
     async fn run_and_show(&self, command: &str, part: &ToolPart, started: i64) -> Result<String, Error> {
         let options = &self.instance.options;
         let mut spec = Spec::shell(&options.shell, command, &self.instance.directory);

@@ -1,4 +1,4 @@
-//! One step: a model call, the parts it makes, and the tools it runs. One assistant message per step.
+//! One step: a model call, the parts it produces, and the tools it runs. Each step writes one assistant message.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
@@ -27,20 +27,20 @@ use crate::turn::text_writer::TextWriter;
 use crate::turn::tool_call::{CallEnd, ToolCall};
 use crate::turn::{Conversation, Turn};
 
-/// Marks reasoning of an attempt that failed.
+/// Marks reasoning of a failed attempt.
 pub(crate) const IGNORED: &str = "ignored";
-/// The most events of a model's stream that wait for one commit.
+/// The maximum number of stream events in one commit.
 const BATCHED_EVENTS_MAX: usize = 64;
-/// The most tool calls of one step.
+/// The maximum number of tool calls in one step.
 const CALLS_MAX: usize = 128;
 
 /// What the turn does after a step.
 pub(crate) enum AfterStep {
-    /// Another step, if the model has called tools or another prompt waits.
+    /// Another step, if the model called tools or another prompt waits.
     Continue,
-    /// Another step: the model ended without a reason.
+    /// Another step: the model ended without a finish reason.
     Unknown,
-    /// Nothing, whatever waits: it failed, was stopped, or may not go on.
+    /// No further step, whatever waits: the step failed, was stopped, or was the last one allowed.
     Stop,
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn end_stopped(
     Ok(AfterStep::Stop)
 }
 
-/// Ends a turn with an answer that is an error.
+/// Ends a turn with an error as its answer.
 pub(crate) async fn end_with_error(
     turn: &Turn,
     conversation: &mut Conversation,
@@ -137,12 +137,12 @@ pub(crate) async fn end_with_error(
     Ok(())
 }
 
-/// How the model's part of a step ended.
+/// How the model call of a step ended.
 enum ModelCallOutcome {
     Finished,
     Failed(LlmError),
     Cancelled,
-    /// The model was not asked again: a budget had no room for it.
+    /// The model was not called again because a budget had no room.
     OverBudget(MessageError),
 }
 
@@ -151,35 +151,35 @@ struct Step<'a> {
     user: &'a UserMessage,
     rules: Rules,
     message: AssistantMessage,
-    /// What is written, in order; tool parts join when their call has ended.
+    /// The finished parts, in order. Tool parts join when their call has ended.
     parts: Vec<Part>,
-    /// The text or reasoning that is being written.
+    /// The text or reasoning being written.
     text: TextWriter,
-    /// Calls that the model is still writing, by their index.
+    /// Calls that the model is still writing, by index.
     unfinished_calls: HashMap<usize, ToolPart>,
     calls: JoinSet<Result<(ToolPart, CallEnd), Error>>,
-    /// Whether a call has begun: then the model must not be asked the same again.
+    /// Whether a call has started: then the same request must not be repeated.
     has_called_tools: bool,
-    /// The ids of the calls of earlier steps, and of this one: some servers use theirs again.
+    /// The call ids of earlier steps, and of this one: some servers reuse theirs.
     earlier_calls: Arc<HashSet<String>>,
     call_ids: HashSet<String>,
-    /// The model as its vendor names it.
+    /// The vendor's name of the model.
     vendor_model: String,
-    /// The prompts that this turn answers.
+    /// The prompts this turn answers.
     pending: Vec<MessageId>,
-    /// Parts of the current attempt begin here.
+    /// The index of the current attempt's first part.
     attempt_from: usize,
-    /// What the model's call may use, until what it used is written.
+    /// The reservation of the model call, until its usage is written.
     reserved: Option<Reservation>,
-    /// What the model has said of this attempt.
+    /// The usage seen in this attempt.
     usage: StreamUsage,
-    /// What all attempts used together.
+    /// The usage of all attempts together.
     spent: api::Usage,
-    /// Whether what it reported is kept for a recovery.
+    /// Whether the reported usage is stored for recovery.
     usage_recorded: bool,
     finish: Option<FinishReason>,
     rejected: bool,
-    /// No further step may follow.
+    /// Whether no further step may follow.
     is_last: bool,
 }
 
@@ -219,7 +219,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The empty answer, so that clients have something to show, as soon as there is a budget for it.
+    /// Writes the empty answer, so that clients have something to show, as soon as the budget allows.
     async fn open(&self) -> Result<Admission, Error> {
         let Some(call) = &self.reserved else { return Ok(Admission::Admitted) };
         let status = self.turn.status_event(SessionStatus::Busy);
@@ -230,12 +230,12 @@ impl<'a> Step<'a> {
         self.turn.admit(call, begin).await
     }
 
-    /// What this attempt used, if that is not written yet.
+    /// The usage of this attempt, unless it is already written.
     fn used(&self, target: &ModelTarget, failed: bool) -> api::Usage {
         self.reserved.as_ref().map(|call| self.usage.used(call, &target.model, failed)).unwrap_or_default()
     }
 
-    /// Calls the model, again where that may help.
+    /// Calls the model, with retries where they may help.
     async fn call_model_with_retries(
         &mut self,
         target: &ModelTarget,
@@ -251,12 +251,12 @@ impl<'a> Step<'a> {
                 other => return Ok(other),
             };
             if error.class == ErrorClass::TooLong {
-                // Whatever it called meanwhile: another step would go on where this one had no end.
+                // Even if it called tools: another step would run away again.
                 self.finish = Some(FinishReason::Length);
                 return Ok(ModelCallOutcome::Failed(error));
             }
             if self.has_called_tools {
-                // What was called must not be called twice: the results go into another step instead.
+                // Calls must not be repeated: their results go into another step instead.
                 tracing::warn!(error = %error.message, "the model broke off after it had called tools");
                 self.finish = Some(FinishReason::ToolCalls);
                 return Ok(ModelCallOutcome::Finished);
@@ -290,7 +290,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// What was used takes the place of what was reserved.
+    /// Replaces the reservation with the actual usage.
     fn settle_reservation(&mut self, batch: &mut Batch, used: &api::Usage) {
         if let Some(call) = self.reserved.take() {
             batch.spend(&call.id, used);
@@ -303,7 +303,7 @@ impl<'a> Step<'a> {
         let mut stream = self.turn.inner.llm.stream(&target.endpoint, prompt);
         let mut batched = 0;
         loop {
-            // What came at once is written at once, if that is not much.
+            // Events that are ready are written together, up to a limit.
             let may_batch = batched < BATCHED_EVENTS_MAX && !self.turn.cancel().is_cancelled();
             let ready = if may_batch { stream.next().now_or_never() } else { None };
             batched += 1;
@@ -340,7 +340,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Of a call that is cancelled only what it used counts, if the model has told that already.
+    /// Reads the usage of a cancelled call, if the model has already sent it.
     fn drain_usage(&mut self, mut stream: impl Stream<Item = Result<LlmEvent, LlmError>> + Unpin) {
         for _ in 0..BATCHED_EVENTS_MAX {
             match stream.next().now_or_never() {
@@ -351,20 +351,20 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Text or reasoning grows.
+    /// Appends to the text or the reasoning.
     async fn write(&mut self, delta: &str, reasoning: bool) -> Result<(), StoreError> {
-        // A running call commits as well, and might be overtaken.
+        // A running call commits too, and could overtake a deferred part.
         let defer = self.calls.is_empty();
         self.text.write(self.turn, &self.message.id, delta, reasoning, defer, &mut self.parts).await
     }
 
-    /// The text that is being written is complete. `set_aside`: the model shall not see it again.
+    /// Ends the open text. `discard`: the model must not see it again.
     fn end_text(&mut self, discard: bool) {
         self.text.close(self.turn, discard, &mut self.parts);
     }
 
-    /// What a failed attempt wrote stays visible, but the next attempt and later steps do not build on it. Calls that it
-    /// began to write never were.
+    /// Marks what a failed attempt wrote: it stays visible, but the next attempt and later steps ignore it. Unfinished
+    /// calls are removed.
     async fn discard_attempt(&mut self) -> Result<(), StoreError> {
         self.end_text(true);
         let mut batch = self.turn.batch();
@@ -386,7 +386,7 @@ impl<'a> Step<'a> {
         if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
     }
 
-    /// The model begins a call.
+    /// Shows a call that the model begins to write.
     async fn begin_call(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
         if self.text.is_reasoning() {
             self.end_text(false);
@@ -401,8 +401,8 @@ impl<'a> Step<'a> {
         self.commit(batch).await
     }
 
-    /// The model has written a call: it runs now, beside whatever else the model still says. Returns once it is visible as
-    /// running, so that everybody sees the parts of a step in one order.
+    /// Runs a call that the model has finished writing, in parallel with the rest of the stream. Returns once the call
+    /// is shown as running, so that everybody sees the parts of a step in the same order.
     async fn run_call(&mut self, index: usize, raw: String) {
         let Some(part) = self.unfinished_calls.remove(&index) else { return };
         self.has_called_tools = true;
@@ -448,12 +448,12 @@ impl<'a> Step<'a> {
                 Err(_) => ToolCall::record_panic(&turn, part).await,
             }
         });
-        // An error means that the call has ended before it began; that is told when the calls are joined.
+        // An error means that the call ended before it was shown; joining the calls reports it.
         let _ = running.await;
     }
 
-    /// Waits for all calls, whatever becomes of one: none may run on when the session is given away. Their parts join the
-    /// message. What the model used is written first: calls may take hours, and subagents need what was reserved.
+    /// Waits for all calls, even if one fails: none may still run when the session is released. The usage is written
+    /// first, because calls may take hours and subagents need the reserved budget.
     async fn finish_calls(&mut self, used: &api::Usage) -> Result<(), Error> {
         let mut batch = self.turn.batch();
         if self.reserved.is_some() && self.usage.usage.is_some() {
@@ -474,7 +474,7 @@ impl<'a> Step<'a> {
         joined
     }
 
-    /// Leaves the step as it is, for whoever goes on. What its model reported is charged when that one ends it.
+    /// Leaves the step as it is for the process that resumes it. That process charges the usage the model reported.
     async fn park(&mut self, used: &api::Usage) -> Result<Error, Error> {
         self.finish_calls(used).await?;
         if !self.usage_recorded {
@@ -501,7 +501,7 @@ impl<'a> Step<'a> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Calls that the model never finished writing.
+    /// Fails calls that the model never finished writing.
     async fn fail_pending_calls(&mut self, why: &str) -> Result<(), StoreError> {
         if self.unfinished_calls.is_empty() {
             return Ok(());
@@ -521,7 +521,7 @@ impl<'a> Step<'a> {
         self.commit(batch).await
     }
 
-    /// The end of the step: what it used, why it ended, and what comes next.
+    /// Ends the step: what it used, why it ended, and what comes next.
     async fn finish(&mut self, target: &ModelTarget, outcome: ModelCallOutcome) -> Result<AfterStep, Error> {
         let used = self.used(target, matches!(outcome, ModelCallOutcome::Failed(_)));
         if matches!(outcome, ModelCallOutcome::Cancelled) && self.turn.run.is_parked() {
@@ -538,7 +538,7 @@ impl<'a> Step<'a> {
         }
         let mut reason = self.finish.unwrap_or(FinishReason::Unknown);
         if self.has_tools() && reason == FinishReason::Stop {
-            // Some servers say `stop` beside their calls.
+            // Some servers send `stop` along with calls.
             reason = FinishReason::ToolCalls;
         }
         let error = match outcome {
@@ -565,7 +565,7 @@ impl<'a> Step<'a> {
         Ok(if reason == FinishReason::Unknown { AfterStep::Unknown } else { AfterStep::Continue })
     }
 
-    /// A turn that must hand in its answer in a given shape, and did not.
+    /// The error if the turn must produce structured output and did not.
     fn missing_structured_output(&self, reason: FinishReason, has_answer: bool) -> Option<MessageError> {
         structured_output::spec(self.user)?;
         let tried =
@@ -579,8 +579,9 @@ impl<'a> Step<'a> {
         })
     }
 
-    /// The end of the step, in one commit, so that cost and outcome are never apart: that of the turn's end, or of its next
-    /// step's begin. With the last step its prompts are done, so that a crash right after it does not ask the model again.
+    /// Writes the end of the step into the commit that ends the turn or begins the next step, so that cost and outcome
+    /// are stored together. The last step also dequeues the prompts, so that a crash right after it does not call the
+    /// model again.
     fn write_end(
         &mut self,
         target: &ModelTarget,
@@ -619,7 +620,7 @@ impl<'a> Step<'a> {
         if has_finished {
             put_message(&mut batch, &self.message);
         }
-        // More than the message says, if an attempt failed or was cut off.
+        // More than the message shows, if an attempt failed or was interrupted.
         let spent = std::mem::take(&mut self.spent);
         ledger::charge(&mut batch, &self.turn.session_id, spent.cost, spent.tokens);
         if self.usage_recorded {
@@ -650,7 +651,7 @@ impl<'a> Step<'a> {
         PartHead::new(&self.turn.session_id, &self.message.id)
     }
 
-    /// Adds a part; its row goes out with the next commit.
+    /// Adds a part. Its row goes out with the next commit.
     fn push_part(&mut self, part: Part) {
         let mut batch = self.turn.batch();
         put_part(&mut batch, &part);
@@ -662,7 +663,7 @@ impl<'a> Step<'a> {
         self.turn.commit(batch).await.map(drop)
     }
 
-    /// The message and its parts, in the order in which they were made.
+    /// The message and its parts, in order of creation.
     fn into_parts(mut self) -> (AssistantMessage, Vec<Part>) {
         self.parts.sort_by(|a, b| a.head().map(|h| &h.id).cmp(&b.head().map(|h| &h.id)));
         (self.message, self.parts)
@@ -679,7 +680,7 @@ pub(crate) fn put_message(batch: &mut Batch, message: &AssistantMessage) {
     batch.tell_message(Message::Assistant(message.clone()));
 }
 
-/// A number from 0 to 1, so that many clients do not try again in step.
+/// A number from 0 to 1, so that many clients do not retry in lockstep.
 fn jitter() -> f64 {
     f64::from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().subsec_nanos())
         / 1e9

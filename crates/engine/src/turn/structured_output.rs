@@ -1,14 +1,14 @@
-//! Answers of a given shape: the model hands them in through a tool whose schema is the asked one.
+//! Structured output: the model submits its answer through a tool whose schema is the requested one.
 
 use api::{OutputFormat, Part, ToolState, UserMessage};
 use llm::ToolSpec;
 
-/// The tool through which an answer of a given shape comes.
+/// The tool that takes the answer.
 pub(crate) const TOOL: &str = "StructuredOutput";
-/// How often the model may hand in something that does not fit, unless the prompt says otherwise.
+/// How often the model may submit an invalid answer, unless the prompt sets another number.
 const RETRIES: u32 = 2;
 
-/// A wanted shape with what it leaves open.
+/// Fills in the defaults of a requested format.
 pub(crate) fn complete(format: OutputFormat) -> OutputFormat {
     match format {
         OutputFormat::JsonSchema { schema, retry_count } => {
@@ -18,7 +18,7 @@ pub(crate) fn complete(format: OutputFormat) -> OutputFormat {
     }
 }
 
-/// The tool, if the prompt asks for a shape.
+/// The tool, if the prompt requests structured output.
 pub(crate) fn spec(user: &UserMessage) -> Option<ToolSpec> {
     match &user.format {
         Some(OutputFormat::JsonSchema { schema, .. }) => Some(ToolSpec {
@@ -32,7 +32,7 @@ pub(crate) fn spec(user: &UserMessage) -> Option<ToolSpec> {
     }
 }
 
-/// How often the model may fail.
+/// How often the model may submit an invalid answer.
 pub(crate) fn retries(user: &UserMessage) -> u32 {
     match &user.format {
         Some(OutputFormat::JsonSchema { retry_count, .. }) => retry_count.unwrap_or(RETRIES),
@@ -40,7 +40,7 @@ pub(crate) fn retries(user: &UserMessage) -> u32 {
     }
 }
 
-/// The answer that was handed in.
+/// The submitted answer.
 pub(crate) fn answer(parts: &[Part]) -> Option<api::Json> {
     parts.iter().filter_map(Part::as_tool).find_map(|tool| match &tool.state {
         ToolState::Completed(done) if tool.tool == TOOL => Some(done.input.clone()),
@@ -48,8 +48,7 @@ pub(crate) fn answer(parts: &[Part]) -> Option<api::Json> {
     })
 }
 
-/// What is wrong with an answer: the keys that the schema requires and their plain types are checked, at every depth up
-/// to a bound.
+/// Checks an answer against required keys, enums and plain types, up to a maximum depth.
 pub(crate) fn check(schema: &api::Json, value: &api::Json, path: &str, depth: u32) -> Result<(), String> {
     const DEPTH: u32 = 32;
     if depth > DEPTH {

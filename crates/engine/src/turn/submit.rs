@@ -1,4 +1,4 @@
-//! From a prompt to its answer: accepted durably, then run here or by whoever runs the session.
+//! Accepts prompts durably, and waits for their answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use crate::turn::input::AcceptedPrompt;
 use crate::turn::{self, TurnLocation};
 use crate::turn::{known_files, step};
 
-/// A prompt that another process answers is looked after this often, in case that process dies.
+/// How often to check on a process that answers a prompt, in case it dies.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// Accepts a prompt: when this returns, it is durable, and the turn that answers it runs.
-    /// The same message id twice is one prompt.
+    /// Accepts a prompt. When this returns, the prompt is durable and its turn is running. The same message id sent
+    /// twice is one prompt.
     pub(crate) async fn submit(self: &Arc<Self>, id: &SessionId, input: PromptInput) -> Result<MessageId, HostError> {
         let runs_turn = !input.no_reply;
         self.submit_with(id, input, runs_turn, false, |_| {}).await
     }
 
-    /// The same, with something else that is written along with a new prompt. `begins`: a turn is to run; otherwise the caller
-    /// starts one when it is time. `careful`: the prompt belongs to work that is.
+    /// Like [`submit`](Self::submit), but writes something else in the same commit. `runs_turn`: whether to run a turn;
+    /// otherwise the caller starts one later. `careful`: whether the prompt belongs to careful work.
     pub(crate) async fn submit_with(
         self: &Arc<Self>,
         id: &SessionId,
@@ -83,15 +83,15 @@ impl Inner {
         };
         match committed {
             Ok(()) => Ok(message),
-            // Somebody else sent the same id in this very moment.
+            // Another caller sent the same id at the same moment.
             Err(StoreError::Exists { .. }) => existing_prompt(id, &self.message_of(id, &message)?),
             Err(error) => Err(store_error(error)),
         }
     }
 
-    /// Accepts a prompt and sees to it that a turn answers it: the one that runs, or a new one, whose lease comes along with the
-    /// prompt. Tells when it is accepted. On a task of its own: once the prompt is on its way to the disk, its turn must begin even
-    /// if nobody waits for this any more.
+    /// Commits a prompt and makes sure that a turn answers it: the running one, or a new one, whose lease is part of
+    /// the commit. The receiver is notified when the prompt is accepted. Runs on a separate task: once the prompt is
+    /// being written, its turn must start even if nobody waits any more.
     fn commit_and_run(
         self: &Arc<Self>,
         id: &SessionId,
@@ -114,7 +114,7 @@ impl Inner {
                 }
             };
             let Some(mut guard) = guard else {
-                // It runs already, or did when we looked.
+                // A turn is running, or was a moment ago.
                 inner.start(&id);
                 let _ = accepted.send(Ok(()));
                 return;
@@ -128,7 +128,7 @@ impl Inner {
         receiver
     }
 
-    /// Waits until a prompt has its answer: the last message of its turn.
+    /// Waits for the answer to a prompt: the last message of its turn.
     pub(crate) async fn await_answer(
         self: &Arc<Self>,
         id: &SessionId,
@@ -143,7 +143,7 @@ impl Inner {
                 Ok(Some(turn::find_answer(&messages, message).map(|place| messages.swap_remove(place).0)))
             })
         };
-        // The usual case: a turn runs, and there is nothing to be seen before its end.
+        // The usual case: a turn runs, and there is nothing to read before it ends.
         let mut running = self.runs.get(id).inspect(|run| run.wake());
         loop {
             let run = match running.take() {
@@ -156,7 +156,7 @@ impl Inner {
             };
             match run.wait_for_end().await {
                 Ok(TurnLocation::Here) => {
-                    // And its end knows the answer, so that nothing need be looked for.
+                    // The run already knows the answer, so no search is needed.
                     if let Some(answer) = run.answer_to(message) {
                         return self.conversations.answer(id, &answer).map_or_else(|| self.message_of(id, &answer), Ok);
                     }
@@ -178,7 +178,7 @@ impl Inner {
     }
 }
 
-/// The rules in force for a prompt, as they are kept with it.
+/// The rules in force for a prompt, as stored with it.
 fn rules_at_acceptance(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> String {
     let mut own = session.permission.clone();
     apply_tool_switches(&mut own, message);
@@ -196,7 +196,7 @@ fn existing_prompt(id: &SessionId, known: &MessageWithParts) -> Result<MessageId
     Err(HostError::Conflict(format!("The message id {} is in use for another message", known.info.id())))
 }
 
-/// The session takes over agent, model and tool switches of its newest prompt.
+/// Updates the session's agent, model and tool switches from its newest prompt.
 fn update_session_from_prompt(batch: &mut Batch, id: &SessionId, accepted: &AcceptedPrompt) {
     let message = &accepted.message;
     let agent = message.agent.clone();
@@ -214,10 +214,11 @@ fn update_session_from_prompt(batch: &mut Batch, id: &SessionId, accepted: &Acce
     });
 }
 
-/// Makes a prompt's tool switches rules of its session.
+/// Turns a prompt's tool switches into rules of its session.
 fn apply_tool_switches(rules: &mut Option<Ruleset>, message: &UserMessage) {
     for (tool, on) in message.tools.iter().flatten() {
-        // Switching off is a rule of the session, switching on takes that rule back; it lifts no other denial.
+        // Switching a tool off adds a rule to the session. Switching it on removes that rule, but lifts no other
+        // denial.
         let off = Rule::new(permission::permission_of_tool(tool), "*", Action::Deny);
         let rules = rules.get_or_insert_default();
         rules.retain(|rule| *rule != off);

@@ -1,6 +1,6 @@
-//! The system prompt: who the agent is, where it works, what the project says.
+//! The system prompt: who the agent is, where it works, and the project's instructions.
 //!
-//! What stays the same from turn to turn comes first, so that a provider's prompt cache can keep it.
+//! Parts that stay the same from turn to turn come first, so that a provider's prompt cache can keep them.
 
 use api::{Agent, Model};
 

@@ -2,31 +2,31 @@
 
 mod shell;
 
-/// A piece of a template after its arguments were put in.
+/// A piece of a template with its arguments filled in.
 #[derive(Debug, PartialEq)]
 pub(crate) enum TemplatePiece {
-    /// Text as it is.
+    /// Plain text.
     Text(String),
-    /// A shell command whose output stands here.
+    /// A shell command to be replaced by its output.
     Shell(String),
-    /// A shell command that is not run, because an argument might be run with it.
+    /// A shell command that must not run, because it might execute an argument.
     Refused(String),
 }
 
-/// What a caller passes to a command.
+/// The arguments of a command.
 struct CommandArguments<'a> {
     line: &'a str,
     words: Vec<String>,
-    /// The highest number among the placeholders: it takes all words that are left.
+    /// The highest placeholder number, which takes all remaining words.
     last: usize,
 }
 
-/// What a placeholder stands for.
+/// The value of a placeholder.
 #[derive(Clone)]
 struct ArgumentValue {
     /// Its words.
     words: Vec<String>,
-    /// Everything as one text.
+    /// All of it as one text.
     text: String,
 }
 
@@ -36,7 +36,7 @@ impl<'a> CommandArguments<'a> {
         Self { line, words: words(line), last: numbers.map(|(number, _)| number).max().unwrap_or(0) }
     }
 
-    /// The value of the placeholder that `text` begins with, and what comes behind it.
+    /// The value of the placeholder at the start of `text`, and the text after it.
     fn take<'t>(&self, text: &'t str) -> Option<(ArgumentValue, &'t str)> {
         if let Some(rest) = text.strip_prefix("$ARGUMENTS") {
             return Some((ArgumentValue { words: self.words.clone(), text: self.line.to_owned() }, rest));
@@ -48,15 +48,14 @@ impl<'a> CommandArguments<'a> {
     }
 }
 
-/// The number of the placeholder that `text` begins with, and what comes behind it. There is no placeholder 0.
+/// The number of the placeholder at the start of `text`, and the text after it. There is no placeholder 0.
 fn number(text: &str) -> Option<(usize, &str)> {
     let digits = text.strip_prefix('$')?;
     let (digits, rest) = digits.split_at(digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len()));
     digits.parse().ok().filter(|number| *number > 0).map(|number| (number, rest))
 }
 
-/// Splits an argument line into words as OpenCode does: what stands in quotes is a word of its own, and so is the mention of an
-/// image.
+/// Splits an argument line into words as OpenCode does: a quoted text is one word, and so is a mention of an image.
 pub(crate) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -67,7 +66,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
             (Some(end), _) => end + 2,
             (None, Some(end)) => end,
             (None, None) if plain > 0 => plain,
-            // A blank, or a quote that is never closed.
+            // Whitespace, or a quote that is never closed.
             _ => {
                 rest = &rest[first.len_utf8()..];
                 continue;
@@ -80,7 +79,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The length of the `[Image 3]` that a text begins with.
+/// The length of an `[Image 3]` at the start of a text.
 fn image(text: &str) -> Option<usize> {
     let name = text.get(..6).filter(|name| name.eq_ignore_ascii_case("[image"))?;
     let rest = &text[name.len()..];
@@ -90,9 +89,10 @@ fn image(text: &str) -> Option<usize> {
     fits.then(|| text.len() - number.len() + digits + 1)
 }
 
-/// Puts the arguments in. A template without any placeholder gets the line behind it.
+/// Fills in the arguments. If a template has no placeholder, the line is appended.
 ///
-/// Shell pieces are those of the template itself, and arguments in them are words: what a caller passes is never run.
+/// Only the template itself can contain shell pieces, and arguments inside them are quoted words: what a caller passes
+/// is never executed.
 pub(crate) fn expand(template: &str, line: &str) -> Vec<TemplatePiece> {
     let arguments = CommandArguments::new(template, line);
     let mut pieces = Vec::new();
@@ -124,7 +124,7 @@ pub(crate) fn expand(template: &str, line: &str) -> Vec<TemplatePiece> {
     pieces
 }
 
-/// What a text mentions as `@name`, a file or an agent: each once, in order.
+/// The `@name` mentions in a text, of files or agents: each once, in order.
 pub(crate) fn mentions(text: &str) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for (at, _) in text.match_indices('@') {
@@ -135,7 +135,7 @@ pub(crate) fn mentions(text: &str) -> Vec<&str> {
         let rest = &text[at + 1..];
         let stops = |c: char| c.is_whitespace() || c == '`' || c == ',';
         let rest = &rest[..rest.find(stops).unwrap_or(rest.len())];
-        // A dot belongs to a name only if more of it comes behind it. Only at the beginning there may be two.
+        // A dot belongs to a name only if more of the name follows. Two in a row are only possible at the start.
         let doubled = rest.get(1..).and_then(|after| after.find("..")).map_or(rest.len(), |at| at + 1);
         let name = rest[..doubled].strip_suffix('.').filter(|name| !name.is_empty()).unwrap_or(&rest[..doubled]);
         if !name.is_empty() && !found.contains(&name) {
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(flat("!`` $1", "x"), "!`` x");
     }
 
-    /// As OpenCode splits the same lines.
+    /// The expected words are OpenCode's.
     #[test]
     fn quotes_make_words() {
         for (line, want) in [

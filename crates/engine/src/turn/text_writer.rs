@@ -1,7 +1,7 @@
-//! Text and reasoning while they are written: subscribers get every piece at once, the row follows now and then.
+//! Streams text and reasoning: subscribers get every piece at once, the row follows at intervals.
 //!
-//! A row is written whole, and an event carries a part whole. So a long text is cut into parts of [`PART_MAX`] bytes:
-//! the model reads those of one message as one text, and clients show them one behind the other.
+//! Rows and events carry a part as a whole. So a long text is split into parts of [`PART_MAX`] bytes: the model reads
+//! those of one message as one text, and clients show them one after the other.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,20 @@ use store::StoreError;
 use crate::turn::Turn;
 use crate::turn::step::put_part;
 
-/// The most bytes of one part; what the model writes then goes on in another one.
+/// The maximum size of one part; longer text continues in another one.
 pub(crate) const PART_MAX: usize = 256 << 10;
-/// A short part that is being written reaches its row this often; its text reaches subscribers at once.
+/// How often a short part is written to its row. Its text reaches subscribers at once.
 const ROW_INTERVAL: Duration = Duration::from_millis(250);
-/// A part of so many bytes reaches its row half as often as a short one, one of twice as many a third as often: so rows
-/// that grow take no more than so many bytes in an interval.
+/// A part of this size is written half as often as a short one, one of twice the size a third as often. So a growing
+/// row writes at most this many bytes per interval.
 const ROW_BYTES: usize = 32 << 10;
 
-/// How long a row of so many bytes that changes all the time waits until it is written again. `short` is how long one
-/// waits that has next to none.
+/// How long a constantly changing row of this size waits between two writes. `base` is the interval of a tiny row.
 pub(crate) fn row_interval(base: Duration, bytes: usize) -> Duration {
     base.saturating_mul(u32::try_from(1 + bytes / ROW_BYTES).unwrap_or(u32::MAX))
 }
 
-/// The text or reasoning that is being written, if any.
+/// Writes the open text or reasoning part, if there is one.
 pub(crate) struct TextWriter {
     open: Option<Part>,
     saved_at: Instant,
@@ -38,14 +37,14 @@ impl Default for TextWriter {
 }
 
 impl TextWriter {
-    /// Whether reasoning is being written.
+    /// Whether the open part is reasoning.
     pub(crate) fn is_reasoning(&self) -> bool {
         matches!(self.open, Some(Part::Reasoning(_)))
     }
 
-    /// Adds to what is written. Parts that are complete with it, because they are full or of the other kind, join `done`;
-    /// their rows go out with the next commit. `held`: so may the beginning of a part, and the caller sees to that commit
-    /// before it waits for anything.
+    /// Appends text. Parts that this completes, because they are full or of the other kind, go to `finished`; their
+    /// rows go out with the next commit. `defer`: the first row of a part may wait for that commit too, which the
+    /// caller must make before it waits for anything.
     pub(crate) async fn write(
         &mut self,
         turn: &Turn,
@@ -65,7 +64,7 @@ impl TextWriter {
             if room == 0 && self.open.is_some() {
                 self.close(turn, false, finished);
                 room = rest.floor_char_boundary(PART_MAX);
-                // A whole part is enough for one commit.
+                // A full part is enough for one commit.
                 defer = false;
             }
             let (piece, later) = rest.split_at(room);
@@ -108,7 +107,7 @@ impl TextWriter {
         Ok(())
     }
 
-    /// What was written is complete and joins `done`; its row goes out with the next commit. `set_aside`: the model shall
+    /// Ends the open part and moves it to `finished`; its row goes out with the next commit. `discard`: the model must
     /// not see it again.
     pub(crate) fn close(&mut self, turn: &Turn, discard: bool, finished: &mut Vec<Part>) {
         let Some(mut part) = self.open.take() else { return };
@@ -153,7 +152,7 @@ fn new_part(head: PartHead, reasoning: bool) -> Part {
 mod tests {
     use super::*;
 
-    /// What is written of a text that grows evenly for so long, by those who keep to the interval.
+    /// The bytes written for a text that grows evenly, if rows are written at the interval.
     fn written(bytes_per_second: usize, seconds: usize) -> usize {
         let (mut now, mut saved, mut total) = (Duration::ZERO, Duration::ZERO, 0);
         let end = Duration::from_secs(seconds as u64);

@@ -1,4 +1,4 @@
-//! Titles: made up at first, then written by the small model beside the first turn.
+//! Titles: a default at first, then one that the small model writes in parallel with the first turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,33 +17,33 @@ use crate::turn::prompt::session_headers;
 
 const ROOT_PREFIX: &str = "New session - ";
 const CHILD_PREFIX: &str = "Child session - ";
-/// The longest title.
+/// The maximum length of a title.
 const LENGTH_MAX: usize = 100;
-/// Where it is kept what titles used, by the session.
+/// The record namespace of the usage of titles, by session.
 pub(crate) const TITLING: &str = "titling";
-/// As how many steps the call for a title counts: it is none of the agent's.
+/// The number of steps a title call counts as: it is not a step of the agent.
 pub(crate) const STEPS: u64 = 0;
 /// How much of the prompt the title is made from.
 const PROMPT_CHARS_MAX: usize = 4_000;
-/// How many bytes the model may think and write for it.
+/// How many bytes the model may send for a title, including reasoning.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// A title that takes longer is not worth waiting for.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The title of a session that has no other.
+/// The default title of a session.
 pub(crate) fn initial(child: bool, created: Timestamp) -> String {
     let time = chrono::DateTime::from_timestamp_millis(created).unwrap_or_default();
     format!("{}{}", if child { CHILD_PREFIX } else { ROOT_PREFIX }, time.format("%Y-%m-%dT%H:%M:%S%.3fZ"))
 }
 
-/// Whether nobody has named the session yet.
+/// Whether the session still has its default title.
 pub(crate) fn is_initial(title: &str) -> bool {
     let time = title.strip_prefix(ROOT_PREFIX).or_else(|| title.strip_prefix(CHILD_PREFIX));
     time.is_some_and(|time| chrono::DateTime::parse_from_rfc3339(time).is_ok())
 }
 
-/// Asks the small model for a title. Failing is no harm: the next turn tries again. Nor is a budget that has no room for
-/// it: the turn itself matters more.
+/// Asks the small model for a title. A failure does no harm: the next turn tries again. Neither does an exhausted
+/// budget: the turn itself matters more.
 pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: SessionId, text: String, used: ModelRef) {
     let inner = inner.clone();
     inner.titles.clone().spawn(async move {
@@ -79,7 +79,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
     });
 }
 
-/// Adds what a call used to what is known of the session's title.
+/// Adds the usage of a call to that of the session's title.
 fn record_usage(inner: &Inner, batch: &mut Batch, session: &SessionId, used: &api::Usage) {
     let record = inner.store.record(TITLING, session.as_str()).ok().flatten();
     let mut sum: api::Usage = record.and_then(|record| serde_json::from_value(record.value).ok()).unwrap_or_default();
@@ -102,7 +102,7 @@ fn prompt(instance: &Instance, target: &ModelTarget, session: &SessionId, text: 
         tools: Vec::new(),
         settings: Settings {
             temperature: agent.temperature.filter(|_| target.model.capabilities.temperature),
-            // Only a session without a parent gets a title.
+            // Only root sessions get a title.
             headers: session_headers(session, None),
             ..Settings::default()
         },
@@ -125,7 +125,7 @@ async fn request_title(
                     answer.push_str(&text);
                 }
                 if usage.bytes.is_some_and(|bytes| bytes > ANSWER_BYTES_MAX) {
-                    // Whatever it is, it is no title; the stream is closed, so that nobody pays for more of it.
+                    // This is not a title. Close the stream, so that nobody pays for more of it.
                     break;
                 }
             }
@@ -138,7 +138,7 @@ async fn request_title(
     clean_title(&answer)
 }
 
-/// The first line of the answer, without thoughts, quotes or control characters.
+/// The first line of the answer, without reasoning, quotes or control characters.
 fn clean_title(answer: &str) -> Option<String> {
     let visible = answer.rsplit("</think>").next().unwrap_or_default();
     let line = visible.lines().map(str::trim).find(|line| !line.is_empty())?;

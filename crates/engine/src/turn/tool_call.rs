@@ -21,54 +21,54 @@ use crate::turn::text_writer::row_interval;
 use crate::turn::{known_files, prompt, structured_output};
 use crate::{Error, ask};
 
-/// Live updates of a running call are written this often at most.
+/// The minimum interval between live updates of a running call.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// So many equal calls in a row are a loop, and need a permission of their own.
+/// This many equal calls in a row are a loop, and need a special permission.
 const DOOM_LOOP_CALLS: usize = 3;
-/// That permission.
+/// The permission to continue such a loop.
 const DOOM_LOOP_PERMISSION: &str = "doom_loop";
-/// The longest piece of a model's broken arguments that an error quotes.
+/// How much of a model's invalid arguments an error quotes.
 const QUOTED_MAX: usize = 500;
 
 /// Marks a permission request whose command was not fully understood.
 pub(crate) const OPAQUE: &str = "opaque";
 
-/// Where a request of a subagent tells the way to it.
+/// The key of the path to a subagent in its requests.
 const SUBAGENT: &str = "subagent";
 
-/// Where calls with side effects leave their mark while they run.
+/// The record namespace of running calls with side effects.
 pub(crate) const STARTED: &str = "started";
 
-/// The tool that stands for calls which cannot run.
+/// The tool that stands for calls that cannot run.
 pub(crate) const INVALID: &str = "invalid";
 
-/// What a call's end means for the turn.
+/// What the end of a call means for the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallEnd {
-    /// The turn goes on.
+    /// The turn continues.
     Done,
-    /// The human said no: the turn stops.
+    /// The user rejected the call: the turn stops.
     Rejected,
 }
 
-/// A call, ready to run.
+/// A call that is ready to run.
 pub(crate) struct ToolCall {
     pub(crate) turn: Arc<Turn>,
     pub(crate) rules: Rules,
-    /// The model that calls, as its vendor names it, …
+    /// The vendor's name of the calling model, …
     pub(crate) vendor_model: String,
-    /// … and as we do.
+    /// … and our own reference to it.
     pub(crate) model_ref: ModelRef,
     pub(crate) agent: String,
-    /// The prompt that the turn answers.
+    /// The prompt the turn answers.
     pub(crate) prompt: MessageId,
     pub(crate) format: Option<OutputFormat>,
-    /// How many equal calls came just before it.
+    /// How many equal calls came right before it.
     pub(crate) repeats: usize,
     pub(crate) part: ToolPart,
-    /// What it asked before a restart, answered or not.
+    /// The permission requests it made before a restart, answered or not.
     pub(crate) earlier_asks: Vec<PermissionRequest>,
-    /// Told when the call is visible as running.
+    /// Notified when the call is shown as running.
     pub(crate) on_running: Option<oneshot::Sender<()>>,
 }
 
@@ -87,16 +87,16 @@ impl Refusal {
     }
 }
 
-/// What questions to the human came to.
+/// The result of asking the user questions.
 enum QuestionOutcome {
     Answered(Answers),
-    /// Nobody was there in time.
+    /// Nobody answered in time.
     Expired,
     /// The turn was stopped meanwhile.
     Stopped,
 }
 
-/// What a decision came to.
+/// The result of a permission decision.
 pub(crate) enum Decision {
     Allowed,
     Denied(String),
@@ -106,7 +106,7 @@ pub(crate) enum Decision {
 }
 
 impl Decision {
-    /// How the call ends, if it is not allowed.
+    /// The refusal, unless the call is allowed.
     fn refusal(self) -> Option<Refusal> {
         Some(match self {
             Self::Allowed => return None,
@@ -131,7 +131,7 @@ impl ToolCall {
         self.execute(input).await
     }
 
-    /// Runs a call whose arguments are known: a new one, or one that a crash cut off and that may run again.
+    /// Runs a call with parsed arguments: a new one, or an interrupted one that may run again.
     pub(crate) async fn execute(mut self, input: Json) -> Result<(ToolPart, CallEnd), Error> {
         if self.part.tool == structured_output::TOOL
             && let Some(OutputFormat::JsonSchema { schema, .. }) = self.format.clone()
@@ -155,10 +155,10 @@ impl ToolCall {
         let mut is_running = false;
         self.earlier_asks = self.stored_asks()?;
         if self.part.tool == INVALID {
-            // It does nothing: what a call asked that has become one is not waited for.
+            // The invalid tool does nothing, so it does not wait for requests of the original call.
             self.earlier_asks.retain(|ask| ask.permission == DOOM_LOOP_PERMISSION && ask.patterns == [INVALID]);
         }
-        // A model that turns in circles is noticed before the call is looked at: it often repeats one that fails.
+        // Detect a loop before examining the call: a model often repeats a call that fails.
         let doom_loop = self.doom_loop(&input);
         if let Some(need) = &doom_loop
             && let Some(refusal) = self.check_need(need, &input, started, &mut is_running).await?
@@ -192,7 +192,7 @@ impl ToolCall {
             return self.delegate(input, started, is_running).await;
         }
         if is_running {
-            // While somebody was asked, the files may have become others.
+            // The files may have changed while the user was asked.
             ctx.env = self.environment();
         }
         self.mark_started(&input, started, is_running, tool.effect()).await?;
@@ -204,7 +204,7 @@ impl ToolCall {
         ctx.granted = needs.into();
         let outcome = self.run_tool(&tool, input.clone(), ctx, started, progress).await?;
         if self.turn.run.is_parked() {
-            // We stopped it ourselves to go on later; recovery knows best what may run again.
+            // We stopped it ourselves; recovery decides what may run again.
             return Err(Error::Parked);
         }
         match outcome {
@@ -216,7 +216,7 @@ impl ToolCall {
         }
     }
 
-    /// A call that broke down: a tool that panics is a tool that failed.
+    /// Records the failure of a call whose tool panicked.
     pub(crate) async fn record_panic(turn: &Turn, mut part: ToolPart) -> Result<(ToolPart, CallEnd), Error> {
         let now = api::now();
         let error = format!("The {} tool broke down; try another way", part.tool);
@@ -229,7 +229,7 @@ impl ToolCall {
         Ok((part, CallEnd::Done))
     }
 
-    /// A call that must not run.
+    /// Ends a call that must not run.
     pub(crate) async fn refuse(mut self, text: String) -> Result<(ToolPart, CallEnd), Error> {
         let (now, input) = (api::now(), Json::Object(JsonMap::new()));
         self.show_running(&input, now, false, |_| {}).await?;
@@ -242,7 +242,7 @@ impl ToolCall {
         (!refused).then_some(tool)
     }
 
-    /// The files as they are from now on.
+    /// A fresh view of the files.
     fn environment(&self) -> Arc<dyn Environment> {
         let environment = self.turn.inner.environment(&self.turn.session_id);
         environment.clone().for_call().unwrap_or(environment)
@@ -268,7 +268,7 @@ impl ToolCall {
         }
     }
 
-    /// Equal calls in a row need a permission of their own. So does a call that asked for it before a restart.
+    /// The need of a repeated call, or of one that asked for this permission before a restart.
     fn doom_loop(&self, input: &Json) -> Option<Need> {
         if self.repeats + 1 < DOOM_LOOP_CALLS
             && !self.earlier_asks.iter().any(|ask| ask.permission == DOOM_LOOP_PERMISSION)
@@ -279,7 +279,7 @@ impl ToolCall {
         Some(need.with("input", input.clone()))
     }
 
-    /// Whether a need is granted; if not, how the call ends.
+    /// Checks a need. Returns the refusal if it is not granted.
     async fn check_need(
         &mut self,
         need: &Need,
@@ -294,7 +294,8 @@ impl ToolCall {
         Ok(decision.refusal())
     }
 
-    /// Waits for the answers to what the call asked before a restart and would not need any more: the files may be others now.
+    /// Waits for replies to requests that the call made before a restart and no longer needs, because the files may
+    /// have changed.
     async fn await_earlier_asks(
         &self,
         needs: impl Iterator<Item = &Need> + Clone,
@@ -312,7 +313,7 @@ impl ToolCall {
         Ok(None)
     }
 
-    /// The call is visible as running. It has not begun yet: see [`start`](Self::start).
+    /// Shows the call as running. It has not started yet: see [`mark_started`](Self::mark_started).
     pub(crate) async fn show_running(
         &mut self,
         input: &Json,
@@ -336,7 +337,7 @@ impl ToolCall {
         Ok(())
     }
 
-    /// Counts the call, once: one that a crash cut off runs already.
+    /// Counts the call once: an interrupted one was already counted.
     pub(crate) fn count_usage(&self, batch: &mut Batch) {
         if matches!(self.part.state, ToolState::Pending(_)) {
             batch.usage(&self.turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
@@ -349,8 +350,8 @@ impl ToolCall {
         }
     }
 
-    /// The intent: from now on the call may have happened. A call with side effects leaves a durable mark until its
-    /// outcome is known; a crash in between makes it `interrupted`.
+    /// Records the intent: from now on the call may have happened. A call with side effects leaves a durable mark until
+    /// its outcome is stored; a crash in between makes it `interrupted`.
     async fn mark_started(
         &mut self,
         input: &Json,
@@ -372,7 +373,7 @@ impl ToolCall {
         if batch.is_empty() { Ok(()) } else { self.turn.commit(batch).await.map(drop) }
     }
 
-    /// The outcome's batch: with it the mark of the intent goes, and the bond to a subagent.
+    /// A batch for the outcome. It removes the mark of the intent, and the task link.
     fn outcome_batch(&self) -> Batch {
         let mut batch = self.turn.batch();
         batch.record(STARTED, self.part.head.id.as_str(), None, None);
@@ -391,7 +392,7 @@ impl ToolCall {
     ) -> Result<Decision, Error> {
         match self.turn.judge(&self.rules, need)? {
             Action::Deny => Ok(Decision::Denied(denial_text(&self.rules.denying_rules(need), need))),
-            // What was asked is decided by the answer: rules that allow it now do not take its place.
+            // The reply to a request decides: rules that allow the call by now do not replace it.
             Action::Allow if !self.earlier_asks.iter().any(|ask| is_about(ask, need)) => Ok(Decision::Allowed),
             Action::Allow | Action::Ask => {
                 let id = self.ask(need, input, started, is_running).await?;
@@ -400,20 +401,20 @@ impl ToolCall {
         }
     }
 
-    /// Waits for the answer to a request.
+    /// Waits for the reply to a permission request.
     async fn await_decision(&self, id: &PermissionId) -> Result<Decision, Error> {
         let Some(reply) = self.await_reply(id.as_str()).await? else { return Ok(Decision::Cancelled) };
         let expired = reply.get(ask::EXPIRED).is_some();
         Ok(decision_of(serde_json::from_value(reply).ok(), expired))
     }
 
-    /// What this very call asked before a restart, answered or not.
+    /// The requests this call made before a restart, answered or not.
     fn stored_asks<T: serde::de::DeserializeOwned>(&self) -> Result<Vec<T>, StoreError> {
         if matches!(self.part.state, ToolState::Pending(_)) {
-            // A request is stored together with the call as running.
+            // A request is stored together with the running call.
             return Ok(Vec::new());
         }
-        // Servers give the same id to calls of different messages, so the message counts too.
+        // Servers reuse call ids across messages, so compare the message too.
         let mine = |row: &&store::AskRow| {
             let data: Json = serde_json::from_str(&row.data).unwrap_or_default();
             data["tool"]["messageID"] == self.part.head.message_id.as_str()
@@ -422,7 +423,7 @@ impl ToolCall {
         Ok(rows.iter().filter(mine).filter_map(|row| serde_json::from_str(&row.data).ok()).collect())
     }
 
-    /// Puts a permission request before the human: the one from before a restart, or a new one.
+    /// Sends a permission request to the user: the one from before a restart, or a new one.
     async fn ask(
         &mut self,
         need: &Need,
@@ -452,7 +453,8 @@ impl ToolCall {
         let ask = ask.counts_in(&self.turn.instance.approval_directory());
         let id = ask.id.clone();
         if ["edit", "external_directory"].contains(&need.permission.as_str()) && !std::mem::replace(is_running, true) {
-            // Clients know a call as running before they are asked about its files; any other the other way round.
+            // For requests about files, clients expect to see the running call first; for all others, the request
+            // first.
             self.show_running(input, started, false, |_| {}).await?;
         }
         self.store_ask(input, started, is_running, |batch| {
@@ -463,7 +465,7 @@ impl ToolCall {
         Ok(id)
     }
 
-    /// Puts the tool's questions before the human.
+    /// Asks the user the tool's questions.
     async fn ask_questions(
         &mut self,
         questions: Vec<api::Question>,
@@ -503,7 +505,7 @@ impl ToolCall {
         Ok(QuestionOutcome::Answered(given.map_or(Answers::Dismissed, Answers::Given)))
     }
 
-    /// Stores an ask, durably, and with the first one the intent.
+    /// Stores an ask durably, and with the first one the running call.
     async fn store_ask(
         &mut self,
         input: &Json,
@@ -532,7 +534,7 @@ impl ToolCall {
         ToolRef { message_id: self.part.head.message_id.clone(), call_id: self.part.call_id.clone() }
     }
 
-    /// Runs the tool, and writes what it tells meanwhile.
+    /// Runs the tool and writes its progress.
     async fn run_tool(
         &mut self,
         tool: &Arc<dyn Tool>,
@@ -569,15 +571,15 @@ impl ToolCall {
         }
     }
 
-    /// An unknown tool or arguments that are not JSON become a call of the `invalid` tool: the model gets a useful error
-    /// and goes on.
+    /// Turns an unknown tool or invalid JSON arguments into a call of the `invalid` tool, so that the model gets a
+    /// useful error and continues.
     async fn execute_invalid(mut self, error: String) -> Result<(ToolPart, CallEnd), Error> {
         let input = serde_json::json!({ "tool": self.part.tool, "error": error });
         self.part.tool = INVALID.to_owned();
         self.execute(input).await
     }
 
-    /// The answer of a prompt that asked for a shape.
+    /// Takes the structured output of a prompt that requested one.
     async fn submit_structured_output(mut self, schema: &Json, input: Json) -> Result<(ToolPart, CallEnd), Error> {
         let started = api::now();
         self.show_running(&input, started, false, |_| {}).await?;
@@ -612,7 +614,7 @@ impl ToolCall {
         self.end_with_error(input, started, text, metadata, CallEnd::Done).await
     }
 
-    /// The outcome of a call without a result.
+    /// Ends a call without a result.
     pub(crate) async fn end_with_error(
         mut self,
         input: Json,
@@ -629,7 +631,7 @@ impl ToolCall {
         Ok((self.part, ended))
     }
 
-    /// The outcome of a call with a result, and all that it changed, in one commit.
+    /// Ends a call with a result and all its changes, in one commit.
     pub(crate) async fn complete(
         mut self,
         input: Json,
@@ -673,7 +675,7 @@ impl ToolCall {
         Ok((self.part, ended))
     }
 
-    /// What a change leaves in the log.
+    /// Writes a tool's change to the batch.
     pub(crate) fn record_change(turn: &Turn, batch: &mut Batch, change: Change) {
         match change {
             Change::File { path, kind } => {
@@ -698,7 +700,7 @@ impl ToolCall {
     }
 }
 
-/// The arguments as the model wrote them; none at all is an empty object.
+/// Parses the arguments as the model wrote them; empty text is an empty object.
 fn parse_arguments(raw: &str) -> Result<Json, String> {
     if raw.trim().is_empty() {
         return Ok(Json::Object(JsonMap::new()));
@@ -706,11 +708,10 @@ fn parse_arguments(raw: &str) -> Result<Json, String> {
     serde_json::from_str(raw).map_err(|error| format!("not valid JSON: {error}"))
 }
 
-/// What a client shows. That something was not understood is part of it: an answer `always` to another call does not
-/// cover it.
+/// The metadata that clients show. It marks opaque requests, which an `always` reply to another call does not cover.
 fn ask_metadata(rules: &Rules, need: &Need) -> JsonMap {
     let mut metadata = need.metadata.clone();
-    // No answer to another request settles it: what it does is not told, or it names a command that a rule holds back.
+    // No reply to another request settles it: its effect is unknown, or it names a command that a rule restricts.
     let everything = [Rule::new(&need.permission, "*", Action::Allow)];
     if need.opaque || rules.judge(&everything, need) == Action::Ask {
         metadata.insert(OPAQUE.to_owned(), true.into());
@@ -718,7 +719,7 @@ fn ask_metadata(rules: &Rules, need: &Need) -> JsonMap {
     metadata
 }
 
-/// What an answer means.
+/// What a reply means for the call.
 fn decision_of(reply: Option<PermissionReply>, expired: bool) -> Decision {
     const REJECTED: &str = "The user rejected permission to use this specific tool call";
     match reply {
@@ -733,12 +734,12 @@ fn decision_of(reply: Option<PermissionReply>, expired: bool) -> Decision {
     }
 }
 
-/// Whether a request is for this need.
+/// Whether a request is about this need.
 fn is_about(ask: &PermissionRequest, need: &Need) -> bool {
     ask.permission == need.permission && ask.patterns == need.patterns
 }
 
-/// Tells the model which rules are in its way, so that it does not try again blindly.
+/// Tells the model which rules deny the call, so that it does not try again blindly.
 fn denial_text(rules: &[&Rule], need: &Need) -> String {
     let list = serde_json::to_string(rules).unwrap_or_default();
     format!(

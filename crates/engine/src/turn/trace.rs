@@ -1,6 +1,6 @@
-//! W3C trace context: the trace of whoever sent a prompt goes on in the model calls that the prompt causes.
+//! W3C trace context: the trace of a prompt's sender continues in the model calls the prompt causes.
 //!
-//! It lives in memory only: after a restart a turn goes on without it.
+//! Traces are kept in memory only: after a restart a turn continues without one.
 
 use std::sync::Mutex;
 
@@ -9,17 +9,17 @@ use indexmap::IndexMap;
 
 use crate::lock;
 
-/// The most prompts whose trace is remembered; the oldest is forgotten.
+/// The maximum number of prompts whose trace is kept; the oldest is dropped.
 const TRACES_MAX: usize = 256;
 
-/// The header, there and here.
+/// The header name, incoming and outgoing.
 const TRACEPARENT: &str = "traceparent";
 
 /// The traces of prompts.
 #[derive(Default)]
 pub(crate) struct Traces(Mutex<IndexMap<MessageId, Trace>>);
 
-/// A trace that goes on.
+/// A trace to continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Trace {
     id: String,
@@ -27,7 +27,7 @@ struct Trace {
 }
 
 impl Traces {
-    /// Remembers the trace of a prompt, if it has a valid one.
+    /// Stores the trace of a prompt, if it has a valid one.
     pub(crate) fn store(&self, prompt: &MessageId, traceparent: Option<&str>) {
         let Some(trace) = traceparent.and_then(Trace::parse) else { return };
         let mut known = lock(&self.0);
@@ -40,13 +40,13 @@ impl Traces {
     /// The header of a model call for a prompt: the same trace, a new span.
     pub(crate) fn header(&self, prompt: &MessageId) -> Option<(String, String)> {
         let Trace { id, flags } = lock(&self.0).get(prompt)?.clone();
-        // A span's id is not zero.
+        // A span id must not be zero.
         Some((TRACEPARENT.to_owned(), format!("00-{id}-{:016x}-{flags}", fastrand::u64(1..))))
     }
 }
 
 impl Trace {
-    /// `version-trace-parent-flags` in lower case hex; a version that we do not know may have more behind it.
+    /// Parses `version-trace-parent-flags` in lower-case hex. Unknown versions may have more fields.
     fn parse(text: &str) -> Option<Self> {
         let hex = |text: &str, length: usize| {
             text.len() == length && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))

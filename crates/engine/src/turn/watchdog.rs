@@ -1,9 +1,9 @@
-//! Finds work that nobody does, and has it go on: prompts that wait in a session without a turn, turns of processes that died,
-//! and tasks in the background whose end nobody would report.
+//! Finds work that nobody is doing and resumes it: waiting prompts without a turn, turns of dead processes, and
+//! background tasks whose end nobody would report.
 //!
-//! In ordinary work there is nothing to find: whoever accepts a prompt starts its turn. This is for what went wrong: a turn that
-//! broke down, a database that failed for a while, another process that was killed. Tests that prove the ordinary way leave
-//! it switched off.
+//! In normal operation there is nothing to find, because whoever accepts a prompt starts its turn. The watchdog is for
+//! failures: a turn that panicked, a database that failed for a while, another process that was killed. Tests of normal
+//! operation leave it off.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use crate::subagent::delegate::ChildResources;
 use crate::subagent::task_link::{Background, LinkedTask, TaskLink};
 use crate::{Engine, Error, Inner, lock};
 
-/// How often it looks. What is found twice in a row is acted upon: somebody may have been about to.
+/// How often it checks. It acts on what it finds twice in a row, because someone may have been about to act.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// A session that needs it again waits this long at first, …
+/// The first pause before a session is started again, …
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// … then twice as long each time, up to this. What is not seen for as long starts afresh.
+/// … doubled each time up to this. A session not seen for as long starts over.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Whose sessions a process looks after.
+/// The sessions a watchdog covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchdogScope {
-    /// All of the database: for a server, which is there to stay.
+    /// All sessions of the database, for a long-running server.
     All,
-    /// Those that this process has prompted or recovered, and all below them.
+    /// Sessions that this process has prompted or recovered, and everything below them.
     Opened,
 }
 
-/// A session that nobody ran when it was looked at.
+/// A session that nobody was running at the last check.
 struct Suspect {
     /// When its turn may be started.
     due: Instant,
-    /// How long the next try has to wait after that.
+    /// The pause after that attempt.
     pause: Duration,
 }
 
 impl Engine {
-    /// Looks after sessions from now on, until the engine ends. Must be called inside a tokio runtime.
+    /// Starts a watchdog that runs until the engine ends. Must be called inside a tokio runtime.
     pub fn start_watchdog(&self, scope: WatchdogScope) {
         if scope == WatchdogScope::Opened {
             lock(&self.inner.opened_sessions).get_or_insert_default();
@@ -68,7 +68,7 @@ impl Engine {
 }
 
 impl Inner {
-    /// Notes that this process has to do with a session.
+    /// Records that this process has opened a session.
     pub(crate) fn note_opened(&self, session: &SessionId) {
         if let Some(opened) = &mut *lock(&self.opened_sessions) {
             opened.insert(session.clone());
@@ -81,7 +81,7 @@ impl Inner {
         Ok(is_opened(session) || self.lineage(session)?.iter().any(|above| is_opened(&above.id)))
     }
 
-    /// Starts the turns that wait and that nobody runs.
+    /// Starts waiting turns that nobody runs.
     fn check_sessions(self: &Arc<Self>, suspects: &mut HashMap<SessionId, Suspect>) -> Result<(), StoreError> {
         let (abandoned, now) = (self.abandoned_sessions()?, Instant::now());
         suspects.retain(|session, suspect| abandoned.contains(session) || suspect.due + LONGEST_PAUSE > now);
@@ -100,14 +100,14 @@ impl Inner {
         Ok(())
     }
 
-    /// The sessions that have something to do, and that no living process runs.
+    /// Sessions with work to do that no living process runs.
     fn abandoned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let mut left = self.store.unfinished()?;
         left.retain(|session| self.runs.get(session).is_none() && !self.runs.is_followed(session));
         let mut open = Vec::new();
         for session in left {
             let elsewhere = self.store.holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
-            // What has no row is a copy that was never finished.
+            // A session without a row is an unfinished copy.
             if !elsewhere && self.is_in_scope(&session)? && self.store.session(&session)?.is_some() {
                 open.push(session);
             }
@@ -115,7 +115,7 @@ impl Inner {
         Ok(open)
     }
 
-    /// Follows the tasks in the background that nobody follows.
+    /// Follows background tasks that nobody follows.
     async fn check_background_tasks(self: &Arc<Self>, suspects: &mut HashSet<PartId>) -> Result<(), Error> {
         let known = std::mem::take(suspects);
         for link in TaskLink::background(&self.store)? {
@@ -130,7 +130,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether nobody would report the end of a task in the background. One whose call was cut off is followed by that.
+    /// Whether nobody would report the end of a background task. An interrupted call follows its task itself.
     pub(crate) fn is_unfollowed(&self, link: &TaskLink) -> Result<bool, StoreError> {
         let follower = link.task.background.as_ref().and_then(|background| background.follower.as_deref());
         let followed = match follower {
@@ -141,7 +141,7 @@ impl Inner {
         Ok(!followed && self.call_has_ended(link)?)
     }
 
-    /// Follows a task in the background from now on, unless somebody else has just begun to; true if we do.
+    /// Starts following a background task, unless another process has just done so. Returns true if we follow it.
     pub(crate) async fn take_over_task(self: &Arc<Self>, link: &TaskLink) -> Result<bool, Error> {
         let Some(background) = &link.task.background else { return Ok(false) };
         if background.follower.as_deref() != Some(self.store.owner()) {

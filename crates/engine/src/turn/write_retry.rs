@@ -1,5 +1,5 @@
-//! Retries of writes that the database refuses for a passing reason: another program has locked it, the disk is full, its
-//! folder was moved away. A turn retries and says so in its status, because what its model said and its tools did is not
+//! Retries of writes that the database refuses for a transient reason: another program has locked it, the disk is full,
+//! its folder was moved. A turn retries and says so in its status, because what its model said and its tools did is not
 //! stored anywhere else yet. Calls from outside a turn do not retry; they return the error.
 
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use tokio::time::Instant;
 
 use crate::Inner;
 
-/// The pause after the first failed try; it doubles after each further one.
+/// The pause after the first failed attempt; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// The longest pause, and so the most that a turn loses once the database works again.
+/// The longest pause, and so the most time a turn loses once the database works again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How long a write is retried while the engine shuts down; a little less than the shutdown waits for its turns.
+/// How long a write is retried during shutdown; a little less than the shutdown waits for its turns.
 const SHUTDOWN_RETRY_TIME: Duration = Duration::from_secs(8);
 
-/// An error that may be gone at the next try.
+/// An error that may be gone at the next attempt.
 pub(crate) trait Transient {
-    /// The reason, if it is a passing one.
+    /// The reason, if the error is transient.
     fn transient_reason(&self) -> Option<String>;
 }
 
@@ -72,8 +72,8 @@ impl Inner {
 }
 
 impl WriteRetry<'_> {
-    /// Waits before the next try. Returns false if there is none: the write succeeded, failed for good, or was retried for too
-    /// long.
+    /// Waits before the next attempt. Returns false if there is none: the write succeeded, failed for good, or was
+    /// retried for too long.
     pub(crate) async fn should_retry<T>(&mut self, result: &Result<T, impl Transient>) -> bool {
         let Some(reason) = result.as_ref().err().and_then(Transient::transient_reason) else { return false };
         let most = if self.inner.runs.is_parking() { SHUTDOWN_RETRY_TIME } else { self.inner.store.patience() };
@@ -99,7 +99,7 @@ impl WriteRetry<'_> {
 
 impl Drop for WriteRetry<'_> {
     fn drop(&mut self) {
-        // After giving up, the end of the turn says what the session does.
+        // After giving up, the end of the turn publishes the status.
         if let Some((_, session)) = self.session.filter(|_| self.attempts > 0 && !self.given_up) {
             self.inner.store.go_on(session);
         }

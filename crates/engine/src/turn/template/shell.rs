@@ -1,11 +1,11 @@
-//! Arguments in the shell pieces of a template. Each word is quoted where it stands, and the result is held against the same
-//! command with harmless words: it must call the same programs, or it is not run.
+//! Arguments in the shell pieces of a template. Each word is quoted for its context, and the result is compared with
+//! the same command with harmless words: unless both call the same programs, it is not run.
 
 use exec::bash::{self, Parsed};
 
 use super::{ArgumentValue, CommandArguments, TemplatePiece};
 
-/// A word that means nothing to anybody.
+/// A word without any meaning.
 const HARMLESS: &str = "trefoilargument";
 
 /// What the scanner is inside of.
@@ -17,7 +17,7 @@ enum Context {
     Single,
 }
 
-/// A shell command of a template, with the arguments put in.
+/// A shell command of a template with its arguments filled in.
 pub(super) fn piece(command: &str, arguments: &CommandArguments<'_>) -> TemplatePiece {
     let filled = fill(command, arguments, ArgumentValue::clone);
     let harmless = fill(command, arguments, |value| ArgumentValue {
@@ -30,7 +30,7 @@ pub(super) fn piece(command: &str, arguments: &CommandArguments<'_>) -> Template
     }
 }
 
-/// Whether a command does what the harmless one does, and that one takes no argument for something to run.
+/// Whether a command calls the same programs as the harmless one, and the harmless one does not execute its arguments.
 fn is_same(filled: &Parsed, harmless: &Parsed) -> bool {
     let names = |parsed: &Parsed| -> Vec<String> {
         parsed.commands.iter().map(|command| command.text.split(' ').next().unwrap_or_default().to_owned()).collect()
@@ -40,7 +40,7 @@ fn is_same(filled: &Parsed, harmless: &Parsed) -> bool {
     !runs && names == wanted && filled.opaque.len() == harmless.opaque.len()
 }
 
-/// Puts values into a command, each quoted for the place where it stands.
+/// Puts values into a command, each quoted for its context.
 fn fill(command: &str, arguments: &CommandArguments<'_>, value_of: impl Fn(&ArgumentValue) -> ArgumentValue) -> String {
     let mut filled = String::new();
     let mut inside = vec![Context::Command];
@@ -56,7 +56,7 @@ fn fill(command: &str, arguments: &CommandArguments<'_>, value_of: impl Fn(&Argu
         match (here, c) {
             (Context::Single, '\'') | (Context::Double, '"') | (Context::Parentheses, ')') => drop(inside.pop()),
             (Context::Single, _) => {}
-            // What it escapes is no placeholder.
+            // An escaped character starts no placeholder.
             (_, '\\') => length += rest[length..].chars().next().map_or(0, char::len_utf8),
             (Context::Double, '$') if rest.starts_with("$(") => {
                 length += 1;
@@ -74,7 +74,7 @@ fn fill(command: &str, arguments: &CommandArguments<'_>, value_of: impl Fn(&Argu
     filled
 }
 
-/// Outside of quotes each word is one word; in quotes everything is part of the one that is there.
+/// Outside quotes each word stays a separate word; inside quotes all of them become part of the quoted word.
 fn put(filled: &mut String, value: &ArgumentValue, inside: Context) {
     match inside {
         Context::Command | Context::Parentheses => {
@@ -86,7 +86,7 @@ fn put(filled: &mut String, value: &ArgumentValue, inside: Context) {
     }
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one shell word.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

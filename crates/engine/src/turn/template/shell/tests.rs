@@ -64,7 +64,7 @@ fn arguments_that_would_be_run_are_refused() {
     }
 }
 
-/// Runs what became of a piece, and says whether the canary was touched.
+/// Runs the resulting script, and returns whether the canary file was created.
 fn touches(script: &str, folder: &Path) -> bool {
     let canary = folder.join("canary");
     let _ = std::fs::remove_file(&canary);
@@ -77,7 +77,7 @@ fn touches(script: &str, folder: &Path) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever is passed, and wherever a template puts it: bash runs nothing that the template does not call.
+    /// Whatever the arguments, and wherever a template puts them: bash runs nothing that the template does not call.
     #[test]
     fn no_argument_runs_anything(
         command in prop::sample::select(vec![
@@ -98,7 +98,7 @@ proptest! {
         }
     }
 
-    /// What no shell takes for anything else arrives as it was passed.
+    /// Words that mean nothing to the shell arrive unchanged.
     #[test]
     fn arguments_arrive(words in prop::collection::vec("[a-zA-Z0-9 $();|&*!#{}<>\\[\\]\\\\~-]{1,12}", 1..4)) {
         let line = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" ");
