@@ -1,10 +1,10 @@
 //! Subagents that work in a git worktree of their own, so that several can change the same files at once and nothing
-//! reaches the caller's tree before somebody wants it.
+//! reaches the caller's tree unasked.
 //!
-//! A durable record comes first, then the tree and its branch, then the session, then the files: whatever a crash leaves
-//! behind has a record without a session, and is found by it. A worktree begins at the last commit of the tree that its
-//! caller works in; what is not committed there is not in it. The branch gets a commit of what was changed whenever a task
-//! ends, and before anything is merged or removed.
+//! A durable record comes first, then the tree and its branch, then the session, then the files: anything a crash
+//! leaves behind has a record without a session and can be found. A worktree starts at the last commit of the caller's
+//! tree, without uncommitted changes. The changes are committed to its branch whenever a task ends, and before a merge
+//! or a removal.
 
 mod linked;
 
@@ -25,45 +25,45 @@ use crate::subagent::task_link::TaskLink;
 use crate::{Engine, Error, Inner};
 use linked::{ChangedFiles, LinkedWorktree, MergeError};
 
-/// Where worktrees are recorded, by their session.
+/// The record namespace of worktrees, by session.
 pub(crate) const WORKTREE: &str = "worktree";
-/// The folder of all of them, below the data directory.
+/// The folder of all worktrees, below the data directory.
 const FOLDER: &str = "isolated";
-/// The most linked worktrees of a repository, made here or elsewhere.
+/// The maximum number of linked worktrees of a repository, whoever made them.
 const WORKTREES_MAX: usize = 200;
-/// The most changed files that a result names.
+/// The maximum number of changed files listed in a result.
 const FILES_MAX: usize = 50;
-/// The most that its record has, for clients.
+/// The maximum number of changed files stored in a task's metadata, for clients.
 const RECORDED_MAX: usize = 1_000;
-/// The most folders without a record that are looked at.
+/// The maximum number of unrecorded folders that are examined.
 const STRAYS_MAX: usize = 1000;
-/// How old one must be to be removed: another database may know it, and be at work there.
+/// The minimum age of an unrecorded folder before it is removed: another database may know it and use it.
 const STRAY_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// A worktree and where it belongs.
+/// The durable record of a worktree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IsolatedWorktree {
-    /// The session that spawned the one which works in it.
+    /// The session that spawned the one working in it.
     parent: SessionId,
-    /// Where configuration comes from, and where its events are told.
+    /// The directory whose configuration it uses and where its events are published.
     pub(crate) origin: String,
-    /// The working tree that its changes go to.
+    /// The working tree that its changes are merged into.
     target: String,
     /// The repository's main working tree.
     main: String,
-    /// Where it is.
+    /// Its path.
     pub(crate) directory: String,
     branch: String,
-    /// The commit that its changes are counted from.
+    /// The commit its changes are relative to.
     base: String,
-    /// How many files of the target differed from the base when it was made.
+    /// How many files of the target differed from the base when it was created.
     missing: usize,
-    /// Whether its files are there.
+    /// Whether its files are checked out.
     filled: bool,
 }
 
-/// What a task that ended says about its worktree.
+/// A finished task's report about its worktree.
 pub(crate) struct WorktreeReport {
     /// For the caller's model.
     pub(crate) text: String,
@@ -74,24 +74,24 @@ pub(crate) struct WorktreeReport {
 /// A worktree in a list.
 #[derive(Debug, Clone)]
 pub struct ListedWorktree {
-    /// What it is.
+    /// The worktree itself.
     pub worktree: Worktree,
-    /// The title of its session; none if that is gone.
+    /// The title of its session; `None` if the session is gone.
     pub title: Option<String>,
-    /// Whether its session runs.
+    /// Whether its session is running.
     pub running: bool,
     /// Why its files could not be read.
     pub problem: Option<String>,
 }
 
-/// What cleaning did.
+/// The result of a cleanup.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CleanedWorktrees {
-    /// Directories that were removed.
+    /// The removed directories.
     pub removed: Vec<String>,
-    /// Branches that were kept, because they have changes that nobody merged.
+    /// Branches that were kept because of unmerged changes.
     pub kept: Vec<String>,
-    /// What could not be done, and why.
+    /// What could not be removed, and why.
     pub problems: Vec<String>,
 }
 
@@ -106,13 +106,13 @@ impl IsolatedWorktree {
         Path::new(&self.directory).join(".git").exists()
     }
 
-    /// What was changed and is not merged, and the tree of it.
+    /// The unmerged changes, and their git tree.
     async fn changed(&self, inner: &Inner) -> Result<(ChangedFiles, String), GitError> {
         let linked = self.linked(inner);
         let tree = if self.filled && self.is_there() {
             linked.snapshot().await?
         } else {
-            // Without its files it says nothing; what its branch has counts.
+            // Without files there is nothing to compare; use what is on the branch.
             let git = inner.exec.git(&self.main);
             let branch = git.commit(&format!("refs/heads/{}", self.branch)).await?;
             branch.unwrap_or_else(|| self.base.clone())
@@ -138,13 +138,13 @@ impl Inner {
         self.inputs.dirs.data.join(FOLDER)
     }
 
-    /// The session whose worktree a directory is in.
+    /// The session whose worktree contains a directory.
     fn isolated_session(&self, directory: &Path) -> Option<SessionId> {
         let inside = directory.strip_prefix(self.isolated_folder()).ok()?;
         SessionId::parse(inside.components().nth(1)?.as_os_str().to_str()?).ok()
     }
 
-    /// The worktree that a directory is in.
+    /// The worktree that contains a directory.
     pub(crate) fn isolated_at(&self, directory: &Path) -> Option<IsolatedWorktree> {
         self.isolated_worktree(&self.isolated_session(directory)?).ok()?
     }
@@ -155,14 +155,14 @@ impl Inner {
         Ok(record.and_then(|record| serde_json::from_value(record.value).ok()))
     }
 
-    /// Where the events of a session are told: for one with a worktree, where its caller's are.
+    /// Where the events of a session are published. For a session with a worktree that is its caller's place.
     pub(crate) fn place(&self, session: &Session) -> Place {
         let isolated = self.isolated_at(session.directory.as_ref());
         let directory = isolated.map_or_else(|| session.directory.clone(), |isolated| isolated.origin);
         Place { directory: directory.as_str().into(), project: session.project_id.as_str().into() }
     }
 
-    /// Gives a session that is about to be made a worktree of its own; else the text for the model that says why not.
+    /// Creates the worktree of a session that is about to be created, or returns the refusal for the model.
     pub(crate) async fn create_worktree(
         &self,
         caller: &Instance,
@@ -227,12 +227,12 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let mut batch = Batch::new(place).durable();
         batch.record(WORKTREE, session.as_str(), isolated.map(|isolated| json!(isolated)).as_ref(), None);
-        // The worktree itself is being changed along with it, so giving up early would leave both apart.
+        // Retry: the worktree changes together with the record, and giving up early would leave them inconsistent.
         self.commit_with_retry(None, batch).await.map(drop)
     }
 
-    /// Sees to it that a session can work in its worktree. Gives what its model has to know about it, nothing if it has
-    /// none; else the text for its caller that says why it cannot work.
+    /// Makes a session's worktree ready to work in. Returns the note for its model, `None` without a worktree, or the
+    /// error for its caller.
     pub(crate) async fn prepare_worktree(&self, session: &SessionId) -> Result<Result<Option<String>, String>, Error> {
         let Some(found) = self.store.session(session)? else { return Ok(Ok(None)) };
         let directory = Path::new(&found.directory);
@@ -241,7 +241,7 @@ impl Inner {
         };
         if !isolated.filled {
             let filled = isolated.linked(self).check_out().await.map_err(|error| error.to_string());
-            // The caller's folder may be in no commit.
+            // The caller's folder may not be in any commit.
             let filled = filled.and_then(|()| std::fs::create_dir_all(directory).map_err(|error| error.to_string()));
             if let Err(why) = filled {
                 return Ok(Err(format!("The worktree of task {session} cannot be filled with its files: {why}")));
@@ -259,7 +259,7 @@ impl Inner {
         ))))
     }
 
-    /// Commits what a session whose task has ended has changed in its worktree, and says what that is.
+    /// Commits the changes in a session's worktree after its task has ended, and reports them.
     pub(crate) async fn commit_and_report(&self, session: &SessionId) -> Option<WorktreeReport> {
         let isolated = self.isolated_worktree(session).ok()??;
         let IsolatedWorktree { directory, branch, base, target, missing, .. } = &isolated;
@@ -272,7 +272,7 @@ impl Inner {
                 return Some(WorktreeReport { text: worktree_block(&isolated, &text), metadata });
             }
         };
-        // A task's record is no place for thousands.
+        // A task's record is no place for thousands of files.
         metadata["files"] = json!(files.list[..files.list.len().min(RECORDED_MAX)]);
         let changed = !files.list.is_empty();
         let mut text = if changed { file_list(&files) } else { "Nothing was changed in it.".to_owned() };
@@ -290,14 +290,14 @@ impl Inner {
         Some(WorktreeReport { text: worktree_block(&isolated, &text), metadata })
     }
 
-    /// How a task ended, with what became of its worktree; for clients apart.
+    /// Adds the worktree's report to the end of a task, and returns its metadata for clients.
     pub(crate) async fn add_worktree_report(&self, child: &SessionId, end: TaskEnd) -> (TaskEnd, Option<Json>) {
         if matches!(end, TaskEnd::Cancelled) {
-            // Whoever cancels waits.
+            // Whoever cancels the task is waiting.
             return (end, None);
         }
         let Some(WorktreeReport { text, metadata }) = self.commit_and_report(child).await else { return (end, None) };
-        // Before a text that may be cut off.
+        // The report goes before the answer, which may be cut off.
         let end = match end {
             TaskEnd::Done(answer) => TaskEnd::Done(format!("{text}\n\n{answer}")),
             TaskEnd::Failed(why) => TaskEnd::Failed(format!("{why}\n\n{text}")),
@@ -306,7 +306,7 @@ impl Inner {
         (end, Some(metadata))
     }
 
-    /// Commits what was changed on the branch. Gives the files that are not merged, and the commit.
+    /// Commits the changes to the branch. Returns the unmerged files, and the commit.
     async fn commit_changes(
         &self,
         session: &SessionId,
@@ -322,7 +322,8 @@ impl Inner {
         Ok((files, commit))
     }
 
-    /// Removes a worktree whose session is gone or unwanted. Changes that nobody merged stay on the branch; true then.
+    /// Removes a worktree whose session is gone or unwanted. Unmerged changes stay on the branch; returns true if there
+    /// are any.
     async fn remove_worktree(&self, session: &SessionId, isolated: &IsolatedWorktree) -> Result<bool, GitError> {
         let inside = Path::new(&isolated.directory).starts_with(self.isolated_folder());
         if !inside {
@@ -341,7 +342,7 @@ impl Inner {
         Ok(unmerged)
     }
 
-    /// Removes the worktree of a session that is about to be deleted. What fails is found when leftovers are cleaned.
+    /// Removes the worktree of a session that is being deleted. A later cleanup finds what fails here.
     pub(crate) async fn drop_worktree(&self, session: &Session, batch: &mut Batch) {
         let Ok(Some(isolated)) = self.isolated_worktree(&session.id) else { return };
         match self.remove_worktree(&session.id, &isolated).await {
@@ -395,7 +396,7 @@ impl Inner {
         let _guard = self.worktree_lock.lock().await;
         let (session, isolated) = self.worktree_of(id)?;
         self.ensure_idle(id)?;
-        // Of a broken tree nobody can tell what was in it, and it goes all the same.
+        // A broken tree is discarded too, although its changes are unknown.
         let files = isolated.changed(self).await.map_or_else(|_| ChangedFiles::default(), |(files, _)| files);
         let linked = isolated.linked(self);
         linked.remove().await.map_err(git_error)?;
@@ -416,7 +417,7 @@ impl Inner {
         Ok(self.store.holder(session)?.is_some_and(|holder| holder.alive))
     }
 
-    /// Whether a session works, or will.
+    /// Whether a session is working, or will be.
     fn is_in_use(&self, session: &SessionId) -> Result<bool, StoreError> {
         let is_child = |link: &TaskLink| link.task.child == *session;
         Ok(self.is_held(session)?
@@ -425,15 +426,15 @@ impl Inner {
             || TaskLink::background(&self.store)?.iter().any(is_child))
     }
 
-    /// Removes worktrees that no session has; with `unused` those of idle sessions too, where nothing is unmerged, and
-    /// old ones of which nothing is known.
+    /// Removes worktrees without a session. With `unused`, also those of idle sessions without unmerged changes, and
+    /// old unrecorded ones.
     async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, StoreError> {
         let _guard = self.worktree_lock.lock().await;
         let mut cleaned = CleanedWorktrees::default();
         let known = self.all_isolated_worktrees()?;
         for (id, isolated) in &known {
             let removed = match self.store.session(id)? {
-                // Whoever makes it still may not have come to its session.
+                // Its session may still be about to be created.
                 None if self.is_held(&isolated.parent)? => continue,
                 None => self.remove_worktree(id, isolated).await,
                 Some(_) if !unused || self.is_in_use(id)? => continue,
@@ -470,7 +471,7 @@ impl Inner {
         Ok(cleaned)
     }
 
-    /// The old folders that look like worktrees made here.
+    /// Old folders that look like worktrees made here.
     fn strays(&self) -> Vec<(SessionId, PathBuf)> {
         let entries =
             |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -483,7 +484,7 @@ impl Inner {
         trees.filter_map(tree).filter(old).take(STRAYS_MAX).collect()
     }
 
-    /// Removes a worktree of which the database knows nothing; its changes stay on its branch.
+    /// Removes an unrecorded worktree. Its changes stay on its branch.
     async fn remove_stray(&self, id: &SessionId, directory: &Path) -> Result<(bool, String), GitError> {
         let git = self.exec.git(directory);
         let common = git.text(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await?;
@@ -501,7 +502,7 @@ impl Inner {
             branch: format!("trefoil/{id}"),
             base,
             missing: 0,
-            // One without an index never got its files.
+            // Without an index its files were never checked out.
             filled: !git.head(&["ls-files", "--cached", "-z"], 1).await?.0.is_empty(),
         };
         Ok((self.remove_worktree(id, &isolated).await?, isolated.branch))
@@ -525,8 +526,8 @@ impl Engine {
         Ok(listed)
     }
 
-    /// Removes worktrees that crashes and deletions left behind; with `unused` also those that hold nothing unmerged, and
-    /// those of which the database has known nothing for a day.
+    /// Removes worktrees that crashes and deletions left behind. With `unused`, also those without unmerged changes,
+    /// and those missing from the database for a day.
     pub async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, HostError> {
         self.inner.clean_worktrees(unused).await.map_err(store_error)
     }
@@ -545,7 +546,7 @@ fn worktree_block(isolated: &IsolatedWorktree, text: &str) -> String {
     format!("<task_worktree>\ndirectory: {directory}\nbranch: {branch}\nbase: {base}\n{text}\n</task_worktree>")
 }
 
-/// The files for the caller's model.
+/// The changed files, as text for the caller's model.
 fn file_list(files: &ChangedFiles) -> String {
     let line = |file: &FileStatus| {
         let status = match file.status {

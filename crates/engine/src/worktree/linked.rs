@@ -1,4 +1,4 @@
-//! One linked worktree, as git sees it: its files as a tree, a commit of them, their way back, its end.
+//! Git operations on one linked worktree: create, snapshot, commit, merge, remove.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -9,10 +9,10 @@ use api::{FileDiffStatus, FileStatus};
 use exec::Exec;
 use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch};
 
-/// Who commits where nobody is configured.
+/// The commit identity for repositories that have none configured.
 const FALLBACK_IDENTITY: [&str; 4] = ["-c", "user.name=Trefoil", "-c", "user.email=trefoil@localhost"];
 
-/// The most names that an error lists.
+/// The maximum number of file names in an error.
 const NAMES_MAX: usize = 20;
 
 /// Why changes were not merged.
@@ -24,7 +24,7 @@ pub(super) enum MergeError {
          {branch} by hand, or make these files agree and merge again", names(.files)
     )]
     Conflict { files: Vec<String>, target: String, branch: String },
-    /// The tree that shall get the changes does not take them.
+    /// The target tree does not accept the changes.
     #[error("Nothing was merged: {0}")]
     Refused(String),
     /// Git failed.
@@ -38,35 +38,35 @@ fn names(files: &[String]) -> String {
     if more == 0 { listed } else { format!("{listed} and {more} more files") }
 }
 
-/// What differs.
+/// The changed files.
 #[derive(Debug, Default)]
 pub(super) struct ChangedFiles {
     pub(super) list: Vec<FileStatus>,
-    /// Whether there are more than these.
+    /// Whether the list is incomplete.
     pub(super) more: bool,
 }
 
 /// A linked worktree.
 pub(super) struct LinkedWorktree<'a> {
-    /// Where it is.
+    /// Its path.
     pub(super) directory: &'a Path,
     /// The repository's main working tree.
     pub(super) main: &'a Path,
     /// Its branch.
     pub(super) branch: &'a str,
-    /// What runs git.
+    /// Runs git.
     pub(super) exec: Exec,
-    /// Where something may be written for a moment.
+    /// A folder for temporary files.
     pub(super) scratch: &'a Path,
 }
 
 impl LinkedWorktree<'_> {
-    /// Git in it.
+    /// Git in the worktree.
     fn git(&self) -> Git {
         self.exec.git(self.directory).patient()
     }
 
-    /// Git in it, for what takes locks.
+    /// Git in the worktree, for commands that take locks.
     fn writer(&self) -> Git {
         self.git().writing()
     }
@@ -76,25 +76,24 @@ impl LinkedWorktree<'_> {
         self.exec.git(self.main).patient().writing()
     }
 
-    /// Makes the tree and its branch at a commit, without its files.
+    /// Creates the tree and its branch at a commit, without files.
     pub(super) async fn add(&self, base: &str) -> Result<(), GitError> {
         let directory = utf8(self.directory)?;
         let arguments = ["worktree", "add", "--no-checkout", "--quiet", "-b", self.branch, "--", directory, base];
         self.exec.git(self.main).writing().run(&arguments).await.map(drop)
     }
 
-    /// Fills it with the files of its commit.
+    /// Checks out the files of its commit.
     pub(super) async fn check_out(&self) -> Result<(), GitError> {
         self.writer().run(&["reset", "--hard", "--quiet"]).await.map(drop)
     }
 
-    /// Its files as they are now, as a tree of git; what is ignored is left out. Its own index stays as it is, since
-    /// somebody may be using it.
+    /// A git tree of its current files, without ignored ones. Its own index is left alone, because it may be in use.
     pub(super) async fn snapshot(&self) -> Result<String, GitError> {
         let git = self.git();
         let scratch = Scratch::copy(&git, self.scratch).await?;
         let git = git.with_index(scratch.index());
-        // Not by `add`, which starts a git in each repository in the working tree.
+        // Not `add`, which starts a git process in every nested repository.
         let changed = [&DIFF[..], &["--name-only", "-z", "--"]].concat();
         let others = ["ls-files", "--others", "--exclude-standard", "-z"];
         for names in [git.run(&changed).await?, git.run(&others).await?] {
@@ -104,7 +103,7 @@ impl LinkedWorktree<'_> {
         git.text(&["write-tree"]).await
     }
 
-    /// What differs between a commit and a tree. Of very many files only the first are given, without their lines.
+    /// The difference between a commit and a tree. A very long list is cut off and has no line counts.
     pub(super) async fn files(&self, base: &str, tree: &str) -> Result<ChangedFiles, GitError> {
         let git = self.exec.git(self.main).patient();
         let diff = |form: &[&'static str]| [&DIFF[..], form, &[base, tree, "--"]].concat();
@@ -119,14 +118,14 @@ impl LinkedWorktree<'_> {
         Ok(ChangedFiles { list: list.into_iter().map(status).collect(), more })
     }
 
-    /// The same as a patch, and whether that is all: of a very long one the first files are given.
+    /// The same as a patch, and whether it is complete: a very long one is cut off after whole files.
     pub(super) async fn patch(&self, base: &str, tree: &str) -> Result<(String, bool), GitError> {
         let patch = [&DIFF[..], &PATCH, &[base, tree, "--"]].concat();
         let (patch, whole) = self.exec.git(self.main).patient().head(&patch, MAX_PATCH).await?;
         Ok((String::from_utf8_lossy(git::whole_files(&patch, whole)).into_owned(), whole))
     }
 
-    /// Has the branch end in a commit of this tree.
+    /// Makes the branch end in a commit of this tree.
     pub(super) async fn commit(&self, tree: &str, message: &str) -> Result<String, GitError> {
         let git = self.git();
         let head = git.text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
@@ -136,26 +135,26 @@ impl LinkedWorktree<'_> {
         writer.run(&["update-ref", &format!("refs/heads/{}", self.branch), &commit]).await?;
         let own = git.known(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
         if !same && own.as_deref() == Some(self.branch) {
-            // The files are those of the new commit; the index learns it.
+            // The files match the new commit; update the index.
             writer.run(&["reset", "--quiet"]).await?;
         }
         Ok(commit)
     }
 
-    /// Brings what differs between a commit and a tree, or another commit, into another working tree, as edits that nobody committed: all of
-    /// it or nothing. Its other edits stay, and those to the same files too, as long as both fit together.
+    /// Applies the difference between `base` and `tree` to another working tree as uncommitted edits: all of it or
+    /// nothing. Other edits there stay, even in the same files, as long as both sides are compatible.
     pub(super) async fn merge(&self, base: &str, tree: &str, target: &Path) -> Result<(), MergeError> {
         let git = self.exec.git(target).patient();
         let name = target.display().to_string();
         let paths = [&DIFF[..], &["--name-only", "-z", base, tree, "--"]].concat();
         let paths = self.exec.git(self.main).patient().run(&paths).await?;
         check_no_file_in_the_way(target, &paths)?;
-        // What the other tree has of these files, edits included.
+        // The target's version of these files, including edits.
         let scratch = Scratch::copy(&git, self.scratch).await?;
         let indexed = git.with_index(scratch.index());
         indexed.run_with(&["update-index", "-z", "--add", "--remove", "--stdin"], &paths).await?;
         let theirs = indexed.text(&["write-tree"]).await?;
-        // Both sides begin at the base, whatever history they have by now.
+        // Both sides start at the base, whatever their history is by now.
         let ours = commit_tree(&git, &format!("{tree}^{{tree}}"), base, "worktree").await?;
         let theirs_commit = commit_tree(&git, &theirs, base, "target").await?;
         let merge = ["-c", "merge.renames=false", "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"];
@@ -167,7 +166,7 @@ impl LinkedWorktree<'_> {
             let files = fields.map(str::to_owned).collect();
             return Err(MergeError::Conflict { files, target: name, branch: self.branch.to_owned() });
         }
-        // By a file, for it may be longer than what we hold.
+        // Through a file, because it may exceed the output limit.
         let patch = scratch.file("patch");
         let written = format!("--output={}", utf8(&patch)?);
         git.run(&[&DIFF[..], &PATCH, &[&written, &theirs, &merged, "--"]].concat()).await?;
@@ -181,14 +180,14 @@ impl LinkedWorktree<'_> {
         })
     }
 
-    /// Removes the tree; its branch stays.
+    /// Removes the tree. Its branch stays.
     pub(super) async fn remove(&self) -> Result<(), GitError> {
         let git = self.main_writer();
         if self.directory.exists() && self.main.is_dir() {
             git.run(&["worktree", "remove", "--force", "--force", "--", utf8(self.directory)?]).await?;
         }
         if self.directory.exists() {
-            // The repository is gone, and git with it.
+            // The repository is gone, so git cannot remove the worktree.
             let (directory, failed) = (self.directory.to_owned(), self.directory.to_owned());
             let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
             let removed = removed.map_err(std::io::Error::other).and_then(|removed| removed);
@@ -200,7 +199,7 @@ impl LinkedWorktree<'_> {
         Ok(())
     }
 
-    /// Removes the branch, if it is there.
+    /// Removes the branch, if it exists.
     pub(super) async fn remove_branch(&self) -> Result<(), GitError> {
         let git = self.exec.git(self.main);
         if self.main.is_dir() && git.commit(&format!("refs/heads/{}", self.branch)).await?.is_some() {
@@ -210,7 +209,7 @@ impl LinkedWorktree<'_> {
     }
 }
 
-/// A list of names without those of folders, which are repositories of their own.
+/// The names without folders, which are nested repositories.
 fn files_of(names: &[u8]) -> Vec<u8> {
     git::records(names).filter(|name| !name.ends_with(b"/")).flat_map(|name| [name, b"\0"].concat()).collect()
 }
@@ -221,7 +220,7 @@ async fn commit_tree(git: &Git, tree: &str, parent: &str, message: &str) -> Resu
     git.text(&[identity, &["commit-tree", tree, "-p", parent, "-m", message]].concat()).await
 }
 
-/// A file where a folder has to be: git would find out in the middle of its work.
+/// Fails if a file is where a folder must be: git would notice only halfway through.
 fn check_no_file_in_the_way(target: &Path, paths: &[u8]) -> Result<(), MergeError> {
     let mut seen = HashSet::new();
     for path in git::records(paths).map(|path| Path::new(OsStr::from_bytes(path))) {
