@@ -1,4 +1,4 @@
-//! The engine as a [`Host`]: each method is one line to where the work is done.
+//! The engine as a [`Host`]. Each method delegates to the module that does the work.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Engine {
         self.inner.instance(scope.directory.as_ref())
     }
 
-    /// The same, with what was edited meanwhile.
+    /// Like [`at`](Self::at), but reloads configuration that was edited since.
     async fn current_at(&self, scope: &Scope) -> Arc<Instance> {
         self.inner.current_instance(scope.directory.as_ref()).await
     }
