@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_that_names_a_held_back_command_is_asked() {
+    fn an_argument_that_names_a_restricted_command_asks() {
         let rules = [Rule::new("*", "*", Action::Allow), Rule::new("bash", "rm *", Action::Deny)];
         let with = |text: &str| Need { arguments: vec![text.to_owned()], ..need("bash", &["docker run x"], false) };
         for text in ["rm", "/bin/rm", "sh -c 'rm x'", "--to-command=rm", "-Irm", "a;rm", "{rm,x}"] {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_allowed_only_with_everything() {
+    fn an_opaque_need_is_allowed_only_if_everything_is() {
         let all =
             [Rule::new("*", "*", Action::Ask), Rule::new("x", "*", Action::Allow), Rule::new("x", "a", Action::Allow)];
         assert_eq!(decide(&all, &[], &[], &need("x", &["*"], true)), Action::Allow);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_asked_where_a_rule_is_narrow() {
+    fn an_opaque_need_asks_if_a_rule_is_narrow() {
         let open = [Rule::new("*", "*", Action::Allow)];
         let narrow = [Rule::new("*", "*", Action::Allow), Rule::new("bash", "rm *", Action::Deny)];
         assert_eq!(decide(&open, &[], &[], &need("bash", &["$X"], true)), Action::Allow);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_a_later_one_replaces_holds_nothing_back() {
+    fn a_replaced_rule_restricts_nothing() {
         let rules = [
             Rule::new("bash", "rm *", Action::Deny),
             Rule::new("*", "*", Action::Allow),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_settles_what_is_not_understood_only_if_it_was_shown() {
+    fn an_approval_settles_an_opaque_need_only_if_it_was_shown() {
         let rules = [Rule::new("*", "*", Action::Ask)];
         let opaque = |patterns: &[&str]| need("bash", patterns, true);
         for (approved, patterns, want) in [
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_named_tools_are_left_and_keep_their_rules() {
+    fn only_the_named_tools_remain_and_keep_their_rules() {
         let before = [
             Rule::new("*", "*", Action::Allow),
             Rule::new("external_directory", "*", Action::Ask),

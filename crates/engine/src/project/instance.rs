@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bash_runs_what_rules_tell_apart() {
+    fn bash_runs_commands_if_rules_have_patterns() {
         let bash = bash("").unwrap();
         assert_eq!(choose_shell(Some("/bin/sh"), false, ""), Some("/bin/sh".into()));
         assert_eq!(choose_shell(Some("/bin/sh"), true, ""), Some(bash.clone()));

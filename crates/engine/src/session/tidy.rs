@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_stays_where_it_belongs() {
+    fn a_session_id_cannot_lead_out_of_its_folder() {
         let name = |id: &str| session_folder(&SessionId::parse(id).unwrap());
         assert_eq!(name("ses_1a2B"), "ses_1a2B");
         assert_eq!(name("ses/../../etc"), "ses~~~~~~~etc");

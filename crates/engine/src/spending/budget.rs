@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_of_nothing_is_refused() {
+    fn an_empty_budget_is_refused() {
         let zero = [
             Budget { cost: Some(api::Usd(0.0)), ..Budget::default() },
             Budget { cost: Some(api::Usd(-1.0)), ..Budget::default() },

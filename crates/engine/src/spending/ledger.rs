@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_is_more_than_the_likely() {
+    fn the_reserved_maximum_exceeds_the_estimate() {
         let session = SessionId::new();
         let mut asked = prompt(&"x".repeat(4000));
         asked.settings.max_output = Some(1000);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_counts_more_than_a_guess() {
+    fn reported_usage_wins_over_an_estimate() {
         let call = reservation("a", &SessionId::new(), 1, &prompt(&"x".repeat(400)), &model());
         let mut usage = StreamUsage::default();
         assert_eq!(usage.used(&call, &model(), true), api::Usage::default(), "refused");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_asks_for_itself_counts() {
+    fn output_limits_and_images_count() {
         let session = SessionId::new();
         let mut asked = prompt("");
         assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, DEFAULT_OUTPUT_TOKENS);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_agents_that_can_be_called_are_named() {
+    fn only_callable_agents_are_listed() {
         let all = tool(&agents()).description();
         assert!(all.contains("\n- general:") && all.contains("\n- helper:") && !all.contains("\n- build:"), "{all}");
         let some = description(&agents(), |agent| agent == "general");

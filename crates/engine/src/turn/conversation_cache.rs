@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_a_bound_and_a_long_one_is_kept() {
+    fn the_total_size_is_bounded_and_a_long_one_fits() {
         let cache = ConversationCache::default();
         let ids: Vec<SessionId> = [BYTES_MAX / 4, BYTES_MAX / 4, BYTES_MAX / 4, BYTES_MAX / 2, BYTES_MAX + 1]
             .into_iter()

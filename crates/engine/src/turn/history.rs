@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_answer_without_end_the_beginning_is_told() {
+    fn a_runaway_answer_keeps_its_beginning() {
         let mut content = vec![
             AssistantContent::Reasoning { text: "é".repeat(RUNAWAY_BYTES / 4), metadata: None },
             AssistantContent::Text("é".repeat(RUNAWAY_BYTES)),

@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_addresses_with_lines() {
+    fn file_urls_with_line_ranges() {
         let (path, range) = file_url("file:///p/a%20b.rs?start=3&end=5").unwrap();
         assert_eq!((path.to_str().unwrap(), range), ("/p/a b.rs", Some((3, Some(3)))));
         assert_eq!(file_url("file:///p/x").unwrap().1, None);

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_abort_stops_the_turn_that_was_meant_and_no_other() {
+    fn an_abort_stops_only_the_turn_with_its_epoch() {
         let (runs, session) = (Runs::default(), SessionId::new());
         let begin = || runs.enter(&session).0;
         runs.abort_turn(&session, 4);

@@ -106,7 +106,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn an_invalid_answer_is_explained() {
         let schema = json!({"type": "object", "required": ["answer"], "properties": {
             "answer": {"type": "integer"}, "tags": {"type": "array", "items": {"enum": ["a", "b"]}}}});
         let check = |value| check(&schema, &value, "", 0);

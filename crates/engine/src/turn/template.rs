@@ -179,7 +179,7 @@ mod tests {
 
     /// The expected words are OpenCode's.
     #[test]
-    fn quotes_make_words() {
+    fn quoted_text_is_one_word() {
         for (line, want) in [
             ("a b  c", vec!["a", "b", "c"]),
             ("\"a b\" 'c d'", vec!["a b", "c d"]),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_ignored() {
+    fn an_invalid_trace_is_ignored() {
         let parent = "00f067aa0ba902b7";
         assert!(Trace::parse(&format!("42-{ID}-{parent}-01-more")).is_some());
         for wrong in [
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn their_number_is_bounded() {
+    fn the_number_of_traces_is_bounded() {
         let traces = Traces::default();
         let prompts: Vec<MessageId> = (0..=TRACES_MAX).map(|_| MessageId::new()).collect();
         for prompt in &prompts {

@@ -1,4 +1,4 @@
-//! Tasks in the background: each report comes once, to a caller that is idle, busy, waiting or gone.
+//! Background tasks: each report arrives once, at a caller that is idle, busy, waiting or gone.
 
 use std::slice::from_ref;
 
@@ -20,7 +20,7 @@ async fn launched(lab: &Lab) -> (SessionId, SessionId) {
     (session, child)
 }
 
-/// Waits until a report has come to a session.
+/// Waits until a session has received a report.
 async fn reported(events: &mut Recorder, session: &SessionId) {
     let report = |body: &EventBody| {
         let EventBody::PartUpdated { session_id, part, .. } = body else { return false };
@@ -120,7 +120,7 @@ async fn failures_and_cancels_are_reported_too() {
 }
 
 #[tokio::test]
-async fn several_survive_restarts_and_each_is_reported_once() {
+async fn several_tasks_survive_restarts_and_each_is_reported_once() {
     let mut lab = asking();
     let session = lab.session().await;
     let mut asks = lab.recorder().await;
@@ -157,7 +157,7 @@ async fn several_survive_restarts_and_each_is_reported_once() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_stopped_takes_its_tasks_along_and_is_not_woken() {
+async fn stopping_a_caller_stops_its_tasks_without_waking_it() {
     let lab = Lab::new();
     let mut events = lab.recorder().await;
     for idle in [true, false] {
@@ -185,7 +185,7 @@ async fn a_caller_that_is_stopped_takes_its_tasks_along_and_is_not_woken() {
         assert_eq!(stopped, expected);
         assert!(!lives(&lab, "pid"));
         assert_eq!(lab.engine.running(), 0);
-        // A whole turn of another session later it is still so.
+        // Still so after a whole turn of another session.
         lab.say(&lab.session().await, &script(json!([{"text": "x"}]))).await;
         assert!(!is_busy(&lab, &session).await && !is_busy(&lab, &child).await);
         let told = reports(&lab, &session).await;
@@ -195,7 +195,7 @@ async fn a_caller_that_is_stopped_takes_its_tasks_along_and_is_not_woken() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_deleted_in_mid_flight_takes_its_tasks_along() {
+async fn deleting_a_caller_stops_its_tasks() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -241,7 +241,7 @@ async fn a_running_task_moves_to_the_background() {
 }
 
 #[tokio::test]
-async fn a_turn_that_shall_wait_for_its_tasks_does_not_end_before_them() {
+async fn a_turn_told_to_wait_for_its_tasks_does_not_end_before_them() {
     let lab = asking();
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
@@ -258,7 +258,7 @@ async fn a_turn_that_shall_wait_for_its_tasks_does_not_end_before_them() {
         *session_id == session && part.as_text().is_some_and(|text| text.text == "said")
     };
     events.wait_for(said).await;
-    // Time enough to end.
+    // Enough time for it to end.
     lab.say(&lab.session().await, &script(json!([{"text": "x"}]))).await;
     assert!(is_busy(&lab, &session).await);
     answer(&lab, job, PermissionReplyKind::Once).await;
@@ -268,7 +268,7 @@ async fn a_turn_that_shall_wait_for_its_tasks_does_not_end_before_them() {
 }
 
 #[tokio::test]
-async fn an_idle_session_waits_for_its_tasks_if_it_is_told_to_and_can_be_let_go() {
+async fn an_idle_session_can_be_told_to_wait_for_its_tasks_and_to_stop_waiting() {
     let lab = asking();
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     let (session, _) = launched(&lab).await;
@@ -288,7 +288,7 @@ async fn an_idle_session_waits_for_its_tasks_if_it_is_told_to_and_can_be_let_go(
 }
 
 #[tokio::test]
-async fn a_subagent_ends_only_when_its_own_tasks_have() {
+async fn a_subagent_ends_only_after_its_own_tasks() {
     let lab = leads();
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
@@ -305,7 +305,7 @@ async fn a_subagent_ends_only_when_its_own_tasks_have() {
 }
 
 #[tokio::test]
-async fn so_many_work_at_once_in_the_background_too_and_one_that_waits_can_be_cancelled() {
+async fn the_concurrency_limit_applies_to_the_background_and_a_waiting_task_can_be_cancelled() {
     let lab = Lab::with(json!({"permission": ask(), "subagents": {"at_once": 1}}));
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
@@ -327,7 +327,7 @@ async fn so_many_work_at_once_in_the_background_too_and_one_that_waits_can_be_ca
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_its_turn_can_be_cancelled_or_moved() {
+async fn a_call_waiting_for_a_slot_can_be_cancelled_or_moved() {
     let lab = Lab::with(json!({"permission": ask(), "subagents": {"at_once": 1}}));
     let session = lab.session().await;
     let (mut events, mut asks, mut births) = (lab.recorder().await, lab.recorder().await, lab.recorder().await);

@@ -1,4 +1,4 @@
-//! What sessions use, and what they may use: sums that survive whatever happens, and budgets that nobody overshoots.
+//! Usage and budgets: totals that survive every failure, and budgets that nobody overshoots.
 
 use crate::common::{Lab, doomed, prompt, script, text};
 use api::{
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use testkit::{Recorder, TempProject, eventually, soon};
 use trefoil_engine::Engine;
 
-/// All tokens that the scripted model reports for a step.
+/// All tokens the scripted model reports for a step.
 const STEP: u64 = 120;
-/// More than a call of the scripted model may use, but not twice as much.
+/// More than one call of the scripted model may use, but less than two.
 const CALL: u64 = 60_000;
 
 fn task(description: &str, steps: Value) -> Value {
@@ -47,7 +47,7 @@ async fn start(lab: &Lab, session: &SessionId, steps: Value) {
     lab.engine.prompt_async(&lab.scope, session, prompt(&script(steps))).await.unwrap();
 }
 
-/// Waits until a session's turn says that it waits for its budget.
+/// Waits until a session's turn says that it is waiting for its budget.
 async fn blocked(events: &mut Recorder, session: &SessionId) -> api::Blocked {
     let event = events
         .wait_for(|body| matches!(body, EventBody::SessionTree { session_id, state: TreeState::Blocked, .. } if session_id == session))
@@ -60,7 +60,7 @@ fn error(message: &MessageWithParts) -> String {
     message.info.as_assistant().unwrap().error.as_ref().map(|error| error.message().to_owned()).unwrap_or_default()
 }
 
-/// The sums without what is only counted.
+/// The totals without estimates.
 fn paid(used: &Usage) -> (u64, u64, u64) {
     (used.all_tokens(), used.steps, used.estimated_steps)
 }
@@ -82,7 +82,7 @@ async fn a_turn_counts_its_steps_calls_and_files() {
 }
 
 #[tokio::test]
-async fn children_count_for_those_above_also_when_they_are_gone_and_forks_begin_at_nothing() {
+async fn children_count_for_ancestors_even_after_deletion_and_forks_start_at_zero() {
     let lab = Lab::new();
     let session = lab.session().await;
     let turn = json!([{ "tools": [task("one", says("1")), task("two", says("2"))] }, { "text": "done" }]);
@@ -101,7 +101,7 @@ async fn children_count_for_those_above_also_when_they_are_gone_and_forks_begin_
 }
 
 #[tokio::test]
-async fn an_attempt_that_broke_off_counts_and_one_that_was_refused_does_not() {
+async fn an_interrupted_attempt_counts_and_a_refused_one_does_not() {
     let lab = Lab::new();
     let session = lab.session().await;
     let broken = json!([{ "text": "0123456789abcdef", "malformed": true, "fail_times": 2, "retry_after_ms": 1 }]);
@@ -133,7 +133,7 @@ async fn a_call_that_was_aborted_is_estimated() {
     assert!(matches!(node.error, Some(MessageError::MessageAbortedError(_))));
 }
 
-/// The session once its last engine is dead: the thread that writes lives until it has noticed, and so does the lock.
+/// The session once its last engine is dead: the writer thread, and with it the lock, lives until it notices.
 async fn orphan(engine: &Engine, scope: &api::Scope, session: &SessionId) -> TreeNode {
     let node = async || engine.tree(scope, session).await.unwrap().sessions.remove(0);
     eventually("the engine's death", async || node().await.state != TreeState::Running).await;
@@ -141,7 +141,7 @@ async fn orphan(engine: &Engine, scope: &api::Scope, session: &SessionId) -> Tre
 }
 
 #[test]
-fn a_call_that_a_crash_cut_off_is_counted_once() {
+fn an_interrupted_call_is_counted_once() {
     let project = TempProject::new();
     let scope = api::Scope::new(project.directory());
     let session = doomed(&project, async |engine| {
@@ -167,7 +167,7 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
         let node = engine.tree(&scope, &session).await.unwrap().sessions.remove(0);
         assert_eq!((node.own.steps, node.own.estimated_steps), (2, 1));
     });
-    // The second crash is the last: the turn is given up, and the call that it cut off is counted as well.
+    // The second crash is the last: the turn is given up, and the call it interrupted is counted as well.
     for recovered in [1, 0] {
         doomed(&project, async |engine| {
             orphan(&engine, &scope, &session).await;
@@ -185,7 +185,7 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
 }
 
 #[tokio::test]
-async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
+async fn usage_reported_before_a_tool_call_survives_a_stop() {
     let mut lab = Lab::with(json!({"permission": {"bash": "ask"}}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -193,7 +193,7 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = event.body.clone() else { unreachable!() };
     drop(events);
-    // The report comes after the call, and nobody is told of it.
+    // The usage is written after the call starts, without an event.
     eventually("the report is written", async || node(&lab, &session).await.own.steps > 0).await;
     lab.restart().await;
     let before = node(&lab, &session).await;
@@ -217,7 +217,7 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
 }
 
 #[tokio::test]
-async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
+async fn an_exhausted_budget_blocks_the_turn_until_it_is_raised() {
     let lab = Lab::new();
     let session = lab.session().await;
     let state = limit(&lab, &session, steps(1)).await;
@@ -240,7 +240,7 @@ async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
     let done = node(&lab, &session).await;
     assert_eq!((done.state, done.blocked, paid(&done.own)), (TreeState::Idle, None, (2 * STEP, 2, 0)));
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "at last");
-    // Nothing is left of it: lifted.
+    // An empty budget removes it.
     let lifted = limit(&lab, &session, Budget::default()).await;
     assert_eq!((lifted.limit, lifted.spent.steps), (Budget::default(), Some(2)));
     assert_eq!(text(&lab.say(&session, &script(says("free"))).await), "free");
@@ -248,7 +248,7 @@ async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
 }
 
 #[tokio::test]
-async fn what_waits_for_its_budget_is_held_by_a_pause_too() {
+async fn a_turn_waiting_for_its_budget_can_be_paused() {
     let lab = Lab::new();
     let (session, other) = (lab.session().await, lab.session().await);
     limit(&lab, &session, steps(1)).await;
@@ -260,7 +260,7 @@ async fn what_waits_for_its_budget_is_held_by_a_pause_too() {
     assert_eq!(blocked(&mut events, &session).await.bound, Bound::Steps, "a pause that ends tells what holds it now");
     assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
     limit(&lab, &session, steps(2)).await;
-    // Others end their calls meanwhile, which makes it look for room.
+    // Meanwhile other calls end, which makes it try again.
     for _ in 0..3 {
         lab.say(&other, &script(says("beside"))).await;
     }
@@ -272,7 +272,7 @@ async fn what_waits_for_its_budget_is_held_by_a_pause_too() {
 }
 
 #[tokio::test]
-async fn another_process_raises_it() {
+async fn another_process_can_raise_a_budget() {
     let lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(says("one"))).await;
@@ -289,7 +289,7 @@ async fn another_process_raises_it() {
 }
 
 #[tokio::test]
-async fn a_budget_below_what_is_spent_blocks_at_once_and_an_abort_ends_the_wait() {
+async fn a_budget_below_the_usage_blocks_at_once_and_an_abort_ends_the_wait() {
     let lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(says("one"))).await;
@@ -318,7 +318,7 @@ async fn a_budget_of_zero_is_refused() {
 }
 
 #[tokio::test]
-async fn a_wait_has_an_end_that_says_what_to_do() {
+async fn a_wait_for_a_budget_times_out_with_advice() {
     let lab = Lab::with(json!({"subagents": {"wait": 0}}));
     let session = lab.session().await;
     lab.say(&session, &script(says("one"))).await;
@@ -333,7 +333,7 @@ async fn a_wait_has_an_end_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_child_that_expires_fails_its_task_and_the_parent_goes_on() {
+async fn a_child_whose_wait_expires_fails_its_task_and_the_parent_continues() {
     let lab = Lab::with(json!({"subagents": {"wait": 0}}));
     let session = lab.session().await;
     let child = json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "never" }]);
@@ -350,7 +350,7 @@ async fn a_child_that_expires_fails_its_task_and_the_parent_goes_on() {
 }
 
 #[tokio::test]
-async fn time_is_a_bound_too() {
+async fn a_budget_can_limit_time() {
     let lab = Lab::new();
     let session = lab.session().await;
     limit(&lab, &session, Budget { seconds: Some(1), ..Budget::default() }).await;
@@ -362,16 +362,16 @@ async fn time_is_a_bound_too() {
     lab.project.write("go", "");
     let why = blocked(&mut events, &session).await;
     assert_eq!(why.bound, Bound::Seconds);
-    // A raise does not begin anew.
+    // Raising the budget does not restart the clock.
     let state = limit(&lab, &session, Budget { seconds: Some(3600), ..Budget::default() }).await;
     assert!(state.spent.seconds >= Some(1));
     events.wait_idle(&session).await;
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "late");
 }
 
-/// One call at a time fits into the budget, and eight children want to make theirs at once.
+/// The budget fits one call at a time, and eight children want to make theirs at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_side_by_side_do_not_overshoot_together() {
+async fn parallel_children_do_not_overshoot_together() {
     let lab = Lab::new();
     let session = lab.session().await;
     limit(&lab, &session, tokens(CALL)).await;
@@ -400,7 +400,7 @@ async fn children_side_by_side_do_not_overshoot_together() {
 }
 
 #[tokio::test]
-async fn call_agent_and_configuration_give_budgets() {
+async fn budgets_come_from_the_call_the_agent_or_the_configuration() {
     let lab = Lab::with(json!({
         "subagents": {"budget": {"tokens": 100_000}},
         "agent": {"frugal": {"mode": "subagent", "budget": {"steps": 7}}},
@@ -425,7 +425,7 @@ async fn call_agent_and_configuration_give_budgets() {
     again[1]["task_id"] = json!(child);
     lab.say(&session, &script(json!([{ "tools": [again] }, { "text": "done" }]))).await;
     assert_eq!(node(&lab, &child).await.budget.unwrap().limit, steps(8));
-    // One that lets nothing pass is refused, and says why.
+    // A budget that allows nothing is refused with a reason.
     let mut nothing = task("nothing", says("5"));
     nothing[1]["budget"] = json!({"steps": 0});
     lab.say(&session, &script(json!([{ "tools": [nothing] }, { "text": "done" }]))).await;
@@ -456,7 +456,7 @@ async fn a_tree_shows_who_asks_and_what_runs() {
     );
     assert_eq!(root.asks[0].text, "bash: true");
     assert!(root.ended.is_none() && root.started.is_some());
-    // What comes after the cursor is news.
+    // Everything after the cursor is new.
     let cursor = shown.cursor.as_ref().unwrap().parse().unwrap();
     let mut news = Recorder::follow(lab.engine.watch(WatchScope::All, Some(cursor)).await.unwrap());
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };

@@ -1,4 +1,4 @@
-//! Configuration that is edited while it is in use.
+//! Configuration that is edited while in use.
 
 use crate::common::{Lab, script, text};
 use api::{CommandInput, EventBody, Host, McpStatus, PromptTarget, SessionId, ToolState, WatchScope};
@@ -15,7 +15,7 @@ async fn read_again(events: &mut Recorder) {
     events.wait_for(|body| matches!(body, EventBody::CatalogUpdated {})).await;
 }
 
-/// What is said about an edit that does not count.
+/// The report about a rejected edit.
 async fn refused(events: &mut Recorder) -> String {
     let about = |body: &EventBody| matches!(body, EventBody::SessionError { session_id: None, .. });
     let event = events.wait_for(about).await;
@@ -38,12 +38,12 @@ fn says(words: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_follows_a_directory_hears_of_edits() {
+async fn subscribers_of_a_directory_are_told_of_edits() {
     let lab = Lab::new();
     let session = lab.session().await;
     assert!(!names(&lab).await.contains(&"go".to_owned()));
     let mut events = follow(&lab).await;
-    // A folder that was not there, then a file in a folder that was, then the configuration of the user.
+    // A new folder, then a file in an existing folder, then the user's configuration.
     lab.project.write(".opencode/command/go.md", says("one"));
     read_again(&mut events).await;
     assert_eq!(run(&lab, &session, "go").await.unwrap(), "one");
@@ -63,7 +63,7 @@ async fn whoever_follows_a_directory_hears_of_edits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_are_those_of_now_even_if_nobody_follows() {
+async fn commands_are_current_even_without_subscribers() {
     let lab = Lab::new();
     let session = lab.session().await;
     names(&lab).await;
@@ -74,7 +74,7 @@ async fn commands_are_those_of_now_even_if_nobody_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_that_breaks_something_changes_nothing_and_is_told() {
+async fn a_breaking_edit_has_no_effect_and_is_reported() {
     let lab = Lab::with(json!({"command": {"old": {"template": says("old")}}}));
     lab.project.write(".opencode/command/go.md", says("one"));
     let session = lab.session().await;
@@ -89,7 +89,7 @@ async fn an_edit_that_breaks_something_changes_nothing_and_is_told() {
     let told = refused(&mut events).await;
     assert!(told.contains("go.md"), "{told}");
     assert_eq!(run(&lab, &session, "go").await.unwrap(), "one");
-    // Mended, all of it counts.
+    // Once fixed, all of it applies.
     lab.project.write(".opencode/command/go.md", says("three"));
     lab.project.write_home(GLOBAL, json!({"command": {"new": {"template": says("new")}}}).to_string());
     read_again(&mut events).await;
@@ -99,7 +99,7 @@ async fn an_edit_that_breaks_something_changes_nothing_and_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_is_not_disturbed() {
+async fn running_turns_keep_their_configuration() {
     let server = json!({ "type": "local", "command": ["python3", "mcp_test_server.py", "polite"] });
     let config = |more: Value| {
         let mut config = json!({ "mcp": { "s": server } });
@@ -111,7 +111,7 @@ async fn what_runs_is_not_disturbed() {
     let session = lab.session().await;
     assert_eq!(lab.engine.mcp(&lab.scope).await.unwrap()["s"], McpStatus::Connected);
     let mut events = follow(&lab).await;
-    // A turn that waits for its command while the configuration is read again.
+    // A turn that waits for its command while the configuration is reloaded.
     let waits = json!([
         {"tools": [["s_pids", {}], ["bash", {"command": "until [ -e go ]; do sleep 0.02; done; echo went"}]]},
         {"tools": [["s_pids", {}]]},
@@ -137,18 +137,18 @@ async fn what_runs_is_not_disturbed() {
     assert_eq!(server(&outputs[0]), server(&outputs[2]), "the running turn keeps its server");
     assert_eq!(server(&outputs[0]), server(&outputs[3]), "the next turn has the same one");
     assert_eq!(run(&lab, &session, "new").await.unwrap(), "new");
-    // Servers that are no longer configured go.
+    // Servers that are no longer configured end.
     lab.project.write_home(GLOBAL, "{}");
     read_again(&mut events).await;
     assert!(lab.engine.mcp(&lab.scope).await.unwrap().is_empty());
 }
 
-/// Whether a command runs in a new prompt, without anybody following the directory.
+/// Whether a command runs in a new prompt, without a subscriber of the directory.
 async fn runs(lab: &Lab, session: &SessionId) -> bool {
     lab.say(session, &script(json!([{"tools": [["bash", {"command": "true"}]]}, {"text": "done"}]))).await;
     let call = lab.tools(session).await.pop().unwrap();
     match call.state {
-        // A tool that is denied outright is not there.
+        // A tool that is denied outright is not offered.
         ToolState::Completed(_) => call.tool == "bash",
         ToolState::Error(error) => {
             assert!(error.error.contains("denies") || error.error.contains("rejected"), "{}", error.error);
@@ -162,7 +162,7 @@ fn rule(action: &str) -> String {
     json!({"ask": {"timeout": 0}, "permission": {"bash": action}}).to_string()
 }
 
-/// Edits a file in place and gives it its old times.
+/// Edits a file in place and restores its timestamps.
 fn same_time(path: &std::path::Path, content: &str) {
     let modified = std::fs::metadata(path).unwrap().modified().unwrap();
     std::fs::write(path, content).unwrap();
@@ -170,7 +170,7 @@ fn same_time(path: &std::path::Path, content: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edited_rules_count_at_the_next_prompt_though_nobody_follows() {
+async fn edited_rules_apply_at_the_next_prompt_even_without_subscribers() {
     let lab = Lab::with(serde_json::from_str(&rule("allow")).unwrap());
     let session = lab.session().await;
     let home = |name: &str| lab.project.home().join(".config/opencode").join(name);
@@ -228,7 +228,7 @@ async fn edited_rules_count_at_the_next_prompt_though_nobody_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_those_of_now() {
+async fn lists_are_current() {
     let lab = Lab::new();
     let agents = async || -> Vec<String> {
         lab.engine.agents(&lab.scope).await.unwrap().into_iter().map(|agent| agent.name).collect()
@@ -236,7 +236,7 @@ async fn lists_are_those_of_now() {
     assert!(!agents().await.contains(&"new".to_owned()));
     lab.project.write(".opencode/agent/new.md", "---\ndescription: n\n---\n\nDo.\n");
     assert!(agents().await.contains(&"new".to_owned()));
-    // It is known to whoever names it at once, too.
+    // A prompt that names it at once finds it, too.
     lab.project.write(".opencode/agent/newer.md", "---\ndescription: n\n---\n\nDo.\n");
     let input = api::CreateSession { agent: Some("newer".to_owned()), ..api::CreateSession::default() };
     lab.engine.create_session(&lab.scope, input).await.unwrap();
@@ -255,7 +255,7 @@ async fn lists_are_those_of_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_that_cannot_be_read_loosens_nothing() {
+async fn an_unreadable_edit_loosens_nothing() {
     let config = |broken: &str| {
         let agent = json!({"mode": "subagent", "description": "s", "isolation": "worktree"});
         let rules = json!({"ask": {"timeout": 0}, "permission": {"read": {"key.txt": "deny"}, "bash": "deny"},
@@ -281,19 +281,19 @@ async fn an_edit_that_cannot_be_read_loosens_nothing() {
         lab.say(&session, &script(read.clone())).await;
         assert!(!all().await.contains("s3cret"), "{broken}");
     }
-    // A subagent in a worktree of its own, whose configuration was never read before, has what is in effect.
+    // A subagent in its own worktree, whose configuration was never loaded before, uses what is in effect.
     let task = json!(["task", {"description": "x", "prompt": script(read), "subagent_type": "smith"}]);
     lab.say(&session, &script(json!([{ "tools": [task] }, {"text": "."}]))).await;
     let children = lab.engine.children(&lab.scope, &session).await.unwrap();
     assert_eq!(lab.tools(&children[0].id).await.len(), 2);
     assert!(!all().await.contains("s3cret"));
-    // Mended, it counts.
+    // Once fixed, it applies.
     lab.project.write_home(GLOBAL, rule("allow"));
     assert!(runs(&lab, &session).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_runs_keeps_its_rules() {
+async fn a_running_turn_keeps_its_rules() {
     let lab = Lab::with(serde_json::from_str(&rule("allow")).unwrap());
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -304,7 +304,7 @@ async fn a_turn_that_runs_keeps_its_rules() {
     lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(steps))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartUpdated { .. })).await;
     lab.project.write_home(GLOBAL, rule("deny"));
-    // Somebody else's prompt has the new ones meanwhile.
+    // A prompt in another session uses the new rules meanwhile.
     let other = lab.session().await;
     assert!(!runs(&lab, &other).await);
     lab.project.write("go", "");

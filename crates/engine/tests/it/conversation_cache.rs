@@ -1,17 +1,17 @@
-//! A turn goes on from the conversation that the last one kept, and from nothing else than what the rows say.
+//! A turn continues from the cached conversation, which always matches the rows.
 
 use crate::common::{Lab, prompt, text};
 use api::{Host, Part, PromptInput, SessionId, ShellInput};
 use serde_json::{Value, json};
 use testkit::{ModelServer, Reply};
 
-/// What the model was asked last, without the system prompt.
+/// The last request to the model, without the system prompt.
 fn asked(model: &ModelServer) -> Vec<Value> {
     let request = model.requests().pop().unwrap();
     request.messages().iter().filter(|message| message["role"] != "system").cloned().collect()
 }
 
-/// A lab with one turn behind it: "one" was answered with "first".
+/// A lab after one turn: "one" was answered with "first".
 async fn begun() -> (ModelServer, Lab, SessionId, api::MessageWithParts) {
     let model = ModelServer::start().await;
     let lab = Lab::with(model.config());
@@ -21,7 +21,7 @@ async fn begun() -> (ModelServer, Lab, SessionId, api::MessageWithParts) {
     (model, lab, session, answer)
 }
 
-/// Says something more; gives what the model was asked, as text.
+/// Sends another prompt. Returns the request to the model, as text.
 async fn more(model: &ModelServer, lab: &Lab, session: &SessionId) -> String {
     model.enqueue(Reply::text("more"));
     lab.say(session, "two").await;
@@ -29,7 +29,7 @@ async fn more(model: &ModelServer, lab: &Lab, session: &SessionId) -> String {
 }
 
 #[tokio::test]
-async fn a_kept_conversation_is_what_a_restart_reads() {
+async fn a_cached_conversation_equals_what_a_restart_reads() {
     let (model, mut lab, session, _) = begun().await;
     lab.project.write("a.txt", "alpha\n");
     model.enqueue(Reply::error(503, json!({"error": {"message": "busy"}})));
@@ -75,7 +75,7 @@ async fn a_message_that_a_client_removed_is_gone() {
 }
 
 #[tokio::test]
-async fn a_note_that_wants_no_answer_is_seen() {
+async fn a_note_without_a_reply_is_seen() {
     let (model, lab, session, _) = begun().await;
     let note = PromptInput { no_reply: true, ..prompt("by the way") };
     lab.engine.prompt(&lab.scope, &session, note).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_note_that_wants_no_answer_is_seen() {
 }
 
 #[tokio::test]
-async fn a_command_of_the_human_is_seen() {
+async fn a_shell_command_of_the_user_is_seen() {
     let (model, lab, session, _) = begun().await;
     let input = ShellInput { command: "echo from-the-shell".to_owned(), ..ShellInput::default() };
     lab.engine.shell(&lab.scope, &session, input).await.unwrap();

@@ -1,11 +1,11 @@
-//! What an agent knows of files: nobody's change is overwritten, whatever happened between reading and writing.
+//! Known file versions: no change by others is overwritten, whatever happened between reading and writing.
 
 use api::{Host, SessionId, ToolState};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, prompt, script};
 
-/// Has the model make one call, and gives its outcome.
+/// Makes the model call one tool, and returns the outcome.
 async fn call(lab: &Lab, session: &SessionId, tool: &str, input: Value) -> Result<String, String> {
     lab.say(session, &script(json!([{"tools": [[tool, input]]}, {"text": "done"}]))).await;
     match lab.tools(session).await.pop().unwrap().state {
@@ -20,7 +20,7 @@ fn whole(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_changed_since_it_was_read_is_refused_also_after_a_restart_and_in_a_fork() {
+async fn a_file_changed_since_it_was_read_is_refused_even_after_a_restart_and_in_a_fork() {
     let mut lab = Lab::new();
     lab.project.write("a.txt", "one\n");
     let session = lab.session().await;
@@ -33,7 +33,7 @@ async fn a_file_that_somebody_changed_since_it_was_read_is_refused_also_after_a_
     let error = call(&lab, &fork, "write", whole("mine\n")).await.unwrap_err();
     assert!(error.contains("changed by somebody else"), "{error}");
     assert_eq!(lab.project.read("a.txt"), "theirs\n");
-    // An edit goes by what is there, and a file that was read again may be written.
+    // An edit works on the current content, and a file that was read again may be written.
     call(&lab, &session, "edit", json!({"filePath": "a.txt", "oldString": "theirs", "newString": "ours"}))
         .await
         .unwrap();
@@ -41,7 +41,7 @@ async fn a_file_that_somebody_changed_since_it_was_read_is_refused_also_after_a_
     call(&lab, &session, "read", json!({"filePath": "a.txt"})).await.unwrap();
     call(&lab, &session, "write", whole("mine\n")).await.unwrap();
     assert_eq!(lab.project.read("a.txt"), "mine\n");
-    // Another session knows nothing of it.
+    // Another session does not know the file.
     let other = lab.session().await;
     call(&lab, &other, "write", whole("other\n")).await.unwrap();
     let error = call(&lab, &session, "write", whole("mine\n")).await.unwrap_err();
@@ -49,7 +49,7 @@ async fn a_file_that_somebody_changed_since_it_was_read_is_refused_also_after_a_
 }
 
 #[tokio::test]
-async fn what_the_human_put_into_a_prompt_is_known() {
+async fn a_file_in_a_prompt_counts_as_read() {
     let lab = Lab::new();
     lab.project.write("a.txt", "one\n");
     let session = lab.session().await;

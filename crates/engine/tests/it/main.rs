@@ -1,4 +1,4 @@
-//! The engine, through its contract: sessions, turns, subagents and what they are made of.
+//! Tests of the engine through its contract: sessions, turns, subagents and their parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,4 +1,4 @@
-//! A permission is a promise: no restart decides an ask, no subagent may do more than its caller, and no client lifts a denial.
+//! Permissions hold: no restart decides an ask, no subagent may do more than its caller, and no client lifts a denial.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ fn configure(project: &TempProject, config: &Value) {
     project.write_home(".config/opencode/opencode.json", config.to_string());
 }
 
-/// A lab as an editor has it.
+/// A lab with an engine as an editor starts it.
 fn careful(config: &Value) -> Lab {
     let project = TempProject::new();
     configure(&project, config);
@@ -28,7 +28,7 @@ fn lines(file: &PathBuf) -> usize {
     std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
 }
 
-/// The next ask, or nothing once the session is idle.
+/// The next ask, or `None` once the session is idle.
 async fn next_ask(events: &mut Recorder, session: &SessionId) -> Option<PermissionRequest> {
     let event = events
         .wait_for(|body| match body {
@@ -48,12 +48,12 @@ struct Asking {
     permission: &'static str,
     before: Value,
     steps: fn(&str) -> Value,
-    /// How often it has written a line before it asks, and with the asks that follow.
+    /// How many lines it has written before it asks, and after the asks that follow.
     effects: (usize, usize),
     asks: usize,
 }
 
-/// Calls of every kind that asks; each adds a line to `made.txt`, which is given with its folder.
+/// One call for each kind of ask. Each adds a line to `made.txt`, whose path is passed.
 fn askings() -> Vec<Asking> {
     fn write(file: &str) -> Value {
         json!(["write", {"filePath": file, "content": "x\n"}])
@@ -82,7 +82,7 @@ fn askings() -> Vec<Asking> {
             before: json!({"permission": {"edit": "ask"}}),
             steps: |file| say(write(&file.replace("/project/", "/home/"))),
             effects: (0, 0),
-            // The file and the edit.
+            // One for the file and one for the edit.
             asks: 2,
         },
         Asking {
@@ -112,7 +112,7 @@ fn askings() -> Vec<Asking> {
     ]
 }
 
-/// Whoever goes on with a call waits for its ask, whatever the rules say now.
+/// Whoever resumes a call waits for its ask, whatever the current rules say.
 async fn goes_on(case: Asking, reply: PermissionReplyKind) {
     let mut lab = careful(&case.before);
     let made = lab.project.path().join("made.txt");
@@ -160,7 +160,7 @@ async fn a_yes_after_a_restart_is_a_yes_to_what_was_asked() {
 }
 
 #[tokio::test]
-async fn what_is_denied_since_is_not_asked_any_more() {
+async fn a_call_denied_since_is_no_longer_asked() {
     for rule in [json!("deny"), json!({"*": "allow", "touch *": "deny"})] {
         let mut lab = careful(&json!({}));
         let session = lab.session().await;
@@ -169,7 +169,7 @@ async fn what_is_denied_since_is_not_asked_any_more() {
         let ask = asked(&mut events).await;
         configure(&lab.project, &json!({"permission": {"bash": rule}}));
         lab.restart().await;
-        // Somebody says yes, but not to what holds now.
+        // The user allows it, but not under the current rules.
         answer(&lab, &ask, PermissionReplyKind::Once).await;
         let mut events = lab.recorder().await;
         lab.engine.recover(None).await.unwrap();
@@ -180,7 +180,7 @@ async fn what_is_denied_since_is_not_asked_any_more() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_since_is_asked_too() {
+async fn a_call_that_needs_approval_since_asks_too() {
     let mut lab = Lab::with(json!({"permission": {"external_directory": "ask", "bash": "allow"}}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -201,10 +201,10 @@ async fn what_is_asked_for_since_is_asked_too() {
     assert!(outside.exists());
 }
 
-/// What a plain engine that goes on with a careful prompt asks: both calls, one after the other.
+/// A plain engine that resumes a careful prompt asks about both calls, one after the other.
 #[tokio::test]
-async fn the_whole_turn_of_a_careful_prompt_is_careful_whoever_goes_on() {
-    // The session is the editor's, or was made elsewhere.
+async fn a_careful_turn_stays_careful_whoever_resumes_it() {
+    // The session was created by the editor, or elsewhere.
     for own in [true, false] {
         let mut lab = careful(&json!({}));
         let session = if own {
@@ -237,7 +237,7 @@ async fn the_whole_turn_of_a_careful_prompt_is_careful_whoever_goes_on() {
         start(&lab, &session, json!([{"tools": [bash("touch three.txt")]}, {"text": "end"}])).await;
         let ask = next_ask(&mut events, &session).await;
         assert_eq!((ask.is_some(), lab.gate("three.txt").exists()), (own, !own));
-        // So may a copy of it.
+        // The same applies to a fork.
         let copy = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id;
         start(&lab, &copy, json!([{"tools": [bash("touch four.txt")]}, {"text": "end"}])).await;
         let ask = next_ask(&mut events, &copy).await;
@@ -246,9 +246,9 @@ async fn the_whole_turn_of_a_careful_prompt_is_careful_whoever_goes_on() {
     }
 }
 
-/// The report of a task that a careful prompt left in the background leads to a careful turn, too.
+/// The report of a careful prompt's background task starts a careful turn, too.
 #[tokio::test]
-async fn what_a_careful_prompt_left_in_the_background_stays_careful() {
+async fn a_background_task_of_a_careful_prompt_stays_careful() {
     let mut lab = Lab::new();
     let session = lab.session().await;
     lab.engine.shutdown().await;
@@ -272,7 +272,7 @@ async fn what_a_careful_prompt_left_in_the_background_stays_careful() {
 }
 
 #[tokio::test]
-async fn prompts_that_join_a_turn_bring_their_rules_and_the_strictest_count() {
+async fn prompts_that_join_a_turn_bring_their_rules_and_the_strictest_win() {
     for (first, second) in [("ask", "allow"), ("allow", "ask")] {
         let lab = Lab::with(json!({"permission": {"bash": first}}));
         let session = lab.session().await;
@@ -290,7 +290,7 @@ async fn prompts_that_join_a_turn_bring_their_rules_and_the_strictest_count() {
     }
 }
 
-/// What became of a command.
+/// What happened to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Ran,
@@ -303,7 +303,8 @@ fn work() -> Value {
     json!([{"tools": [bash("touch made.txt")]}, {"text": "worked"}])
 }
 
-/// Sends a prompt and sees what becomes of the command in it or below it. `turns`: how often the session comes to rest.
+/// Sends a prompt and returns what happened to the command in it or below it. `turns`: how often the session becomes
+/// idle.
 async fn fate(lab: &Lab, session: &SessionId, input: PromptInput, turns: usize) -> Fate {
     let made = lab.gate("made.txt");
     let _ = std::fs::remove_file(&made);
@@ -333,7 +334,7 @@ fn calls(call: Value) -> String {
     script(json!([{"tools": [call]}, {"text": "told"}]))
 }
 
-/// The ways to a session below another one.
+/// The ways to create a child session.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Task,
@@ -369,7 +370,7 @@ fn everything() -> Vec<Rule> {
     vec![Rule::new("*", "*", Action::Allow)]
 }
 
-/// Has a command run below `session`, whose agent is `caller`.
+/// Runs a command below `session`, whose agent is `caller`.
 async fn on_the_way(lab: &Lab, way: Way, session: &SessionId, caller: &str) -> Fate {
     let idle = calls(task("Rest", "worker", json!([{"text": "rested"}])));
     let resting = async || {
@@ -388,7 +389,7 @@ async fn on_the_way(lab: &Lab, way: Way, session: &SessionId, caller: &str) -> F
             fate(lab, session, by(caller, &calls(task("Lead", "lead", below))), 1).await
         }
         Way::TaskId => {
-            // The child is that of another agent of the same session.
+            // The child belongs to another agent of the same session.
             assert_eq!(fate(lab, session, by("free", &idle), 1).await, Fate::Denied);
             let mut call = task("Do", "worker", work());
             call[1]["task_id"] = json!(only_child(lab, session).await.id);
@@ -452,7 +453,7 @@ async fn on_the_way(lab: &Lab, way: Way, session: &SessionId, caller: &str) -> F
             fate(lab, &child, by("free", &script(work())), 1).await
         }
         Way::Forgotten => {
-            // As one that was made before these rules were stored.
+            // Like a session from before these rules were stored.
             let child = resting().await;
             let mut batch = store::Batch::new(&store::Place::new("", ""));
             batch.record("rules", child.as_str(), None, None);
@@ -507,7 +508,7 @@ async fn no_subagent_may_do_what_the_session_of_its_caller_may_not() {
 }
 
 #[tokio::test]
-async fn what_a_prompt_switches_off_is_off_below_it() {
+async fn a_tool_switched_off_by_a_prompt_is_off_for_its_subagents() {
     let lab = Lab::with(family(&json!({})));
     let session = lab.session().await;
     let tools = Some(IndexMap::from([("bash".to_owned(), false)]));
@@ -518,9 +519,9 @@ async fn what_a_prompt_switches_off_is_off_below_it() {
     assert_eq!(lab.tools(&child).await[0].tool, "invalid");
 }
 
-/// Every tool is bound, not commands alone.
+/// Every tool is covered, not only commands.
 #[tokio::test]
-async fn every_permission_is_bound() {
+async fn every_permission_is_inherited() {
     let outside = |lab: &Lab| lab.project.home().join("made.txt");
     for (rules, call) in [
         (json!({"edit": "deny"}), json!(["write", {"filePath": "made.txt", "content": "x"}])),
@@ -535,7 +536,7 @@ async fn every_permission_is_bound() {
         let lab = Lab::with(family(&rules));
         let root = lab.session().await;
         let session = if rules["task"] == "deny" {
-            // Only a human can have its caller hand on work then.
+            // Then only the user can make its caller delegate work.
             let part = PromptPart::Subtask {
                 id: None,
                 prompt: script(json!([{"tools": [call]}, {"text": "."}])),
@@ -563,9 +564,9 @@ async fn every_permission_is_bound() {
     }
 }
 
-/// What built-in agents lack for technical reasons is no bound for those whom they call.
+/// Technical denials of built-in agents do not restrict the agents they call.
 #[tokio::test]
-async fn what_is_technical_binds_nobody() {
+async fn technical_denials_bind_nobody() {
     let mut config = family(&json!({}));
     config["agent"]["general"] = json!({"permission": {"task": "allow"}});
     config["agent"]["worker"]["permission"]["todowrite"] = json!("allow");
@@ -588,7 +589,7 @@ async fn what_is_technical_binds_nobody() {
 }
 
 #[tokio::test]
-async fn an_approval_that_settles_it_for_the_caller_settles_it_below() {
+async fn an_approval_for_the_caller_applies_to_its_subagents() {
     let lab = Lab::with(family(&json!({"bash": "ask"})));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -599,7 +600,7 @@ async fn an_approval_that_settles_it_for_the_caller_settles_it_below() {
 }
 
 #[tokio::test]
-async fn rules_that_the_caller_gets_later_count_at_the_next_prompt() {
+async fn later_rules_of_the_caller_apply_at_the_next_prompt() {
     let lab = Lab::with(family(&json!({})));
     let session = lab.session().await;
     assert_eq!(fate(&lab, &session, by("bound", &calls(task("Do", "worker", work()))), 1).await, Fate::Ran);
@@ -607,7 +608,7 @@ async fn rules_that_the_caller_gets_later_count_at_the_next_prompt() {
     configure(&lab.project, &family(&json!({"bash": "ask"})));
     lab.engine.reload(&lab.scope);
     assert_eq!(fate(&lab, &child, by("free", &script(work())), 1).await, Fate::Asked);
-    // Those of its session, too; and what was stricter when it called stays.
+    // The session's rules count too, and anything stricter at the time of the call stays.
     configure(&lab.project, &family(&json!({})));
     lab.engine.reload(&lab.scope);
     assert_eq!(fate(&lab, &child, by("free", &script(work())), 1).await, Fate::Ran);
@@ -618,7 +619,7 @@ async fn rules_that_the_caller_gets_later_count_at_the_next_prompt() {
 }
 
 #[tokio::test]
-async fn rules_that_cannot_be_read_ask_for_everything() {
+async fn unreadable_rules_ask_for_everything() {
     let lab = Lab::with(family(&json!({})));
     let session = lab.session().await;
     assert_eq!(fate(&lab, &session, by("free", &calls(task("Do", "worker", work()))), 1).await, Fate::Ran);
@@ -629,7 +630,7 @@ async fn rules_that_cannot_be_read_ask_for_everything() {
     assert_eq!(fate(&lab, &child, by("free", &script(work())), 1).await, Fate::Asked);
 }
 
-/// What a client brings lifts what is asked, and nothing that is denied.
+/// Rules from clients lift asks, but no denials.
 #[tokio::test]
 async fn no_rule_of_a_client_lifts_a_denial_of_the_configuration() {
     for (configured, want) in [
@@ -655,7 +656,7 @@ async fn no_rule_of_a_client_lifts_a_denial_of_the_configuration() {
                 "fork" => session = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id,
                 _ => {}
             }
-            // Switching a tool on takes back that it was switched off, and no more.
+            // Switching a tool on undoes switching it off, and no more.
             let want = if way == "tools" && want == Fate::Ran { Fate::Asked } else { want };
             assert_eq!(fate(&lab, &session, input, 1).await, want, "{way} on {configured}");
             lab.engine.shutdown().await;
@@ -664,7 +665,7 @@ async fn no_rule_of_a_client_lifts_a_denial_of_the_configuration() {
 }
 
 #[tokio::test]
-async fn what_is_mistyped_in_one_agent_makes_only_that_one_ask() {
+async fn a_mistyped_rule_makes_only_its_own_agent_ask() {
     let project = TempProject::new();
     configure(&project, &json!({"agent": {"typo": {"description": "d", "permissions": {"bash": "deny"}}}}));
     project.write_home(".config/opencode/agent/broken.md", "---\npermission: [\n---\nB");

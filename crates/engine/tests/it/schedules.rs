@@ -1,8 +1,8 @@
-//! Random orders of what happens to a session, over the real engine: it runs on one thread, and every write to the journal lets
-//! others go first as often as a seeded generator says. So each seed is another interleaving of prompts, steps, aborts, reports
-//! and callers that hang up, and plays the same way again. No watchdog runs: nothing may need one.
+//! Random interleavings on the real engine: it runs on one thread, and every write to the journal yields to others as
+//! often as a seeded generator says. So each seed is another interleaving of prompts, steps, aborts, reports and
+//! callers that hang up, and replays the same way. No watchdog runs: nothing may need one.
 //!
-//! `TREFOIL_SEED=n` plays one seed alone, `TREFOIL_SEEDS=n` so many.
+//! `TREFOIL_SEED=n` runs a single seed, `TREFOIL_SEEDS=n` that many.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,14 +20,14 @@ use testkit::TempProject;
 use crate::common::family::{background, task};
 use crate::common::{Lab, open_store, prompt, script};
 
-/// How many seeds are played.
+/// How many seeds are run.
 const SEEDS: u64 = 150;
-/// The most often that somebody is let go first at one place.
+/// The maximum number of yields in one place.
 const STEPS: u32 = 12;
-/// Nothing here waits for a clock, so whoever waits this long waits for ever.
+/// Nothing here waits for a clock, so anything that waits this long waits forever.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// The generator of the seed that is played; the journal's schedule draws from it as well.
+/// The generator of the current seed; the journal's schedule uses it as well.
 type Dice = Arc<Mutex<Rng>>;
 
 fn roll(dice: &Dice, below: u32) -> u32 {
@@ -40,22 +40,22 @@ async fn wait_a_little(dice: &Dice) {
     }
 }
 
-/// What somebody does to a session.
+/// An action on a session.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
-    /// Prompts, and waits for the answer.
+    /// Prompts and waits for the answer.
     Ask,
-    /// The same, but hangs up at some moment.
+    /// The same, but hangs up at some point.
     AskAndLeave,
-    /// Prompts, and does not wait.
+    /// Prompts without waiting.
     Send,
-    /// The same, but hangs up before it is told that the prompt was accepted.
+    /// The same, but hangs up before learning that the prompt was accepted.
     SendAndLeave,
     /// A message that wants no answer.
     Note,
-    /// Has a subagent work in the background, whose report comes later.
+    /// Starts a subagent in the background, whose report comes later.
     Delegate,
-    /// Has a subagent work, and waits for it.
+    /// Starts a subagent and waits for it.
     Employ,
     Steer,
     Abort,
@@ -77,10 +77,10 @@ const DEEDS: [Deed; 11] = [
     Deed::PauseAndResume,
 ];
 
-/// What was seen of one seed.
+/// The observations of one seed.
 #[derive(Default)]
 struct Seen {
-    /// Prompts that were accepted for certain.
+    /// Prompts that were certainly accepted.
     accepted: Vec<MessageId>,
     answers: Vec<(MessageId, MessageWithParts)>,
 }
@@ -110,7 +110,7 @@ impl Play<'_> {
         PromptInput { message_id: Some(MessageId::new()), no_reply: matches!(deed, Deed::Note), ..prompt(&text) }
     }
 
-    /// Does it for a while only.
+    /// Runs a future for a while only.
     async fn or_leave<T>(&self, doing: impl Future<Output = T>) {
         tokio::select! {
             biased;
@@ -156,7 +156,7 @@ impl Play<'_> {
         }
     }
 
-    /// Waits until nothing is left to do.
+    /// Waits until there is nothing left to do.
     async fn settle(&self, store: &Store) {
         while self.lab.engine.running() > 0 || !store.unfinished().unwrap().is_empty() || tasks_left(store) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -211,7 +211,7 @@ async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Deed> {
     deeds
 }
 
-/// A folder in memory, where there is one: the orders count here, and not the disk.
+/// A folder in memory, if possible: only the interleavings matter here, not the disk.
 fn fast_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -221,7 +221,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_meets_whatever_every_accepted_prompt_comes_to_its_end() {
+fn every_accepted_prompt_ends_in_every_interleaving() {
     let seeds = match number("TREFOIL_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("TREFOIL_SEEDS").unwrap_or(SEEDS),

@@ -1,4 +1,4 @@
-//! What nobody needs any more goes: rows, events and files of deleted sessions, old outputs, sessions over their age.
+//! Unneeded data is removed: rows, events and files of deleted sessions, old outputs, expired sessions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files below the data directory that hold the mark.
+/// The files below the data directory that contain the marker.
 fn marked(project: &TempProject) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -81,7 +81,7 @@ async fn a_deleted_session_and_its_subagents_leave_nothing_on_the_disk() {
 }
 
 #[tokio::test]
-async fn the_model_may_read_what_was_too_long_for_it() {
+async fn the_model_may_read_a_truncated_output() {
     let lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(loud())).await;
@@ -93,7 +93,7 @@ async fn the_model_may_read_what_was_too_long_for_it() {
 }
 
 #[tokio::test]
-async fn a_deletion_tells_nothing_of_what_was_said() {
+async fn a_deletion_event_reveals_no_content() {
     let lab = Lab::new();
     let session = lab.session().await;
     let rename = api::UpdateSession { title: Some(MARK.to_owned()), ..api::UpdateSession::default() };
@@ -107,11 +107,11 @@ async fn a_deletion_tells_nothing_of_what_was_said() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_of_a_deletion_goes_later() {
+async fn an_interrupted_deletion_is_finished_later() {
     let mut lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(loud())).await;
-    // As if the process had died right after the session was gone.
+    // As if the process had died right after deleting the session.
     let mut batch = Batch::new(&Place::new("", ""));
     batch.delete_session(&session);
     lab.engine.store().commit(batch).await.unwrap();
@@ -127,7 +127,7 @@ async fn what_a_crash_left_of_a_deletion_goes_later() {
 }
 
 #[tokio::test]
-async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
+async fn old_and_unreferenced_outputs_are_removed() {
     let lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(loud())).await;
@@ -160,7 +160,7 @@ async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
     for path in stays.iter().chain([&own]) {
         assert!(path.exists(), "{}", path.display());
     }
-    // Of a session at work nothing goes that is not old: a call may be about to refer to it.
+    // For a running session only old files are removed: a call may be about to refer to the others.
     let lost = put(&format!("{id}/tool_without0part"), 2);
     let gate = lab.gate("go");
     let mut events = lab.recorder().await;
@@ -176,7 +176,7 @@ async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
     assert!(!own.exists(), "over the age it goes, whoever refers to it");
 }
 
-/// A session that was last used so many days ago.
+/// A session last used this many days ago.
 async fn aged(lab: &Lab, days: i64) -> SessionId {
     api::shift_clock(-days * DAY as i64 * 1000);
     let session = lab.session().await;
@@ -186,10 +186,10 @@ async fn aged(lab: &Lab, days: i64) -> SessionId {
 }
 
 #[tokio::test]
-async fn sessions_over_their_age_go_unless_something_in_them_lives() {
+async fn expired_sessions_are_removed_unless_active() {
     let lab = Lab::with(json!({"permission": {"bash": "ask"}, "session": {"max_age_days": 7}}));
     let (old, young) = (aged(&lab, 8).await, aged(&lab, 6).await);
-    // One that waits for an answer, one with a prompt that nobody runs, and one with a younger subagent.
+    // One that waits for a reply, one with a prompt that nobody runs, and one with a younger subagent.
     let asks = aged(&lab, 9).await;
     let mut events = lab.recorder().await;
     api::shift_clock(-9 * DAY as i64 * 1000);
@@ -224,9 +224,9 @@ async fn sessions_over_their_age_go_unless_something_in_them_lives() {
 }
 
 #[tokio::test]
-async fn no_session_goes_by_its_age_unless_the_user_wants_that() {
+async fn no_session_expires_unless_the_user_configures_it() {
     let lab = Lab::new();
-    // A repository, also one that is trusted, decides nothing about sessions of others.
+    // A repository, even a trusted one, does not decide about other sessions.
     lab.project.write("trefoil.json", r#"{"session": {"max_age_days": 1}}"#);
     let old = aged(&lab, 4000).await;
     assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default());

@@ -181,7 +181,7 @@ fn none_is_allowed(list: &str, rules: &[Rule], at_least: usize, works: impl Fn(&
 }
 
 #[test]
-fn no_way_to_a_denied_command_is_allowed() {
+fn no_detour_to_a_denied_command_is_allowed() {
     let rules = rules(&[("*", Action::Allow), ("rm *", Action::Deny)]);
     none_is_allowed(include_str!("rm.txt"), &rules, 1000, |scratch, form| {
         scratch.run(form);
@@ -210,7 +210,7 @@ fn no_way_out_of_the_workspace_is_allowed() {
 }
 
 #[test]
-fn what_people_run_all_day_is_allowed() {
+fn everyday_commands_are_allowed() {
     let mut rules = rules(&[("*", Action::Allow), ("rm *", Action::Deny)]);
     rules.push(Rule::new("external_directory", "*", Action::Ask));
     let (forms, _) = entries(include_str!("harmless.txt"));

@@ -25,7 +25,7 @@ fn effective_rules(levels: Vec<Level>) -> Rules {
 }
 
 #[test]
-fn a_session_lifts_what_is_asked_and_nothing_that_is_denied() {
+fn a_session_lifts_asks_but_no_denial() {
     use Action::{Allow, Ask, Deny};
     let agent = [
         rule("*", "*", Allow),
@@ -57,7 +57,7 @@ fn a_session_lifts_what_is_asked_and_nothing_that_is_denied() {
 }
 
 #[test]
-fn a_floor_has_what_protects_and_not_what_is_technical() {
+fn a_floor_keeps_protective_rules_and_drops_technical_ones() {
     use Action::{Allow, Deny};
     let builtin = [
         rule("*", "*", Allow),
@@ -95,7 +95,7 @@ fn a_floor_has_what_protects_and_not_what_is_technical() {
 }
 
 #[test]
-fn what_cannot_be_read_asks_for_everything() {
+fn an_unreadable_level_asks_for_everything() {
     let unread = effective_rules(vec![Level::new(&[rule("*", "*", Action::Allow)], 0, &[], &[]), Level::default()]);
     assert_eq!(unread.judge(&[], &need("bash", "ls")), Action::Ask);
     assert_eq!(effective_rules(Vec::new()).judge(&[], &need("bash", "ls")), Action::Ask);
@@ -105,7 +105,7 @@ fn what_cannot_be_read_asks_for_everything() {
 }
 
 #[test]
-fn lists_of_rules_are_kept_apart_and_bounded() {
+fn compiled_rules_are_distinct_and_bounded() {
     let cache = CompiledCache::default();
     let get = |agent: &str, careful: bool, session: &[Rule]| {
         cache.get(agent, careful, session, || Level::new(&[rule(agent, "*", Action::Allow)], 0, session, &[]))
@@ -123,7 +123,7 @@ fn lists_of_rules_are_kept_apart_and_bounded() {
 }
 
 #[test]
-fn floors_are_counted() {
+fn the_number_of_floors_is_limited() {
     let floor = |number: usize| Floor {
         session: SessionId::new(),
         agent: number.to_string(),
@@ -154,7 +154,7 @@ fn level() -> impl Strategy<Value = Level> {
 proptest! {
     /// A session cannot lift its agent's denials, and another level never loosens anything.
     #[test]
-    fn nothing_loosens(agent in ruleset(), session in ruleset(), others in prop::collection::vec(level(), 0..4),
+    fn no_level_loosens_anything(agent in ruleset(), session in ruleset(), others in prop::collection::vec(level(), 0..4),
                        permission in prop_oneof![Just("bash"), Just("edit")],
                        pattern in prop_oneof![Just("ab"), Just("b")], approved in ruleset()) {
         let need = need(permission, pattern);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_search_the_web_are_told_from_others() {
+    fn web_search_tools_are_recognised() {
         for (name, properties, required, wanted) in [
             (
                 "brave-search_brave_web_search",

@@ -11,7 +11,7 @@ fn filled(command: &str, line: &str) -> TemplatePiece {
 }
 
 #[test]
-fn arguments_are_words_where_they_stand() {
+fn arguments_are_quoted_for_their_context() {
     for (command, line, want) in [
         ("echo $1", "a", "echo 'a'"),
         ("echo $ARGUMENTS", "a \"b c\"", "echo 'a' 'b c'"),
@@ -36,7 +36,7 @@ fn arguments_are_words_where_they_stand() {
 }
 
 #[test]
-fn arguments_that_would_be_run_are_refused() {
+fn arguments_that_would_be_executed_are_refused() {
     for (command, line) in [
         ("$1", "id"),
         ("$ARGUMENTS", "rm -rf x"),
@@ -79,7 +79,7 @@ proptest! {
 
     /// Whatever the arguments, and wherever a template puts them: bash runs nothing that the template does not call.
     #[test]
-    fn no_argument_runs_anything(
+    fn no_argument_is_executed(
         command in prop::sample::select(vec![
             "echo $1", "echo $ARGUMENTS", "echo \"$1\"", "echo '$1'", "echo x$1y\"$2\"'$3'", "echo \"$(echo $1)\"",
             "echo \"$(echo \"$1\")\" $2", "printf %s $1 | cat - ", "X=$1; echo \"$X\"", "echo ${X:-$1}", "echo \"${X:-$1}\"",
@@ -100,7 +100,7 @@ proptest! {
 
     /// Words that mean nothing to the shell arrive unchanged.
     #[test]
-    fn arguments_arrive(words in prop::collection::vec("[a-zA-Z0-9 $();|&*!#{}<>\\[\\]\\\\~-]{1,12}", 1..4)) {
+    fn plain_arguments_arrive_unchanged(words in prop::collection::vec("[a-zA-Z0-9 $();|&*!#{}<>\\[\\]\\\\~-]{1,12}", 1..4)) {
         let line = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" ");
         let TemplatePiece::Shell(script) = filled("printf '<%s>' $ARGUMENTS", &line) else { panic!("refused: {line}") };
         let output = Command::new("bash").args(["-c", &script]).output().unwrap();
