@@ -80,9 +80,9 @@ impl Inner {
             AskThen::Allow => (PermissionReplyKind::Once, "allowed"),
         };
         let message = format!(
-            "Nobody answered this request within {seconds} s, so it was {what}. Find another way, or end with what you \
-             need from the user. (\"ask\": {{\"timeout\", \"then\"}} in the configuration says when and how such requests \
-             are decided.)"
+            "Nobody answered this request within {seconds} s, so it was {what}. Find another way, or finish by \
+             saying what you need from the user. (\"ask\": {{\"timeout\", \"then\"}} in the configuration says when \
+             and how such requests are decided.)"
         );
         let event = match row.kind {
             AskKind::Permission => EventBody::PermissionReplied { session_id, request_id: parse_id(&row.id)?, reply },
@@ -91,7 +91,7 @@ impl Inner {
         let mut batch = Batch::new(&self.place(&session)).durable();
         let answer = serde_json::json!({ "reply": reply, "message": message, "answers": null, EXPIRED: true });
         batch.settle(&row.id, &answer, event);
-        tracing::info!(ask = row.id, session = %session.id, "nobody answered in time");
+        tracing::info!(ask = row.id, session = %session.id, "an ask timed out");
         self.commit_with_retry(Some((&self.place(&session), &session.id)), batch).await.map(drop)
     }
 
@@ -184,7 +184,7 @@ impl Inner {
         if self.runs.get(session).is_some() {
             self.asks.wake(ask);
         } else if let Err(error) = self.store.signal(session, Signal::Reply { ask: ask.to_owned() }).await {
-            tracing::warn!(%session, ask, %error, "the turn that asked was not told of its answer");
+            tracing::warn!(%session, ask, %error, "cannot wake the turn that asked");
         }
     }
 

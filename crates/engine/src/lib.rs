@@ -140,7 +140,7 @@ impl Engine {
         // Only at startup: a folder that is moved away later must not be recreated.
         let data = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.inputs.dirs.data);
         if let Err(error) = data {
-            tracing::warn!(folder = %options.inputs.dirs.data.display(), %error, "the data folder cannot be made");
+            tracing::warn!(folder = %options.inputs.dirs.data.display(), %error, "cannot create the data folder");
         }
         let signals = options.store.take_signals();
         let inner = Arc::new(Inner {

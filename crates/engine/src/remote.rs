@@ -101,7 +101,7 @@ pub(crate) async fn run(
         return Ok(AfterStep::Stop);
     };
     let Some(runner) = turn.inner.runners.get(remote.kind).cloned() else {
-        let text = format!("Nothing here can run agents with \"{}\" in their configuration", remote.kind);
+        let text = format!("There is no runner for agents with \"{}\" in their configuration", remote.kind);
         step::end_with_error(turn, conversation, user, MessageError::unknown(text)).await?;
         return Ok(AfterStep::Stop);
     };
@@ -150,7 +150,7 @@ pub(crate) async fn run(
     let (reason, error) = match ended {
         _ if exhausted.is_some() => ("stop", exhausted.map(MessageError::unknown)),
         _ if turn.cancel().is_cancelled() => ("stop", Some(MessageError::aborted())),
-        Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::unknown("The agent stopped by itself before its end"))),
+        Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::unknown("The agent stopped before it had finished"))),
         ended => end_reason(ended),
     };
     let failed = error.is_some();
@@ -168,7 +168,7 @@ fn end_reason(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<Me
         Ok(RunnerEnd::Done) => ("stop", None),
         Ok(RunnerEnd::Length) => ("length", None),
         Ok(RunnerEnd::Refused) => {
-            ("stop", Some(MessageError::ContentFilterError(TextData::new("The agent refused to go on"))))
+            ("stop", Some(MessageError::ContentFilterError(TextData::new("The agent refused to continue"))))
         }
         Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::aborted())),
         Err(RunnerError(text)) => ("stop", Some(MessageError::unknown(text))),
@@ -192,7 +192,7 @@ async fn wait_for_end(
         tokio::select! {
             biased;
             ended = &mut work => return ended,
-            () = late => return Err(RunnerError("The agent did not stop when it was told to, and was ended".to_owned())),
+            () = late => return Err(RunnerError("The agent did not stop when told to, and was terminated".to_owned())),
             () = host.stop.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STOP_WAIT),
             () = tokio::time::sleep(POLL_INTERVAL), if deadline.is_none() => host.check_budgets(0).await,
         }

@@ -49,7 +49,7 @@ impl Inner {
         if let Some(parent) = &session.parent_id
             && !constraints.add(&self.constraints_below(&self.store, parent).map_err(store_error)?)
         {
-            return Err(HostError::Conflict(format!("{parent} is below too many others to have a session below it")));
+            return Err(HostError::Conflict(format!("{parent} is nested too deeply to have a session below it")));
         }
         let mut batch = Batch::new(&instance.place).durable();
         self.add_project(&instance, &mut batch)?;
@@ -178,7 +178,7 @@ impl Inner {
         }
         if let Err(error) = self.sweep().await {
             // The sessions are deleted; what is left of them goes at the next start, or with `gc`.
-            tracing::warn!(session = %id, %error, "a deleted session has left something behind");
+            tracing::warn!(session = %id, %error, "cannot remove everything of a deleted session");
         }
         Ok(())
     }

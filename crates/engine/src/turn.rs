@@ -493,8 +493,8 @@ impl Turn {
         } else {
             let text = match error {
                 Error::Store(error) if error.is_passing() => format!(
-                    "The turn stopped, as what it did could not be stored: {error}. Its message is kept, and the turn goes on by \
-                     itself once that is possible"
+                    "The turn stopped because its results could not be stored: {error}. Its message is kept, and \
+                     the turn resumes by itself once that is possible"
                 ),
                 error => {
                     // A turn that always fails must not be tried forever.
@@ -513,7 +513,7 @@ impl Turn {
             batch.release(&self.lease);
         }
         if let Err(error) = self.store().commit(batch).await {
-            tracing::warn!(session = %self.session_id, %error, "the session could not be given back");
+            tracing::warn!(session = %self.session_id, %error, "cannot release the session");
             if error.is_passing() {
                 crate::lock(&self.inner.given_up).insert(self.session_id.clone());
                 events.into_iter().for_each(|event| self.store().tell(&self.instance.place, event));

@@ -171,11 +171,11 @@ impl Inner {
         let Some(parent) = child.parent_id.clone() else { return Ok(Ok(())) };
         let agent = child.agent.clone().unwrap_or_default();
         let refused = |why: &str| {
-            Ok(Err(format!("The agent {agent} works in a git worktree of its own, which cannot be made: {why}")))
+            Ok(Err(format!("The agent {agent} works in a git worktree of its own, which cannot be created: {why}")))
         };
         let project = &caller.loaded.project;
         if project.vcs.is_none() {
-            return refused("this directory is in no git repository. Use another agent, or tell the user");
+            return refused("this directory is not in a git repository. Use another agent, or tell the user");
         }
         let target = caller.worktree();
         let git = caller.exec.git(target);
@@ -244,7 +244,7 @@ impl Inner {
             // The caller's folder may not be in any commit.
             let filled = filled.and_then(|()| std::fs::create_dir_all(directory).map_err(|error| error.to_string()));
             if let Err(why) = filled {
-                return Ok(Err(format!("The worktree of task {session} cannot be filled with its files: {why}")));
+                return Ok(Err(format!("The files of the worktree of task {session} cannot be checked out: {why}")));
             }
             isolated.filled = true;
             self.record_worktree(&self.place(&found), session, Some(&isolated)).await?;
@@ -253,9 +253,10 @@ impl Inner {
         }
         let IsolatedWorktree { target, directory, branch, .. } = &isolated;
         Ok(Ok(Some(format!(
-            "You work in a git worktree of your own, {directory}, on the branch {branch}. It holds what was committed in \
-             {target}: read and change files here, not there, also where you are told of a path below {target}. What you \
-             change is kept on your branch; whoever called you decides whether it is merged. You need not commit."
+            "You work in a git worktree of your own, {directory}, on the branch {branch}. It holds what was \
+             committed in {target}: read and change files here, not there, even if you are given a path below \
+             {target}. Your changes are kept on your branch; your caller decides whether to merge them. You need \
+             not commit."
         ))))
     }
 
@@ -267,7 +268,7 @@ impl Inner {
         let files = match self.commit_changes(session, &isolated).await {
             Ok((files, _)) => files,
             Err(error) => {
-                let text = format!("What was changed in it is unknown: {error}");
+                let text = format!("Its changes are unknown: {error}");
                 metadata["error"] = json!(error.to_string());
                 return Some(WorktreeReport { text: worktree_block(&isolated, &text), metadata });
             }
@@ -278,8 +279,9 @@ impl Inner {
         let mut text = if changed { file_list(&files) } else { "Nothing was changed in it.".to_owned() };
         if changed {
             text.push_str(&format!(
-                "\nNothing of this is in {target} yet. `git diff {base} {branch}` shows it; to take it over, run `git diff \
-                 --binary {base} {branch} | git apply --3way`, or tell the user about `trefoil worktree merge {session}`."
+                "\nNothing of this is in {target} yet. `git diff {base} {branch}` shows it; to apply it, run `git \
+                 diff --binary {base} {branch} | git apply --3way`, or tell the user about `trefoil worktree merge \
+                 {session}`."
             ));
         }
         if *missing > 0 {
@@ -352,7 +354,7 @@ impl Inner {
                 }
                 batch.record(WORKTREE, session.id.as_str(), None, None);
             }
-            Err(error) => tracing::warn!(session = %session.id, %error, "a worktree was not removed"),
+            Err(error) => tracing::warn!(session = %session.id, %error, "cannot remove a worktree"),
         }
     }
 
@@ -534,7 +536,7 @@ impl Engine {
 }
 
 fn gone_text(session: &SessionId) -> String {
-    format!("The worktree of task {session} is gone: it was discarded or cleaned up. Leave task_id out to begin anew.")
+    format!("The worktree of task {session} is gone: it was discarded or cleaned up. Omit task_id to start a new task.")
 }
 
 fn git_error(error: GitError) -> HostError {

@@ -45,7 +45,7 @@ impl Turn {
         Readable::new(move |pattern| {
             let readable = readable.get_or_init(|| {
                 let approved = turn.approved().unwrap_or_else(|error| {
-                    tracing::warn!(%error, "approvals cannot be read, so they do not count");
+                    tracing::warn!(%error, "cannot read approvals; ignoring them");
                     Ruleset::new()
                 });
                 rules.readable_files(&approved)

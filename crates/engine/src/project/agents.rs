@@ -156,10 +156,10 @@ fn builtin_agents(readable: &[Rule]) -> Vec<Agent> {
             Rule::new("edit", ".trefoil/plans/*.md", Allow),
         ],
     );
-    plan.description = Some("Looks and thinks, and answers with a plan; its edits are denied.".to_owned());
+    plan.description = Some("Explores and answers with a plan; its edits are denied.".to_owned());
     let mut general = native("general", AgentMode::Subagent, vec![Rule::new("todowrite", "*", Deny)]);
     general.description =
-        Some("A helper for work of several steps, or for several pieces of work side by side.".to_owned());
+        Some("A helper for work of several steps, or for several pieces of work in parallel.".to_owned());
     let looking = ["grep", "glob", "list", "bash", "webfetch", "websearch", "read"];
     let mut rules = vec![Rule::new("*", "*", Deny)];
     rules.extend(looking.iter().map(|name| Rule::new(*name, "*", Allow)));

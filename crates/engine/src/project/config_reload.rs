@@ -183,7 +183,7 @@ impl Inner {
             instances.retain(|path, other| path == directory || !tree(path, other));
             instances.insert(directory.to_owned(), new.clone());
         }
-        tracing::info!(directory = %directory.display(), "the configuration was read again");
+        tracing::info!(directory = %directory.display(), "configuration reloaded");
         self.send_event(&new, EventBody::CatalogUpdated {}).await;
         new
     }
@@ -207,7 +207,7 @@ impl Inner {
         let mut batch = Batch::new(&instance.place);
         batch.event(event);
         if let Err(error) = self.store.commit(batch).await {
-            tracing::warn!(%error, "nobody is told that the configuration was edited");
+            tracing::warn!(%error, "cannot publish a configuration change");
         }
     }
 }
@@ -235,5 +235,5 @@ fn new_problems<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
 /// Runs file work on a blocking thread. Returns `None` if it panics.
 async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.inspect_err(|error| tracing::error!(%error, "the configuration cannot be looked at")).ok()
+    done.inspect_err(|error| tracing::error!(%error, "checking the configuration panicked")).ok()
 }

@@ -124,8 +124,10 @@ async fn run_blocking<T: Send + 'static>(
     let _stop = cancel.clone().drop_guard();
     let work = tokio::task::spawn_blocking(move || work(cancel));
     match tokio::time::timeout(TIMEOUT, work).await {
-        Ok(done) => done.map_err(|error| HostError::Failed(format!("The search broke down: {error}"))),
-        Err(_) => Err(HostError::Invalid(format!("The files did not answer within {} seconds", TIMEOUT.as_secs()))),
+        Ok(done) => done.map_err(|error| HostError::Failed(format!("The search failed: {error}"))),
+        Err(_) => {
+            Err(HostError::Invalid(format!("The file system did not respond within {} seconds", TIMEOUT.as_secs())))
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Instance {
             {
                 match tools::SearchEndpoint::read(config) {
                     Ok(endpoint) => registry.insert(tools::websearch(endpoint)),
-                    Err(error) => tracing::warn!(%error, "there is no websearch"),
+                    Err(error) => tracing::warn!(%error, "websearch is not available"),
                 }
             }
             registry

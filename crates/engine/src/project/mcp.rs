@@ -50,7 +50,7 @@ pub(crate) fn servers(inner: &Inner, loaded: &config::Loaded, directory: &Path, 
     let config = |(name, config): (&String, &Json)| match serde_json::from_value(config.clone()) {
         Ok(config) => Some((name.clone(), config)),
         Err(error) => {
-            tracing::warn!(server = name, %error, "the configuration of an MCP server is left out");
+            tracing::warn!(server = name, %error, "ignoring the invalid configuration of an MCP server");
             None
         }
     };
@@ -65,7 +65,7 @@ fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place
         let store = store.clone();
         tasks.spawn(async move {
             if let Err(error) = store.commit(batch).await {
-                tracing::warn!(%error, "nobody is told that the tools of an MCP server are others");
+                tracing::warn!(%error, "cannot publish the changed tools of an MCP server");
             }
         });
     };
@@ -136,7 +136,7 @@ impl Inner {
                 let mut batch = Batch::new(&place);
                 batch.event(EventBody::SessionNotice { session_id: id.clone(), message });
                 if let Err(error) = store.commit(batch).await {
-                    tracing::warn!(%error, "nobody is told that an MCP server failed");
+                    tracing::warn!(%error, "cannot publish the failure of an MCP server");
                 }
             }
         });
@@ -224,7 +224,7 @@ impl Inner {
             let mut batch = Batch::new(&instance.place);
             batch.event(EventBody::McpBrowserOpenFailed { mcp_name: name.to_owned(), url: url.to_owned() });
             if let Err(error) = self.store.commit(batch).await {
-                tracing::warn!(%error, "nobody is told that the browser did not open");
+                tracing::warn!(%error, "cannot publish that the browser did not open");
             }
         };
         signed_in(instance.servers.authenticate(name, open).await)

@@ -41,7 +41,7 @@ const TITLE_MAX: usize = 300;
 const PROMPT_MAX: usize = 256 << 10;
 
 /// The refusal when there are too many subagents.
-const TOO_MANY: &str = "There are too many subagents already, or they are too deep below each other";
+const TOO_MANY: &str = "There are already too many subagents, or they are nested too deeply";
 
 /// The maximum number of unused grants.
 const GRANTS_MAX: usize = 256;
@@ -49,8 +49,8 @@ const GRANTS_MAX: usize = 256;
 const SUBAGENT_METADATA: &str = "elsewhere";
 
 /// The error of a subagent that was still working when its job ended.
-const CUT_OFF: &str = "interrupted: the agent that this subagent worked for ended before it told what became of it; its \
-                       work may have taken effect in part or in full.";
+const CUT_OFF: &str = "interrupted: its agent ended before it reported the outcome of this subagent; its work may \
+                       have taken effect in part or in full.";
 
 /// A remote agent's subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ impl Job {
         for host in left {
             let ended = if stopped { Ok(RunnerEnd::Stopped) } else { Err(RunnerError(CUT_OFF.to_owned())) };
             if let Err(error) = host.settle(ended).await {
-                tracing::warn!(session = %host.turn.session_id, %error, "a subagent of another agent is left as it was");
+                tracing::warn!(session = %host.turn.session_id, %error, "cannot close a remote subagent");
             }
         }
     }
@@ -156,7 +156,7 @@ impl JobHost {
         }
         let host = match open.get(&child.id) {
             Some(host) if host.handle.as_ref().is_some_and(|handle| handle.parent != self.turn.session_id) => {
-                return Ok(Err(format!("{} works for another one already", child.id)));
+                return Ok(Err(format!("{} already works for another session", child.id)));
             }
             Some(host) => {
                 host.update_child(&child).await?;
@@ -386,7 +386,7 @@ impl Inner {
     pub(crate) fn takes_messages(&self, session: &Session) -> Result<(), HostError> {
         match (self.foreign(session).map_err(store_error)?, &session.parent_id) {
             (Some(_), Some(parent)) => Err(HostError::Conflict(format!(
-                "{} is a subagent of another agent, which alone talks to it; send the message to {parent}",
+                "{} is a subagent of another agent, which alone can send it messages; send the message to {parent}",
                 session.id
             ))),
             _ => Ok(()),

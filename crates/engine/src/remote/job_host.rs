@@ -23,7 +23,7 @@ use crate::turn::tool_call::{Decision, ToolCall};
 use crate::{Error, lock};
 
 /// The refusal once the job has ended.
-pub(super) const ENDED: &str = "The work has ended";
+pub(super) const ENDED: &str = "The job has ended";
 
 /// The host of one job, or of a subagent of the remote agent.
 pub(super) struct JobHost {
@@ -104,7 +104,7 @@ impl JobHost {
                     job.stop_over_budget(text);
                 }
             }
-            Err(error) => tracing::warn!(%error, "the budgets cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the budgets"),
         }
     }
 
@@ -123,7 +123,8 @@ impl JobHost {
                 continue;
             };
             return Ok(Some(format!(
-                "The budget of {} ({what}) is used up, so the agent was stopped. Raise it and send a message to go on",
+                "The budget of {} ({what}) is used up, so the agent was stopped. Raise it and send a message to \
+                 continue",
                 session.id
             )));
         }
@@ -406,7 +407,7 @@ impl api::Desk for JobHost {
                 let handed = lock(&self.handed).clone();
                 match self.next_steer(&handed) {
                     Ok(Some(steer)) if self.turn.wait_out_pause().await.is_ok() => return steer,
-                    Err(error) => tracing::warn!(%error, "messages for the running work cannot be read"),
+                    Err(error) => tracing::warn!(%error, "cannot read prompts for the running job"),
                     _ => {}
                 }
                 // The sender may die before it wakes us, so poll as well.

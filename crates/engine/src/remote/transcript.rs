@@ -25,7 +25,7 @@ const CALLS_MAX: usize = 2_000;
 const DIFF_MAX: usize = 256 << 10;
 /// The error of a call that was left open.
 const LEFT_OPEN: &str =
-    "interrupted: the agent ended before it told what became of this call; it may have taken effect.";
+    "interrupted: the agent ended before it reported the outcome of this call; it may have taken effect.";
 
 /// The messages and parts of one job.
 pub(super) struct JobTranscript {
@@ -119,7 +119,7 @@ impl JobTranscript {
     pub async fn write(&mut self, turn: &Turn, text: &str, reasoning: bool) -> Result<Result<(), String>, StoreError> {
         self.bytes += text.len();
         if self.bytes > TEXT_MAX {
-            return Ok(Err(format!("The agent wrote more than {} MB of text, and was ended", TEXT_MAX >> 20)));
+            return Ok(Err(format!("The agent wrote more than {} MB of text, and was stopped", TEXT_MAX >> 20)));
         }
         if let Some(message) = self.messages.last() {
             self.text.write(turn, &message.id, text, reasoning, false, &mut self.parts).await?;
@@ -131,20 +131,20 @@ impl JobTranscript {
     pub async fn call(&mut self, turn: &Turn, call: &RunnerCall) -> Result<Result<ToolPart, String>, StoreError> {
         let is_new = !self.calls.contains_key(&call.id);
         if is_new && self.calls.len() >= CALLS_MAX {
-            return Ok(Err(format!("The agent made more than {CALLS_MAX} calls in one turn, and was ended")));
+            return Ok(Err(format!("The agent made more than {CALLS_MAX} calls in one turn, and was stopped")));
         }
         if is_new {
             self.end_text(turn);
         }
         let mut batch = turn.batch();
         if is_new {
-            let Some(message) = self.messages.last() else { return Ok(Err("The work has ended".to_owned())) };
+            let Some(message) = self.messages.last() else { return Ok(Err("The job has ended".to_owned())) };
             let part = new_call_part(PartHead::new(&turn.session_id, &message.id), call);
             batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
             self.calls
                 .insert(call.id.clone(), CallEntry { part, child: None, written_at: Instant::now(), is_stale: true });
         }
-        let Some(entry) = self.calls.get_mut(&call.id) else { return Ok(Err("The work has ended".to_owned())) };
+        let Some(entry) = self.calls.get_mut(&call.id) else { return Ok(Err("The job has ended".to_owned())) };
         // The first terminal state of a call wins.
         if !entry.part.state.is_done() {
             let before = entry.part.state.status();
@@ -384,7 +384,7 @@ pub(super) fn diff(call: &RunnerCall) -> Option<String> {
     let mut text = one(call.changes.first()?);
     for change in &call.changes[1..] {
         if text.len() > DIFF_MAX {
-            text.push_str("\\ What else is changed is left out\n");
+            text.push_str("\\ Further changes are left out\n");
             break;
         }
         text.push('\n');

@@ -45,7 +45,7 @@ impl Inner {
     ) -> Result<Session, HostError> {
         let (inner, id) = (self.clone(), id.clone());
         let forked = self.tasks.spawn(async move { inner.copy(&id, before.as_ref()).await }).await;
-        forked.map_err(|error| HostError::Failed(format!("the copy broke off: {error}")))?
+        forked.map_err(|error| HostError::Failed(format!("the copy failed: {error}")))?
     }
 
     async fn copy(&self, id: &SessionId, before: Option<&MessageId>) -> Result<Session, HostError> {
@@ -81,7 +81,7 @@ impl Inner {
                 (copy, page)
             })
             .await
-            .map_err(|error| HostError::Failed(format!("the copy broke off: {error}")))?;
+            .map_err(|error| HostError::Failed(format!("the copy failed: {error}")))?;
             copy = returned;
             let written = match page {
                 Ok(_) if self.closing.is_cancelled() => Err(HostError::Unavailable("the engine shuts down".to_owned())),
@@ -106,7 +106,7 @@ impl Inner {
     /// Removes unfinished copies left by dead processes.
     pub(crate) async fn discard_drafts(&self) -> Result<(), StoreError> {
         for draft in self.store.abandoned_drafts()? {
-            tracing::info!(session = %draft, "half a session that a process left is removed");
+            tracing::info!(session = %draft, "removing an unfinished copy of a session");
             self.store.discard_draft(&draft).await?;
         }
         Ok(())

@@ -128,7 +128,7 @@ impl Inner {
         let drop_files = move || {
             removed.retain(|session| match fs::remove_dir_all(folder.join(session_folder(session))) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(%session, %error, "the outputs of a deleted session cannot be removed");
+                    tracing::warn!(%session, %error, "cannot remove the outputs of a deleted session");
                     false
                 }
                 _ => true,

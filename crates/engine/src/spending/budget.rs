@@ -95,8 +95,8 @@ pub(crate) fn check(budget: &Budget) -> Result<(), String> {
     let zero = budget.tokens == Some(0) || budget.steps == Some(0) || budget.seconds == Some(0);
     if zero || budget.cost.is_some_and(|cost| !(cost.0 > 0.0 && cost.0.is_finite())) {
         return Err(
-            "Every bound of a budget must be more than zero. Leave a bound out to lift it, or pause the session \
-                    to hold it"
+            "Every limit of a budget must be greater than zero. Omit a limit to remove it, or pause the session to \
+             stop it"
                 .to_owned(),
         );
     }

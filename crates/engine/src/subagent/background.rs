@@ -65,7 +65,7 @@ impl Inner {
             let done = inner.closing.run_until_cancelled(inner.follow_to_end(&part, resources)).await;
             lock(&inner.background).remove(&part);
             if let Some(Err(error)) = done {
-                tracing::warn!(%part, %error, "a task in the background was not reported");
+                tracing::warn!(%part, %error, "cannot report the end of a background task");
             }
         });
     }
@@ -169,7 +169,7 @@ impl Inner {
                 done => return done.map(drop),
             }
         }
-        Err(HostError::Conflict(format!("The task of {part} is being changed by others all the time")))
+        Err(HostError::Conflict(format!("The task of {part} keeps being changed by others")))
     }
 
     /// Cancels the background tasks of sessions that are being stopped. The reports appear in their conversations but
@@ -275,7 +275,7 @@ fn report_text(task: &LinkedTask, end: &TaskEnd) -> String {
     let (state, what, tag, text) = match end {
         TaskEnd::Done(text) => ("completed", "completed", "task_result", text.as_str()),
         TaskEnd::Failed(why) => ("error", "failed", "task_error", why.as_str()),
-        TaskEnd::Cancelled => ("cancelled", "cancelled", "task_error", "The task was stopped before it had ended."),
+        TaskEnd::Cancelled => ("cancelled", "cancelled", "task_error", "The task was stopped before it had finished."),
     };
     let summary = format!("Background task {what}: {}", task.title);
     task_report(&task.child, state, Some(&summary), tag, text)

@@ -37,13 +37,13 @@ const SUMMARY_MAX: usize = 100;
 const RESULT_MAX: usize = 50 * 1024;
 
 /// The result for the model while a task works in the background.
-const BACKGROUND: &str = "The subagent works in the background; its report comes to you by itself, as a message, when it \
-                          has ended. Do not wait or poll for it, do not ask it how far it is, and leave its work and its \
-                          files to it. Go on with something else, or tell the user in short what was begun and end your \
-                          turn.";
+const BACKGROUND: &str = "The subagent is working in the background; its report arrives by itself, as a message, \
+                          when it has finished. Do not wait or poll for it, do not ask about its progress, and \
+                          leave its work and its files to it. Continue with something else, or briefly tell the \
+                          user what was started and end your turn.";
 /// The refusal if background tasks are disabled.
-const NO_BACKGROUND: &str = "Tasks in the background are switched off here (\"subagents\": {\"background\": false}). Call \
-                             it without `background` and wait for the result.";
+const NO_BACKGROUND: &str = "Background tasks are disabled here (\"subagents\": {\"background\": false}). Call it \
+                             without `background` and wait for the result.";
 /// The refusal if the constraints on a subagent are too many to store.
 const TOO_MANY_RULES: &str = "There are too many agents with rules of their own above this one, so it cannot have a subagent \
                               with all of them. Do the work yourself.";
@@ -197,7 +197,7 @@ impl ToolCall {
             && let Err(error) = self.send_prompt(&link).await
         {
             // The follower gets the same error, and reports it.
-            tracing::debug!(child = %link.task.child, %error, "a task in the background did not begin yet");
+            tracing::debug!(child = %link.task.child, %error, "a background task did not start yet");
         }
         delegation.summary.load(&inner.store, &delegation.task)?;
         self.show_progress(self.turn.batch(), &delegation).await?;
@@ -229,7 +229,7 @@ impl ToolCall {
     /// Stops a child that nobody waits for any more, so that it does not resume, now or after a restart.
     async fn stop_unwanted(&self, child: &SessionId) {
         if let Err(error) = self.turn.inner.stop_unwanted(child).await {
-            tracing::warn!(%child, %error, "a subagent was not stopped");
+            tracing::warn!(%child, %error, "cannot stop a subagent");
         }
     }
 
@@ -341,14 +341,14 @@ impl ToolCall {
             let found = found.filter(|child| child.parent_id.as_ref() == Some(&own.id));
             return Ok(found.map(|child| (child, false)).ok_or_else(|| {
                 format!(
-                    "There is no task {id} of this session; it may have been deleted. Leave task_id out to begin anew."
+                    "There is no task {id} of this session; it may have been deleted. Omit task_id to start a new task."
                 )
             }));
         }
         if store.descendants(&root.id, limits.descendants)? >= limits.descendants {
             return Ok(Err(format!(
-                "This session and its subagents have {} subagents, which is the most. Go on with one of \
-                 them by its task_id, or do the work yourself.",
+                "This session and its subagents have {} subagents, which is the maximum. Continue one of them by \
+                 its task_id, or do the work yourself.",
                 limits.descendants
             )));
         }

@@ -16,7 +16,7 @@ use crate::turn::tool_call::ToolCall;
 use crate::turn::{Conversation, Turn};
 
 /// The prompt that asks the model about a command's result.
-const FOLLOW_UP: &str = "Tell the user in short what came out of the task above, and go on with your work.";
+const FOLLOW_UP: &str = "Briefly tell the user the result of the task above, and continue with your work.";
 
 /// Runs a task as a call of the `task` tool that no model made. The call has the id of the prompt's part, so that after
 /// a restart it is known which tasks were started.

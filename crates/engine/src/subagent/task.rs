@@ -17,7 +17,7 @@ pub(crate) const TOOL: &str = "task";
 /// Hands a piece of work to a subagent and returns what it reports.
 ///
 /// The subagent works in a session of its own: it sees nothing of this conversation, and of its work you see only its last
-/// message. So the prompt must hold everything it needs, and say what it shall report. Use it for work that would fill this
+/// message. So the prompt must hold everything it needs, and say what it should report. Use it for work that would fill this
 /// conversation with things nobody needs later, such as a long search, or that can be done beside other work: several calls
 /// in one message run at the same time. Do not use it for what one or two calls of other tools can do. The user does not
 /// see the report: tell them what matters. To ask the same subagent again, pass the id of its task as `task_id`; it

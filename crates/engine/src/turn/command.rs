@@ -125,7 +125,7 @@ impl Inner {
                 TemplatePiece::Text(piece) => text.push_str(&piece),
                 TemplatePiece::Shell(command) => text.push_str(&self.shell_output(instance, &command).await),
                 TemplatePiece::Refused(command) => {
-                    text.push_str(&format!("(`{command}` was not run: an argument could be run with it)"));
+                    text.push_str(&format!("(`{command}` was not run: it might execute an argument)"));
                 }
             }
         }

@@ -108,7 +108,7 @@ fn placeholder(content: &Content, supported: &Modalities) -> Option<Content> {
         }
         _ => return None,
     };
-    Some(Content::Text(format!("({name}, {mime}, is left out: this model does not take it)")))
+    Some(Content::Text(format!("({name}, {mime}, is left out: this model does not support it)")))
 }
 
 fn assistant_content(part: &Part) -> Option<AssistantContent> {

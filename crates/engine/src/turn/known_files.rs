@@ -13,7 +13,7 @@ impl Inner {
         KnownFiles::new(move |path| {
             let found = store.file_version(&session, &path.to_string_lossy());
             found.unwrap_or_else(|error| {
-                tracing::warn!(%session, path = %path.display(), %error, "what the agent knows of a file was not read");
+                tracing::warn!(%session, path = %path.display(), %error, "cannot read the known version of a file");
                 // No content has this hash, so the file counts as changed.
                 Some(FileVersion { hash: "unknown".to_owned(), content: None })
             })

@@ -192,7 +192,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
     }
     for child in orphans {
         if let Err(error) = turn.inner.stop_unwanted(&child).await {
-            tracing::warn!(%child, %error, "a subagent was not stopped");
+            tracing::warn!(%child, %error, "cannot stop a subagent");
         }
     }
     if !batch.is_empty() {

@@ -305,9 +305,9 @@ impl SessionGuard {
         self.result = match AssertUnwindSafe(inner.run_turn(&mut self)).catch_unwind().await {
             Ok(Ok(location)) => Ok(location),
             // The lease stays ours; the next turn acquires it again and repairs what this one left.
-            Err(_) => {
-                Err(HostError::Failed("the turn broke down; it is tried again, or send another message".to_owned()))
-            }
+            Err(_) => Err(HostError::Failed(
+                "the turn failed unexpectedly; it is retried, or send another message".to_owned(),
+            )),
             Ok(Err(error)) => {
                 tracing::warn!(session = %self.session, %error, "the turn stopped");
                 Err(error.into())

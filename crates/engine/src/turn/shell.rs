@@ -31,7 +31,7 @@ impl Inner {
     ) -> Result<MessageWithParts, HostError> {
         let (inner, id) = (self.clone(), id.clone());
         let work = self.tasks.spawn(async move { inner.run_shell(&id, input).await });
-        work.await.map_err(|error| HostError::Failed(format!("The command broke down: {error}")))?
+        work.await.map_err(|error| HostError::Failed(format!("The command failed: {error}")))?
     }
 
     async fn run_shell(self: &Arc<Self>, id: &SessionId, input: ShellInput) -> Result<MessageWithParts, HostError> {

@@ -257,7 +257,7 @@ impl<'a> Step<'a> {
             }
             if self.has_called_tools {
                 // Calls must not be repeated: their results go into another step instead.
-                tracing::warn!(error = %error.message, "the model broke off after it had called tools");
+                tracing::warn!(error = %error.message, "the model's stream failed after tool calls");
                 self.finish = Some(FinishReason::ToolCalls);
                 return Ok(ModelCallOutcome::Finished);
             }
@@ -495,7 +495,7 @@ impl<'a> Step<'a> {
                     self.parts.push(Part::Tool(part));
                 }
                 Ok(Err(error)) => failed = failed.or(Some(error)),
-                Err(error) => tracing::error!(%error, "a tool call did not come back"),
+                Err(error) => tracing::error!(%error, "the task of a tool call failed"),
             }
         }
         failed.map_or(Ok(()), Err)
@@ -574,7 +574,7 @@ impl<'a> Step<'a> {
         let out_of_tries = retries > structured_output::retries(self.user);
         let stopped = !matches!(reason, FinishReason::ToolCalls | FinishReason::Unknown);
         (!has_answer && (stopped || out_of_tries)).then(|| {
-            let message = "The model did not hand in an answer of the asked shape".to_owned();
+            let message = "The model did not submit an answer in the requested format".to_owned();
             MessageError::StructuredOutputError(StructuredOutputData { message, retries })
         })
     }

@@ -23,8 +23,8 @@ pub(crate) fn spec(user: &UserMessage) -> Option<ToolSpec> {
     match &user.format {
         Some(OutputFormat::JsonSchema { schema, .. }) => Some(ToolSpec {
             name: TOOL.to_owned(),
-            description: "Hands in the final answer in the shape that was asked for. Call it exactly once, when the \
-                          work is done; text beside it is not read."
+            description: "Submits the final answer in the requested format. Call it exactly once, when the work is \
+                          done; any other text is not read."
                 .into(),
             schema: schema.clone().into(),
         }),

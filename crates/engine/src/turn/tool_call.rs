@@ -219,7 +219,7 @@ impl ToolCall {
     /// Records the failure of a call whose tool panicked.
     pub(crate) async fn record_panic(turn: &Turn, mut part: ToolPart) -> Result<(ToolPart, CallEnd), Error> {
         let now = api::now();
-        let error = format!("The {} tool broke down; try another way", part.tool);
+        let error = format!("The {} tool failed unexpectedly; try another way", part.tool);
         let time = ToolTime { start: now, end: Some(now), compacted: None };
         let input = part.state.input().clone();
         part.state = ToolState::Error(api::ToolError { input, error, metadata: None, time });
@@ -587,7 +587,7 @@ impl ToolCall {
             Ok(()) => {
                 let output = Output {
                     title: "Structured output".to_owned(),
-                    output: "The answer was handed in.".to_owned(),
+                    output: "The answer was submitted.".to_owned(),
                     metadata: JsonMap::from_iter([("valid".to_owned(), true.into())]),
                     ..Output::default()
                 };

@@ -59,7 +59,7 @@ impl Engine {
                 for error in
                     [sessions.err().map(Error::from), tasks.err(), drafts.err().map(Error::from)].into_iter().flatten()
                 {
-                    tracing::warn!(%error, "what nobody works on cannot be looked for; it is tried again");
+                    tracing::warn!(%error, "a watchdog check failed and will be retried");
                 }
             }
         };
@@ -93,7 +93,7 @@ impl Inner {
             if suspect.due <= now {
                 suspect.due = now + suspect.pause;
                 suspect.pause = (suspect.pause * 2).min(LONGEST_PAUSE);
-                tracing::warn!(%session, "a prompt waits and no turn runs; it is started");
+                tracing::warn!(%session, "starting the turn of a waiting prompt that nobody runs");
                 self.start(&session);
             }
         }

@@ -79,11 +79,12 @@ impl WriteRetry<'_> {
         let most = if self.inner.runs.is_parking() { SHUTDOWN_RETRY_TIME } else { self.inner.store.patience() };
         if self.began.elapsed() >= most {
             self.given_up = true;
-            tracing::error!(session = ?self.session.map(|(_, id)| id), attempts = self.attempts, reason, "a write is given up");
+            let session = self.session.map(|(_, id)| id);
+            tracing::error!(?session, attempts = self.attempts, reason, "giving up a write");
             return false;
         }
         if self.attempts == 0 {
-            tracing::warn!(session = ?self.session.map(|(_, id)| id), reason, "a write waits for the database");
+            tracing::warn!(session = ?self.session.map(|(_, id)| id), reason, "a write is waiting for the database");
         }
         let pause = FIRST_PAUSE.saturating_mul(1 << self.attempts.min(8)).min(LONGEST_PAUSE);
         self.attempts += 1;

@@ -20,7 +20,7 @@ const NAMES_MAX: usize = 20;
 pub(super) enum MergeError {
     /// Both sides changed the same lines.
     #[error(
-        "Nothing was merged: {} changed in the worktree and in {target} in ways that exclude each other. Merge the branch \
+        "Nothing was merged: {} changed in the worktree and in {target} in conflicting ways. Merge the branch \
          {branch} by hand, or make these files agree and merge again", names(.files)
     )]
     Conflict { files: Vec<String>, target: String, branch: String },
@@ -175,7 +175,7 @@ impl LinkedWorktree<'_> {
         }
         let applied = git.writing().run(&["apply", "--whitespace=nowarn", "--", utf8(&patch)?]).await;
         applied.map(drop).map_err(|error| match error {
-            GitError::Refused(why) => MergeError::Refused(format!("{name} does not take the changes: {why}")),
+            GitError::Refused(why) => MergeError::Refused(format!("the changes cannot be applied to {name}: {why}")),
             error => error.into(),
         })
     }

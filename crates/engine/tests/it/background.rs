@@ -357,10 +357,10 @@ async fn a_call_waiting_for_a_slot_can_be_cancelled_or_moved() {
 }
 
 #[tokio::test]
-async fn the_background_can_be_switched_off() {
+async fn background_tasks_can_be_disabled() {
     let lab = Lab::with(json!({"subagents": {"background": false}}));
     let session = lab.session().await;
     lab.say(&session, &script(json!([{"tools": [background("J", json!([]))]}, {"text": "."}]))).await;
-    assert!(error(&lab.tools(&session).await[0]).contains("switched off"));
+    assert!(error(&lab.tools(&session).await[0]).contains("disabled"));
     assert!(children(&lab, &session).await.is_empty());
 }

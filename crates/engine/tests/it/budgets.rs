@@ -311,7 +311,7 @@ async fn a_budget_of_zero_is_refused() {
     let session = lab.session().await;
     for budget in [tokens(0), steps(0), Budget { cost: Some(Usd(0.0)), ..Budget::default() }] {
         let refused = lab.engine.budget(&lab.scope, &session, budget).await;
-        assert!(matches!(&refused, Err(HostError::Invalid(text)) if text.contains("more than zero")), "{refused:?}");
+        assert!(matches!(&refused, Err(HostError::Invalid(text)) if text.contains("greater than zero")), "{refused:?}");
     }
     let unknown = lab.engine.budget(&lab.scope, &SessionId::new(), steps(1)).await;
     assert!(matches!(unknown, Err(HostError::NotFound { .. })));
@@ -430,7 +430,7 @@ async fn budgets_come_from_the_call_the_agent_or_the_configuration() {
     nothing[1]["budget"] = json!({"steps": 0});
     lab.say(&session, &script(json!([{ "tools": [nothing] }, { "text": "done" }]))).await;
     let last = lab.tools(&session).await.pop().unwrap();
-    assert!(matches!(&last.state, api::ToolState::Error(error) if error.error.contains("more than zero")), "{last:#?}");
+    assert!(matches!(&last.state, api::ToolState::Error(error) if error.error.contains("greater than zero")), "{last:#?}");
 }
 
 #[tokio::test]

@@ -383,7 +383,7 @@ async fn remote_subagents_ask_and_stop_individually() {
     let refused = lab.engine.cancel(&lab.scope, fixed).await.unwrap_err().to_string();
     assert!(refused.contains("cannot stop it alone") && refused.contains(nodes[0].session_id.as_str()), "{refused}");
     let refused = lab.engine.prompt(&lab.scope, free, prompt("hi")).await.unwrap_err().to_string();
-    assert!(refused.contains("which alone talks to it"), "{refused}");
+    assert!(refused.contains("which alone can send it messages"), "{refused}");
     let stopped = lab.engine.cancel(&lab.scope, free).await.unwrap();
     assert_eq!(stopped.sessions, std::slice::from_ref(free));
     events.wait_idle(&session).await;

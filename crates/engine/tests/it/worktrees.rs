@@ -195,7 +195,7 @@ async fn without_a_repository_or_a_commit_the_model_is_told() {
             lab.project.git(&["init", "--quiet"]);
         }
         let (_, children, tools) = delegate(&lab, vec![smith("true")]).await;
-        let why = if with_git { "has no commit yet" } else { "is in no git repository" };
+        let why = if with_git { "has no commit yet" } else { "is not in a git repository" };
         assert!(error(&tools[0]).contains("The agent smith works in a git worktree") && error(&tools[0]).contains(why));
         assert!(children.is_empty());
         assert_eq!(lab.engine.worktrees().await.unwrap().len(), 0);

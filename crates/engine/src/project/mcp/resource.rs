@@ -28,7 +28,7 @@ impl SessionServers {
             None => Ok(all),
             Some(server) if all.iter().any(|other| other == server) => Ok(vec![server.to_owned()]),
             Some(server) => Err(ToolError::failed(format!(
-                "The MCP server {server:?} has no resources. Those that have: {}",
+                "The MCP server {server:?} has no resources. Servers with resources: {}",
                 all.join(", ")
             ))),
         }
