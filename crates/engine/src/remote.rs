@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Json, JsonMap, MessageError, MessageId, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptPart,
+    Json, JsonMap, Message, MessageError, MessageId, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptPart,
     RunnerEnd, RunnerError, RunnerJob, SessionId, SessionStatus, TextData, ToolPart, Usd, UserMessage,
 };
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::ask::rules::Rules;
 use crate::spending::budget::Admission;
 use crate::spending::ledger;
-use crate::turn::step::{self, AfterStep, put_message};
+use crate::turn::step::{self, AfterStep};
 use crate::turn::{Conversation, Turn};
 use crate::{Error, ask};
 use child::{ForeignSubagent, Job};
@@ -119,7 +119,7 @@ pub(crate) async fn run(
     let message = turn.new_answer(user);
     let call = reservation(turn, &message.id, &prompt);
     let begin = |batch: &mut Batch| {
-        put_message(batch, &message);
+        batch.tell_message(Message::Assistant(message.clone()));
         batch.event(turn.status_event(SessionStatus::Busy));
     };
     match turn.admit(&call, begin).await? {

@@ -272,7 +272,7 @@ impl Inner {
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.need_session(&session.id);
-        crate::turn::step::put_part(&mut batch, &part);
+        batch.tell_part(&part);
         self.store.commit(batch).await.map_err(store_error)?;
         Ok(part)
     }

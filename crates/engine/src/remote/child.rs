@@ -27,7 +27,6 @@ use crate::spending::ledger;
 use crate::turn::Turn;
 use crate::turn::recovery;
 use crate::turn::runs::SessionGuard;
-use crate::turn::step::{put_message, put_part};
 use crate::{Error, Inner, SharedEnvironment, lock};
 
 /// The maximum number of subagents one job can start. The limit on sessions below a root applies as well.
@@ -311,10 +310,10 @@ impl JobHost {
         record.put(&mut batch, session);
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
-        put_part(&mut batch, &Part::Text(told.clone()));
-        put_message(&mut batch, &answer);
+        batch.tell_part(&Part::Text(told.clone()));
+        batch.tell_message(Message::Assistant(answer.clone()));
         let head = PartHead::new(session, &answer.id);
-        put_part(&mut batch, &Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
+        batch.tell_part(&Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
         turn.commit(batch).await?;
         Ok((user, told, JobTranscript::of_child(answer, record, tokens), rules))
     }
@@ -340,7 +339,7 @@ impl JobHost {
             let mut told = lock(&handle.prompt);
             if told.text != prompt {
                 prompt.clone_into(&mut told.text);
-                put_part(&mut batch, &Part::Text(told.clone()));
+                batch.tell_part(&Part::Text(told.clone()));
             }
         }
         if !batch.is_empty() {

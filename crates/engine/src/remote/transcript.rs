@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use api::{
-    AssistantMessage, EventBody, Extra, Json, JsonMap, MessageError, MessageId, Part, PartHead, RunnerCall,
+    AssistantMessage, EventBody, Extra, Json, JsonMap, Message, MessageError, MessageId, Part, PartHead, RunnerCall,
     RunnerCallState, SessionId, StepFinishPart, StepStartPart, Tokens, ToolCompleted, ToolError, ToolPart, ToolPending,
     ToolRunning, ToolState, ToolTime, Usage, UserMessage, json_size,
 };
@@ -13,7 +13,6 @@ use store::{Reservation, StoreError};
 use super::{PROVIDER_EXECUTED, RemoteRecord};
 use crate::spending::ledger;
 use crate::turn::Turn;
-use crate::turn::step::{put_message, put_part};
 use crate::turn::text_writer::{TextWriter, row_interval};
 use crate::turn::tool_call::PROGRESS_INTERVAL;
 
@@ -97,7 +96,7 @@ impl JobTranscript {
         if let Some(message) = self.message() {
             let head = PartHead::new(&turn.session_id, message);
             let part = Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() });
-            put_part(&mut batch, &part);
+            batch.tell_part(&part);
             self.parts.push(part);
         }
         turn.commit(batch).await.map(drop)
@@ -110,7 +109,7 @@ impl JobTranscript {
         self.record.handed.push(user.id.clone());
         self.record.put(&mut batch, &turn.session_id);
         let message = turn.new_answer(user);
-        put_message(&mut batch, &message);
+        batch.tell_message(Message::Assistant(message.clone()));
         self.messages.push(message);
         turn.commit(batch).await.map(drop)
     }
@@ -154,7 +153,7 @@ impl JobTranscript {
             entry.link_child();
             entry.is_stale = true;
             if is_first || before != entry.part.state.status() || entry.is_due() {
-                put_part(&mut batch, &Part::Tool(entry.part.clone()));
+                batch.tell_part(&Part::Tool(entry.part.clone()));
                 (entry.written_at, entry.is_stale) = (Instant::now(), false);
             }
             if matches!(entry.part.state, ToolState::Completed(_)) {
@@ -180,7 +179,7 @@ impl JobTranscript {
         entry.child = Some(child.clone());
         entry.link_child();
         let mut batch = turn.batch();
-        put_part(&mut batch, &Part::Tool(entry.part.clone()));
+        batch.tell_part(&Part::Tool(entry.part.clone()));
         (entry.written_at, entry.is_stale) = (Instant::now(), false);
         turn.commit(batch).await.map(drop)
     }
@@ -213,7 +212,7 @@ impl JobTranscript {
         self.end_text(turn);
         let mut batch = turn.batch();
         for entry in self.calls.values().filter(|entry| entry.is_stale) {
-            put_part(&mut batch, &Part::Tool(entry.part.clone()));
+            batch.tell_part(&Part::Tool(entry.part.clone()));
         }
         if batch.is_empty() { Ok(()) } else { turn.commit(batch).await.map(drop) }
     }
@@ -234,7 +233,7 @@ impl JobTranscript {
                 entry.part.state =
                     ToolState::Error(ToolError { input, error: LEFT_OPEN.to_owned(), metadata: None, time });
                 entry.link_child();
-                put_part(&mut batch, &Part::Tool(entry.part.clone()));
+                batch.tell_part(&Part::Tool(entry.part.clone()));
             }
             self.parts.push(Part::Tool(entry.part.clone()));
         }
@@ -271,10 +270,10 @@ impl JobTranscript {
                     tokens: message.tokens.clone(),
                     extra: Extra::default(),
                 });
-                put_part(&mut batch, &part);
+                batch.tell_part(&part);
                 self.parts.push(part);
             }
-            put_message(&mut batch, &message);
+            batch.tell_message(Message::Assistant(message.clone()));
             let belongs = |part: &Part| part.head().is_some_and(|head| head.message_id == message.id);
             let mut parts: Vec<Part> = self.parts.iter().filter(|part| belongs(part)).cloned().collect();
             parts.sort_by(|a, b| a.head().map(|head| &head.id).cmp(&b.head().map(|head| &head.id)));

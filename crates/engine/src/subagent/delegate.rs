@@ -26,7 +26,6 @@ use crate::spending::budget;
 use crate::subagent::task::{self, TaskInput};
 use crate::subagent::task_link::{self, Background, LinkedTask, TaskLink};
 use crate::turn::history;
-use crate::turn::step::put_part;
 use crate::turn::text_writer::row_interval;
 use crate::turn::tool_call::{CallEnd, PROGRESS_INTERVAL, ToolCall};
 use crate::{Error, SharedEnvironment};
@@ -220,7 +219,7 @@ impl ToolCall {
         });
         // Unlike other outcomes it keeps the task link, which the report removes.
         let mut batch = self.turn.batch().durable();
-        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        batch.tell_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
         inner.follow(&self.part.head.id, delegation.resources);
         Ok((self.part, CallEnd::Done))

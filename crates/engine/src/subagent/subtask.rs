@@ -11,7 +11,7 @@ use api::{
 use crate::Error;
 use crate::subagent::task;
 use crate::turn::input::synthetic_text;
-use crate::turn::step::{self, AfterStep, put_message, put_part};
+use crate::turn::step::{self, AfterStep};
 use crate::turn::tool_call::ToolCall;
 use crate::turn::{Conversation, Turn};
 
@@ -53,8 +53,8 @@ pub(crate) async fn run(
         extra: Extra::default(),
     };
     let mut batch = turn.batch();
-    put_message(&mut batch, &message);
-    put_part(&mut batch, &Part::Tool(part.clone()));
+    batch.tell_message(Message::Assistant(message.clone()));
+    batch.tell_part(&Part::Tool(part.clone()));
     batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
     turn.commit(batch).await?;
     let call = ToolCall {
@@ -81,7 +81,7 @@ pub(crate) async fn run(
         message.finish = None;
         message.error = Some(error);
     }
-    put_message(&mut batch, &message);
+    batch.tell_message(Message::Assistant(message.clone()));
     turn.commit(batch).await?;
     let stopped = message.error.is_some();
     conversation.push_answer(message, vec![Part::Tool(part)]);
@@ -99,7 +99,7 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Af
     let mut batch = turn.batch().durable();
     let (id, info) = (message.id.clone(), Message::User(message));
     batch.tell_new_message(info);
-    put_part(&mut batch, &synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
+    batch.tell_part(&synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
     // It continues the command's work, under the same rules.
     let inbox = turn.store().inbox(&turn.session_id)?;
     match inbox.into_iter().find(|row| row.message_id == user.id).and_then(|row| row.data) {

@@ -20,7 +20,7 @@ use crate::spending::ledger::ReportedUsage;
 use crate::subagent::task_link::{self, TaskLink};
 use crate::turn::Turn;
 use crate::turn::conversation::is_final;
-use crate::turn::step::{IGNORED, put_message, put_part};
+use crate::turn::step::IGNORED;
 use crate::turn::tool_call::{CallEnd, STARTED, ToolCall};
 use crate::{Error, Inner, remote};
 
@@ -162,11 +162,11 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
         match &mut part {
             Part::Text(text) if text.time.as_ref().is_some_and(|t| t.end.is_none()) => {
                 text.time.get_or_insert_default().end = Some(end);
-                put_part(&mut batch, &part);
+                batch.tell_part(&part);
             }
             Part::Reasoning(text) if text.time.end.is_none() => {
                 text.time.end = Some(end);
-                put_part(&mut batch, &part);
+                batch.tell_part(&part);
             }
             Part::Tool(tool) => {
                 called = true;
@@ -182,7 +182,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
                             }
                             interrupt(tool);
                             batch.record(STARTED, tool.head.id.as_str(), None, None);
-                            put_part(&mut batch, &part);
+                            batch.tell_part(&part);
                         }
                     }
                 }
@@ -213,21 +213,18 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
         batch.event(EventBody::SessionError { session_id, error: Some(error.clone()) });
         info.error = Some(error);
     } else {
-        put_part(
-            &mut batch,
-            &Part::StepFinish(StepFinishPart {
-                head: finish,
-                reason: reason.to_owned(),
-                snapshot: None,
-                cost: info.cost,
-                tokens: info.tokens.clone(),
-                extra: Extra::default(),
-            }),
-        );
+        batch.tell_part(&Part::StepFinish(StepFinishPart {
+            head: finish,
+            reason: reason.to_owned(),
+            snapshot: None,
+            cost: info.cost,
+            tokens: info.tokens.clone(),
+            extra: Extra::default(),
+        }));
         info.finish = Some(if rejected { "stop" } else { reason }.to_owned());
     }
     info.time.completed = Some(api::now());
-    put_message(&mut batch, &info);
+    batch.tell_message(Message::Assistant(info));
     turn.commit(batch).await?;
     Ok(())
 }
@@ -306,7 +303,7 @@ async fn fail_prompt(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), E
     answer.time.completed = Some(api::now());
     let mut batch = turn.batch().durable();
     batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
-    put_message(&mut batch, &answer);
+    batch.tell_message(Message::Assistant(answer));
     turn.commit(batch).await?;
     Ok(())
 }

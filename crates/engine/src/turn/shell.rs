@@ -15,7 +15,6 @@ use crate::error::store_error;
 use crate::turn::Turn;
 use crate::turn::input::synthetic_text;
 use crate::turn::recovery;
-use crate::turn::step::{put_message, put_part};
 use crate::turn::tool_call::{PROGRESS_INTERVAL, STARTED};
 use crate::{Error, Inner};
 
@@ -97,9 +96,9 @@ impl Turn {
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
         let note = "The following tool was executed by the user".to_owned();
-        put_part(&mut batch, &synthetic_text(id, &user.id, note));
-        put_message(&mut batch, &answer);
-        put_part(&mut batch, &Part::Tool(part.clone()));
+        batch.tell_part(&synthetic_text(id, &user.id, note));
+        batch.tell_message(Message::Assistant(answer.clone()));
+        batch.tell_part(&Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
         batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
         // Not retried: nothing has started yet, so the caller can be told at once.
@@ -116,8 +115,8 @@ impl Turn {
         });
         answer.time.completed = Some(api::now());
         let mut batch = self.batch().durable();
-        put_message(&mut batch, &answer);
-        put_part(&mut batch, &Part::Tool(part.clone()));
+        batch.tell_message(Message::Assistant(answer.clone()));
+        batch.tell_part(&Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), None, None);
         self.go_idle(&mut batch);
         self.commit(batch).await?;
@@ -155,7 +154,7 @@ impl Turn {
             let shown = metadata(&printed.borrow_and_update());
             let state = running(command, started, Some(shown));
             let mut batch = self.batch();
-            put_part(&mut batch, &Part::Tool(ToolPart { state, ..part.clone() }));
+            batch.tell_part(&Part::Tool(ToolPart { state, ..part.clone() }));
             if let Some(outcome) = self.commit_beside(batch, &mut work).await? {
                 break outcome;
             }

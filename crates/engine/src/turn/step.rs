@@ -131,7 +131,7 @@ pub(crate) async fn end_with_error(
     message.time.completed = Some(api::now());
     let mut batch = turn.batch().durable();
     batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
-    put_message(&mut batch, &message);
+    batch.tell_message(Message::Assistant(message.clone()));
     turn.commit(batch).await?;
     conversation.push_answer(message, Vec::new());
     Ok(())
@@ -224,7 +224,7 @@ impl<'a> Step<'a> {
         let Some(call) = &self.reserved else { return Ok(Admission::Admitted) };
         let status = self.turn.status_event(SessionStatus::Busy);
         let begin = |batch: &mut Batch| {
-            put_message(batch, &self.message);
+            batch.tell_message(Message::Assistant(self.message.clone()));
             batch.event(status.clone());
         };
         self.turn.admit(call, begin).await
@@ -381,7 +381,7 @@ impl<'a> Step<'a> {
                 }
                 _ => continue,
             }
-            put_part(&mut batch, part);
+            batch.tell_part(part);
         }
         if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
     }
@@ -396,7 +396,7 @@ impl<'a> Step<'a> {
         let call_id = if used { api::tool_call_id() } else { id };
         let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
         let mut batch = self.turn.batch();
-        put_part(&mut batch, &Part::Tool(part.clone()));
+        batch.tell_part(&Part::Tool(part.clone()));
         self.unfinished_calls.insert(index, part);
         self.commit(batch).await
     }
@@ -515,7 +515,7 @@ impl<'a> Step<'a> {
                 metadata: None,
                 time: ToolTime { start: now, end: Some(now), compacted: None },
             });
-            put_part(&mut batch, &Part::Tool(part.clone()));
+            batch.tell_part(&Part::Tool(part.clone()));
             self.parts.push(Part::Tool(part));
         }
         self.commit(batch).await
@@ -611,14 +611,14 @@ impl<'a> Step<'a> {
                 tokens: tokens.clone(),
                 extra: Extra::default(),
             });
-            put_part(&mut batch, &part);
+            batch.tell_part(&part);
             self.parts.push(part);
             self.message.finish = Some(reason.as_str().to_owned());
         }
         self.message.cost = cost;
         self.message.tokens = tokens.clone();
         if has_finished {
-            put_message(&mut batch, &self.message);
+            batch.tell_message(Message::Assistant(self.message.clone()));
         }
         // More than the message shows, if an attempt failed or was interrupted.
         let spent = std::mem::take(&mut self.spent);
@@ -634,7 +634,7 @@ impl<'a> Step<'a> {
             });
             self.message.error = Some(error);
         }
-        put_message(&mut batch, &self.message);
+        batch.tell_message(Message::Assistant(self.message.clone()));
         if stop {
             for prompt in &self.pending {
                 batch.dequeue(prompt);
@@ -654,7 +654,7 @@ impl<'a> Step<'a> {
     /// Adds a part. Its row goes out with the next commit.
     fn push_part(&mut self, part: Part) {
         let mut batch = self.turn.batch();
-        put_part(&mut batch, &part);
+        batch.tell_part(&part);
         self.turn.defer(batch);
         self.parts.push(part);
     }
@@ -668,16 +668,6 @@ impl<'a> Step<'a> {
         self.parts.sort_by(|a, b| a.head().map(|h| &h.id).cmp(&b.head().map(|h| &h.id)));
         (self.message, self.parts)
     }
-}
-
-/// A part's row and its event.
-pub(crate) fn put_part(batch: &mut Batch, part: &Part) {
-    batch.tell_part(part);
-}
-
-/// A message's row and its event.
-pub(crate) fn put_message(batch: &mut Batch, message: &AssistantMessage) {
-    batch.tell_message(Message::Assistant(message.clone()));
 }
 
 /// A number from 0 to 1, so that many clients do not retry in lockstep.

@@ -17,8 +17,8 @@ use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::project::models;
 use crate::turn::input::AcceptedPrompt;
+use crate::turn::known_files;
 use crate::turn::{self, TurnLocation};
-use crate::turn::{known_files, step};
 
 /// How often to check on a process that answers a prompt, in case it dies.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -67,7 +67,7 @@ impl Inner {
         }
         batch.tell_new_message(accepted.info());
         for part in &accepted.parts {
-            step::put_part(&mut batch, part);
+            batch.tell_part(part);
         }
         if instance.remote(&accepted.message.agent).is_none() {
             models::remember_last_used(&mut batch, &accepted.message.model);

@@ -9,7 +9,6 @@ use api::{Extra, MessageId, Part, PartHead, PartTime, ReasoningPart, TextPart};
 use store::StoreError;
 
 use crate::turn::Turn;
-use crate::turn::step::put_part;
 
 /// The maximum size of one part; longer text continues in another one.
 pub(crate) const PART_MAX: usize = 256 << 10;
@@ -79,7 +78,7 @@ impl TextWriter {
 
     async fn begin(&mut self, turn: &Turn, part: Part, defer: bool) -> Result<(), StoreError> {
         let mut batch = turn.batch();
-        put_part(&mut batch, &part);
+        batch.tell_part(&part);
         if defer {
             turn.defer(batch);
         } else {
@@ -121,7 +120,7 @@ impl TextWriter {
             _ => {}
         }
         let mut batch = turn.batch();
-        put_part(&mut batch, &part);
+        batch.tell_part(&part);
         turn.defer(batch);
         finished.push(part);
     }

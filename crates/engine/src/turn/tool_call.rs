@@ -16,7 +16,6 @@ use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress
 use crate::ask::rules::Rules;
 use crate::subagent::{task, task_link};
 use crate::turn::Turn;
-use crate::turn::step::put_part;
 use crate::turn::text_writer::row_interval;
 use crate::turn::{known_files, prompt, structured_output};
 use crate::{Error, ask};
@@ -224,7 +223,7 @@ impl ToolCall {
         let input = part.state.input().clone();
         part.state = ToolState::Error(api::ToolError { input, error, metadata: None, time });
         let mut batch = turn.batch();
-        put_part(&mut batch, &Part::Tool(part.clone()));
+        batch.tell_part(&Part::Tool(part.clone()));
         turn.commit(batch).await?;
         Ok((part, CallEnd::Done))
     }
@@ -330,7 +329,7 @@ impl ToolCall {
             time: ToolTime { start: started, end: None, compacted: None },
         });
         first(&mut batch);
-        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        batch.tell_part(&Part::Tool(self.part.clone()));
         let batch = if durable { batch.durable() } else { batch };
         self.turn.commit(batch).await?;
         self.signal_running();
@@ -626,7 +625,7 @@ impl ToolCall {
         let time = ToolTime { start: started, end: Some(api::now()), compacted: None };
         self.part.state = ToolState::Error(api::ToolError { input, error, metadata, time });
         let mut batch = self.outcome_batch();
-        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        batch.tell_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
         Ok((self.part, ended))
     }
@@ -665,7 +664,7 @@ impl ToolCall {
         for change in &output.changes {
             Self::record_change(&self.turn, &mut batch, change.clone());
         }
-        put_part(&mut batch, &Part::Tool(self.part.clone()));
+        batch.tell_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
         for change in &output.changes {
             if let Change::Known { path, version } = change {
