@@ -26,10 +26,8 @@ use crate::{Inner, lock};
 
 /// The record namespace of session constraints, by session.
 pub(crate) const RULES: &str = "rules";
-/// How many compiled rule lists each directory caches.
-const COMPILED_MAX: usize = 32;
-/// How many parsed session constraints are cached.
-const STANDINGS_MAX: usize = 32;
+/// How many values a [`FifoCache`] keeps: compiled rules per directory, and parsed constraints of sessions.
+const CACHE_MAX: usize = 32;
 /// The maximum number of floors of one session.
 const FLOORS_MAX: usize = 128;
 /// Denials of built-in agents that exist because of how clients and tasks work, not for protection. Floors leave them
@@ -130,7 +128,7 @@ pub(crate) struct CompiledRules {
     careful: bool,
     session: Ruleset,
     level: Arc<Level>,
-    /// The same for those below: in a session that is a subagent's, and in one that is not.
+    /// The level as a floor for child sessions: of a session that is not a subagent's, and of one that is.
     floors: [OnceLock<Arc<Level>>; 2],
     /// The JSON stored with a prompt that is accepted under these rules.
     accepted: String,
@@ -140,7 +138,7 @@ impl CompiledRules {
     fn new(agent: &str, careful: bool, session: &[Rule], level: Level) -> Self {
         let level = Arc::new(level);
         let accepted = AcceptedRules { agent: agent.to_owned(), careful, level: level.clone() };
-        // Text, numbers and lists: it cannot fail. If it did, what is stored would count as asking for everything.
+        // Strings, numbers and lists always serialize.
         let accepted = serde_json::to_string(&accepted).unwrap_or_default();
         Self {
             agent: agent.to_owned(),
@@ -163,11 +161,32 @@ impl CompiledRules {
     }
 }
 
-/// Those that were used last.
-#[derive(Debug, Default)]
-pub(crate) struct CompiledCache(Mutex<VecDeque<Arc<CompiledRules>>>);
+/// The values made last, up to [`CACHE_MAX`]; using a value does not keep it longer. Lookups compare every entry, which is
+/// cheap because there are few.
+#[derive(Debug)]
+pub(crate) struct FifoCache<T>(Mutex<VecDeque<Arc<T>>>);
 
-impl CompiledCache {
+impl<T> Default for FifoCache<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> FifoCache<T> {
+    /// The value that matches, or a new one from `make`, which replaces the oldest if the cache is full.
+    fn get_or_make(&self, matches: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut entries = lock(&self.0);
+        if let Some(found) = entries.iter().find(|entry| matches(entry)) {
+            return found.clone();
+        }
+        let made = Arc::new(make());
+        entries.truncate(CACHE_MAX - 1);
+        entries.push_front(made.clone());
+        made
+    }
+}
+
+impl FifoCache<CompiledRules> {
     /// The rules of an agent in a session with these rules. `make` builds them on a miss.
     pub(crate) fn get(
         &self,
@@ -176,15 +195,8 @@ impl CompiledCache {
         session: &[Rule],
         make: impl FnOnce() -> Level,
     ) -> Arc<CompiledRules> {
-        let mut entries = lock(&self.0);
-        let same = |one: &Arc<CompiledRules>| one.agent == agent && one.careful == careful && one.session == session;
-        if let Some(found) = entries.iter().find(|one| same(one)) {
-            return found.clone();
-        }
-        let made = Arc::new(CompiledRules::new(agent, careful, session, make()));
-        entries.truncate(COMPILED_MAX - 1);
-        entries.push_front(made.clone());
-        made
+        let matches = |one: &CompiledRules| one.agent == agent && one.careful == careful && one.session == session;
+        self.get_or_make(matches, || CompiledRules::new(agent, careful, session, make()))
     }
 }
 
@@ -382,21 +394,25 @@ impl StoredConstraints {
     }
 }
 
-/// What was read last of what binds sessions, by its JSON: all that work for one caller have the same.
-#[derive(Debug, Default)]
-pub(crate) struct ConstraintsCache(Mutex<VecDeque<(String, Arc<Constraints>)>>);
+/// Parsed constraints, by their JSON: all sessions that work for one caller have the same.
+#[derive(Debug)]
+pub(crate) struct ParsedConstraints {
+    json: String,
+    constraints: Arc<Constraints>,
+}
 
-impl ConstraintsCache {
-    fn get(&self, json: String) -> Arc<Constraints> {
-        let mut entries = lock(&self.0);
-        if let Some((_, found)) = entries.iter().find(|(text, _)| *text == json) {
-            return found.clone();
-        }
-        let unreadable = |_| Constraints { careful: true, floors: Vec::new(), is_unreadable: true };
-        let read = Arc::new(serde_json::from_str(&json).unwrap_or_else(unreadable));
-        entries.truncate(STANDINGS_MAX - 1);
-        entries.push_front((json, read.clone()));
-        read
+impl FifoCache<ParsedConstraints> {
+    /// The constraints in a stored JSON.
+    fn parse(&self, json: &str) -> Arc<Constraints> {
+        let parsed = self.get_or_make(
+            |one| one.json == json,
+            || {
+                let unreadable = |_| Constraints { careful: true, floors: Vec::new(), is_unreadable: true };
+                let constraints = Arc::new(serde_json::from_str(json).unwrap_or_else(unreadable));
+                ParsedConstraints { json: json.to_owned(), constraints }
+            },
+        );
+        parsed.constraints.clone()
     }
 }
 
@@ -417,7 +433,7 @@ impl Inner {
         store: &Store,
         session: &SessionId,
     ) -> Result<Option<Arc<Constraints>>, StoreError> {
-        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.constraints.get(json)))
+        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.constraints.parse(&json)))
     }
 
     /// The constraints on a session that a client creates below `parent`, without a call.

@@ -13,7 +13,7 @@ use tools::{KnownFiles, Registry, RegistryOptions};
 
 use crate::Inner;
 use crate::ask::permission;
-use crate::ask::rules::{CompiledCache, CompiledRules, Level};
+use crate::ask::rules::{CompiledRules, FifoCache, Level};
 use crate::project::models::Catalog;
 use crate::project::{agents, mcp};
 use crate::remote::RemoteAgent;
@@ -43,7 +43,7 @@ pub(crate) struct Instance {
     careful: bool,
     /// The agents of a careful engine, for work that such an engine began.
     careful_agents: OnceLock<IndexMap<String, Agent>>,
-    compiled: CompiledCache,
+    compiled: FifoCache<CompiledRules>,
     pub(crate) commands: Vec<Command>,
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
@@ -122,7 +122,7 @@ impl Instance {
             builtin_rules,
             careful: inner.careful,
             careful_agents: OnceLock::new(),
-            compiled: CompiledCache::default(),
+            compiled: FifoCache::default(),
             file_stamps: Mutex::new(loaded.marks.clone()),
             has_rejected_edit: AtomicBool::new(false),
             loaded,

@@ -106,7 +106,7 @@ fn an_unreadable_level_asks_for_everything() {
 
 #[test]
 fn compiled_rules_are_distinct_and_bounded() {
-    let cache = CompiledCache::default();
+    let cache = FifoCache::<CompiledRules>::default();
     let get = |agent: &str, careful: bool, session: &[Rule]| {
         cache.get(agent, careful, session, || Level::new(&[rule(agent, "*", Action::Allow)], 0, session, &[]))
     };
@@ -118,8 +118,8 @@ fn compiled_rules_are_distinct_and_bounded() {
         assert!(all.iter().skip(place + 1).all(|other| other.accepted() != one.accepted()));
     }
     assert!(Arc::ptr_eq(&all[3], &get("a", false, &denied)), "made once");
-    (0..2 * COMPILED_MAX).for_each(|number| drop(get(&number.to_string(), false, &[])));
-    assert_eq!(lock(&cache.0).len(), COMPILED_MAX);
+    (0..2 * CACHE_MAX).for_each(|number| drop(get(&number.to_string(), false, &[])));
+    assert_eq!(lock(&cache.0).len(), CACHE_MAX);
 }
 
 #[test]
