@@ -49,8 +49,8 @@ impl Inner {
     /// ask was made, so a restart does not extend it.
     pub(crate) async fn await_reply(&self, ask: &str, policy: (Duration, AskThen)) -> Result<Json, StoreError> {
         // Read the clock only once, for the age of the ask: it may be set while we wait.
-        let ago = api::made_at(ask).map_or(0, |asked| api::now().saturating_sub(asked));
-        let left = policy.0.saturating_sub(Duration::from_millis(u64::try_from(ago).unwrap_or(0)));
+        let ago = api::made_at(ask).map_or(0, |made| api::now().saturating_sub(made));
+        let remaining = policy.0.saturating_sub(Duration::from_millis(u64::try_from(ago).unwrap_or(0)));
         let began = Instant::now();
         let notify = Arc::new(Notify::new());
         lock(&self.asks.map).insert(ask.to_owned(), notify.clone());
@@ -61,13 +61,13 @@ impl Inner {
                 Some(row) => row,
                 None => return Ok(Json::Null),
             };
-            let left = left.saturating_sub(began.elapsed());
-            if left.is_zero() {
+            let remaining = remaining.saturating_sub(began.elapsed());
+            if remaining.is_zero() {
                 self.expire(&row, policy).await?;
                 continue;
             }
             // The replying process may die before it wakes us, so poll the row as well.
-            let _ = tokio::time::timeout(POLL_INTERVAL.min(left), notify.notified()).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL.min(remaining), notify.notified()).await;
         }
     }
 
@@ -99,11 +99,11 @@ impl Inner {
     pub(crate) async fn reply_permission(&self, id: &PermissionId, reply: PermissionReply) -> Result<(), HostError> {
         let missing = || HostError::not_found("permission request", id.as_str());
         let row = self.store.ask(id.as_str()).map_err(store_error)?.ok_or_else(missing)?;
-        let asked: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
-        let session = self.session(&asked.session_id)?;
+        let request: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        let session = self.session(&request.session_id)?;
         let mut batch = Batch::new(&place_of(&session)).durable();
         batch.answer(id.as_str(), &serde_json::json!(reply));
-        batch.event(replied_event(&asked, &reply));
+        batch.event(replied_event(&request, &reply));
         let mut others = Vec::new();
         match reply.reply {
             PermissionReplyKind::Once => {}
@@ -111,16 +111,16 @@ impl Inner {
                 // The approval applies where the request says. Older requests do not say; theirs applies where the
                 // session is.
                 let here = || self.instance(session.directory.as_ref()).approval_directory();
-                let directory = asked.directory().map_or_else(here, str::to_owned);
-                for pattern in &asked.always {
-                    batch.approve(&directory, &asked.permission, pattern);
+                let directory = request.directory().map_or_else(here, str::to_owned);
+                for pattern in &request.always {
+                    batch.approve(&directory, &request.permission, pattern);
                 }
-                others = self.also_allowed(&asked, &session.project_id, &directory)?;
+                others = self.also_allowed(&request, &session.project_id, &directory)?;
             }
             PermissionReplyKind::Reject if reply.message.is_none() => {
-                let filter = AskFilter { session: Some(asked.session_id.clone()), ..AskFilter::default() };
+                let filter = AskFilter { session: Some(request.session_id.clone()), ..AskFilter::default() };
                 others = self.store.permissions(&filter).map_err(store_error)?;
-                others.retain(|other| other.id != asked.id);
+                others.retain(|other| other.id != request.id);
             }
             PermissionReplyKind::Reject => {}
         }
@@ -128,7 +128,7 @@ impl Inner {
             settle_permission(&mut batch, other, &reply);
         }
         self.commit_answer(batch, id.as_str(), missing).await?;
-        self.wake_asker(&asked.session_id, id.as_str()).await;
+        self.wake_asker(&request.session_id, id.as_str()).await;
         for other in &others {
             self.wake_asker(&other.session_id, other.id.as_str()).await;
         }
@@ -143,9 +143,9 @@ impl Inner {
     ) -> Result<(), HostError> {
         let missing = || HostError::not_found("question request", id.as_str());
         let row = self.store.ask(id.as_str()).map_err(store_error)?.ok_or_else(missing)?;
-        let asked: api::QuestionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        let request: api::QuestionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
         if let Some(answers) = &mut answers {
-            let questions = asked.questions.len();
+            let questions = request.questions.len();
             if answers.len() > questions {
                 return Err(HostError::Invalid(format!(
                     "Expected {questions} answers, one per question, got {}",
@@ -155,15 +155,15 @@ impl Inner {
             // Trailing questions may stay unanswered.
             answers.resize(questions, Vec::new());
         }
-        let mut batch = Batch::new(&place_of(&self.session(&asked.session_id)?)).durable();
-        let (session_id, request_id) = (asked.session_id.clone(), asked.id.clone());
+        let mut batch = Batch::new(&place_of(&self.session(&request.session_id)?)).durable();
+        let (session_id, request_id) = (request.session_id.clone(), request.id.clone());
         batch.answer(id.as_str(), &serde_json::json!({ "answers": answers }));
         batch.event(match answers {
             Some(answers) => EventBody::QuestionReplied { session_id, request_id, answers },
             None => EventBody::QuestionRejected { session_id, request_id },
         });
         self.commit_answer(batch, id.as_str(), missing).await?;
-        self.wake_asker(&asked.session_id, id.as_str()).await;
+        self.wake_asker(&request.session_id, id.as_str()).await;
         Ok(())
     }
 
@@ -191,19 +191,22 @@ impl Inner {
     /// The open requests of the same directory that an `always` reply to this one also allows.
     fn also_allowed(
         &self,
-        asked: &PermissionRequest,
+        request: &PermissionRequest,
         project: &str,
         directory: &str,
     ) -> Result<Vec<PermissionRequest>, HostError> {
-        let approved: Vec<api::Rule> =
-            asked.always.iter().map(|pattern| api::Rule::new(&asked.permission, pattern, api::Action::Allow)).collect();
+        let approved: Vec<api::Rule> = request
+            .always
+            .iter()
+            .map(|pattern| api::Rule::new(&request.permission, pattern, api::Action::Allow))
+            .collect();
         let filter = AskFilter { project: Some(project.to_owned()), ..AskFilter::default() };
         let mut open = self.store.permissions(&filter).map_err(store_error)?;
         open.retain(|other| {
-            other.id != asked.id
+            other.id != request.id
                 && other.directory() == Some(directory)
                 && other.metadata.get(OPAQUE).is_none()
-                && other.permission == asked.permission
+                && other.permission == request.permission
                 && other.patterns.iter().all(|p| permission::covers(&approved, &other.permission, p))
         });
         open.truncate(SETTLED_MAX);

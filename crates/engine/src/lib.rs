@@ -116,7 +116,7 @@ pub(crate) struct Inner {
     pub(crate) asks: ask::AskWaiters,
     /// Sessions whose turn was abandoned without a trace in the database, because every write failed.
     pub(crate) given_up: Mutex<HashSet<SessionId>>,
-    pub(crate) constraints: rules::FifoCache<rules::ParsedConstraints>,
+    pub(crate) constraints_cache: rules::FifoCache<rules::ParsedConstraints>,
     pub(crate) traces: trace::Traces,
     /// Held while a subagent is counted and created, so that parallel calls cannot exceed the limit.
     pub(crate) spawn_lock: tokio::sync::Mutex<()>,
@@ -163,7 +163,7 @@ impl Engine {
             conversations: conversation_cache::ConversationCache::default(),
             asks: ask::AskWaiters::default(),
             given_up: Mutex::default(),
-            constraints: rules::FifoCache::default(),
+            constraints_cache: rules::FifoCache::default(),
             traces: trace::Traces::default(),
             spawn_lock: tokio::sync::Mutex::default(),
             budget_signal: budget::BudgetSignal::default(),

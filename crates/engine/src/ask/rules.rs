@@ -433,7 +433,7 @@ impl Inner {
         store: &Store,
         session: &SessionId,
     ) -> Result<Option<Arc<Constraints>>, StoreError> {
-        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.constraints.parse(&json)))
+        Ok(store.record_json(RULES, session.as_str())?.map(|json| self.constraints_cache.parse(&json)))
     }
 
     /// The constraints on a session that a client creates below `parent`, without a call.

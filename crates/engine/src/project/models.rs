@@ -84,11 +84,11 @@ impl Catalog {
             return;
         }
         let _asking = self.asking.lock().await;
-        let asked = self.providers_to_ask(wanted).map(async |entry| {
+        let requests = self.providers_to_ask(wanted).map(async |entry| {
             let answer = llm.models(&server(entry, ""), LIST_TIMEOUT).await.map_err(|error| error.message);
             self.set_listing(entry, answer);
         });
-        futures::future::join_all(asked.collect::<Vec<_>>()).await;
+        futures::future::join_all(requests.collect::<Vec<_>>()).await;
     }
 
     /// The same for a prompt without a model. Asks no server if the configuration is enough.

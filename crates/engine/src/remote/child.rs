@@ -134,9 +134,9 @@ impl Job {
     /// Ends the job and every subagent still working for it.
     pub(super) async fn end(&self) {
         self.stop.cancel();
-        let left: Vec<_> = self.open.lock().await.drain().map(|(_, host)| host).collect();
+        let hosts: Vec<_> = self.open.lock().await.drain().map(|(_, host)| host).collect();
         let stopped = self.turn.cancel().is_cancelled() && !self.turn.run.is_parked();
-        for host in left {
+        for host in hosts {
             let ended = if stopped { Ok(RunnerEnd::Stopped) } else { Err(RunnerError(CUT_OFF.to_owned())) };
             if let Err(error) = host.settle(ended).await {
                 tracing::warn!(session = %host.turn.session_id, %error, "cannot close a remote subagent");
@@ -190,11 +190,11 @@ impl JobHost {
         };
         let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, newest, &guard.run));
         match self.begin_turn(&turn, took_over, record, child).await {
-            Ok((user, told, transcript, rules)) => {
+            Ok((user, prompt, transcript, rules)) => {
                 let shared = inner.share_environment(&self.turn.session_id, &session);
                 let (id, parent) = (child.id.clone(), self.turn.session_id.clone());
                 let handle =
-                    ChildHandle { id, parent, prompt: Mutex::new(told), guard: Mutex::new(Some((guard, shared))) };
+                    ChildHandle { id, parent, prompt: Mutex::new(prompt), guard: Mutex::new(Some((guard, shared))) };
                 Ok(Ok(self.for_child(turn, rules, user, transcript, handle)))
             }
             Err(error) => {
@@ -235,8 +235,8 @@ impl JobHost {
                 constraints.put(&mut batch, &earlier.id);
                 self.turn.commit(batch).await?;
             }
-            let held = inner.try_enter(&earlier.id).ok_or_else(|| in_use_text(&earlier.id));
-            return Ok(held.map(|guard| (earlier.id, record, guard)));
+            let guard = inner.try_enter(&earlier.id).ok_or_else(|| in_use_text(&earlier.id));
+            return Ok(guard.map(|guard| (earlier.id, record, guard)));
         }
         let most = self.turn.instance.limits.descendants;
         let _spawning = inner.spawn_lock.lock().await;
@@ -269,11 +269,11 @@ impl JobHost {
         constraints.put(&mut batch, &session.id);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
         record.put(&mut batch, &session.id);
-        let Some(held) = inner.try_enter(&session.id) else { return Ok(Err(in_use_text(&session.id))) };
+        let Some(guard) = inner.try_enter(&session.id) else { return Ok(Err(in_use_text(&session.id))) };
         self.turn.commit(batch).await?;
         job.started.fetch_add(1, Ordering::Relaxed);
         family.insert(child.id.clone(), session.id.clone());
-        Ok(Ok((session.id, record, held)))
+        Ok(Ok((session.id, record, guard)))
     }
 
     /// Begins a subagent's turn: writes its prompt and an empty answer.
@@ -303,19 +303,19 @@ impl JobHost {
         };
         let text = cut(child.prompt.as_deref().unwrap_or(&child.title), PROMPT_MAX).to_owned();
         let tokens = ledger::tokens(text.len());
-        let told = text_part(PartHead::new(session, &user.id), text);
+        let prompt = text_part(PartHead::new(session, &user.id), text);
         let answer = turn.new_answer(&user);
         let mut batch = turn.batch();
         batch.event(turn.status_event(SessionStatus::Busy));
         record.put(&mut batch, session);
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
-        batch.tell_part(&Part::Text(told.clone()));
+        batch.tell_part(&Part::Text(prompt.clone()));
         batch.tell_message(Message::Assistant(answer.clone()));
         let head = PartHead::new(session, &answer.id);
         batch.tell_part(&Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
         turn.commit(batch).await?;
-        Ok((user, told, JobTranscript::of_child(answer, record, tokens), rules))
+        Ok((user, prompt, JobTranscript::of_child(answer, record, tokens), rules))
     }
 
     /// Updates the title, prompt and metadata of a working subagent.
@@ -336,10 +336,10 @@ impl JobHost {
             });
         }
         if let Some(prompt) = child.prompt.as_deref().map(|prompt| cut(prompt, PROMPT_MAX)) {
-            let mut told = lock(&handle.prompt);
-            if told.text != prompt {
-                prompt.clone_into(&mut told.text);
-                batch.tell_part(&Part::Text(told.clone()));
+            let mut stored_prompt = lock(&handle.prompt);
+            if stored_prompt.text != prompt {
+                prompt.clone_into(&mut stored_prompt.text);
+                batch.tell_part(&Part::Text(stored_prompt.clone()));
             }
         }
         if !batch.is_empty() {

@@ -100,8 +100,8 @@ impl Inner {
         let mut leftovers: HashSet<SessionId> = self.store.removed().map_err(store_error)?.into_iter().collect();
         if options.thorough {
             let store = self.store.clone();
-            let gone = run_blocking(move || store.gone()).await?.map_err(store_error)?;
-            let new: Vec<SessionId> = gone.into_iter().filter(|id| !leftovers.contains(id)).collect();
+            let orphaned = run_blocking(move || store.gone()).await?.map_err(store_error)?;
+            let new: Vec<SessionId> = orphaned.into_iter().filter(|id| !leftovers.contains(id)).collect();
             if !options.dry_run && !new.is_empty() {
                 let mut batch = Batch::new(&Place::new("", "")).durable();
                 new.iter().for_each(|id| batch.leftover(id));
@@ -169,13 +169,13 @@ impl Inner {
 
     /// Whether a session is running, was interrupted, or waits for something.
     fn is_active(&self, session: &SessionId) -> Result<bool, StoreError> {
-        let asked = AskFilter { session: Some(session.clone()), ..AskFilter::default() };
+        let filter = AskFilter { session: Some(session.clone()), ..AskFilter::default() };
         let involves = |link: &TaskLink| link.task.session == *session || link.task.child == *session;
         Ok(self.runs.get(session).is_some()
             || self.store.holder(session)?.is_some()
             || !self.store.inbox(session)?.is_empty()
-            || !self.store.permissions(&asked)?.is_empty()
-            || !self.store.questions(&asked)?.is_empty()
+            || !self.store.permissions(&filter)?.is_empty()
+            || !self.store.questions(&filter)?.is_empty()
             || TaskLink::waiting(&self.store)?.iter().any(involves)
             || TaskLink::background(&self.store)?.iter().any(involves))
     }

@@ -108,8 +108,8 @@ fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -
         let above = parents[at].map_or(is_paused_above, |parent| paused[parent]);
         paused[at] = above || records.paused.contains(session.id.as_str());
         // A paused session does not resume when its budget is raised either.
-        let waits = session.status.as_ref().is_some_and(is_budget_wait);
-        let blocked = records.blocked.get(session.id.as_str()).filter(|_| waits && !paused[at]);
+        let is_waiting = session.status.as_ref().is_some_and(is_budget_wait);
+        let blocked = records.blocked.get(session.id.as_str()).filter(|_| is_waiting && !paused[at]);
         let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
         let live = state.is_live();
         nodes.push(TreeNode {

@@ -79,9 +79,9 @@ impl Inner {
     /// Why a session's turn is waiting for its budget, if it is.
     pub(crate) fn blocked(&self, id: &SessionId) -> Result<Option<Blocked>, StoreError> {
         let Some(record) = self.store.record(BLOCKED, id.as_str())? else { return Ok(None) };
-        let waits = |(session, status): &(SessionId, SessionStatus)| session == id && is_budget_wait(status);
-        let waits = self.store.statuses()?.iter().any(waits);
-        Ok(Blocked::deserialize(record.value).ok().filter(|_| waits))
+        let is_waiting = |(session, status): &(SessionId, SessionStatus)| session == id && is_budget_wait(status);
+        let is_waiting = self.store.statuses()?.iter().any(is_waiting);
+        Ok(Blocked::deserialize(record.value).ok().filter(|_| is_waiting))
     }
 }
 

@@ -49,9 +49,9 @@ impl Inner {
         let system =
             self.prepare_worktree(&link.task.child).await.map_err(HostError::from)?.map_err(HostError::Invalid)?;
         let input = PromptInput { traceparent, system, ..PromptInput::clone(input) };
-        let begun = LinkedTask { input: None, ..link.task.clone() };
-        let careful = begun.careful;
-        self.submit_with(&begun.child, input, false, careful, |batch| link.replace(batch, &begun)).await.map(drop)
+        let started = LinkedTask { input: None, ..link.task.clone() };
+        let careful = started.careful;
+        self.submit_with(&started.child, input, false, careful, |batch| link.replace(batch, &started)).await.map(drop)
     }
 
     /// Follows a background task until its report is delivered. Its call must have ended: until then it may still

@@ -155,8 +155,10 @@ impl Inner {
         for _ in 0..CONFLICT_RETRIES {
             let mut links = TaskLink::waiting(&self.store).map_err(store_error)?;
             links.extend(TaskLink::background(&self.store).map_err(store_error)?);
-            let waits = |link: &&TaskLink| link.task.child == *child && link.task.input.is_some();
-            let Some(link) = links.iter().find(waits).filter(|link| !link.task.cancelled) else { return Ok(false) };
+            let is_unstarted = |link: &&TaskLink| link.task.child == *child && link.task.input.is_some();
+            let Some(link) = links.iter().find(is_unstarted).filter(|link| !link.task.cancelled) else {
+                return Ok(false);
+            };
             if link.task.background.is_some() {
                 self.deliver_report(&link.part, &TaskEnd::Cancelled, true).await?;
                 return Ok(true);

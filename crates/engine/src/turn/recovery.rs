@@ -53,14 +53,14 @@ impl Inner {
         resumed.extend(self.follow_all(only).await?);
         if self.store.leaving(only)? {
             // A process killed a moment ago keeps its leases until its last command has exited.
-            let left = async {
+            let exited = async {
                 while self.store.leaving(only)? {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Ok::<_, Error>(())
             };
-            if let Ok(left) = tokio::time::timeout(EXIT_WAIT, left).await {
-                left?;
+            if let Ok(exited) = tokio::time::timeout(EXIT_WAIT, exited).await {
+                exited?;
             }
             resumed.extend(self.resume(only)?);
         }

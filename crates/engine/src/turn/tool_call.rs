@@ -500,8 +500,8 @@ impl ToolCall {
         if reply.get(ask::EXPIRED).is_some() {
             return Ok(QuestionOutcome::Expired);
         }
-        let given = serde_json::from_value(reply.get("answers").cloned().unwrap_or_default());
-        Ok(QuestionOutcome::Answered(given.map_or(Answers::Dismissed, Answers::Given)))
+        let answers = serde_json::from_value(reply.get("answers").cloned().unwrap_or_default());
+        Ok(QuestionOutcome::Answered(answers.map_or(Answers::Dismissed, Answers::Given)))
     }
 
     /// Stores an ask durably, and with the first one the running call.

@@ -102,10 +102,10 @@ impl Inner {
 
     /// Sessions with work to do that no living process runs.
     fn abandoned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let mut left = self.store.unfinished()?;
-        left.retain(|session| self.runs.get(session).is_none() && !self.runs.is_followed(session));
+        let mut unfinished = self.store.unfinished()?;
+        unfinished.retain(|session| self.runs.get(session).is_none() && !self.runs.is_followed(session));
         let mut open = Vec::new();
-        for session in left {
+        for session in unfinished {
             let elsewhere = self.store.holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
             // A session without a row is an unfinished copy.
             if !elsewhere && self.is_in_scope(&session)? && self.store.session(&session)?.is_some() {
