@@ -21,8 +21,7 @@ use crate::remote::REMOTE;
 use crate::spending::budget::BLOCKED;
 use crate::spending::ledger::REPORTED;
 use crate::subagent::control::PAUSED;
-use crate::turn::TurnLocation;
-use crate::turn::title;
+use crate::turn::{TurnLocation, title};
 
 /// How long an abort waits for a turn of this process to end.
 const ABORT_WAIT: Duration = Duration::from_secs(10);

@@ -26,8 +26,7 @@ use tools::{Registry, Tool};
 
 use crate::ask::rules::Rules;
 use crate::project::instance::Instance;
-use crate::turn::Turn;
-use crate::turn::template;
+use crate::turn::{Turn, template};
 use crate::{Engine, Inner, lock};
 
 /// The configuration key of the timeout of a call.

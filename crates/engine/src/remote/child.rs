@@ -24,9 +24,8 @@ use super::{RemoteRecord, end_reason, reject_open_asks};
 use crate::ask::rules::Rules;
 use crate::error::store_error;
 use crate::spending::ledger;
-use crate::turn::Turn;
-use crate::turn::recovery;
 use crate::turn::runs::SessionGuard;
+use crate::turn::{Turn, recovery};
 use crate::{Error, Inner, SharedEnvironment, lock};
 
 /// The maximum number of subagents one job can start. The limit on sessions below a root applies as well.

@@ -8,9 +8,8 @@ use crate::ask::rules::Rules;
 use crate::project::instance::Instance;
 use crate::project::models::{self, ModelTarget};
 use crate::subagent::task;
-use crate::turn::Conversation;
 use crate::turn::tool_call::INVALID;
-use crate::turn::{structured_output, system};
+use crate::turn::{Conversation, structured_output, system};
 
 /// The inputs of a step's request.
 pub(crate) struct StepRequest<'a> {

@@ -15,8 +15,7 @@ use api::{
 };
 use tools::Effect;
 
-use crate::spending::ledger;
-use crate::spending::ledger::ReportedUsage;
+use crate::spending::ledger::{self, ReportedUsage};
 use crate::subagent::task_link::{self, TaskLink};
 use crate::turn::Turn;
 use crate::turn::conversation::is_final;

@@ -12,10 +12,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::store_error;
-use crate::turn::Turn;
 use crate::turn::input::synthetic_text;
-use crate::turn::recovery;
 use crate::turn::tool_call::{PROGRESS_INTERVAL, STARTED};
+use crate::turn::{Turn, recovery};
 use crate::{Error, Inner};
 
 /// How much of the latest output is shown while the command runs.

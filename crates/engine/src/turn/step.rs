@@ -19,13 +19,11 @@ use crate::Error;
 use crate::ask::rules::Rules;
 use crate::project::models::{self, ModelTarget};
 use crate::spending::budget::Admission;
-use crate::spending::ledger;
-use crate::spending::ledger::{REPORTED, ReportedUsage, StreamUsage};
+use crate::spending::ledger::{self, REPORTED, ReportedUsage, StreamUsage};
 use crate::turn::prompt::{self, StepRequest};
-use crate::turn::structured_output;
 use crate::turn::text_writer::TextWriter;
 use crate::turn::tool_call::{CallEnd, ToolCall};
-use crate::turn::{Conversation, Turn};
+use crate::turn::{Conversation, Turn, structured_output};
 
 /// Marks reasoning of a failed attempt.
 pub(crate) const IGNORED: &str = "ignored";

@@ -17,8 +17,7 @@ use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::project::models;
 use crate::turn::input::AcceptedPrompt;
-use crate::turn::known_files;
-use crate::turn::{self, TurnLocation};
+use crate::turn::{self, TurnLocation, known_files};
 
 /// How often to check on a process that answers a prompt, in case it dies.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -11,8 +11,7 @@ use store::Batch;
 use crate::Inner;
 use crate::project::instance::Instance;
 use crate::project::models::ModelTarget;
-use crate::spending::ledger;
-use crate::spending::ledger::StreamUsage;
+use crate::spending::ledger::{self, StreamUsage};
 use crate::turn::prompt::session_headers;
 
 const ROOT_PREFIX: &str = "New session - ";

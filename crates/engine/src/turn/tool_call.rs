@@ -15,9 +15,8 @@ use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress
 
 use crate::ask::rules::Rules;
 use crate::subagent::{task, task_link};
-use crate::turn::Turn;
 use crate::turn::text_writer::row_interval;
-use crate::turn::{known_files, prompt, structured_output};
+use crate::turn::{Turn, known_files, prompt, structured_output};
 use crate::{Error, ask};
 
 /// The minimum interval between live updates of a running call.
