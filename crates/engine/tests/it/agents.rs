@@ -42,7 +42,7 @@ fn system(request: &testkit::Request) -> String {
 }
 
 /// Checks the two steps of one of the expert's turns.
-fn is_the_experts(first: &testkit::Request, second: &testkit::Request) {
+fn check_expert_requests(first: &testkit::Request, second: &testkit::Request) {
     for request in [first, second] {
         let body = &request.body;
         let sampling = json!([body["model"], body["temperature"], body["top_p"], body["seed"]]);
@@ -67,7 +67,7 @@ async fn a_subagent_has_its_own_model_sampling_steps_tools_and_rules() {
     lab.say(&session, "go").await;
     let requests = model.requests();
     assert_eq!(requests.len(), 4);
-    is_the_experts(&requests[1], &requests[2]);
+    check_expert_requests(&requests[1], &requests[2]);
     for request in [&requests[0], &requests[3]] {
         assert_eq!(request.body["model"], "test-model", "the caller has its own");
         assert!(!system(request).contains("EXPERT") && request.tools().contains(&"bash"));
@@ -90,7 +90,7 @@ async fn the_same_applies_when_a_user_selects_it() {
     lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
     let requests = model.requests();
     assert_eq!(requests.len(), 2);
-    is_the_experts(&requests[0], &requests[1]);
+    check_expert_requests(&requests[0], &requests[1]);
 }
 
 /// A provider is told which requests belong together: those of a session, those of its title, and whose subagent it is.

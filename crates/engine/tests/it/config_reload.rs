@@ -7,16 +7,16 @@ use testkit::Recorder;
 
 const GLOBAL: &str = ".config/opencode/opencode.json";
 
-async fn follow(lab: &Lab) -> Recorder {
+async fn subscribe(lab: &Lab) -> Recorder {
     Recorder::scoped(lab.host(), WatchScope::Directory(lab.scope.directory.clone())).await
 }
 
-async fn read_again(events: &mut Recorder) {
+async fn wait_for_reload(events: &mut Recorder) {
     events.wait_for(|body| matches!(body, EventBody::CatalogUpdated {})).await;
 }
 
 /// The report about a rejected edit.
-async fn refused(events: &mut Recorder) -> String {
+async fn rejected_edit(events: &mut Recorder) -> String {
     let about = |body: &EventBody| matches!(body, EventBody::SessionError { session_id: None, .. });
     let event = events.wait_for(about).await;
     let EventBody::SessionError { error: Some(error), .. } = &event.body else { panic!("{event:?}") };
@@ -42,23 +42,23 @@ async fn subscribers_of_a_directory_are_told_of_edits() {
     let lab = Lab::new();
     let session = lab.session().await;
     assert!(!names(&lab).await.contains(&"go".to_owned()));
-    let mut events = follow(&lab).await;
+    let mut events = subscribe(&lab).await;
     // A new folder, then a file in an existing folder, then the user's configuration.
     lab.project.write(".opencode/command/go.md", says("one"));
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     assert_eq!(run(&lab, &session, "go").await.unwrap(), "one");
     lab.project.write(".opencode/command/go.md", says("another"));
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     assert_eq!(run(&lab, &session, "go").await.unwrap(), "another");
     lab.project.write_home(".claude/skills/tidy/SKILL.md", "---\nname: tidy\ndescription: Tidies\n---\nTidy up.\n");
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     lab.project.write_home(GLOBAL, json!({"command": {"own": {"template": "{file:./own.md}"}}}).to_string());
     lab.project.write_home(".config/opencode/own.md", says("mine"));
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     let known = names(&lab).await;
     assert!(["go", "tidy", "own"].iter().all(|name| known.contains(&(*name).to_owned())), "{known:?}");
     std::fs::remove_file(lab.project.path().join(".opencode/command/go.md")).unwrap();
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     assert!(run(&lab, &session, "go").await.is_err());
 }
 
@@ -79,20 +79,20 @@ async fn a_breaking_edit_has_no_effect_and_is_reported() {
     lab.project.write(".opencode/command/go.md", says("one"));
     let session = lab.session().await;
     names(&lab).await;
-    let mut events = follow(&lab).await;
+    let mut events = subscribe(&lab).await;
     lab.project.write_home(GLOBAL, "{\"command\": ");
-    let told = refused(&mut events).await;
+    let told = rejected_edit(&mut events).await;
     assert!(told.contains("stays as it was") && told.contains("opencode.json:1"), "{told}");
     assert!(!told.contains("need approval"), "what is in effect is not tightened: {told}");
     assert_eq!(run(&lab, &session, "old").await.unwrap(), "old");
     lab.project.write(".opencode/command/go.md", "---\nagent: [\n---\nbroken\n");
-    let told = refused(&mut events).await;
+    let told = rejected_edit(&mut events).await;
     assert!(told.contains("go.md"), "{told}");
     assert_eq!(run(&lab, &session, "go").await.unwrap(), "one");
     // Once fixed, all of it applies.
     lab.project.write(".opencode/command/go.md", says("three"));
     lab.project.write_home(GLOBAL, json!({"command": {"new": {"template": says("new")}}}).to_string());
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     assert_eq!(run(&lab, &session, "go").await.unwrap(), "three");
     assert_eq!(run(&lab, &session, "new").await.unwrap(), "new");
     assert!(run(&lab, &session, "old").await.is_err());
@@ -110,7 +110,7 @@ async fn running_turns_keep_their_configuration() {
     testkit::mcp_server(lab.project.path());
     let session = lab.session().await;
     assert_eq!(lab.engine.mcp(&lab.scope).await.unwrap()["s"], McpStatus::Connected);
-    let mut events = follow(&lab).await;
+    let mut events = subscribe(&lab).await;
     // A turn that waits for its command while the configuration is reloaded.
     let waits = json!([
         {"tools": [["s_pids", {}], ["bash", {"command": "until [ -e go ]; do sleep 0.02; done; echo went"}]]},
@@ -119,7 +119,7 @@ async fn running_turns_keep_their_configuration() {
     ]);
     lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(waits))).await.unwrap();
     lab.project.write_home(GLOBAL, config(json!({"command": {"new": {"template": says("new")}}})));
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     lab.project.write("go", "");
     events.wait_idle(&session).await;
     lab.say(&session, &script(json!([{"tools": [["s_pids", {}]]}, {"text": "done"}]))).await;
@@ -139,7 +139,7 @@ async fn running_turns_keep_their_configuration() {
     assert_eq!(run(&lab, &session, "new").await.unwrap(), "new");
     // Servers that are no longer configured end.
     lab.project.write_home(GLOBAL, "{}");
-    read_again(&mut events).await;
+    wait_for_reload(&mut events).await;
     assert!(lab.engine.mcp(&lab.scope).await.unwrap().is_empty());
 }
 
@@ -163,7 +163,7 @@ fn rule(action: &str) -> String {
 }
 
 /// Edits a file in place and restores its timestamps.
-fn same_time(path: &std::path::Path, content: &str) {
+fn edit_keeping_times(path: &std::path::Path, content: &str) {
     let modified = std::fs::metadata(path).unwrap().modified().unwrap();
     std::fs::write(path, content).unwrap();
     std::fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
@@ -185,7 +185,7 @@ async fn edited_rules_apply_at_the_next_prompt_even_without_subscribers() {
         ("written", false, &|| std::fs::write(home("opencode.json"), rule("deny")).unwrap()),
         ("written again", true, &|| std::fs::write(home("opencode.json"), rule("allow")).unwrap()),
         ("as long as before, with its old time", false, &|| {
-            same_time(&home("opencode.json"), &rule("allow").replace("\"allow\"", "\"deny\" "));
+            edit_keeping_times(&home("opencode.json"), &rule("allow").replace("\"allow\"", "\"deny\" "));
         }),
         ("replaced by another file", true, &|| {
             std::fs::write(home("new"), rule("allow")).unwrap();

@@ -3,8 +3,8 @@
 use std::slice::from_ref;
 
 use crate::common::family::{
-    answer, ask, asked, asking, asks_then, bash, children, error, last, leads, lives, only_child, output, place, ready,
-    start, staying, task,
+    answer, ask, asked, asking, asks_then, bash, blocking_command, children, error, is_alive, lab_with_leads, last,
+    only_child, output, place, ready, start, task,
 };
 use crate::common::{Lab, prompt, script, text};
 use api::{EventBody, Host, HostError, MessageError, PermissionReplyKind, SessionId, SteerInput, ToolState, TreeState};
@@ -173,13 +173,13 @@ async fn a_paused_tree_can_be_stopped_which_ends_the_pause() {
 
 #[tokio::test]
 async fn a_cancel_stops_a_subtree_and_nobody_else() {
-    let lab = leads();
+    let lab = lab_with_leads();
     let second = lab.second();
     for far in [false, true] {
         let engine = if far { &second } else { &lab.engine };
         let session = lab.session().await;
         let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
-        let below = json!([{"tools": [staying("deep")]}, {"text": "never"}]);
+        let below = json!([{"tools": [blocking_command("deep")]}, {"text": "never"}]);
         let lead = json!([{"tools": [task("Below", "general", below)]}, {"text": "never"}]);
         let tasks = json!([task("Lead", "lead", lead), task("Beside", "general", asks_then("beside"))]);
         start(&lab, &session, json!([{"tools": tasks}, {"text": "went on"}])).await;
@@ -191,7 +191,7 @@ async fn a_cancel_stops_a_subtree_and_nobody_else() {
         let lead = lab.engine.session(&lab.scope, &deep.session_id).await.unwrap().parent_id.unwrap();
         let stopped = engine.cancel(&lab.scope, &lead).await.unwrap().sessions;
         assert_eq!(stopped, [lead.clone(), deep.session_id.clone()]);
-        assert!(!lives(&lab, "deep"));
+        assert!(!is_alive(&lab, "deep"));
         assert!(engine.cancel(&lab.scope, &lead).await.unwrap().sessions.is_empty(), "twice");
         for id in [&lead, &deep.session_id] {
             assert!(matches!(last(&lab, id).await.error, Some(MessageError::MessageAbortedError(_))));
@@ -208,7 +208,7 @@ async fn a_cancel_stops_a_subtree_and_nobody_else() {
 
 #[tokio::test]
 async fn an_ask_shows_the_path_to_its_subagent() {
-    let lab = leads();
+    let lab = lab_with_leads();
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     let question = json!({"questions": [{"question": "Which?", "header": "h", "options": []}]});
@@ -237,14 +237,14 @@ async fn an_ask_shows_the_path_to_its_subagent() {
     events.wait_idle(&session).await;
 }
 
-fn unanswered(timeout: u64, then: &str) -> Value {
+fn ask_policy(timeout: u64, then: &str) -> Value {
     json!({"permission": ask(), "ask": {"timeout": timeout, "then": then}})
 }
 
 #[tokio::test]
 async fn an_unanswered_request_is_decided_by_the_policy() {
     let steps = |file: &str| json!([{"tools": [bash(&format!("echo ran > {file}"))]}, {"text": "went on"}]);
-    let lab = Lab::with(unanswered(0, "reject"));
+    let lab = Lab::with(ask_policy(0, "reject"));
     let session = lab.session().await;
     let parent = json!([{"tools": [task("T", "general", steps("rejected"))]}, {"text": "end"}]);
     assert_eq!(text(&lab.say(&session, &script(parent)).await), "end");
@@ -260,19 +260,19 @@ async fn an_unanswered_request_is_decided_by_the_policy() {
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "decided");
     assert!(lab.engine.permissions(&lab.scope).await.unwrap().is_empty());
     assert!(lab.engine.questions(&lab.scope).await.unwrap().is_empty());
-    let lab = Lab::with(unanswered(0, "allow"));
+    let lab = Lab::with(ask_policy(0, "allow"));
     lab.say(&lab.session().await, &script(steps("allowed"))).await;
     assert_eq!(lab.project.read("allowed"), "ran\n");
 }
 
 #[tokio::test]
 async fn the_timeout_of_a_request_counts_from_when_it_was_made() {
-    let mut lab = Lab::with(unanswered(3600, "reject"));
+    let mut lab = Lab::with(ask_policy(3600, "reject"));
     let mut asks = lab.recorder().await;
     let (session, ask) = family(&lab, &mut asks).await;
     while_others_work(&lab).await;
     assert_eq!(lab.engine.permissions(&lab.scope).await.unwrap().len(), 1, "it waits");
-    lab.project.write_home(".config/opencode/opencode.json", unanswered(0, "reject").to_string());
+    lab.project.write_home(".config/opencode/opencode.json", ask_policy(0, "reject").to_string());
     lab.restart().await;
     let mut events = lab.recorder().await;
     lab.engine.recover(None).await.unwrap();
@@ -289,7 +289,7 @@ async fn the_timeout_of_a_request_counts_from_when_it_was_made() {
 
 #[tokio::test]
 async fn a_child_cannot_continue_itself_or_an_ancestor() {
-    let lab = leads();
+    let lab = lab_with_leads();
     let session = lab.session().await;
     let begin = json!([{"tools": [task("Lead", "lead", json!([{"tools": [task("Below", "lead", json!([]))]}, {"text": "1"}]))]}, {"text": "."}]);
     lab.say(&session, &script(begin)).await;

@@ -25,7 +25,7 @@ fn database(lab: &Lab) -> PathBuf {
 }
 
 /// A connection of another program.
-fn other(lab: &Lab) -> Connection {
+fn other_program(lab: &Lab) -> Connection {
     let conn = Connection::open(database(lab)).unwrap();
     conn.busy_timeout(Duration::from_secs(60)).unwrap();
     conn
@@ -33,7 +33,7 @@ fn other(lab: &Lab) -> Connection {
 
 /// A connection of another program that locks the database until it rolls back.
 fn lock(lab: &Lab) -> Connection {
-    let conn = other(lab);
+    let conn = other_program(lab);
     conn.execute_batch("BEGIN EXCLUSIVE").unwrap();
     conn
 }
@@ -50,15 +50,15 @@ fn is_retry(body: &EventBody, session: &SessionId, why: &str) -> bool {
 }
 
 /// Waits until the turn shows that it is waiting, and why.
-async fn waits(events: &mut Recorder, session: &SessionId, why: &str) {
+async fn wait_until_retrying(events: &mut Recorder, session: &SessionId, why: &str) {
     events.wait_for(|body| is_retry(body, session, why)).await;
 }
 
 /// The pending answer to a prompt.
-type Answer = tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>>;
+type PendingAnswer = tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>>;
 
 /// Sends a prompt without waiting for its answer.
-fn send(lab: &Lab, session: &SessionId, steps: serde_json::Value) -> Answer {
+fn send(lab: &Lab, session: &SessionId, steps: serde_json::Value) -> PendingAnswer {
     let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
     tokio::spawn(async move { engine.prompt(&scope, &id, prompt(&script(steps))).await })
 }
@@ -80,7 +80,7 @@ fn call(body: &EventBody) -> Option<&ToolPart> {
 }
 
 /// A turn with that command running.
-async fn under_way(lab: &Lab, session: &SessionId) -> (Recorder, Answer) {
+async fn start_command(lab: &Lab, session: &SessionId) -> (Recorder, PendingAnswer) {
     let mut events = lab.recorder().await;
     let answer = send(lab, session, command(lab));
     events.wait_for(|body| call(body).is_some()).await;
@@ -112,10 +112,10 @@ async fn check(lab: &Lab, session: &SessionId, answer: api::MessageWithParts, ev
 async fn a_turn_outlasts_a_lock_of_another_program() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &session, "locked").await;
+    wait_until_retrying(&mut events, &session, "locked").await;
     // Other readers see it too; everything can be read, and nothing written.
     let statuses = lab.engine.statuses(&lab.scope).await.unwrap();
     assert!(matches!(statuses.get(&session), Some(SessionStatus::Retry { .. })), "{statuses:?}");
@@ -137,11 +137,11 @@ async fn a_turn_outlasts_a_lock_of_another_program() {
 async fn a_turn_outlasts_a_full_disk() {
     let lab = self::lab(store::Options { max_pages: Some(400), ..quick() });
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
-    let other = other(&lab);
+    let (mut events, answer) = start_command(&lab, &session).await;
+    let other = other_program(&lab);
     other.execute_batch("CREATE TABLE filler (x); INSERT INTO filler VALUES (zeroblob(2000000))").unwrap();
     lab.project.write("go", "");
-    waits(&mut events, &session, "full").await;
+    wait_until_retrying(&mut events, &session, "full").await;
     let large = prompt(&"x".repeat(100_000));
     let error = lab.engine.prompt_async(&lab.scope, &session, large).await.unwrap_err();
     assert!(matches!(&error, HostError::Full(text) if text.contains("Free some space")), "{error:?}");
@@ -154,14 +154,14 @@ async fn a_turn_outlasts_a_full_disk() {
 async fn a_turn_outlasts_a_folder_that_is_moved_away() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let (folder, away) = (database(&lab).parent().unwrap().to_owned(), lab.project.root().join("away"));
     std::fs::rename(&folder, &away).unwrap();
     // Non-durable writes are checked only occasionally, but always after a refusal.
     let error = lab.engine.prompt_async(&lab.scope, &session, prompt("more")).await.unwrap_err();
     assert!(matches!(&error, HostError::Unavailable(text) if text.contains("moved")), "{error:?}");
     lab.project.write("go", "");
-    waits(&mut events, &session, "moved").await;
+    wait_until_retrying(&mut events, &session, "moved").await;
     std::fs::rename(&away, &folder).unwrap();
     let answer = soon("the answer", answer).await.unwrap().unwrap();
     check(&lab, &session, answer, &mut events).await;
@@ -176,7 +176,7 @@ async fn text_outlasts_a_lock() {
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains("w19"))).await;
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &session, "locked").await;
+    wait_until_retrying(&mut events, &session, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
     let answer = soon("the answer", answer).await.unwrap().unwrap();
     assert!(text(&answer).starts_with("w0 ") && text(&answer).contains("w19"), "{}", text(&answer));
@@ -187,13 +187,13 @@ async fn text_outlasts_a_lock() {
 async fn an_abort_takes_effect_once_the_database_works_again() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
     let abort = {
         let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
         tokio::spawn(async move { engine.abort(&scope, &id).await })
     };
-    waits(&mut events, &session, "locked").await;
+    wait_until_retrying(&mut events, &session, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
     assert!(soon("the abort", abort).await.unwrap().unwrap());
     let answer = soon("the answer", answer).await.unwrap().unwrap();
@@ -207,10 +207,10 @@ async fn an_abort_takes_effect_once_the_database_works_again() {
 async fn an_abandoned_turn_is_reported_and_can_be_resumed() {
     let lab = self::lab(store::Options { patience: Duration::from_millis(600), ..quick() });
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &session, "locked").await;
+    wait_until_retrying(&mut events, &session, "locked").await;
     let error = soon("the end", answer).await.unwrap().unwrap_err();
     assert!(matches!(&error, HostError::Unavailable(text) if text.contains("locked")), "{error:?}");
     let told = |body: &EventBody| match body {
@@ -278,7 +278,7 @@ async fn a_subagent_and_its_caller_outlast_a_lock() {
     let child = began.body.session_id().unwrap().clone();
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &child, "locked").await;
+    wait_until_retrying(&mut events, &child, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
     let answer = soon("the answer", answer).await.unwrap().unwrap();
     assert_eq!(text(&answer), "All done.");

@@ -10,7 +10,7 @@ use testkit::{Call, ModelServer, Reply, eventually, soon};
 const PART_MAX: usize = 256 << 10;
 
 /// Makes the model send this again and again.
-async fn endless(mut call: Call, delta: Value) {
+async fn send_forever(mut call: Call, delta: Value) {
     let chunk = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
     loop {
         call.raw(chunk.clone()).await;
@@ -23,7 +23,7 @@ fn store(lab: &Lab) -> Store {
 }
 
 /// The size of every event in the log.
-fn logged(store: &Store) -> Vec<usize> {
+fn event_sizes(store: &Store) -> Vec<usize> {
     let (mut sizes, mut at) = (Vec::new(), 0);
     while let Some((frames, next)) = store.history(at).unwrap() {
         sizes.extend(frames.iter().map(|frame| frame.json().len()));
@@ -38,7 +38,7 @@ async fn runaway(delta: Value) -> (ModelServer, Lab, SessionId, MessageWithParts
     let session = lab.session().await;
     lab.engine.prompt_async(&lab.scope, &session, prompt("go")).await.unwrap();
     let call = model.next_call().await;
-    let speaking = tokio::spawn(endless(call, delta));
+    let speaking = tokio::spawn(send_forever(call, delta));
     let idle = async || lab.engine.statuses(&lab.scope).await.unwrap().is_empty();
     eventually("the end of an answer that has none", idle).await;
     speaking.abort();
@@ -66,7 +66,7 @@ async fn a_runaway_answer_is_ended_with_an_error() {
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     assert!(bytes <= llm::MAX_ANSWER && bytes > llm::MAX_ANSWER - 40_000, "what it wrote stays: {bytes}");
     assert!(texts.iter().all(|text| text.len() <= PART_MAX), "no part is larger than others can take");
-    let sizes = logged(&store(&lab));
+    let sizes = event_sizes(&store(&lab));
     assert!(sizes.iter().all(|size| *size < PART_MAX + 1000), "nor is an event: {:?}", sizes.iter().max());
     assert!(sizes.iter().sum::<usize>() < 2 * llm::MAX_ANSWER, "the text is not told again and again");
     // The session stays usable: the model gets only the beginning of the answer.
@@ -138,7 +138,7 @@ async fn a_runaway_title_is_cut_off() {
 }
 
 /// A stored session with this many turns.
-async fn filled(lab: &Lab, turns: usize) -> SessionId {
+async fn long_session(lab: &Lab, turns: usize) -> SessionId {
     let session = lab.session().await;
     let proto = lab.say(&session, &script(json!([{"text": "an answer"}]))).await;
     let rows = lab.messages(&session).await;
@@ -170,7 +170,7 @@ async fn filled(lab: &Lab, turns: usize) -> SessionId {
 }
 
 /// The content of messages, without ids and times.
-fn said(messages: &[MessageWithParts]) -> Vec<(bool, String, usize)> {
+fn contents(messages: &[MessageWithParts]) -> Vec<(bool, String, usize)> {
     let one = |m: &MessageWithParts| (m.info.as_user().is_some(), text(m), m.parts.len());
     messages.iter().map(one).collect()
 }
@@ -178,12 +178,12 @@ fn said(messages: &[MessageWithParts]) -> Vec<(bool, String, usize)> {
 #[tokio::test]
 async fn a_long_session_is_forked_in_pages_with_one_event() {
     let lab = Lab::new();
-    let session = filled(&lab, 300).await;
-    let before = logged(&store(&lab)).len();
+    let session = long_session(&lab, 300).await;
+    let before = event_sizes(&store(&lab)).len();
     let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap();
     let (ours, theirs) = (lab.messages(&session).await, lab.messages(&fork.id).await);
-    assert_eq!(said(&ours), said(&theirs));
-    assert_eq!(logged(&store(&lab)).len(), before + 1, "subscribers hear of the session, and read the rest");
+    assert_eq!(contents(&ours), contents(&theirs));
+    assert_eq!(event_sizes(&store(&lab)).len(), before + 1, "subscribers hear of the session, and read the rest");
     let ids: Vec<&MessageId> = theirs.iter().map(|m| m.info.id()).collect();
     assert!(ids.is_sorted(), "clients sort by id");
     for message in &theirs {
@@ -197,7 +197,7 @@ async fn a_long_session_is_forked_in_pages_with_one_event() {
     assert_eq!(store(&lab).holder(&fork.id).unwrap(), None);
     // A long session can be forked up to a message, too.
     let half = lab.engine.fork_session(&lab.scope, &session, Some(ours[400].info.id().clone())).await.unwrap();
-    assert_eq!(said(&lab.messages(&half.id).await), said(&ours[..400]));
+    assert_eq!(contents(&lab.messages(&half.id).await), contents(&ours[..400]));
     let unknown = lab.engine.fork_session(&lab.scope, &session, Some(MessageId::new())).await;
     assert!(matches!(unknown, Err(api::HostError::NotFound { .. })), "{unknown:?}");
     // The fork is an ordinary session.
@@ -207,7 +207,7 @@ async fn a_long_session_is_forked_in_pages_with_one_event() {
 #[tokio::test]
 async fn a_caller_that_hangs_up_leaves_no_half_copy() {
     let lab = Lab::new();
-    let session = filled(&lab, 300).await;
+    let session = long_session(&lab, 300).await;
     let mut events = lab.recorder().await;
     let copying = lab.engine.fork_session(&lab.scope, &session, None);
     // It has started, and nobody waits for it any more.

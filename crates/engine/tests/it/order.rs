@@ -12,7 +12,7 @@ use testkit::{ModelServer, Reply, soon};
 const MINUTE: i64 = 60_000;
 
 /// The last request to the model, one line per message: `user one`, `assistant`, `tool`.
-fn asked(model: &ModelServer) -> Vec<String> {
+fn last_request(model: &ModelServer) -> Vec<String> {
     let request = model.requests().pop().unwrap();
     let line = |message: &Value| {
         let words = match &message["content"] {
@@ -70,7 +70,7 @@ async fn six_prompts(minutes: [i64; 6]) {
         let turn = |said: &String| [format!("user {said}"), "assistant".into(), "tool".into(), "assistant".into()];
         let mut conversation: Vec<String> = wanted.iter().flat_map(turn).collect();
         conversation.pop();
-        assert_eq!(asked(&model), conversation);
+        assert_eq!(last_request(&model), conversation);
     }
     assert_eq!(lab.project.read("ran.txt"), "0\n1\n2\n3\n4\n5\n");
     assert_eq!(prompts(&lab, &session, true).await, wanted);
@@ -119,7 +119,7 @@ async fn a_clock_that_moves_inside_a_turn_changes_nothing() {
     call.finish("tool_calls").await;
     let mut call = model.next_call().await;
     let want = ["user one", "assistant", "tool", "assistant", "tool", "user two"];
-    assert_eq!(asked(&model), want);
+    assert_eq!(last_request(&model), want);
     api::shift_clock(0);
     call.text("both").await;
     call.finish("stop").await;
@@ -203,7 +203,7 @@ async fn ids_chosen_by_clients_are_accepted_wherever_they_sort() {
         let turn = |said: &String| [format!("user {said}"), "assistant".into()];
         let mut conversation: Vec<String> = wanted.iter().flat_map(turn).collect();
         conversation.pop();
-        assert_eq!(asked(&model), conversation);
+        assert_eq!(last_request(&model), conversation);
         if place % 2 == 0 {
             lab.restart().await;
         }
@@ -212,7 +212,7 @@ async fn ids_chosen_by_clients_are_accepted_wherever_they_sort() {
 }
 
 /// Stores a conversation from another machine whose clock is ahead by this much.
-async fn imported(lab: &Lab, ahead: i64) -> SessionId {
+async fn import_session(lab: &Lab, ahead: i64) -> SessionId {
     api::shift_clock(ahead);
     let session = lab.session().await;
     let info = lab.engine.session(&lab.scope, &session).await.unwrap();
@@ -254,7 +254,7 @@ async fn imported(lab: &Lab, ahead: i64) -> SessionId {
 async fn a_session_from_the_future_continues_after_its_history_and_so_does_its_fork() {
     let model = ModelServer::start().await;
     let mut lab = Lab::with(model.config());
-    let session = imported(&lab, 5 * MINUTE).await;
+    let session = import_session(&lab, 5 * MINUTE).await;
     let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id;
     for session in [&session, &fork] {
         for said in ["next", "and then"] {
@@ -262,8 +262,8 @@ async fn a_session_from_the_future_continues_after_its_history_and_so_does_its_f
             lab.say(session, said).await;
         }
         let want = ["user imported 0", "assistant", "user imported 1", "assistant", "user next", "assistant"];
-        assert_eq!(asked(&model)[..6], want);
-        assert_eq!(asked(&model)[6..], ["user and then"]);
+        assert_eq!(last_request(&model)[..6], want);
+        assert_eq!(last_request(&model)[6..], ["user and then"]);
         assert_eq!(prompts(&lab, session, true).await, ["imported 0", "imported 1", "next", "and then"]);
     }
     // Other ways to get an id keep the same order.

@@ -13,7 +13,7 @@ const ROUNDS: u64 = 30;
 /// How long the last answers may take.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn named(id: &MessageId) -> PromptInput {
+fn prompt_with_id(id: &MessageId) -> PromptInput {
     PromptInput { message_id: Some(id.clone()), ..prompt("Hello") }
 }
 
@@ -30,7 +30,7 @@ async fn unanswered(lab: &Lab, session: &SessionId, prompts: &[MessageId]) -> Ve
 }
 
 /// Waits until every prompt of a session has its answer.
-async fn settled(lab: &Lab, session: &SessionId, prompts: &[MessageId]) {
+async fn wait_until_answered(lab: &Lab, session: &SessionId, prompts: &[MessageId]) {
     let all = async {
         while !unanswered(lab, session, prompts).await.is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -51,11 +51,11 @@ async fn a_prompt_that_races_with_another_is_answered() {
             let mut sent = Vec::new();
             for round in 0..ROUNDS {
                 let (first, second) = (MessageId::new(), MessageId::new());
-                let spoken = lab.engine.prompt(&lab.scope, session, named(&first));
+                let spoken = lab.engine.prompt(&lab.scope, session, prompt_with_id(&first));
                 let written = async {
                     // Any time from the start of the first turn to some time after its end.
                     tokio::time::sleep(Duration::from_micros(number as u64 * 911 + round * 137)).await;
-                    lab.engine.prompt_async(&lab.scope, session, named(&second)).await.unwrap()
+                    lab.engine.prompt_async(&lab.scope, session, prompt_with_id(&second)).await.unwrap()
                 };
                 let (answer, later) = tokio::join!(spoken, written);
                 let answer = answer.unwrap();
@@ -64,7 +64,7 @@ async fn a_prompt_that_races_with_another_is_answered() {
                 assert!(answers == first || answers == second, "{first} got the answer to {answers}");
                 sent.push(later);
             }
-            settled(lab, session, &sent).await;
+            wait_until_answered(lab, session, &sent).await;
         }
     });
     join_all(races).await;

@@ -17,13 +17,13 @@ use testkit::TempProject;
 type Work = fn(RunnerJob, Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>>;
 
 /// Runs the same work for every job, and records the jobs.
-struct Fake {
+struct FakeRunner {
     jobs: Arc<Mutex<Vec<RunnerJob>>>,
     work: Work,
 }
 
-impl Runner for Fake {
-    fn run(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+impl Runner for FakeRunner {
+    fn run(&self, job: RunnerJob, host: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
         self.jobs.lock().unwrap().push(job.clone());
         (self.work)(job, host)
     }
@@ -36,23 +36,23 @@ fn lab(mut config: Value, work: Work) -> (Lab, Arc<Mutex<Vec<RunnerJob>>>) {
     config["agent"]["other"]["prompt"] = json!("Be brief.");
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
     let jobs = Arc::default();
-    let runner: Arc<dyn Runner> = Arc::new(Fake { jobs: Arc::clone(&jobs), work });
+    let runner: Arc<dyn Runner> = Arc::new(FakeRunner { jobs: Arc::clone(&jobs), work });
     let engine = open_with(&project, HashMap::from([("acp".to_owned(), runner)]));
     let scope = api::Scope::new(project.directory());
     (Lab { project, engine, scope }, jobs)
 }
 
-fn handing(more: Value) -> String {
+fn delegating(more: Value) -> String {
     let mut call = json!({"description": "Do it", "prompt": "go", "subagent_type": "other"});
     call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     script(json!([{"tools": [["task", call]]}, {"text": "told"}]))
 }
 
-async fn send_text(desk: &Arc<dyn Desk>, text: &str) {
+async fn send_text(host: &Arc<dyn Desk>, text: &str) {
     host.tell(RunnerNews::Text(text.to_owned())).await.unwrap();
 }
 
-fn words(job: &RunnerJob) -> Vec<String> {
+fn prompt_texts(job: &RunnerJob) -> Vec<String> {
     let text = |part: &api::PromptPart| match part {
         api::PromptPart::Text { text, .. } => text.clone(),
         other => panic!("{other:?}"),
@@ -60,7 +60,7 @@ fn words(job: &RunnerJob) -> Vec<String> {
     job.prompt.iter().map(text).collect()
 }
 
-fn costs(dollars: f64) -> RunnerNews {
+fn cost_update(dollars: f64) -> RunnerNews {
     RunnerNews::Used { used: Usage { cost: Usd(dollars), ..Usage::default() }, kept: json!({"n": 1, "cost": dollars}) }
 }
 
@@ -79,14 +79,14 @@ async fn reports_of_a_runner_become_an_ordinary_session() {
             host.tell(RunnerNews::Call(call.clone())).await?;
             call.state = RunnerCallState::Completed;
             host.tell(RunnerNews::Call(call)).await?;
-            host.tell(costs(0.25)).await?;
-            host.tell(costs(0.5)).await?;
+            host.tell(cost_update(0.25)).await?;
+            host.tell(cost_update(0.5)).await?;
             send_text(&host, "Done.").await;
             Ok(RunnerEnd::Done)
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     assert!(output(&lab.tools(&session).await[0]).contains("Done."));
     let child = only_child(&lab, &session).await;
     let message = lab.messages(&child.id).await.pop().unwrap();
@@ -113,7 +113,7 @@ async fn reports_of_a_runner_become_an_ordinary_session() {
     assert_eq!((node.own.estimated_cost, node.own.estimated_steps), (Usd(0.0), 1), "tokens were not reported");
     assert!(node.own.estimated_tokens > 0 && root.total.cost == Usd(0.5));
     let jobs = jobs.lock().unwrap();
-    assert_eq!(words(&jobs[0]), ["Be brief.", "go"]);
+    assert_eq!(prompt_texts(&jobs[0]), ["Be brief.", "go"]);
     assert_eq!(jobs[0].settings["command"], json!(["it"]));
 }
 
@@ -137,14 +137,14 @@ async fn a_cost_budget_stops_a_runner() {
     let (lab, _) = lab(json!({}), |_, host| {
         Box::pin(async move {
             host.tell(RunnerNews::Begun(json!({}))).await?;
-            host.tell(costs(0.4)).await?;
-            host.tell(costs(1.1)).await?;
+            host.tell(cost_update(0.4)).await?;
+            host.tell(cost_update(1.1)).await?;
             host.stopped().await;
             Ok(RunnerEnd::Stopped)
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({"budget": {"cost": 1.0}}))).await;
+    lab.say(&session, &delegating(json!({"budget": {"cost": 1.0}}))).await;
     let failed = lab.tools(&session).await.remove(0);
     assert!(error(&failed).contains("($1.0000) is used up"), "{}", error(&failed));
     let child = only_child(&lab, &session).await;
@@ -168,13 +168,13 @@ async fn a_prompt_that_a_runner_cannot_take_in_is_its_next_job() {
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "One.")).await;
     let child = only_child(&lab, &session).await;
     let steer = api::SteerInput { text: Some("and this".to_owned()), ..api::SteerInput::default() };
     lab.engine.steer(&lab.scope, &child.id, steer).await.unwrap();
     events.wait_idle(&session).await;
-    let jobs: Vec<_> = jobs.lock().unwrap().iter().map(|job| (words(job), job.kept.clone())).collect();
+    let jobs: Vec<_> = jobs.lock().unwrap().iter().map(|job| (prompt_texts(job), job.kept.clone())).collect();
     let first = vec!["Be brief.".to_owned(), "go".to_owned()];
     assert_eq!(jobs, [(first, None), (vec!["and this".to_owned()], Some(json!({"n": 1})))]);
     let answers: Vec<_> =
@@ -206,7 +206,7 @@ async fn a_pause_delays_the_requests_of_a_runner() {
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
     let child = only_child(&lab, &session).await;
     lab.engine.pause(&lab.scope, &child.id, true).await.unwrap();
@@ -236,7 +236,7 @@ async fn a_failed_runner_fails_the_task_and_ends_open_calls() {
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     assert!(error(&lab.tools(&session).await[0]).ends_with("it fell over"));
     let child = only_child(&lab, &session).await;
     assert!(matches!(last(&lab, &child.id).await.error, Some(MessageError::UnknownError(_))));
@@ -267,7 +267,7 @@ async fn files_and_commands_of_a_runner_obey_our_rules() {
     });
     lab.project.write("secret.txt", "s");
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     let child: SessionId = only_child(&lab, &session).await.id;
     let said: String =
         lab.messages(&child).await.iter().filter(|m| m.info.as_assistant().is_some()).map(text).collect();
@@ -281,12 +281,12 @@ fn child(id: &str) -> RunnerChild {
     RunnerChild { id: id.to_owned(), title: format!("Look at {id}"), ..RunnerChild::default() }
 }
 
-async fn rests(desk: &Arc<dyn Desk>, end: Result<RunnerEnd, RunnerError>) {
+async fn send_end(host: &Arc<dyn Desk>, end: Result<RunnerEnd, RunnerError>) {
     host.tell(RunnerNews::Rests(end)).await.unwrap();
 }
 
 /// The sessions below one, in order.
-async fn below(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
+async fn descendants(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
     lab.engine.tree(&lab.scope, session).await.unwrap().sessions.split_off(1)
 }
 
@@ -307,24 +307,24 @@ async fn remote_subagents_are_child_sessions() {
             let first = host.child(told).await?;
             assert!(first.kept.is_none());
             send_text(&first.desk, "I see.").await;
-            first.desk.tell(RunnerNews::Used { used: costs_of(0.25), kept: json!(0.25) }).await?;
+            first.desk.tell(RunnerNews::Used { used: cost_usage(0.25), kept: json!(0.25) }).await?;
             let deeper = first.desk.child(child("b")).await?.desk;
-            deeper.tell(RunnerNews::Used { used: costs_of(0.5), kept: json!(0.5) }).await?;
-            rests(&deeper, Ok(RunnerEnd::Stopped)).await;
-            rests(&first.desk, Ok(RunnerEnd::Done)).await;
+            deeper.tell(RunnerNews::Used { used: cost_usage(0.5), kept: json!(0.5) }).await?;
+            send_end(&deeper, Ok(RunnerEnd::Stopped)).await;
+            send_end(&first.desk, Ok(RunnerEnd::Done)).await;
             assert!(first.desk.tell(RunnerNews::Text("late".to_owned())).await.is_err(), "it rests");
             // It works once more, in the same session.
             let again = host.child(child("a")).await?;
             assert_eq!(again.kept, Some(json!(0.25)));
             send_text(&again.desk, "More.").await;
-            rests(&again.desk, Err(RunnerError("fell over".to_owned()))).await;
+            send_end(&again.desk, Err(RunnerError("fell over".to_owned()))).await;
             // This one is still working at the end.
             send_text(&host.child(child("c")).await?.desk, "On my way").await;
             Ok(RunnerEnd::Done)
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
     let shape: Vec<_> = tree.iter().map(|node| (node.depth, node.state, node.own.cost.0, node.total.cost.0)).collect();
     use TreeState::{Cancelled, Failed, Idle};
@@ -347,7 +347,7 @@ async fn remote_subagents_are_child_sessions() {
     assert_eq!(linked, Some(tree[2].session_id.as_str()), "{ended:?}");
 }
 
-fn costs_of(dollars: f64) -> Usage {
+fn cost_usage(dollars: f64) -> Usage {
     Usage { cost: Usd(dollars), ..Usage::default() }
 }
 
@@ -364,16 +364,16 @@ async fn remote_subagents_ask_and_stop_individually() {
             assert_eq!(host.execute("true", std::path::Path::new(".")).await, Ok(()), "it was allowed already");
             send_text(&free, "Begun.").await;
             free.stopped().await;
-            rests(&free, Ok(RunnerEnd::Done)).await;
-            rests(&fixed, Ok(RunnerEnd::Done)).await;
+            send_end(&free, Ok(RunnerEnd::Done)).await;
+            send_end(&fixed, Ok(RunnerEnd::Done)).await;
             Ok(RunnerEnd::Done)
         })
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     let ask = asked(&mut events).await;
-    let nodes = below(&lab, &session).await;
+    let nodes = descendants(&lab, &session).await;
     let (fixed, free) = (&nodes[1].session_id, &nodes[2].session_id);
     assert_eq!((&ask.session_id, nodes[2].state), (free, TreeState::Asking));
     let path = ask.metadata["subagent"]["path"].as_array().unwrap();
@@ -387,7 +387,7 @@ async fn remote_subagents_ask_and_stop_individually() {
     let stopped = lab.engine.cancel(&lab.scope, free).await.unwrap();
     assert_eq!(stopped.sessions, std::slice::from_ref(free));
     events.wait_idle(&session).await;
-    let states: Vec<_> = below(&lab, &session).await.iter().map(|node| node.state).collect();
+    let states: Vec<_> = descendants(&lab, &session).await.iter().map(|node| node.state).collect();
     assert_eq!(states, [TreeState::Idle, TreeState::Idle, TreeState::Cancelled]);
     assert!(output(&lab.tools(&session).await[0]).contains("ended without an answer"));
 }
@@ -416,14 +416,14 @@ async fn the_number_of_remote_subagents_is_limited() {
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     let task = lab.tools(&session).await.remove(0);
     assert!(output(&task).contains("15 deep, 49 beside"), "{}", output(&task));
-    assert!(below(&lab, &session).await.iter().all(|node| !node.state.is_live()));
+    assert!(descendants(&lab, &session).await.iter().all(|node| !node.state.is_live()));
 }
 
 /// Tries everything a rule can forbid, itself and through a subagent, and reports what it was allowed to do.
-fn tries(_: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>> {
+fn try_everything(_: RunnerJob, host: Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>> {
     Box::pin(async move {
         host.tell(RunnerNews::Begun(json!({}))).await?;
         let below = host.child(child("below")).await?.desk;
@@ -439,7 +439,7 @@ fn tries(_: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerE
                 allowed.push(format!("{name} runs"));
             }
         }
-        rests(&below, Ok(RunnerEnd::Done)).await;
+        send_end(&below, Ok(RunnerEnd::Done)).await;
         send_text(&host, &format!("allowed: {}", allowed.join(", "))).await;
         Ok(RunnerEnd::Done)
     })
@@ -458,12 +458,12 @@ async fn a_remote_agent_may_do_no_more_than_its_caller() {
         let config = json!({"agent": {
             "other": {"permission": {"bash": "allow"}}, "bound": {"mode": "primary", "permission": rules}
         }});
-        let (lab, _) = lab(config, tries);
+        let (lab, _) = lab(config, try_everything);
         let permission = session.map(|action| vec![Rule::new("bash", "*", action)]);
         let input = CreateSession { permission, title: Some("test".to_owned()), ..CreateSession::default() };
         let id = lab.engine.create_session(&lab.scope, input).await.unwrap().id;
         let mut events = lab.recorder().await;
-        let input = PromptInput { agent: Some("bound".to_owned()), ..prompt(&handing(json!({}))) };
+        let input = PromptInput { agent: Some("bound".to_owned()), ..prompt(&delegating(json!({}))) };
         lab.engine.prompt_async(&lab.scope, &id, input).await.unwrap();
         for _ in 0..asks {
             let ask = asked(&mut events).await;
@@ -482,14 +482,14 @@ async fn a_runner_asks_again_after_a_restart_whatever_the_rules_allow_by_then() 
     let project = TempProject::new();
     let config = json!({"agent": {"other": {"acp": {"command": ["it"]}}}});
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
-    let runner: Arc<dyn Runner> = Arc::new(Fake { jobs: Arc::default(), work: tries });
+    let runner: Arc<dyn Runner> = Arc::new(FakeRunner { jobs: Arc::default(), work: try_everything });
     let runners = HashMap::from([("acp".to_owned(), runner)]);
     let engine = open_careful_with(&project, runners.clone());
     let scope = api::Scope::new(project.directory());
     let mut lab = Lab { project, engine, scope };
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     asked(&mut events).await;
     lab.engine.shutdown().await;
     let loose = json!({"permission": "allow", "agent": {"other": {"acp": {"command": ["it"]}}}});

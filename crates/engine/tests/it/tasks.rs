@@ -1,7 +1,8 @@
 //! Subagents: recorded order, limits, asks, abort as a barrier, restarts.
 
 use crate::common::family::{
-    answer, asked, asking, bash, children, error, last, lives, only_child, output, ready, start, staying, task,
+    answer, asked, asking, bash, blocking_command, children, error, is_alive, last, only_child, output, ready, start,
+    task,
 };
 use crate::common::{Lab, prompt, script, text};
 use api::{
@@ -316,18 +317,18 @@ async fn an_abort_returns_once_nothing_in_the_tree_runs() {
     let lab = Lab::with(json!({"subagent_depth": 2, "agent": {"lead": lead}}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let below = json!([{"tools": [staying("deep")]}, {"text": "never"}]);
+    let below = json!([{"tools": [blocking_command("deep")]}, {"text": "never"}]);
     let middle = json!([{"tools": [task("Below", "general", below)]}, {"text": "never"}]);
-    let beside = json!([{"tools": [staying("beside")]}, {"text": "never"}]);
+    let beside = json!([{"tools": [blocking_command("beside")]}, {"text": "never"}]);
     let tasks = json!([task("Middle", "lead", middle), task("Beside", "general", beside)]);
     start(&lab, &session, json!([{"tools": tasks}, {"text": "never"}])).await;
     ready(&mut events).await;
     ready(&mut events).await;
-    assert!(lives(&lab, "deep") && lives(&lab, "beside"));
+    assert!(is_alive(&lab, "deep") && is_alive(&lab, "beside"));
     assert!(lab.engine.abort(&lab.scope, &session).await.unwrap());
     assert_eq!(lab.engine.running(), 0);
     assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().len(), 0);
-    assert!(!lives(&lab, "deep") && !lives(&lab, "beside"));
+    assert!(!is_alive(&lab, "deep") && !is_alive(&lab, "beside"));
     let mut sessions = vec![session.clone()];
     for child in children(&lab, &session).await {
         sessions.extend(children(&lab, &child.id).await.into_iter().map(|below| below.id));
@@ -354,11 +355,11 @@ async fn an_abort_from_another_process_waits_for_the_tree_too() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let child = json!([{"tools": [staying("pid")]}, {"text": "never"}]);
+    let child = json!([{"tools": [blocking_command("pid")]}, {"text": "never"}]);
     start(&lab, &session, json!([{"tools": [task("Stay", "general", child)]}, {"text": "never"}])).await;
     ready(&mut events).await;
     assert!(lab.second().abort(&lab.scope, &session).await.unwrap());
-    assert!(!lives(&lab, "pid"));
+    assert!(!is_alive(&lab, "pid"));
     assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().len(), 0);
     assert_eq!(error(&lab.tools(&session).await[0]), "Task cancelled");
 }
@@ -418,12 +419,12 @@ async fn deleting_a_parent_deletes_its_working_children() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let child = json!([{"tools": [staying("pid")]}, {"text": "never"}]);
+    let child = json!([{"tools": [blocking_command("pid")]}, {"text": "never"}]);
     start(&lab, &session, json!([{"tools": [task("Stay", "general", child)]}, {"text": "never"}])).await;
     ready(&mut events).await;
     let child = only_child(&lab, &session).await.id;
     lab.engine.delete_session(&lab.scope, &session).await.unwrap();
-    assert!(!lives(&lab, "pid"));
+    assert!(!is_alive(&lab, "pid"));
     assert_eq!(lab.engine.running(), 0);
     for id in [&session, &child] {
         assert!(lab.engine.session(&lab.scope, id).await.is_err());

@@ -28,7 +28,7 @@ fn lab() -> (Lab, Store) {
 }
 
 /// An accepted prompt that nobody runs.
-async fn forgotten(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
+async fn forgotten_prompt(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
     let session = lab.session().await;
     let note = PromptInput { no_reply: true, ..prompt("Hello") };
     let message = lab.engine.prompt_async(&lab.scope, &session, note).await.unwrap();
@@ -42,7 +42,7 @@ async fn forgotten(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
 async fn a_prompt_that_nobody_runs_is_answered() {
     let (lab, store) = lab();
     let mut events = lab.recorder().await;
-    let (session, prompt) = forgotten(&lab, &store).await;
+    let (session, prompt) = forgotten_prompt(&lab, &store).await;
     lab.engine.start_watchdog(WatchdogScope::All);
     events.wait_idle(&session).await;
     let messages = lab.messages(&session).await;
@@ -54,9 +54,9 @@ async fn a_prompt_that_nobody_runs_is_answered() {
 async fn a_watchdog_for_opened_sessions_leaves_others_alone() {
     let (lab, store) = lab();
     let mut events = lab.recorder().await;
-    let (other, _) = forgotten(&lab, &store).await;
+    let (other, _) = forgotten_prompt(&lab, &store).await;
     lab.engine.start_watchdog(WatchdogScope::Opened);
-    let (own, _) = forgotten(&lab, &store).await;
+    let (own, _) = forgotten_prompt(&lab, &store).await;
     // Both are checked at the same time.
     events.wait_idle(&own).await;
     assert_eq!(store.inbox(&other).unwrap().len(), 1);
@@ -110,9 +110,9 @@ async fn a_background_report_arrives_although_its_process_died() {
 }
 
 /// A runner that always panics.
-struct Broken(Arc<AtomicUsize>);
+struct PanickingRunner(Arc<AtomicUsize>);
 
-impl Runner for Broken {
+impl Runner for PanickingRunner {
     fn run(&self, _: RunnerJob, _: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { panic!("it breaks down") })
@@ -125,7 +125,7 @@ async fn a_turn_that_keeps_panicking_is_given_up() {
     let config = json!({ "agent": { "other": { "mode": "primary", "acp": { "command": ["it"] } } } });
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
     let runs = Arc::new(AtomicUsize::new(0));
-    let runner: Arc<dyn Runner> = Arc::new(Broken(runs.clone()));
+    let runner: Arc<dyn Runner> = Arc::new(PanickingRunner(runs.clone()));
     let engine = open_with(&project, HashMap::from([("acp".to_owned(), runner)]));
     let scope = Scope::new(project.directory());
     let lab = Lab { project, engine, scope };

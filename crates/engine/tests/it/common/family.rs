@@ -70,7 +70,7 @@ pub async fn last(lab: &Lab, session: &SessionId) -> AssistantMessage {
 }
 
 /// A command that says when it runs and stays until it is stopped.
-pub fn staying(file: &str) -> Value {
+pub fn blocking_command(file: &str) -> Value {
     bash(&format!("echo $$ > {file}; echo ready; exec sleep 300"))
 }
 
@@ -84,7 +84,7 @@ pub async fn ready(events: &mut Recorder) {
         .await;
 }
 
-pub fn lives(lab: &Lab, file: &str) -> bool {
+pub fn is_alive(lab: &Lab, file: &str) -> bool {
     std::path::Path::new("/proc").join(lab.project.read(file).trim()).join("cmdline").exists()
 }
 
@@ -101,7 +101,7 @@ pub fn asks_then(text: &str) -> Value {
 }
 
 /// A lab with agents that may have subagents of their own.
-pub fn leads() -> Lab {
+pub fn lab_with_leads() -> Lab {
     let lead = json!({"mode": "subagent", "description": "l", "permission": {"task": "allow", "question": "allow"}});
     Lab::with(json!({"subagent_depth": 3, "permission": ask(), "agent": {"lead": lead}}))
 }
