@@ -1,18 +1,18 @@
-//! What can go wrong inside the engine.
+//! Errors inside the engine.
 
 use api::HostError;
 use store::{StoreError, Trouble};
 
-/// What can go wrong inside the engine.
+/// An error inside the engine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database refused or failed.
+    /// The database failed or refused.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// A call was refused.
+    /// The request was refused.
     #[error("{0}")]
     Host(#[from] HostError),
-    /// The engine shuts down; the turn goes on at the next start.
+    /// The engine is shutting down; the turn resumes at the next start.
     #[error("Trefoil is stopping. The prompt is kept, and its turn goes on at the next start")]
     Parked,
 }
@@ -21,14 +21,14 @@ impl From<Error> for HostError {
     fn from(error: Error) -> Self {
         match error {
             Error::Host(error) => error,
-            Error::Store(error) => stored(error),
+            Error::Store(error) => store_error(error),
             Error::Parked => HostError::Unavailable(error.to_string()),
         }
     }
 }
 
-/// What the store refused or failed at as a host error: what a caller can mend is told apart from what broke.
-pub(crate) fn stored(error: StoreError) -> HostError {
+/// Converts a store error into a host error that separates what the caller can fix from what broke.
+pub(crate) fn store_error(error: StoreError) -> HostError {
     match &error {
         StoreError::NoSession { id } => HostError::not_found("session", id.as_str()),
         StoreError::NoMessage { id } => HostError::not_found("message", id.as_str()),

@@ -1,4 +1,4 @@
-//! The engine as a [`Host`]: each method is one line to where the work is done.
+//! The engine as a [`Host`]. Each method delegates to the module that does the work.
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use futures::stream::BoxStream;
 use indexmap::IndexMap;
 use store::AskFilter;
 
-use crate::error::stored;
-use crate::instance::Instance;
-use crate::{Engine, mcp};
+use crate::Engine;
+use crate::error::store_error;
+use crate::project::instance::Instance;
+use crate::project::mcp;
 
 impl Engine {
     fn at(&self, scope: &Scope) -> Arc<Instance> {
         self.inner.instance(scope.directory.as_ref())
     }
 
-    /// The same, with what was edited meanwhile.
-    async fn now_at(&self, scope: &Scope) -> Arc<Instance> {
-        self.inner.current(scope.directory.as_ref()).await
+    /// Like [`at`](Self::at), but reloads configuration that was edited since.
+    async fn current_at(&self, scope: &Scope) -> Arc<Instance> {
+        self.inner.current_instance(scope.directory.as_ref()).await
     }
 
     fn asks_of(&self, scope: &Scope) -> AskFilter {
@@ -61,7 +62,7 @@ impl Host for Engine {
     fn children<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Session>> {
         Box::pin(async {
             self.inner.session(id)?;
-            self.inner.store.children(id).map_err(stored)
+            self.inner.store.children(id).map_err(store_error)
         })
     }
 
@@ -75,7 +76,7 @@ impl Host for Engine {
     }
 
     fn statuses<'a>(&'a self, _: &'a Scope) -> HostFuture<'a, IndexMap<SessionId, SessionStatus>> {
-        Box::pin(async { Ok(self.inner.store.statuses().map_err(stored)?.into_iter().collect()) })
+        Box::pin(async { Ok(self.inner.store.statuses().map_err(store_error)?.into_iter().collect()) })
     }
 
     fn messages<'a>(&'a self, _: &'a Scope, id: &'a SessionId, query: ListMessages) -> HostFuture<'a, MessagePage> {
@@ -102,7 +103,7 @@ impl Host for Engine {
     }
 
     fn update_part<'a>(&'a self, _: &'a Scope, part: Part) -> HostFuture<'a, Part> {
-        Box::pin(self.inner.put_part(part))
+        Box::pin(self.inner.update_part(part))
     }
 
     fn delete_part<'a>(
@@ -119,12 +120,12 @@ impl Host for Engine {
         Box::pin(async {
             let no_reply = input.no_reply;
             let message = self.inner.submit(id, input).await?;
-            if no_reply { self.inner.message_of(id, &message) } else { self.inner.answered(id, &message).await }
+            if no_reply { self.inner.message_of(id, &message) } else { self.inner.await_answer(id, &message).await }
         })
     }
 
     fn message_id<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, MessageId> {
-        Box::pin(async { Ok(MessageId::after(self.inner.store.newest(id).map_err(stored)?)) })
+        Box::pin(async { Ok(MessageId::after(self.inner.store.newest(id).map_err(store_error)?)) })
     }
 
     fn prompt_async<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageId> {
@@ -161,7 +162,7 @@ impl Host for Engine {
     fn todo<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Todo>> {
         Box::pin(async {
             self.inner.session(id)?;
-            self.inner.store.todos(id).map_err(stored)
+            self.inner.store.todos(id).map_err(store_error)
         })
     }
 
@@ -172,7 +173,7 @@ impl Host for Engine {
     fn waiting<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<MessageId>> {
         Box::pin(async {
             self.inner.session(id)?;
-            let inbox = self.inner.store.inbox(id).map_err(stored)?;
+            let inbox = self.inner.store.inbox(id).map_err(store_error)?;
             Ok(inbox.into_iter().map(|row| row.message_id).collect())
         })
     }
@@ -182,7 +183,7 @@ impl Host for Engine {
     }
 
     fn tree<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Tree> {
-        Box::pin(async { self.inner.view(id) })
+        Box::pin(async { self.inner.tree(id) })
     }
 
     fn budget<'a>(&'a self, _: &'a Scope, id: &'a SessionId, budget: Budget) -> HostFuture<'a, BudgetState> {
@@ -202,7 +203,7 @@ impl Host for Engine {
     }
 
     fn background<'a>(&'a self, _: &'a Scope, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
-        Box::pin(self.inner.move_tasks(id, background))
+        Box::pin(self.inner.set_background(id, background))
     }
 
     fn worktree_diff<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
@@ -218,7 +219,7 @@ impl Host for Engine {
     }
 
     fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>> {
-        Box::pin(async { self.inner.store.permissions(&self.asks_of(scope)).map_err(stored) })
+        Box::pin(async { self.inner.store.permissions(&self.asks_of(scope)).map_err(store_error) })
     }
 
     fn reply_permission<'a>(
@@ -231,7 +232,7 @@ impl Host for Engine {
     }
 
     fn questions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<QuestionRequest>> {
-        Box::pin(async { self.inner.store.questions(&self.asks_of(scope)).map_err(stored) })
+        Box::pin(async { self.inner.store.questions(&self.asks_of(scope)).map_err(store_error) })
     }
 
     fn reply_question<'a>(
@@ -244,41 +245,41 @@ impl Host for Engine {
     }
 
     fn agents<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Agent>> {
-        Box::pin(async { Ok(self.now_at(scope).await.shown_agents()) })
+        Box::pin(async { Ok(self.current_at(scope).await.agents_for_clients()) })
     }
 
     fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>> {
         Box::pin(async {
-            let instance = self.now_at(scope).await;
+            let instance = self.current_at(scope).await;
             Ok(self.inner.commands(&instance, None).await)
         })
     }
 
     fn session_commands<'a>(&'a self, scope: &'a Scope, session: &'a SessionId) -> HostFuture<'a, Vec<Command>> {
         Box::pin(async {
-            let instance = self.now_at(scope).await;
+            let instance = self.current_at(scope).await;
             Ok(self.inner.commands(&instance, Some(session)).await)
         })
     }
 
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
-        Box::pin(async { Ok(self.now_at(scope).await.loaded.skills.clone()) })
+        Box::pin(async { Ok(self.current_at(scope).await.loaded.skills.clone()) })
     }
 
     fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>> {
-        Box::pin(async { Ok(self.inner.providers(&*self.now_at(scope).await).await) })
+        Box::pin(async { Ok(self.inner.providers(&*self.current_at(scope).await).await) })
     }
 
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
-        Box::pin(async { self.inner.default_model(&*self.now_at(scope).await).await })
+        Box::pin(async { self.inner.default_model(&*self.current_at(scope).await).await })
     }
 
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {
-        Box::pin(async { Ok(self.now_at(scope).await.loaded.raw.clone()) })
+        Box::pin(async { Ok(self.current_at(scope).await.loaded.raw.clone()) })
     }
 
     fn projects<'a>(&'a self) -> HostFuture<'a, Vec<Project>> {
-        Box::pin(async { self.inner.store.projects().map_err(stored) })
+        Box::pin(async { self.inner.store.projects().map_err(store_error) })
     }
 
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {
@@ -290,7 +291,7 @@ impl Host for Engine {
     }
 
     fn file<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, FileContent> {
-        Box::pin(async { crate::files::content(self.at(scope), path.to_owned()).await })
+        Box::pin(async { crate::project::files::content(self.at(scope), path.to_owned()).await })
     }
 
     fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>> {
@@ -298,14 +299,14 @@ impl Host for Engine {
     }
 
     fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>> {
-        Box::pin(async move { crate::files::grep(self.at(scope), pattern.to_owned(), limit).await })
+        Box::pin(async move { crate::project::files::grep(self.at(scope), pattern.to_owned(), limit).await })
     }
 
     fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>> {
         Box::pin(async {
-            let instance = self.now_at(scope).await;
+            let instance = self.current_at(scope).await;
             instance.servers.ready().await;
-            Ok(instance.shown_servers())
+            Ok(instance.server_statuses_for_clients())
         })
     }
 
@@ -317,27 +318,27 @@ impl Host for Engine {
     ) -> HostFuture<'a, IndexMap<String, McpStatus>> {
         Box::pin(async move {
             let instance = self.at(scope);
-            instance.servers.add(name, config).await.map_err(mcp::refused)?;
-            Ok(instance.shown_servers())
+            instance.servers.add(name, config).await.map_err(mcp::host_error)?;
+            Ok(instance.server_statuses_for_clients())
         })
     }
 
     fn mcp_connect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
-        Box::pin(async { self.at(scope).servers.connect(name).await.map(drop).map_err(mcp::refused) })
+        Box::pin(async { self.at(scope).servers.connect(name).await.map(drop).map_err(mcp::host_error) })
     }
 
     fn mcp_disconnect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
-        Box::pin(async { self.at(scope).servers.disconnect(name).await.map_err(mcp::refused) })
+        Box::pin(async { self.at(scope).servers.disconnect(name).await.map_err(mcp::host_error) })
     }
 
     fn mcp_resources<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpResource>> {
-        Box::pin(async { Ok(mcp::resources(&*self.now_at(scope).await).await) })
+        Box::pin(async { Ok(mcp::resources(&*self.current_at(scope).await).await) })
     }
 
     fn mcp_auth_start<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpAuthorization> {
         Box::pin(async {
-            let begun = self.at(scope).servers.begin_auth(name).await.map_err(mcp::refused)?;
-            Ok(McpAuthorization { authorization_url: begun.url, oauth_state: begun.state })
+            let started = self.at(scope).servers.begin_auth(name).await.map_err(mcp::host_error)?;
+            Ok(McpAuthorization { authorization_url: started.url, oauth_state: started.state })
         })
     }
 
@@ -350,7 +351,7 @@ impl Host for Engine {
     }
 
     fn mcp_auth_remove<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
-        Box::pin(async { self.at(scope).servers.forget_auth(name).map_err(mcp::refused) })
+        Box::pin(async { self.at(scope).servers.forget_auth(name).map_err(mcp::host_error) })
     }
 
     fn session_servers<'a>(
@@ -361,7 +362,7 @@ impl Host for Engine {
     ) -> HostFuture<'a, ()> {
         Box::pin(async {
             let session = self.inner.session(session)?;
-            self.inner.bring_servers(&session, servers, false)
+            self.inner.set_session_servers(&session, servers, false)
         })
     }
 
@@ -373,7 +374,7 @@ impl Host for Engine {
     ) -> HostFuture<'a, ()> {
         Box::pin(async {
             let session = self.inner.session(session)?;
-            self.inner.bring_servers(&session, servers, true)
+            self.inner.set_session_servers(&session, servers, true)
         })
     }
 
@@ -383,9 +384,9 @@ impl Host for Engine {
                 WatchScope::Directory(directory) => Some(directory.into()),
                 _ => None,
             };
-            let events = self.inner.store.watch(scope, after).map_err(stored)?;
+            let events = self.inner.store.watch(scope, after).map_err(store_error)?;
             Ok(match directory {
-                Some(directory) => self.inner.followed.by(directory, events),
+                Some(directory) => self.inner.watched_directories.track(directory, events),
                 None => events,
             })
         })

@@ -1,60 +1,29 @@
-//! Sessions as actors, the turn loop, agents, permission decisions and recovery. [`Engine`] is the [`api::Host`] of this
+//! The agent runtime: sessions, turns, subagents, permissions and recovery. [`Engine`] is the [`api::Host`] of this
 //! process.
 //!
-//! Invariants: no protocol appears in here (no HTTP status, no ACP or A2A type); durable state changes only through
-//! [`store::Store::commit`]; the loop's state is derived from rows, so a turn that was cut off goes on in another process.
+//! Invariants: the engine knows no protocol (no HTTP status, no ACP or A2A type). Durable state changes only through
+//! [`store::Store::commit`]. The state of the turn loop is derived from rows, so another process can resume an
+//! interrupted turn.
 
-mod agents;
-mod approvals;
-mod asks;
-mod background;
-mod bound;
-mod budget;
-mod call;
-mod command;
-mod control;
-mod conversation;
-mod delegate;
+// Requests to the user, and the rules and approvals that decide when to ask.
+mod ask;
 mod error;
-mod files;
-mod fork;
-mod fresh;
-mod history;
+// [`Engine`] as an [`api::Host`].
 mod host;
-mod input;
-mod instance;
-mod isolation;
-mod kept;
-mod known;
-mod ledger;
-mod limits;
-mod mcp;
-mod models;
-mod patience;
-mod permission;
-mod projects;
-mod prompt;
-mod prose;
-mod recover;
+// Everything known about a directory: configuration, agents, models, MCP servers and files.
+mod project;
+// Agents that run outside this process.
 mod remote;
-mod rules;
-mod runs;
-mod sessions;
-mod settings;
-mod shell;
-mod step;
-mod structured;
-mod submit;
-mod subtask;
-mod system;
-mod task;
-mod template;
-mod tidy;
-mod title;
-mod trace;
+// Sessions as records: create, list, fork, delete, and the tree below a session.
+mod session;
+// Budgets, the ledger, and the limits on subagents.
+mod spending;
+// The `task` tool, and sessions that work for another session.
+mod subagent;
+// From a prompt to its answer: the turn loop and everything it runs.
 mod turn;
-mod view;
-mod watchdog;
+// Subagents that work in a git worktree of their own.
+mod worktree;
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::DirBuilderExt;
@@ -72,43 +41,48 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::Error;
-pub use isolation::{CleanedWorktrees, ListedWorktree};
-pub use models::{Catalog, server};
-pub use projects::UpdateProject;
-pub use tidy::{Tidied, Tidy};
-pub use watchdog::Tended;
+pub use project::UpdateProject;
+pub use project::models::{Catalog, server};
+pub use session::tidy::{TidyOptions, TidyReport};
+pub use turn::watchdog::WatchdogScope;
+pub use worktree::{CleanedWorktrees, ListedWorktree};
 
-use instance::Instance;
+use ask::rules;
+use project::config_reload;
+use project::instance::Instance;
+use spending::budget;
+use turn::{conversation_cache, runs, trace};
 
 /// How long [`Engine::shutdown`] waits for turns to park before it gives up on them.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
 
-/// The most directories whose configuration is kept.
-const MAX_INSTANCES: usize = 64;
+/// The maximum number of directories whose configuration stays loaded.
+const INSTANCES_MAX: usize = 64;
 
-/// How long it waits for titles before that.
+/// How long [`Engine::shutdown`] first waits for titles.
 const TITLE_WAIT: Duration = Duration::from_secs(2);
 
-/// What an engine is made of.
+/// What an engine is built from.
 pub struct Options {
     /// The journal.
     pub store: Store,
-    /// The model wires.
+    /// The model clients.
     pub llm: Llm,
     /// The process runner.
     pub exec: exec::Exec,
-    /// Where configuration comes from; its directory is replaced by that of each call.
+    /// Where configuration comes from. Each call replaces the directory with its own.
     pub inputs: config::Inputs,
-    /// The models of the provider `script`, by id.
+    /// The models of the `script` provider, by id.
     pub scripts: IndexMap<String, Arc<Script>>,
-    /// Whether somebody is there who can answer the `question` tool.
+    /// Whether someone is there to answer the `question` tool.
     pub question_tool: bool,
-    /// Whether edits and commands are asked for, unless the configuration says otherwise: somebody sits there and watches. That
-    /// holds for the sessions that this engine makes and the prompts that it takes, whoever goes on with them.
+    /// Whether edits and commands need approval unless the configuration says otherwise, because a user is watching.
+    /// This applies to the sessions this engine creates and the prompts it accepts, even when another process continues
+    /// them.
     pub careful: bool,
-    /// Who does the work of agents that are elsewhere, by the key of their configuration.
+    /// The runners of remote agents, by their configuration key.
     pub runners: HashMap<String, Arc<dyn Runner>>,
-    /// The version that new sessions carry.
+    /// The version written into new sessions.
     pub version: String,
 }
 
@@ -129,31 +103,31 @@ pub(crate) struct Inner {
     pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
     pub(crate) version: String,
     instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
-    pub(crate) followed: Arc<fresh::Followed>,
-    /// Held while configuration that was edited is read again.
-    pub(crate) reading: tokio::sync::Mutex<()>,
+    pub(crate) watched_directories: Arc<config_reload::WatchedDirectories>,
+    /// Held while edited configuration is reloaded.
+    pub(crate) reload_lock: tokio::sync::Mutex<()>,
     environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
-    /// The MCP servers that sessions brought.
+    /// MCP servers that clients added to single sessions.
     session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
     pub(crate) runs: runs::Runs,
-    /// The sessions that this process has to do with, if it looks after those alone.
-    pub(crate) opened: Mutex<Option<HashSet<SessionId>>>,
-    pub(crate) kept: kept::Kept,
-    pub(crate) asks: asks::Waiters,
-    /// Sessions whose turn was given up without a trace in the database, which refused every write.
+    /// The sessions this process has opened, if its watchdog covers only those.
+    pub(crate) opened_sessions: Mutex<Option<HashSet<SessionId>>>,
+    pub(crate) conversations: conversation_cache::ConversationCache,
+    pub(crate) asks: ask::AskWaiters,
+    /// Sessions whose turn was abandoned without a trace in the database, because every write failed.
     pub(crate) given_up: Mutex<HashSet<SessionId>>,
-    pub(crate) standings: rules::StandingCache,
+    pub(crate) constraints_cache: rules::FifoCache<rules::ParsedConstraints>,
     pub(crate) traces: trace::Traces,
-    /// Held while a subagent is counted and made, so that calls side by side do not make one too many.
-    pub(crate) births: tokio::sync::Mutex<()>,
-    /// Told when a call of a model has ended.
-    pub(crate) freed: budget::Freed,
-    /// The tasks in the background that this process follows, by their calls.
+    /// Held while a subagent is counted and created, so that parallel calls cannot exceed the limit.
+    pub(crate) spawn_lock: tokio::sync::Mutex<()>,
+    /// Notified when a model call ends.
+    pub(crate) budget_signal: budget::BudgetSignal,
+    /// The background tasks this process follows, by the part id of their call.
     pub(crate) background: Mutex<HashSet<PartId>>,
-    /// What bounds how many children of a session work at once.
-    pub(crate) slots: Mutex<HashMap<SessionId, Weak<Semaphore>>>,
+    /// Limits how many children of a session work concurrently.
+    pub(crate) subagent_slots: Mutex<HashMap<SessionId, Weak<Semaphore>>>,
     /// Held while worktrees are merged or removed: two merges into one tree would not see each other's changes.
-    pub(crate) worktrees: tokio::sync::Mutex<()>,
+    pub(crate) worktree_lock: tokio::sync::Mutex<()>,
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -163,10 +137,10 @@ pub(crate) struct Inner {
 impl Engine {
     /// Starts an engine; must be called inside a tokio runtime.
     pub fn open(options: Options) -> Result<Self, Error> {
-        // Only at the start: a folder that is moved away later must not be made anew.
+        // Only at startup: a folder that is moved away later must not be recreated.
         let data = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.inputs.dirs.data);
         if let Err(error) = data {
-            tracing::warn!(folder = %options.inputs.dirs.data.display(), %error, "the data folder cannot be made");
+            tracing::warn!(folder = %options.inputs.dirs.data.display(), %error, "cannot create the data folder");
         }
         let signals = options.store.take_signals();
         let inner = Arc::new(Inner {
@@ -180,22 +154,22 @@ impl Engine {
             runners: options.runners,
             version: options.version,
             instances: Mutex::default(),
-            followed: Arc::default(),
-            reading: tokio::sync::Mutex::default(),
+            watched_directories: Arc::default(),
+            reload_lock: tokio::sync::Mutex::default(),
             environments: Mutex::default(),
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
-            opened: Mutex::default(),
-            kept: kept::Kept::default(),
-            asks: asks::Waiters::default(),
+            opened_sessions: Mutex::default(),
+            conversations: conversation_cache::ConversationCache::default(),
+            asks: ask::AskWaiters::default(),
             given_up: Mutex::default(),
-            standings: rules::StandingCache::default(),
+            constraints_cache: rules::FifoCache::default(),
             traces: trace::Traces::default(),
-            births: tokio::sync::Mutex::default(),
-            freed: budget::Freed::default(),
+            spawn_lock: tokio::sync::Mutex::default(),
+            budget_signal: budget::BudgetSignal::default(),
             background: Mutex::default(),
-            slots: Mutex::default(),
-            worktrees: tokio::sync::Mutex::default(),
+            subagent_slots: Mutex::default(),
+            worktree_lock: tokio::sync::Mutex::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             titles: TaskTracker::new(),
@@ -210,41 +184,41 @@ impl Engine {
                 }
             });
         }
-        fresh::keep(&inner);
+        config_reload::spawn_watcher(&inner);
         Ok(Self { inner })
     }
 
-    /// The configuration of a directory, loaded at its first use.
+    /// The configuration of a directory, loaded on first use.
     pub fn loaded(&self, scope: &Scope) -> Arc<config::Loaded> {
         self.inner.instance(Path::new(&scope.directory)).loaded.clone()
     }
 
-    /// The same as [`api::Host::sessions`], as JSON texts, just as they are stored.
+    /// Like [`api::Host::sessions`], but returns the stored JSON without parsing it.
     pub fn sessions_json(&self, scope: &Scope, query: api::ListSessions) -> Result<Vec<String>, api::HostError> {
-        self.inner.store.sessions_json(&self.inner.session_query(scope, query)).map_err(error::stored)
+        self.inner.store.sessions_json(&self.inner.session_query(scope, query)).map_err(error::store_error)
     }
 
-    /// The runner of processes.
+    /// The process runner.
     pub fn exec(&self) -> &exec::Exec {
         &self.inner.exec
     }
 
-    /// The same for programs of a directory, without what its configuration hides from them.
+    /// The process runner for a directory. It hides the environment variables that the directory's configuration hides.
     pub fn exec_at(&self, scope: &Scope) -> exec::Exec {
         self.inner.instance(Path::new(&scope.directory)).exec.clone()
     }
 
-    /// The shell that a human gets in a terminal: the configured one, else their own.
+    /// The shell for a user's terminal: the configured one, otherwise the user's own.
     pub fn terminal_shell(&self, scope: &Scope) -> PathBuf {
         let configured = self.loaded(scope).config.shell.clone();
         let own = || self.inner.inputs.env.get("SHELL").cloned();
-        let given = configured.or_else(own).map(PathBuf::from).filter(|shell| shell.is_absolute() && shell.is_file());
-        given.unwrap_or_else(|| self.inner.instance(Path::new(&scope.directory)).options.shell.clone())
+        let chosen = configured.or_else(own).map(PathBuf::from).filter(|shell| shell.is_absolute() && shell.is_file());
+        chosen.unwrap_or_else(|| self.inner.instance(Path::new(&scope.directory)).options.shell.clone())
     }
 
-    /// The tools of a directory: those that a model gets, or without one all that there are.
+    /// The tools of a directory: those offered to `model`, or all of them without a model.
     pub async fn tools(&self, scope: &Scope, model: Option<&api::ModelRef>) -> Vec<Arc<dyn tools::Tool>> {
-        let instance = self.inner.current(Path::new(&scope.directory)).await;
+        let instance = self.inner.current_instance(Path::new(&scope.directory)).await;
         let Some(wanted) = model else {
             let patches = instance.patch_tools.iter().filter(|tool| instance.tools.get(tool.name()).is_none());
             return instance.tools.iter().chain(patches).cloned().collect();
@@ -253,24 +227,25 @@ impl Engine {
         instance.tools_for(&known.unwrap_or_else(|_| wanted.model_id.clone())).iter().cloned().collect()
     }
 
-    /// How many turns this process runs now.
+    /// The number of turns running in this process.
     pub fn running(&self) -> usize {
         self.inner.runs.len()
     }
 
-    /// How many writes wait for the journal.
+    /// The number of writes waiting for the journal.
     pub fn queued_writes(&self) -> usize {
         self.inner.store.queued()
     }
 
-    /// Forgets what was loaded for a directory, so that the next call reads it anew. Running turns keep what they have.
+    /// Drops the loaded configuration of a directory, so that the next call reads it again. Running turns keep what
+    /// they have.
     pub fn reload(&self, scope: &Scope) {
         let directory = Path::new(&scope.directory);
-        // Worktrees of subagents have the configuration of the directory that they were made from.
+        // A subagent's worktree uses the configuration of the directory it was made from.
         lock(&self.inner.instances).retain(|path, instance| path != directory && instance.origin != directory);
     }
 
-    /// Binds a session's files to somebody else's view of them, for turns that this process runs; `None` unbinds.
+    /// Binds a session to another view of its files, for turns that run in this process. `None` unbinds it.
     pub fn bind(&self, session: &SessionId, environment: Option<Arc<dyn Environment>>) {
         let mut bound = lock(&self.inner.environments);
         match environment {
@@ -279,8 +254,8 @@ impl Engine {
         };
     }
 
-    /// Stops taking signals, parks the running turns (they go on at the next start) and waits for their processes to end.
-    /// Titles that are being written get a moment.
+    /// Stops taking signals, parks the running turns (they resume at the next start) and waits for their processes to
+    /// end. Titles that are being written get a moment to finish.
     pub async fn shutdown(&self) {
         self.inner.runs.park_all();
         self.inner.titles.close();
@@ -297,32 +272,33 @@ impl Inner {
         if let Some(found) = lock(&self.instances).get(directory) {
             return found.clone();
         }
-        let made = Arc::new(Instance::load(self, directory, None));
+        let loaded = Arc::new(Instance::load(self, directory, None));
         let mut instances = lock(&self.instances);
-        if instances.len() >= MAX_INSTANCES {
-            // Any one: it is loaded again when it is needed, and whoever uses it now keeps it. One whose files cannot be read
-            // any more comes last, as what they said is known nowhere else.
-            let whole = |instance: &Instance| !instance.refused.load(Ordering::Relaxed);
-            let any = instances.iter().find(|(_, instance)| whole(instance)).or_else(|| instances.iter().next());
-            any.map(|(directory, _)| directory.clone()).map(|directory| instances.remove(&directory));
+        if instances.len() >= INSTANCES_MAX {
+            // Evict any instance: it is loaded again when needed, and current users keep theirs. Prefer one whose files
+            // can still be read, because a rejected edit leaves its configuration only in memory.
+            let is_readable = |instance: &Instance| !instance.has_rejected_edit.load(Ordering::Relaxed);
+            let evicted =
+                instances.iter().find(|(_, instance)| is_readable(instance)).or_else(|| instances.iter().next());
+            evicted.map(|(directory, _)| directory.clone()).map(|directory| instances.remove(&directory));
         }
-        instances.entry(directory.to_owned()).or_insert(made).clone()
+        instances.entry(directory.to_owned()).or_insert(loaded).clone()
     }
 
     pub(crate) fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {
         lock(&self.environments).get(session).cloned().unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
     }
 
-    /// Lets a session see files as another one does, until the answer is dropped.
-    /// One with a worktree of its own sees the files there.
-    pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<Shared> {
-        if !matches!(self.isolated(with), Ok(None)) {
+    /// Lets the session `with` see files as `from` does until the guard is dropped. Returns `None` for a session with
+    /// its own worktree, which sees the files there.
+    pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
+        if !matches!(self.isolated_worktree(with), Ok(None)) {
             return None;
         }
         let mut bound = lock(&self.environments);
         let environment = bound.get(from)?.clone();
         bound.insert(with.clone(), environment);
-        Some(Shared { inner: self.clone(), session: with.clone() })
+        Some(SharedEnvironment { inner: self.clone(), session: with.clone() })
     }
 
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
@@ -336,19 +312,19 @@ impl Inner {
     }
 }
 
-/// A session that sees files as another one does.
-pub(crate) struct Shared {
+/// Guard for a session that sees files as another session does.
+pub(crate) struct SharedEnvironment {
     inner: Arc<Inner>,
     session: SessionId,
 }
 
-impl Drop for Shared {
+impl Drop for SharedEnvironment {
     fn drop(&mut self) {
         lock(&self.inner.environments).remove(&self.session);
     }
 }
 
-/// A lock whose holder panicked is still good: everything behind these locks is a plain map.
+/// Locks a mutex even if a holder panicked: everything behind these locks is a plain map.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

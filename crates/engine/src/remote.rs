@@ -1,81 +1,82 @@
-//! A turn of an agent whose work is done elsewhere: a [`Runner`](api::Runner) does it, and what it reports becomes messages
-//! and parts as those of our own turns. One message per job, and one more for each message that joined it.
+//! A turn of a remote agent. A [`Runner`](api::Runner) does the work, and its reports become messages and parts like
+//! those of our own turns: one message per job, and one more for each prompt that joins it.
 //!
-//! What the runner wants to keep is in a record of the session, with the prompts that were handed over. They are handed over
-//! once: after a crash the work goes on where it is, or ends with an error, and is never begun again silently.
+//! A record of the session holds the runner's state and the prompts that were handed over. Prompts are handed over
+//! once: after a crash the runner resumes its work or fails, but never silently starts again.
 //!
-//! Whoever works may have [subagents](child) of its own: each is a session below this one.
+//! A remote agent may have [subagents](child) of its own. Each is a session below this one.
 
 mod child;
-mod desk;
-mod page;
+mod job_host;
+mod transcript;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Json, JsonMap, MessageError, MessageId, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptPart,
+    Json, JsonMap, Message, MessageError, MessageId, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptPart,
     RunnerEnd, RunnerError, RunnerJob, SessionId, SessionStatus, TextData, ToolPart, Usd, UserMessage,
 };
 use serde::{Deserialize, Serialize};
 use store::{AskFilter, Batch, Reservation, Store, StoreError};
 use tokio::time::Instant;
 
-use crate::budget::Admission;
-use crate::rules::Rules;
-use crate::step::{self, Next, put_message};
+use crate::ask::rules::Rules;
+use crate::spending::budget::Admission;
+use crate::spending::ledger;
+use crate::turn::step::{self, AfterStep};
 use crate::turn::{Conversation, Turn};
-use crate::{Error, asks, ledger};
-use child::{Foreign, Job};
-use desk::Desk;
-use page::Book;
+use crate::{Error, ask};
+use child::{ForeignSubagent, Job};
+use job_host::JobHost;
+use transcript::JobTranscript;
 
 pub(crate) use child::cut_off;
 
-/// Where it is kept, by session, what runners want back and what they were given.
+/// The record namespace for runner state and handed-over prompts, by session.
 pub(crate) const REMOTE: &str = "remote";
-/// How often budgets are looked at while somebody else works: time passes, and others spend too.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long a runner may take to end its work once it is told to. It has bounds of its own that are shorter.
+/// How often budgets are checked while a runner works: time passes, and other sessions spend too.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a runner may take to stop. Its own limits are shorter.
 const STOP_WAIT: Duration = Duration::from_secs(8);
-/// Marks calls that were not ours: nobody runs them again. Other programs have the word too.
-const ELSEWHERE: &str = "providerExecuted";
+/// Marks calls that a remote agent ran, which recovery never runs again. Other programs use the same key.
+const PROVIDER_EXECUTED: &str = "providerExecuted";
 
-/// Who does the work of an agent.
+/// The runner of an agent and its settings.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Remote<'a> {
+pub(crate) struct RemoteAgent<'a> {
     /// The kind of runner.
     pub(crate) kind: &'a str,
-    /// What it is told.
+    /// The runner's settings.
     pub(crate) settings: &'a JsonMap,
 }
 
-impl Remote<'_> {
-    /// The model that its messages name: which one it really is, only the other side knows.
+impl RemoteAgent<'_> {
+    /// The model named in its messages. Only the remote side knows the real one.
     pub(crate) fn model(&self, agent: &str) -> ModelRef {
         ModelRef::new(self.kind, agent)
     }
 }
 
-/// Whether a call was made elsewhere.
-pub(crate) fn is_elsewhere(tool: &ToolPart) -> bool {
-    tool.metadata.as_ref().is_some_and(|metadata| metadata.get(ELSEWHERE) == Some(&Json::Bool(true)))
+/// Whether a remote agent ran this call.
+pub(crate) fn is_provider_executed(tool: &ToolPart) -> bool {
+    tool.metadata.as_ref().is_some_and(|metadata| metadata.get(PROVIDER_EXECUTED) == Some(&Json::Bool(true)))
 }
 
-/// What is known of a session's work elsewhere.
+/// The durable record of a session's remote work.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Known {
-    /// What the runner wants back.
+struct RemoteRecord {
+    /// State that the runner wants back.
     kept: Option<Json>,
-    /// The waiting prompts that it was given.
+    /// The waiting prompts that were handed over.
     handed: Vec<MessageId>,
-    /// Set if the session is that of a subagent of somebody else.
+    /// Set if the session belongs to a remote agent's subagent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    child: Option<Foreign>,
+    child: Option<ForeignSubagent>,
 }
 
-impl Known {
+impl RemoteRecord {
     fn load(store: &Store, session: &SessionId) -> Result<Self, StoreError> {
         let record = store.record(REMOTE, session.as_str())?;
         Ok(record.and_then(|record| serde_json::from_value(record.value).ok()).unwrap_or_default())
@@ -86,47 +87,47 @@ impl Known {
     }
 }
 
-/// Has somebody else answer the waiting prompts.
+/// Runs the waiting prompts with the agent's runner.
 pub(crate) async fn run(
     turn: &Arc<Turn>,
     conversation: &mut Conversation,
     user: &UserMessage,
     rules: Rules,
-) -> Result<Next, Error> {
+) -> Result<AfterStep, Error> {
     if turn.cancel().is_cancelled() {
-        return step::stopped(turn, conversation, user).await;
+        return step::end_stopped(turn, conversation, user).await;
     }
     let (Ok(agent), Some(remote)) = (turn.instance.agent(&user.agent), turn.instance.remote(&user.agent)) else {
-        return Ok(Next::Stop);
+        return Ok(AfterStep::Stop);
     };
     let Some(runner) = turn.inner.runners.get(remote.kind).cloned() else {
-        let text = format!("Nothing here can run agents with \"{}\" in their configuration", remote.kind);
-        step::fail(turn, conversation, user, MessageError::unknown(text)).await?;
-        return Ok(Next::Stop);
+        let text = format!("There is no runner for agents with \"{}\" in their configuration", remote.kind);
+        step::end_with_error(turn, conversation, user, MessageError::unknown(text)).await?;
+        return Ok(AfterStep::Stop);
     };
-    forget_asks(turn, None).await?;
+    reject_open_asks(turn, None).await?;
     child::settle_lost(turn).await?;
-    let mut known = Known::load(turn.store(), &turn.session_id)?;
-    known.handed.retain(|id| conversation.pending.contains(id));
-    let new: Vec<MessageId> = conversation.pending.iter().filter(|id| !known.handed.contains(id)).cloned().collect();
-    let mut prompt = parts(conversation, &new);
-    if known.kept.is_none()
+    let mut record = RemoteRecord::load(turn.store(), &turn.session_id)?;
+    record.handed.retain(|id| conversation.pending.contains(id));
+    let new: Vec<MessageId> = conversation.pending.iter().filter(|id| !record.handed.contains(id)).cloned().collect();
+    let mut prompt = prompt_parts(conversation, &new);
+    if record.kept.is_none()
         && let Some(text) = agent.prompt.as_ref().filter(|text| !text.trim().is_empty())
     {
         prompt.insert(0, PromptPart::text(text.trim()));
     }
-    let message = turn.answer_to(user);
+    let message = turn.new_answer(user);
     let call = reservation(turn, &message.id, &prompt);
     let begin = |batch: &mut Batch| {
-        put_message(batch, &message);
+        batch.tell_message(Message::Assistant(message.clone()));
         batch.event(turn.status_event(SessionStatus::Busy));
     };
     match turn.admit(&call, begin).await? {
         Admission::Admitted => {}
-        Admission::Stopped => return step::stopped(turn, conversation, user).await,
+        Admission::Stopped => return step::end_stopped(turn, conversation, user).await,
         Admission::Expired(error) => {
-            step::fail(turn, conversation, user, error).await?;
-            return Ok(Next::Stop);
+            step::end_with_error(turn, conversation, user, error).await?;
+            return Ok(AfterStep::Stop);
         }
     }
     let job = RunnerJob {
@@ -134,49 +135,49 @@ pub(crate) async fn run(
         directory: turn.instance.directory.clone(),
         hidden: turn.instance.loaded.config.env.hide.clone(),
         prompt,
-        kept: known.kept.clone(),
+        kept: record.kept.clone(),
     };
-    let shared = Arc::new(Job::new(turn));
-    let desk = Arc::new(Desk::new(turn, rules, user, Book::new(message, known, new, call), &shared));
-    let ended = work(&desk, runner.run(job, desk.clone())).await;
-    shared.end().await;
-    let Some(mut book) = desk.close().await else { return Ok(Next::Stop) };
+    let job_state = Arc::new(Job::new(turn));
+    let host = Arc::new(JobHost::new(turn, rules, user, JobTranscript::new(message, record, new, call), &job_state));
+    let ended = wait_for_end(&host, runner.run(job, host.clone())).await;
+    job_state.end().await;
+    let Some(mut transcript) = host.close().await else { return Ok(AfterStep::Stop) };
     if turn.cancel().is_cancelled() && turn.run.is_parked() {
-        book.save(turn).await?;
+        transcript.save(turn).await?;
         return Err(Error::Parked);
     }
-    let over = shared.over();
+    let exhausted = job_state.exhausted_budget();
     let (reason, error) = match ended {
-        _ if over.is_some() => ("stop", over.map(MessageError::unknown)),
+        _ if exhausted.is_some() => ("stop", exhausted.map(MessageError::unknown)),
         _ if turn.cancel().is_cancelled() => ("stop", Some(MessageError::aborted())),
-        Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::unknown("The agent stopped by itself before its end"))),
-        ended => outcome(ended),
+        Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::unknown("The agent stopped before it had finished"))),
+        ended => end_reason(ended),
     };
     let failed = error.is_some();
-    conversation.pending.retain(|id| !book.known.handed.contains(id));
-    for (message, parts) in book.settle(turn, reason, error).await? {
-        conversation.push(message, parts);
+    conversation.pending.retain(|id| !transcript.record.handed.contains(id));
+    for (message, parts) in transcript.settle(turn, reason, error).await? {
+        conversation.push_answer(message, parts);
     }
-    turn.inner.freed.tell();
-    Ok(if failed { Next::Stop } else { Next::Continue })
+    turn.inner.budget_signal.notify();
+    Ok(if failed { AfterStep::Stop } else { AfterStep::Continue })
 }
 
-/// How an answer ends: why it stopped, and the error that it has then.
-fn outcome(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<MessageError>) {
+/// The finish reason and the error of an answer.
+fn end_reason(ended: Result<RunnerEnd, RunnerError>) -> (&'static str, Option<MessageError>) {
     match ended {
         Ok(RunnerEnd::Done) => ("stop", None),
         Ok(RunnerEnd::Length) => ("length", None),
         Ok(RunnerEnd::Refused) => {
-            ("stop", Some(MessageError::ContentFilterError(TextData::new("The agent refused to go on"))))
+            ("stop", Some(MessageError::ContentFilterError(TextData::new("The agent refused to continue"))))
         }
         Ok(RunnerEnd::Stopped) => ("stop", Some(MessageError::aborted())),
         Err(RunnerError(text)) => ("stop", Some(MessageError::unknown(text))),
     }
 }
 
-/// Waits for the end of the work, and stops it when a budget is used up.
-async fn work(
-    desk: &Desk,
+/// Waits for the runner to end, and stops it when a budget is exhausted.
+async fn wait_for_end(
+    host: &JobHost,
     work: impl Future<Output = Result<RunnerEnd, RunnerError>>,
 ) -> Result<RunnerEnd, RunnerError> {
     let mut work = std::pin::pin!(work);
@@ -191,15 +192,15 @@ async fn work(
         tokio::select! {
             biased;
             ended = &mut work => return ended,
-            () = late => return Err(RunnerError("The agent did not stop when it was told to, and was ended".to_owned())),
-            () = desk.stop.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STOP_WAIT),
-            () = tokio::time::sleep(LOOK), if deadline.is_none() => desk.look_at_budgets(0).await,
+            () = late => return Err(RunnerError("The agent did not stop when told to, and was terminated".to_owned())),
+            () = host.stop.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + STOP_WAIT),
+            () = tokio::time::sleep(POLL_INTERVAL), if deadline.is_none() => host.check_budgets(0).await,
         }
     }
 }
 
-/// Questions whose answers nobody waits for: those of a call, or of work that a crash cut off.
-async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
+/// Rejects open requests that nobody waits for: those of a call, or those left by a crash.
+async fn reject_open_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
     let filter = AskFilter { session: Some(turn.session_id.clone()), ..AskFilter::default() };
     let mut open = turn.store().permissions(&filter)?;
     open.retain(|ask| call.is_none_or(|call| ask.tool.as_ref().is_some_and(|tool| tool.call_id == call)));
@@ -208,12 +209,16 @@ async fn forget_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> 
     }
     let mut batch = turn.batch();
     for ask in open {
-        asks::settle(&mut batch, &ask, &PermissionReply { reply: PermissionReplyKind::Reject, message: None });
+        ask::settle_permission(
+            &mut batch,
+            &ask,
+            &PermissionReply { reply: PermissionReplyKind::Reject, message: None },
+        );
     }
     turn.commit(batch).await.map(drop)
 }
 
-/// What a job must find room for. What it will use nobody knows before: budgets are looked at while it works.
+/// The reservation of a job. Its usage is unknown in advance, so budgets are checked while it runs.
 fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reservation {
     let bytes = prompt.iter().map(|part| if let PromptPart::Text { text, .. } = part { text.len() } else { 0 }).sum();
     let tokens = ledger::tokens(bytes);
@@ -229,8 +234,8 @@ fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reser
     }
 }
 
-/// What these messages say.
-fn parts(conversation: &Conversation, messages: &[MessageId]) -> Vec<PromptPart> {
+/// The content of these messages as prompt parts.
+fn prompt_parts(conversation: &Conversation, messages: &[MessageId]) -> Vec<PromptPart> {
     conversation.parts_of(messages).filter_map(prompt_part).collect()
 }
 

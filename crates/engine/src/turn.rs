@@ -1,4 +1,31 @@
-//! The turn loop: from an accepted prompt to its last answer.
+//! From a prompt to its answer. `submit` accepts a prompt durably, `runs` starts its turn, and the loop in this file
+//! runs steps until the last answer: `step` calls the model, `tool_call` runs the tools. `recovery` repairs what a
+//! crash interrupted.
+//!
+//! The state of a turn is derived from rows, so another process can resume it. Every write of a turn goes through
+//! [`Turn::commit`].
+
+pub(crate) mod command;
+pub(crate) mod conversation;
+pub(crate) mod conversation_cache;
+pub(crate) mod history;
+pub(crate) mod input;
+pub(crate) mod known_files;
+pub(crate) mod prompt;
+pub(crate) mod recovery;
+pub(crate) mod runs;
+pub(crate) mod shell;
+pub(crate) mod step;
+pub(crate) mod structured_output;
+pub(crate) mod submit;
+pub(crate) mod system;
+pub(crate) mod template;
+pub(crate) mod text_writer;
+pub(crate) mod title;
+pub(crate) mod tool_call;
+pub(crate) mod trace;
+pub(crate) mod watchdog;
+pub(crate) mod write_retry;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -12,110 +39,111 @@ use store::{Acquire, AskFilter, Batch, Committed, Lease, Signal, Store, StoreErr
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::bound::Bond;
-pub(crate) use crate::conversation::Conversation;
-use crate::conversation::is_final;
-use crate::instance::Instance;
-use crate::patience::Patience;
-use crate::rules::Rules;
-use crate::runs::{Occupied, Run};
-use crate::step::{self, Next};
-use crate::{Error, Inner, control, recover, remote, subtask, title};
+use crate::ask::rules::Rules;
+use crate::project::instance::Instance;
+use crate::subagent::task_link::TaskLink;
+use crate::subagent::{control, subtask};
+use crate::{Error, Inner, remote};
+pub(crate) use conversation::Conversation;
+use conversation::is_final;
+use runs::{Run, SessionGuard};
+use step::AfterStep;
+use write_retry::WriteRetry;
 
-/// The most steps of one turn; an agent may set fewer.
+/// The maximum number of steps of one turn; an agent may set fewer.
 pub(crate) const STEPS_MAX: u32 = 1_000;
-/// How often in a row a model may end without a reason before the turn is given up.
+/// How often in a row a model may end without a finish reason before the turn fails.
 const UNKNOWN_MAX: u32 = 3;
 
 /// Where a turn ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ran {
+pub(crate) enum TurnLocation {
     /// In this process.
     Here,
-    /// In another process, which was told about the prompt.
+    /// In another process, which was notified of the prompt.
     Elsewhere,
 }
 
-/// What a turn sees before each step, all of one moment.
+/// What a turn reads before each step, in one snapshot.
 #[derive(Default)]
-struct Look {
-    /// The prompt to answer, with its session and the rules for the calls of its agent.
+struct TurnSnapshot {
+    /// The prompt to answer, its session, and the rules for its agent's calls.
     prompt: Option<(UserMessage, Session, Rules)>,
-    /// Whether it, or one above it, is paused.
+    /// Whether the session or an ancestor is paused.
     paused: bool,
-    /// Whether there may be tasks in the background to wait for, before the turn ends.
-    awaits: bool,
-    /// What is to be settled at its end.
-    asks: Asks,
+    /// Whether there may be background tasks to wait for before the turn ends.
+    has_background_tasks: bool,
+    /// The asks to settle at its end.
+    asks: OpenAsks,
 }
 
-/// Whom the turn has asked without an answer.
-type Asks = (Vec<PermissionRequest>, Vec<QuestionRequest>);
+/// The turn's asks without a reply.
+type OpenAsks = (Vec<PermissionRequest>, Vec<QuestionRequest>);
 
-/// A turn that this process runs, and what its steps share.
+/// A turn running in this process: the state shared by its steps.
 pub(crate) struct Turn {
     pub(crate) inner: Arc<Inner>,
     pub(crate) instance: Arc<Instance>,
     pub(crate) session_id: SessionId,
     pub(crate) lease: Lease,
     pub(crate) run: Arc<Run>,
-    /// The tools' settings, with the instruction files that this conversation's model knows.
+    /// The tool settings, including the instruction files the model has already read.
     pub(crate) options: Arc<tools::Options>,
-    /// The calls of this turn as the model wrote them, to notice a model that turns in circles.
-    pub(crate) called: Mutex<Vec<(String, String)>>,
-    /// Lets so many subagents of this session work at once.
-    pub(crate) subagents: Arc<Semaphore>,
-    /// What goes out with the next commit, because that follows at once: a commit costs more than what it writes.
-    held: Mutex<Option<Batch>>,
-    /// The greatest stamp among the ids of the session's messages.
-    newest: Mutex<Stamp>,
+    /// The calls of this turn as the model wrote them, to detect a model that repeats itself.
+    pub(crate) past_calls: Mutex<Vec<(String, String)>>,
+    /// Limits how many subagents of this session work concurrently.
+    pub(crate) subagent_slots: Arc<Semaphore>,
+    /// A batch that goes out with the next commit, which follows soon: a commit costs more than what it writes.
+    deferred: Mutex<Option<Batch>>,
+    /// The greatest stamp among the session's message ids.
+    newest_stamp: Mutex<Stamp>,
 }
 
 impl Inner {
-    /// Runs the waiting prompts of a session to their end.
-    pub(crate) async fn turn(self: &Arc<Self>, held: &mut Occupied) -> Result<Ran, Error> {
-        let session_id = &held.session.clone();
-        let instance = match held.instance() {
+    /// Runs the waiting prompts of a session.
+    pub(crate) async fn run_turn(self: &Arc<Self>, guard: &mut SessionGuard) -> Result<TurnLocation, Error> {
+        let session_id = &guard.session.clone();
+        let instance = match guard.instance() {
             Some(instance) => instance,
             None => {
                 if self.closing.is_cancelled() {
                     return Err(Error::Parked);
                 }
-                // What is gone must get no lease.
-                let Some(session) = self.store.session(session_id)? else { return Ok(Ran::Here) };
-                self.current(session.directory.as_ref()).await
+                // A deleted session must not get a lease.
+                let Some(session) = self.store.session(session_id)? else { return Ok(TurnLocation::Here) };
+                self.current_instance(session.directory.as_ref()).await
             }
         };
-        let mut patience = self.patience(None);
-        let (acquired, kept) = loop {
-            let done = held.acquire().await;
-            if !patience.lasts(&done).await {
-                break done?;
+        let mut retry = self.write_retry(None);
+        let (acquired, cached) = loop {
+            let acquired = guard.acquire().await;
+            if !retry.should_retry(&acquired).await {
+                break acquired?;
             }
         };
         let (lease, took_over, revision, newest) = match acquired {
             Acquire::Taken { lease, took_over, revision, newest } => (lease, took_over, revision, newest),
             Acquire::Held { .. } => {
-                let mut patience = self.patience(None);
+                let mut retry = self.write_retry(None);
                 loop {
-                    let told = self.store.signal(session_id, Signal::Wake).await;
-                    if !patience.lasts(&told).await {
-                        told?;
-                        return Ok(Ran::Elsewhere);
+                    let signalled = self.store.signal(session_id, Signal::Wake).await;
+                    if !retry.should_retry(&signalled).await {
+                        signalled?;
+                        return Ok(TurnLocation::Elsewhere);
                     }
                 }
             }
         };
-        let turn = Arc::new(Turn::new(self, instance, session_id, lease, newest, &held.run));
+        let turn = Arc::new(Turn::new(self, instance, session_id, lease, newest, &guard.run));
         // A lease left over because nothing could be written is not a crash.
         let crashed = took_over && !crate::lock(&self.given_up).remove(session_id);
-        match turn.work(took_over, crashed, revision, kept).await {
+        match turn.run_loop(took_over, crashed, revision, cached).await {
             Ok(conversation) => {
-                self.kept.put(conversation);
-                Ok(Ran::Here)
+                self.conversations.put(conversation);
+                Ok(TurnLocation::Here)
             }
             Err(error) => {
-                turn.give_back(&error).await;
+                turn.release_session(&error).await;
                 Err(error)
             }
         }
@@ -133,7 +161,7 @@ impl Turn {
     ) -> Self {
         let options = Arc::new(instance.options_for_session(session_id, inner.known_files(session_id)));
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
-        let subagents = inner.slots(&session_id, instance.limits.at_once);
+        let subagent_slots = inner.subagent_slots(&session_id, instance.limits.max_concurrent);
         Self {
             inner,
             instance,
@@ -141,84 +169,84 @@ impl Turn {
             lease,
             run,
             options,
-            called: Mutex::default(),
-            subagents,
-            held: Mutex::default(),
-            newest: Mutex::new(newest),
+            past_calls: Mutex::default(),
+            subagent_slots,
+            deferred: Mutex::default(),
+            newest_stamp: Mutex::new(newest),
         }
     }
 
-    /// A new id for a message of this session. It sorts after all that the session has, whatever the clock says: clients sort
-    /// by id.
-    pub(crate) fn message_id(&self) -> MessageId {
-        let id = MessageId::after(*crate::lock(&self.newest));
-        self.saw(&id);
+    /// A new message id. It sorts after all messages of the session, whatever the clock says, because clients sort by
+    /// id.
+    pub(crate) fn new_message_id(&self) -> MessageId {
+        let id = MessageId::after(*crate::lock(&self.newest_stamp));
+        self.note_message_id(&id);
         id
     }
 
-    /// The session has a message of that id.
-    fn saw(&self, id: &MessageId) {
-        self.raise(Stamp::of(id.as_str()).unwrap_or_default());
+    /// Records that the session has a message with this id.
+    fn note_message_id(&self, id: &MessageId) {
+        self.raise_stamp(Stamp::of(id.as_str()).unwrap_or_default());
     }
 
-    fn raise(&self, stamp: Stamp) {
-        let mut newest = crate::lock(&self.newest);
+    fn raise_stamp(&self, stamp: Stamp) {
+        let mut newest = crate::lock(&self.newest_stamp);
         *newest = stamp.max(*newest);
     }
 
-    /// Gives the conversation as it is in the rows then.
-    async fn work(
+    /// Runs steps until no prompt is left. Returns the conversation, which then matches the rows.
+    async fn run_loop(
         self: &Arc<Self>,
         took_over: bool,
         crashed: bool,
         revision: u64,
-        kept: Option<Conversation>,
+        cached: Option<Conversation>,
     ) -> Result<Conversation, Error> {
-        let repaired = recover::repair(self, crashed, kept.is_some()).await?;
-        let mut conversation = match kept.filter(|_| !repaired) {
-            Some(kept) => kept,
+        let repaired = recovery::repair(self, crashed, cached.is_some()).await?;
+        let mut conversation = match cached.filter(|_| !repaired) {
+            Some(cached) => cached,
             None => Conversation::load(&self.inner.store, &self.session_id, revision).await?,
         };
-        self.know(&conversation);
-        let mut unknown = 0;
-        // What the last look found, if there was one.
-        let mut looked = None;
+        self.note_instructions(&conversation);
+        let mut unknown_ends = 0;
+        // The open asks, if the loop ends after a snapshot.
+        let mut open_asks = None;
         for round in 0.. {
-            let Look { prompt, paused, awaits, asks } = self.look(&mut conversation).await?;
+            let TurnSnapshot { prompt, paused, has_background_tasks, asks } = self.snapshot(&mut conversation).await?;
             let Some((user, session, mut rules)) = prompt else {
-                if awaits && self.await_background(&conversation.pending).await? {
+                if has_background_tasks && self.await_background(&conversation.pending).await? {
                     continue;
                 }
                 if round == 0 && !(took_over || repaired) {
-                    // Whoever started this saw a prompt that another run has answered since: nobody hears of it.
+                    // Another run has answered the prompt since this one was started: tell nobody.
                     let mut batch = self.batch();
                     batch.release(&self.lease);
                     self.commit(batch).await?;
                     return Ok(conversation);
                 }
-                looked = Some(asks);
+                open_asks = Some(asks);
                 break;
             };
             let mut batch = self.batch();
             batch.event(self.status_event(SessionStatus::Busy));
-            self.hold(batch);
+            self.defer(batch);
             if paused {
                 self.wait_out_pause().await?;
                 rules = self.rules(&user.agent).await?;
             }
             if round == 0 {
-                self.name(&conversation, &user, &session);
+                self.start_title(&conversation, &user, &session);
             }
             let number = conversation.steps(&user.id);
             if round.max(number) >= STEPS_MAX {
                 let text = format!("The turn was stopped after {STEPS_MAX} steps");
                 let error = MessageError::limit(Bound::Steps, text);
-                step::fail(self, &mut conversation, &user, error).await?;
+                step::end_with_error(self, &mut conversation, &user, error).await?;
                 break;
             }
-            let next = match conversation.subtask() {
+            let next = match conversation.next_subtask() {
                 Some((prompt, task)) => subtask::run(self, &mut conversation, &prompt, &task).await?,
-                None if conversation.is_command(&user.id) => subtask::follow_up(self, &user).await?,
+                None if conversation.is_delegated_command(&user.id) => subtask::follow_up(self, &user).await?,
                 None if self.instance.remote(&user.agent).is_some() => {
                     remote::run(self, &mut conversation, &user, rules).await?
                 }
@@ -228,86 +256,86 @@ impl Turn {
                 }
             };
             match next {
-                Next::Continue => unknown = 0,
-                Next::Unknown if unknown + 1 < UNKNOWN_MAX => unknown += 1,
-                Next::Unknown => {
+                AfterStep::Continue => unknown_ends = 0,
+                AfterStep::Unknown if unknown_ends + 1 < UNKNOWN_MAX => unknown_ends += 1,
+                AfterStep::Unknown => {
                     let text = format!("The model ended its answer without a reason {UNKNOWN_MAX} times in a row");
-                    step::fail(self, &mut conversation, &user, MessageError::unknown(text)).await?;
+                    step::end_with_error(self, &mut conversation, &user, MessageError::unknown(text)).await?;
                     break;
                 }
-                Next::Stop => break,
+                AfterStep::Stop => break,
             }
         }
         if self.cancel().is_cancelled() {
-            self.abandon(&mut conversation).await?;
+            self.abort_waiting_prompts(&mut conversation).await?;
             if !self.run.is_parked() {
                 self.flush().await?;
-                self.inner.end_background(&self.session_id).await?;
+                self.inner.stop_background(&self.session_id).await?;
             }
         }
-        self.finish(&conversation, looked).await?;
-        let prompts = conversation.rest();
-        self.run.settle(prompts, conversation.last_answer());
+        self.finish(&conversation, open_asks).await?;
+        let prompts = conversation.take_prompts();
+        self.run.record_result(prompts, conversation.last_answer());
         Ok(conversation)
     }
 
-    /// Prompts that waited when the turn was aborted are aborted with it, visibly.
-    async fn abandon(&self, conversation: &mut Conversation) -> Result<(), Error> {
-        while let Some(user) = conversation.next(&self.inner.store)? {
-            step::fail(self, conversation, &user, MessageError::aborted()).await?;
+    /// Visibly aborts the prompts that were waiting when the turn was aborted.
+    async fn abort_waiting_prompts(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        while let Some(user) = conversation.next_prompt(&self.inner.store)? {
+            step::end_with_error(self, conversation, &user, MessageError::aborted()).await?;
         }
         Ok(())
     }
 
-    /// The instruction files that earlier reads brought along need not come again.
-    fn know(&self, conversation: &Conversation) {
+    /// Marks the instruction files of earlier reads as known to the model.
+    fn note_instructions(&self, conversation: &Conversation) {
         for file in conversation.instructions() {
             self.options.loaded_instructions.claim(file.as_ref());
         }
     }
 
-    /// A batch of this turn, with what was held back: refused once somebody else holds the session.
+    /// A new batch of this turn, including what was deferred. It is refused once another process holds the session.
     pub(crate) fn batch(&self) -> Batch {
-        let held = crate::lock(&self.held).take();
-        held.unwrap_or_else(|| Batch::new(&self.instance.place).fence(&self.lease))
+        let deferred = crate::lock(&self.deferred).take();
+        deferred.unwrap_or_else(|| Batch::new(&self.instance.place).fence(&self.lease))
     }
 
-    /// Leaves a batch to the next commit of this turn. Only for what that commit follows at once: before a wait it must go
-    /// out by itself.
-    pub(crate) fn hold(&self, batch: Batch) {
-        let mut held = crate::lock(&self.held);
-        match &mut *held {
-            Some(held) => held.append(batch),
-            None => *held = Some(batch),
+    /// Defers a batch to the next commit of this turn. Only if that commit follows soon: before a wait, call
+    /// [`flush`](Self::flush).
+    pub(crate) fn defer(&self, batch: Batch) {
+        let mut deferred = crate::lock(&self.deferred);
+        match &mut *deferred {
+            Some(deferred) => deferred.append(batch),
+            None => *deferred = Some(batch),
         }
     }
 
-    /// Text that grew reaches subscribers, behind what is held back.
-    pub(crate) fn live(&self, part: &Part, delta: &str) {
-        match &mut *crate::lock(&self.held) {
-            Some(held) => held.live(part, delta),
+    /// Sends grown text to subscribers, after anything deferred.
+    pub(crate) fn send_delta(&self, part: &Part, delta: &str) {
+        match &mut *crate::lock(&self.deferred) {
+            Some(deferred) => deferred.live(part, delta),
             None => self.store().live(&self.instance.place, part, delta),
         }
     }
 
-    /// Sends out what was held back.
+    /// Commits what was deferred.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
-        let held = crate::lock(&self.held).take();
-        match held {
+        let deferred = crate::lock(&self.deferred).take();
+        match deferred {
             Some(batch) => self.commit(batch).await.map(drop),
             None => Ok(()),
         }
     }
 
-    /// Commits a batch of this turn. All its writes go through here: while the database refuses one for a passing reason, it is
-    /// retried and the session's status says so, so that nothing the turn knows is lost. If the lease is lost meanwhile, the
-    /// batch fails as stale.
+    /// Commits a batch of this turn. All its writes go through here: while the database refuses one for a transient
+    /// reason, it is retried and the session's status says so, so that nothing the turn knows is lost. If the lease is
+    /// lost meanwhile, the batch fails as stale.
     pub(crate) async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
-        self.inner.persist(Some((&self.instance.place, &self.session_id)), batch).await
+        self.inner.commit_with_retry(Some((&self.instance.place, &self.session_id)), batch).await
     }
 
-    /// Commits a batch while `work` goes on, so that a tool does not stall when the database does. Returns what `work` gave if
-    /// it ended first.
+    /// Commits a batch while `work` continues, so that a tool does not stall when the database does. Returns the result
+    /// of `work` if it ended first.
     pub(crate) async fn commit_beside<T>(
         &self,
         batch: Batch,
@@ -322,8 +350,8 @@ impl Turn {
     }
 
     /// Retries for one write or read of this turn.
-    pub(crate) fn patience(&self) -> Patience<'_> {
-        self.inner.patience(Some((&self.instance.place, &self.session_id)))
+    pub(crate) fn write_retry(&self) -> WriteRetry<'_> {
+        self.inner.write_retry(Some((&self.instance.place, &self.session_id)))
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -334,7 +362,7 @@ impl Turn {
         &self.run.cancel
     }
 
-    /// Says what the session does.
+    /// Publishes the session's status.
     pub(crate) async fn status(&self, status: SessionStatus) -> Result<(), StoreError> {
         let mut batch = self.batch();
         batch.event(self.status_event(status));
@@ -346,15 +374,15 @@ impl Turn {
     }
 
     /// A new assistant message that answers a prompt.
-    pub(crate) fn answer_to(&self, user: &UserMessage) -> AssistantMessage {
-        self.saw(&user.id);
-        self.assistant(&user.id, &user.agent, &user.model)
+    pub(crate) fn new_answer(&self, user: &UserMessage) -> AssistantMessage {
+        self.note_message_id(&user.id);
+        self.new_assistant_message(&user.id, &user.agent, &user.model)
     }
 
     /// A new assistant message.
-    pub(crate) fn assistant(&self, parent: &MessageId, agent: &str, model: &ModelRef) -> AssistantMessage {
+    pub(crate) fn new_assistant_message(&self, parent: &MessageId, agent: &str, model: &ModelRef) -> AssistantMessage {
         AssistantMessage {
-            id: self.message_id(),
+            id: self.new_message_id(),
             session_id: self.session_id.clone(),
             parent_id: parent.clone(),
             mode: agent.to_owned(),
@@ -377,23 +405,24 @@ impl Turn {
         }
     }
 
-    /// What is to be done next, and what decides about it.
-    async fn look(&self, conversation: &mut Conversation) -> Result<Look, Error> {
-        let mut patience = self.patience();
+    /// Reads what to do next and what decides about it.
+    async fn snapshot(&self, conversation: &mut Conversation) -> Result<TurnSnapshot, Error> {
+        let mut retry = self.write_retry();
         loop {
-            let look = self.store().together(|store| {
-                let Some(user) = conversation.next(store)? else {
-                    let (awaits, asks) = (!Bond::background(store)?.is_empty(), self.asks(store)?);
-                    return Ok(Look { awaits, asks, ..Look::default() });
+            let snapshot = self.store().together(|store| {
+                let Some(user) = conversation.next_prompt(store)? else {
+                    let (has_background_tasks, asks) =
+                        (!TaskLink::background(store)?.is_empty(), self.open_asks(store)?);
+                    return Ok(TurnSnapshot { has_background_tasks, asks, ..TurnSnapshot::default() });
                 };
-                self.raise(conversation.stamp());
+                self.raise_stamp(conversation.stamp());
                 let session = self.session(store)?;
                 let paused = control::is_paused(store, &self.session_id)?;
                 let rules = self.rules_in(store, &session, &user.agent)?;
-                Ok(Look { prompt: Some((user, session, rules)), paused, ..Look::default() })
+                Ok(TurnSnapshot { prompt: Some((user, session, rules)), paused, ..TurnSnapshot::default() })
             });
-            if !patience.lasts(&look).await {
-                return Ok(look?);
+            if !retry.should_retry(&snapshot).await {
+                return Ok(snapshot?);
             }
         }
     }
@@ -404,8 +433,8 @@ impl Turn {
         session.ok_or_else(|| StoreError::Stale { session: self.session_id.clone() })
     }
 
-    /// Asks for a title, beside the turn, while the session has none.
-    fn name(&self, conversation: &Conversation, user: &UserMessage, session: &Session) {
+    /// Starts writing a title in parallel, while the session has none.
+    fn start_title(&self, conversation: &Conversation, user: &UserMessage, session: &Session) {
         if session.parent_id.is_none() && title::is_initial(&session.title) {
             let text = conversation.text_of(&user.id);
             let (instance, id) = (self.instance.clone(), self.session_id.clone());
@@ -413,26 +442,26 @@ impl Turn {
         }
     }
 
-    fn asks(&self, store: &Store) -> Result<Asks, StoreError> {
+    fn open_asks(&self, store: &Store) -> Result<OpenAsks, StoreError> {
         let filter = AskFilter { session: Some(self.session_id.clone()), ..AskFilter::default() };
         Ok((store.permissions(&filter)?, store.questions(&filter)?))
     }
 
-    /// The end of the turn, in one durable commit: its prompts are done, its asks are settled, the session is idle and
-    /// free. `looked`: it ends after a look, which has found these asks.
-    async fn finish(&self, conversation: &Conversation, looked: Option<Asks>) -> Result<(), Error> {
+    /// Ends the turn in one durable commit: its prompts are done, its asks settled, and the session idle and free.
+    /// `open_asks` comes from the last snapshot, if the loop ended after one.
+    async fn finish(&self, conversation: &Conversation, open_asks: Option<OpenAsks>) -> Result<(), Error> {
         let mut batch = self.batch().durable();
-        if looked.is_some() {
-            // Clients are told `busy` before every look for work, the last one included.
+        if open_asks.is_some() {
+            // Clients see `busy` before every look for work, including the last one.
             batch.event(self.status_event(SessionStatus::Busy));
         }
-        let (permissions, questions) = match looked {
+        let (permissions, questions) = match open_asks {
             Some(asks) => asks,
-            None => self.store().together(|store| self.asks(store))?,
+            None => self.store().together(|store| self.open_asks(store))?,
         };
         for ask in permissions {
             let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
-            crate::asks::settle(&mut batch, &ask, &reply);
+            crate::ask::settle_permission(&mut batch, &ask, &reply);
         }
         for ask in questions {
             let rejected = EventBody::QuestionRejected { session_id: ask.session_id, request_id: ask.id.clone() };
@@ -441,34 +470,34 @@ impl Turn {
         for message in &conversation.pending {
             batch.dequeue(message);
         }
-        self.idle(&mut batch);
+        self.go_idle(&mut batch);
         self.commit(batch).await?;
-        self.inner.freed.tell();
+        self.inner.budget_signal.notify();
         Ok(())
     }
 
-    pub(crate) fn idle(&self, batch: &mut Batch) {
+    pub(crate) fn go_idle(&self, batch: &mut Batch) {
         batch.event(self.status_event(SessionStatus::Idle));
         batch.event(EventBody::SessionIdle { session_id: self.session_id.clone() });
         batch.release(&self.lease);
     }
 
-    /// Leaves a turn that cannot go on: the session is free again, its prompts stay accepted. If that cannot be stored either,
-    /// watchers are told anyway; the lease stays ours, and the next turn in this process takes it again.
-    pub(crate) async fn give_back(&self, error: &Error) {
+    /// Releases the session of a turn that cannot continue; its prompts stay accepted. If that cannot be stored either,
+    /// watchers are told anyway, and the next turn in this process takes the lease again.
+    pub(crate) async fn release_session(&self, error: &Error) {
         let mut batch = self.batch();
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         if matches!(error, Error::Parked) {
             // The turn has not ended, so nobody is told that it has.
             batch.release(&self.lease);
         } else {
             let text = match error {
                 Error::Store(error) if error.is_passing() => format!(
-                    "The turn stopped, as what it did could not be stored: {error}. Its message is kept, and the turn goes on by \
-                     itself once that is possible"
+                    "The turn stopped because its results could not be stored: {error}. Its message is kept, and \
+                     the turn resumes by itself once that is possible"
                 ),
                 error => {
-                    // A turn that fails whatever is tried must not be tried for ever.
+                    // A turn that always fails must not be tried forever.
                     for row in self.store().inbox(&self.session_id).unwrap_or_default() {
                         batch.attempt(&row.message_id);
                     }
@@ -477,32 +506,32 @@ impl Turn {
             };
             let session_id = self.session_id.clone();
             let error = Some(MessageError::unknown(text));
-            told.push(EventBody::SessionError { session_id: Some(session_id.clone()), error });
-            told.push(self.status_event(SessionStatus::Idle));
-            told.push(EventBody::SessionIdle { session_id });
-            told.iter().for_each(|event| batch.event(event.clone()));
+            events.push(EventBody::SessionError { session_id: Some(session_id.clone()), error });
+            events.push(self.status_event(SessionStatus::Idle));
+            events.push(EventBody::SessionIdle { session_id });
+            events.iter().for_each(|event| batch.event(event.clone()));
             batch.release(&self.lease);
         }
         if let Err(error) = self.store().commit(batch).await {
-            tracing::warn!(session = %self.session_id, %error, "the session could not be given back");
+            tracing::warn!(session = %self.session_id, %error, "cannot release the session");
             if error.is_passing() {
                 crate::lock(&self.inner.given_up).insert(self.session_id.clone());
-                told.into_iter().for_each(|event| self.store().tell(&self.instance.place, event));
+                events.into_iter().for_each(|event| self.store().tell(&self.instance.place, event));
             }
         }
     }
 }
 
-/// The place of the answer to a prompt, as the rows tell it: the message that ended its turn. Each message comes with the
-/// number of its turn. A prompt that came in time has joined the turn, and its answer is the answer to the last of them.
-pub(crate) fn answer(messages: &[(MessageWithParts, u64)], prompt: &MessageId) -> Option<usize> {
+/// The index of the answer to a prompt: the message that ended its turn. Each message comes with the number of its
+/// turn. A prompt that arrived in time joined the turn, and its answer is the answer to the last of them.
+pub(crate) fn find_answer(messages: &[(MessageWithParts, u64)], prompt: &MessageId) -> Option<usize> {
     let asked = messages.iter().rposition(|(m, _)| m.info.id() == prompt)?;
     let since = |id: &MessageId| messages[asked..].iter().any(|(m, _)| m.info.id() == id);
     let mut found = None;
     for (place, (message, turn)) in messages.iter().enumerate().skip(asked) {
-        // Answers to earlier prompts are not its own.
+        // Skip answers to earlier prompts.
         let Some(answer) = message.info.as_assistant().filter(|answer| since(&answer.parent_id)) else { continue };
-        // In history that was copied or is old, turns have no number: there each prompt counts as one.
+        // In forked or old history turns have no number: there each prompt counts as a turn.
         let turn = (*turn, Some(&answer.parent_id).filter(|_| *turn == 0));
         match found {
             Some((_, ended)) if ended != turn => break,
@@ -511,6 +540,6 @@ pub(crate) fn answer(messages: &[(MessageWithParts, u64)], prompt: &MessageId) -
         }
     }
     let own = |m: &MessageWithParts| m.info.as_assistant().is_some_and(|answer| answer.parent_id == *prompt);
-    // A turn that was stopped between two steps has no message that ends it.
+    // A turn stopped between two steps has no message that ends it.
     found.map(|(place, _)| place).or_else(|| messages.iter().rposition(|(m, _)| own(m)))
 }

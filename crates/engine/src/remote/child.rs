@@ -1,8 +1,8 @@
-//! Subagents of whoever works elsewhere. Each is a session below the one that works, with a lease and a turn of its own
-//! while it works; nobody but its agent talks to it. What is known of it there, its record keeps.
+//! Subagents of remote agents. Each is a session below the remote agent's, with a lease and a turn of its own while it
+//! works. Only its agent can send it messages. A record maps the session to the subagent's remote id.
 //!
-//! They live in the program that works: when the work ends, whatever ends it, so do they. Those that a crash cut off are
-//! settled by whoever takes their lease over, as interrupted.
+//! The subagents live in the runner's process and end with the job. Those that a crash interrupted are closed by
+//! whoever takes over their lease.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,73 +18,74 @@ use store::{Acquire, Batch, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::Need;
 
-use super::desk::{Desk, ENDED};
-use super::page::Book;
-use super::{Known, forget_asks, outcome};
-use crate::error::stored;
-use crate::rules::Rules;
-use crate::runs::Occupied;
-use crate::step::{put_message, put_part};
-use crate::turn::Turn;
-use crate::{Error, Inner, Shared, ledger, lock, recover};
+use super::job_host::{ENDED, JobHost};
+use super::transcript::JobTranscript;
+use super::{RemoteRecord, end_reason, reject_open_asks};
+use crate::ask::rules::Rules;
+use crate::error::store_error;
+use crate::spending::ledger;
+use crate::turn::runs::SessionGuard;
+use crate::turn::{Turn, recovery};
+use crate::{Error, Inner, SharedEnvironment, lock};
 
-/// The most subagents that one job can begin; the bound on all sessions below a root holds as well.
+/// The maximum number of subagents one job can start. The limit on sessions below a root applies as well.
 const CHILDREN_MAX: usize = 64;
-/// How deep below its root a session can be that has them.
+/// How deep below its root a session with remote subagents can be.
 const DEPTH_MAX: usize = 16;
-/// The longest name of a subagent there, in bytes.
+/// The maximum length of a remote subagent id, in bytes.
 const NAME_MAX: usize = 1_000;
-/// The most of its title and of its prompt that is kept, in bytes.
+/// The maximum stored length of a title and of a prompt, in bytes.
 const TITLE_MAX: usize = 300;
 const PROMPT_MAX: usize = 256 << 10;
 
-/// What is said if there is no room for another one.
-const TOO_MANY: &str = "There are too many subagents already, or they are too deep below each other";
+/// The refusal when there are too many subagents.
+const TOO_MANY: &str = "There are already too many subagents, or they are nested too deeply";
 
-/// Permissions that were given and not used yet.
+/// The maximum number of unused grants.
 const GRANTS_MAX: usize = 256;
-/// Where a session tells clients that it is a subagent's of somebody else, and whether it can be stopped alone.
-const ELSEWHERE: &str = "elsewhere";
+/// The session metadata key that tells clients about a remote subagent, and whether it can be cancelled alone.
+const SUBAGENT_METADATA: &str = "elsewhere";
 
-/// What is said of one that was left at work.
-const CUT_OFF: &str = "interrupted: the agent that this subagent worked for ended before it told what became of it; its \
-                       work may have taken effect in part or in full.";
+/// The error of a subagent that was still working when its job ended.
+const CUT_OFF: &str = "interrupted: its agent ended before it reported the outcome of this subagent; its work may \
+                       have taken effect in part or in full.";
 
-/// What a subagent of somebody else is there.
+/// A remote agent's subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Foreign {
-    /// Its id there.
+pub(super) struct ForeignSubagent {
+    /// Its remote id.
     id: String,
-    /// Whether it can be stopped alone.
+    /// Whether it can be cancelled alone.
     stops: bool,
 }
 
-/// What the desks of one job share.
+/// State shared by the hosts of one job.
 pub(super) struct Job {
     turn: Arc<Turn>,
-    /// Told when the work shall end.
+    /// Cancelled when the job must end.
     pub(super) stop: CancellationToken,
-    /// Which budget is used up.
-    over: Mutex<Option<String>>,
-    /// What was allowed for a call, in whichever session: the files and commands of that call need no second permission.
+    /// The message about an exhausted budget.
+    exhausted_budget: Mutex<Option<String>>,
+    /// Needs that were allowed for a call, in any session of the job: the files and commands of that call need no
+    /// second permission.
     grants: Mutex<Vec<(String, Vec<String>)>>,
-    /// The subagents that work, by their ids there.
-    open: tokio::sync::Mutex<HashMap<String, Arc<Desk>>>,
-    /// The sessions of all subagents that a session ever had, by their ids there.
-    known: tokio::sync::Mutex<HashMap<SessionId, HashMap<String, SessionId>>>,
-    /// How many were begun.
-    begun: AtomicUsize,
+    /// The working subagents, by remote id.
+    open: tokio::sync::Mutex<HashMap<String, Arc<JobHost>>>,
+    /// The sessions of all subagents each session ever had, by remote id.
+    children: tokio::sync::Mutex<HashMap<SessionId, HashMap<String, SessionId>>>,
+    /// The number of subagents started.
+    started: AtomicUsize,
 }
 
-/// What holds the session of a subagent while it works.
-pub(super) struct Seat {
-    /// Its id there.
+/// Holds the session of a subagent while it works.
+pub(super) struct ChildHandle {
+    /// The subagent's remote id.
     id: String,
-    /// The session above it.
+    /// The parent session.
     parent: SessionId,
-    /// What it was told.
-    told: Mutex<TextPart>,
-    held: Mutex<Option<(Occupied, Option<Shared>)>>,
+    /// The subagent's prompt.
+    prompt: Mutex<TextPart>,
+    guard: Mutex<Option<(SessionGuard, Option<SharedEnvironment>)>>,
 }
 
 impl Job {
@@ -92,34 +93,34 @@ impl Job {
         Self {
             turn: turn.clone(),
             stop: turn.cancel().child_token(),
-            over: Mutex::default(),
+            exhausted_budget: Mutex::default(),
             grants: Mutex::default(),
             open: tokio::sync::Mutex::default(),
-            known: tokio::sync::Mutex::default(),
-            begun: AtomicUsize::new(0),
+            children: tokio::sync::Mutex::default(),
+            started: AtomicUsize::new(0),
         }
     }
 
-    /// Which budget is used up.
-    pub(super) fn over(&self) -> Option<String> {
-        lock(&self.over).clone()
+    /// The message about an exhausted budget, if there is one.
+    pub(super) fn exhausted_budget(&self) -> Option<String> {
+        lock(&self.exhausted_budget).clone()
     }
 
-    /// Stops the work: a budget is used up.
-    pub(super) fn stop_over(&self, text: String) {
-        lock(&self.over).get_or_insert(text);
+    /// Stops the job because a budget is exhausted.
+    pub(super) fn stop_over_budget(&self, text: String) {
+        lock(&self.exhausted_budget).get_or_insert(text);
         self.stop.cancel();
     }
 
-    /// Remembers what was allowed.
+    /// Remembers needs that were allowed.
     pub(super) fn grant(&self, needs: Vec<Need>) {
         let mut grants = lock(&self.grants);
         grants.extend(needs.into_iter().map(|need| (need.permission, need.patterns)));
-        let over = grants.len().saturating_sub(GRANTS_MAX);
-        grants.drain(..over);
+        let excess = grants.len().saturating_sub(GRANTS_MAX);
+        grants.drain(..excess);
     }
 
-    /// Leaves out what was allowed, once each.
+    /// Removes needs that were already allowed, each grant once.
     pub(super) fn use_grants(&self, needs: &mut Vec<Need>) {
         let mut grants = lock(&self.grants);
         needs.retain(|need| {
@@ -129,90 +130,92 @@ impl Job {
         });
     }
 
-    /// The work has ended, and with it all that still worked for it.
+    /// Ends the job and every subagent still working for it.
     pub(super) async fn end(&self) {
         self.stop.cancel();
-        let left: Vec<_> = self.open.lock().await.drain().map(|(_, desk)| desk).collect();
+        let hosts: Vec<_> = self.open.lock().await.drain().map(|(_, host)| host).collect();
         let stopped = self.turn.cancel().is_cancelled() && !self.turn.run.is_parked();
-        for desk in left {
+        for host in hosts {
             let ended = if stopped { Ok(RunnerEnd::Stopped) } else { Err(RunnerError(CUT_OFF.to_owned())) };
-            if let Err(error) = desk.settle(ended).await {
-                tracing::warn!(session = %desk.turn.session_id, %error, "a subagent of another agent is left as it was");
+            if let Err(error) = host.settle(ended).await {
+                tracing::warn!(session = %host.turn.session_id, %error, "cannot close a remote subagent");
             }
         }
     }
 }
 
-impl Desk {
-    /// Gives a subagent of whoever works here its session and its desk; else says why there is no room for it.
-    pub(super) async fn adopt(&self, child: RunnerChild) -> Result<Result<RunnerSeat, String>, Error> {
+impl JobHost {
+    /// Gives a remote subagent its session and its host, or says why there is no room.
+    pub(super) async fn adopt_child(&self, child: RunnerChild) -> Result<Result<RunnerSeat, String>, Error> {
         let Some(job) = self.job.upgrade() else { return Ok(Err(ENDED.to_owned())) };
         let mut open = job.open.lock().await;
         if self.stop.is_cancelled() {
             return Ok(Err(ENDED.to_owned()));
         }
-        let desk = match open.get(&child.id) {
-            Some(desk) if desk.seat.as_ref().is_some_and(|seat| seat.parent != self.turn.session_id) => {
-                return Ok(Err(format!("{} works for another one already", child.id)));
+        let host = match open.get(&child.id) {
+            Some(host) if host.handle.as_ref().is_some_and(|handle| handle.parent != self.turn.session_id) => {
+                return Ok(Err(format!("{} already works for another session", child.id)));
             }
-            Some(desk) => {
-                desk.renew(&child).await?;
-                desk.clone()
+            Some(host) => {
+                host.update_child(&child).await?;
+                host.clone()
             }
-            None => match self.seat(&job, &child).await? {
-                Ok(desk) => {
-                    let desk = Arc::new(desk);
-                    open.insert(child.id.clone(), desk.clone());
-                    desk
+            None => match self.open_child(&job, &child).await? {
+                Ok(host) => {
+                    let host = Arc::new(host);
+                    open.insert(child.id.clone(), host.clone());
+                    host
                 }
                 Err(refusal) => return Ok(Err(refusal)),
             },
         };
         drop(open);
-        if let (Some(call), Some(book)) = (&child.call, self.book.lock().await.as_mut()) {
-            book.link(&self.turn, call, &desk.turn.session_id).await?;
+        if let (Some(call), Some(transcript)) = (&child.call, self.transcript.lock().await.as_mut()) {
+            transcript.link(&self.turn, call, &host.turn.session_id).await?;
         }
-        let kept = desk.book.lock().await.as_ref().and_then(|book| book.known.kept.clone());
-        Ok(Ok(RunnerSeat { desk, kept }))
+        let kept = host.transcript.lock().await.as_ref().and_then(|transcript| transcript.record.kept.clone());
+        Ok(Ok(RunnerSeat { desk: host, kept }))
     }
 
-    /// Takes the session of a subagent, an earlier one or a new one, and begins its turn.
-    async fn seat(&self, job: &Job, child: &RunnerChild) -> Result<Result<Desk, String>, Error> {
+    /// Enters the session of a subagent, an existing or a new one, and begins its turn.
+    async fn open_child(&self, job: &Job, child: &RunnerChild) -> Result<Result<JobHost, String>, Error> {
         let (inner, instance) = (&self.turn.inner, &self.turn.instance);
-        let (session, known, mut held) = match self.session_of(job, child).await? {
+        let (session, record, mut guard) = match self.child_session(job, child).await? {
             Ok(found) => found,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (Acquire::Taken { lease, took_over, newest, .. }, _) = held.acquire().await? else {
-            return Ok(Err(in_use(&session)));
+        let (Acquire::Taken { lease, took_over, newest, .. }, _) = guard.acquire().await? else {
+            return Ok(Err(in_use_text(&session)));
         };
-        let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, newest, &held.run));
-        match self.begin(&turn, took_over, known, child).await {
-            Ok((user, told, book, rules)) => {
+        let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, newest, &guard.run));
+        match self.begin_turn(&turn, took_over, record, child).await {
+            Ok((user, prompt, transcript, rules)) => {
                 let shared = inner.share_environment(&self.turn.session_id, &session);
                 let (id, parent) = (child.id.clone(), self.turn.session_id.clone());
-                let seat = Seat { id, parent, told: Mutex::new(told), held: Mutex::new(Some((held, shared))) };
-                Ok(Ok(self.below(turn, rules, user, book, seat)))
+                let handle =
+                    ChildHandle { id, parent, prompt: Mutex::new(prompt), guard: Mutex::new(Some((guard, shared))) };
+                Ok(Ok(self.for_child(turn, rules, user, transcript, handle)))
             }
             Err(error) => {
-                turn.give_back(&error).await;
+                turn.release_session(&error).await;
                 Err(error)
             }
         }
     }
 
-    /// The session of a subagent, held: that of its earlier work, or a new one, which nobody sees before it can be stopped.
-    async fn session_of(
+    /// The session of a subagent, entered: its earlier one, or a new one that becomes visible only once it can be
+    /// stopped.
+    async fn child_session(
         &self,
         job: &Job,
         child: &RunnerChild,
-    ) -> Result<Result<(SessionId, Known, Occupied), String>, Error> {
+    ) -> Result<Result<(SessionId, RemoteRecord, SessionGuard), String>, Error> {
         let (inner, own, store) = (&self.turn.inner, &self.turn.session_id, self.turn.store());
-        let mut families = job.known.lock().await;
+        let mut families = job.children.lock().await;
         if !families.contains_key(own) {
             let mut family = HashMap::new();
             for session in store.children(own)? {
-                if let Some(foreign) = Known::load(store, &session.id)?.child {
+                if let Some(foreign) = RemoteRecord::load(store, &session.id)?.child {
                     family.insert(foreign.id, session.id);
                 }
             }
@@ -220,30 +223,32 @@ impl Desk {
         }
         let family = families.entry(own.clone()).or_default();
         if let Some(earlier) = family.get(&child.id).map(|id| store.session(id)).transpose()?.flatten() {
-            let mut known = Known::load(store, &earlier.id)?;
-            known.child = Some(Foreign { id: child.id.clone(), stops: child.stops });
-            let before = inner.standing(store, &earlier)?;
-            let Some(binding) = self.rules.below(Some(&before)) else { return Ok(Err(TOO_MANY.to_owned())) };
-            if binding.standing != before {
+            let mut record = RemoteRecord::load(store, &earlier.id)?;
+            record.child = Some(ForeignSubagent { id: child.id.clone(), stops: child.stops });
+            let before = inner.constraints(store, &earlier)?;
+            let Some(constraints) = self.rules.child_constraints(Some(&before)) else {
+                return Ok(Err(TOO_MANY.to_owned()));
+            };
+            if constraints.constraints != before {
                 let mut batch = Batch::new(&self.turn.instance.place);
-                binding.put(&mut batch, &earlier.id);
+                constraints.put(&mut batch, &earlier.id);
                 self.turn.commit(batch).await?;
             }
-            let held = inner.occupy(&earlier.id).ok_or_else(|| in_use(&earlier.id));
-            return Ok(held.map(|held| (earlier.id, known, held)));
+            let guard = inner.try_enter(&earlier.id).ok_or_else(|| in_use_text(&earlier.id));
+            return Ok(guard.map(|guard| (earlier.id, record, guard)));
         }
         let most = self.turn.instance.limits.descendants;
-        let _birth = inner.births.lock().await;
+        let _spawning = inner.spawn_lock.lock().await;
         let line = inner.lineage(own)?;
         let (Some(root), Some(parent)) = (line.first(), line.last()) else { return Ok(Err(ENDED.to_owned())) };
-        let crowded = job.begun.load(Ordering::Relaxed) >= CHILDREN_MAX;
+        let crowded = job.started.load(Ordering::Relaxed) >= CHILDREN_MAX;
         if crowded || line.len() > DEPTH_MAX || store.descendants(&root.id, most)? >= most {
             return Ok(Err(TOO_MANY.to_owned()));
         }
         if child.id.is_empty() || child.id.len() > NAME_MAX {
             return Ok(Err("Its id is too long, or empty".to_owned()));
         }
-        let session = inner.blank(
+        let session = inner.new_session(
             &self.turn.instance,
             CreateSession {
                 parent_id: Some(own.clone()),
@@ -251,40 +256,40 @@ impl Desk {
                 agent: Some(self.agent.clone()),
                 permission: parent.permission.clone(),
                 workspace_id: parent.workspace_id.clone(),
-                metadata: Some(JsonMap::from_iter([shown(child.stops)])),
+                metadata: Some(JsonMap::from_iter([child_metadata(child.stops)])),
                 ..CreateSession::default()
             },
         );
-        let foreign = Foreign { id: child.id.clone(), stops: child.stops };
-        let known = Known { child: Some(foreign), ..Known::default() };
-        let Some(binding) = self.rules.below(None) else { return Ok(Err(TOO_MANY.to_owned())) };
+        let foreign = ForeignSubagent { id: child.id.clone(), stops: child.stops };
+        let record = RemoteRecord { child: Some(foreign), ..RemoteRecord::default() };
+        let Some(constraints) = self.rules.child_constraints(None) else { return Ok(Err(TOO_MANY.to_owned())) };
         let mut batch = Batch::new(&self.turn.instance.place);
         batch.session(&session);
-        binding.put(&mut batch, &session.id);
+        constraints.put(&mut batch, &session.id);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
-        known.put(&mut batch, &session.id);
-        let Some(held) = inner.occupy(&session.id) else { return Ok(Err(in_use(&session.id))) };
+        record.put(&mut batch, &session.id);
+        let Some(guard) = inner.try_enter(&session.id) else { return Ok(Err(in_use_text(&session.id))) };
         self.turn.commit(batch).await?;
-        job.begun.fetch_add(1, Ordering::Relaxed);
+        job.started.fetch_add(1, Ordering::Relaxed);
         family.insert(child.id.clone(), session.id.clone());
-        Ok(Ok((session.id, known, held)))
+        Ok(Ok((session.id, record, guard)))
     }
 
-    /// The beginning of a subagent's turn: what it was told, and an answer that is still empty.
-    async fn begin(
+    /// Begins a subagent's turn: writes its prompt and an empty answer.
+    async fn begin_turn(
         &self,
         turn: &Arc<Turn>,
         took_over: bool,
-        known: Known,
+        record: RemoteRecord,
         child: &RunnerChild,
-    ) -> Result<(UserMessage, TextPart, Book, Rules), Error> {
+    ) -> Result<(UserMessage, TextPart, JobTranscript, Rules), Error> {
         if took_over {
-            recover::repair(turn, true, false).await?;
+            recovery::repair(turn, true, false).await?;
         }
-        let rules = turn.rules(&self.agent).await?.and(&self.rules);
+        let rules = turn.rules(&self.agent).await?.combined_with(&self.rules);
         let session = &turn.session_id;
         let user = UserMessage {
-            id: turn.message_id(),
+            id: turn.new_message_id(),
             session_id: session.clone(),
             time: UserTime { created: api::now() },
             format: None,
@@ -297,43 +302,43 @@ impl Desk {
         };
         let text = cut(child.prompt.as_deref().unwrap_or(&child.title), PROMPT_MAX).to_owned();
         let tokens = ledger::tokens(text.len());
-        let told = said(PartHead::new(session, &user.id), text);
-        let answer = turn.answer_to(&user);
+        let prompt = text_part(PartHead::new(session, &user.id), text);
+        let answer = turn.new_answer(&user);
         let mut batch = turn.batch();
         batch.event(turn.status_event(SessionStatus::Busy));
-        known.put(&mut batch, session);
+        record.put(&mut batch, session);
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
-        put_part(&mut batch, &Part::Text(told.clone()));
-        put_message(&mut batch, &answer);
+        batch.tell_part(&Part::Text(prompt.clone()));
+        batch.tell_message(Message::Assistant(answer.clone()));
         let head = PartHead::new(session, &answer.id);
-        put_part(&mut batch, &Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
+        batch.tell_part(&Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
         turn.commit(batch).await?;
-        Ok((user, told, Book::of_child(answer, known, tokens), rules))
+        Ok((user, prompt, JobTranscript::of_child(answer, record, tokens), rules))
     }
 
-    /// What is known of a subagent that works changed.
-    async fn renew(&self, child: &RunnerChild) -> Result<(), Error> {
+    /// Updates the title, prompt and metadata of a working subagent.
+    async fn update_child(&self, child: &RunnerChild) -> Result<(), Error> {
         let turn = &self.turn;
-        let mut book = self.book.lock().await;
-        let (Some(book), Some(seat)) = (book.as_mut(), &self.seat) else { return Ok(()) };
+        let mut transcript = self.transcript.lock().await;
+        let (Some(transcript), Some(handle)) = (transcript.as_mut(), &self.handle) else { return Ok(()) };
         let mut batch = turn.batch();
         let (title, stops) = (title(child, &self.agent), child.stops);
         let renamed = turn.store().session(&turn.session_id)?.is_some_and(|session| session.title != title);
-        let foreign = Foreign { id: child.id.clone(), stops };
-        if renamed || book.known.child.as_ref() != Some(&foreign) {
-            book.known.child = Some(foreign);
-            book.known.put(&mut batch, &turn.session_id);
+        let foreign = ForeignSubagent { id: child.id.clone(), stops };
+        if renamed || transcript.record.child.as_ref() != Some(&foreign) {
+            transcript.record.child = Some(foreign);
+            transcript.record.put(&mut batch, &turn.session_id);
             batch.change_session(&turn.session_id, move |session| {
                 session.title.clone_from(&title);
-                session.metadata.get_or_insert_default().extend([shown(stops)]);
+                session.metadata.get_or_insert_default().extend([child_metadata(stops)]);
             });
         }
         if let Some(prompt) = child.prompt.as_deref().map(|prompt| cut(prompt, PROMPT_MAX)) {
-            let mut told = lock(&seat.told);
-            if told.text != prompt {
-                prompt.clone_into(&mut told.text);
-                put_part(&mut batch, &Part::Text(told.clone()));
+            let mut stored_prompt = lock(&handle.prompt);
+            if stored_prompt.text != prompt {
+                prompt.clone_into(&mut stored_prompt.text);
+                batch.tell_part(&Part::Text(stored_prompt.clone()));
             }
         }
         if !batch.is_empty() {
@@ -342,56 +347,56 @@ impl Desk {
         Ok(())
     }
 
-    /// A subagent rests.
-    pub(super) async fn rest(&self, ended: Result<RunnerEnd, RunnerError>) -> Result<(), Error> {
-        if let (Some(job), Some(seat)) = (self.job.upgrade(), &self.seat) {
-            job.open.lock().await.remove(&seat.id);
+    /// Ends a subagent's turn after its report.
+    pub(super) async fn end_child(&self, ended: Result<RunnerEnd, RunnerError>) -> Result<(), Error> {
+        if let (Some(job), Some(handle)) = (self.job.upgrade(), &self.handle) {
+            job.open.lock().await.remove(&handle.id);
             self.settle(ended).await?;
         }
         Ok(())
     }
 
-    /// The end of a subagent's turn.
+    /// Writes the end of a subagent's turn.
     async fn settle(&self, ended: Result<RunnerEnd, RunnerError>) -> Result<(), Error> {
         let turn = &self.turn;
-        let Some(seat) = &self.seat else { return Ok(()) };
-        let Some(book) = self.book.lock().await.take() else { return Ok(()) };
-        // Free again whatever comes: it is nobody's turn any more.
-        let _held = lock(&seat.held).take();
+        let Some(handle) = &self.handle else { return Ok(()) };
+        let Some(transcript) = self.transcript.lock().await.take() else { return Ok(()) };
+        // Release the session whatever happens next: its turn is over.
+        let _guard = lock(&handle.guard).take();
         let stopped = turn.cancel().is_cancelled() && !turn.run.is_parked();
-        let (reason, error) = outcome(if stopped { Ok(RunnerEnd::Stopped) } else { ended });
-        forget_asks(turn, None).await?;
-        book.settle(turn, reason, error).await?;
+        let (reason, error) = end_reason(if stopped { Ok(RunnerEnd::Stopped) } else { ended });
+        reject_open_asks(turn, None).await?;
+        transcript.finish(turn, reason, error).await?;
         Ok(())
     }
 }
 
 impl Inner {
-    /// What a session is elsewhere, if it is that of a subagent of somebody else.
-    fn foreign(&self, session: &Session) -> Result<Option<Foreign>, StoreError> {
+    /// The remote subagent a session belongs to, if any.
+    fn foreign(&self, session: &Session) -> Result<Option<ForeignSubagent>, StoreError> {
         match session.parent_id {
-            Some(_) => Ok(Known::load(&self.store, &session.id)?.child),
+            Some(_) => Ok(RemoteRecord::load(&self.store, &session.id)?.child),
             None => Ok(None),
         }
     }
 
-    /// An error if nobody but the agent that it works for can talk to a session.
+    /// Fails if only the session's remote agent can send it messages.
     pub(crate) fn takes_messages(&self, session: &Session) -> Result<(), HostError> {
-        match (self.foreign(session).map_err(stored)?, &session.parent_id) {
+        match (self.foreign(session).map_err(store_error)?, &session.parent_id) {
             (Some(_), Some(parent)) => Err(HostError::Conflict(format!(
-                "{} is a subagent of another agent, which alone talks to it; send the message to {parent}",
+                "{} is a subagent of another agent, which alone can send it messages; send the message to {parent}",
                 session.id
             ))),
             _ => Ok(()),
         }
     }
 
-    /// An error if a session is at work that can only be stopped with the agent that it works for.
+    /// Fails if the session is working and can only be stopped together with its remote agent.
     pub(crate) fn can_be_stopped(&self, id: &SessionId) -> Result<(), HostError> {
         let session = self.session(id)?;
-        let foreign = self.foreign(&session).map_err(stored)?;
+        let foreign = self.foreign(&session).map_err(store_error)?;
         match (foreign.filter(|foreign| !foreign.stops), &session.parent_id) {
-            (Some(_), Some(parent)) if self.is_running(id).map_err(stored)? => Err(HostError::Conflict(format!(
+            (Some(_), Some(parent)) if self.is_running(id).map_err(store_error)? => Err(HostError::Conflict(format!(
                 "{id} is a subagent of another agent, which cannot stop it alone; stop {parent} instead"
             ))),
             _ => Ok(()),
@@ -399,38 +404,38 @@ impl Inner {
     }
 }
 
-/// The error of an answer that a crash cut off, if it is that of a subagent of somebody else: nobody goes on with it.
+/// The error for an interrupted answer of a remote subagent, which nobody can resume.
 pub(crate) fn cut_off(turn: &Turn) -> Result<Option<MessageError>, StoreError> {
-    let known = Known::load(turn.store(), &turn.session_id)?;
-    Ok(known.child.map(|_| MessageError::unknown(CUT_OFF)))
+    let record = RemoteRecord::load(turn.store(), &turn.session_id)?;
+    Ok(record.child.map(|_| MessageError::unknown(CUT_OFF)))
 }
 
-/// Settles the subagents of earlier work that a crash cut off.
+/// Closes the subagents of earlier jobs that a crash interrupted.
 pub(super) async fn settle_lost(turn: &Turn) -> Result<(), Error> {
     let store = turn.store();
     for session in store.family(&turn.session_id)?.iter().filter(|session| session.id != turn.session_id) {
         let lost = store.holder(&session.id)?.is_some_and(|holder| !holder.alive);
         if lost && turn.inner.foreign(session)?.is_some() {
-            // How it ended stands in its rows.
-            let _ = turn.inner.start(&session.id).ended().await;
+            // Its rows record how it ended.
+            let _ = turn.inner.start(&session.id).wait_for_end().await;
         }
     }
     Ok(())
 }
 
-fn in_use(session: &SessionId) -> String {
+fn in_use_text(session: &SessionId) -> String {
     format!("{session} is in use")
 }
 
-fn shown(stops: bool) -> (String, Json) {
-    (ELSEWHERE.to_owned(), serde_json::json!({ "cancel": stops }))
+fn child_metadata(stops: bool) -> (String, Json) {
+    (SUBAGENT_METADATA.to_owned(), serde_json::json!({ "cancel": stops }))
 }
 
 fn title(child: &RunnerChild, agent: &str) -> String {
     let title = cut(child.title.lines().next().unwrap_or_default().trim(), TITLE_MAX);
     match title {
         "" => format!("Subagent (@{agent} subagent)"),
-        // It is named as ours are.
+        // The name already follows our pattern.
         named if named.ends_with(" subagent)") => named.to_owned(),
         plain => format!("{plain} (@{agent} subagent)"),
     }
@@ -440,6 +445,6 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
-fn said(head: PartHead, text: String) -> TextPart {
+fn text_part(head: PartHead, text: String) -> TextPart {
     TextPart { head, text, synthetic: None, ignored: None, time: None, metadata: None, extra: Extra::default() }
 }

@@ -1,4 +1,4 @@
-//! What an agent's configuration says holds for its turns, as a subagent and by itself.
+//! An agent's configuration applies to its turns, as a subagent and on its own.
 
 use crate::common::{Lab, open, prompt};
 use api::{AgentMode, Host, PromptInput, ToolState};
@@ -23,7 +23,7 @@ permission:
 You are the EXPERT.
 ";
 
-/// Where an agent in markdown has settings of every kind, with a model of its own.
+/// An agent in markdown with settings of every kind, including its own model.
 async fn lab() -> (ModelServer, Lab) {
     let model = ModelServer::start().await;
     let mut config = model.config();
@@ -41,8 +41,8 @@ fn system(request: &testkit::Request) -> String {
     request.messages().iter().filter(|m| m["role"] == "system").map(|m| m["content"].to_string()).collect()
 }
 
-/// Checks the two steps of a turn of the expert's.
-fn is_the_experts(first: &testkit::Request, second: &testkit::Request) {
+/// Checks the two steps of one of the expert's turns.
+fn check_expert_requests(first: &testkit::Request, second: &testkit::Request) {
     for request in [first, second] {
         let body = &request.body;
         let sampling = json!([body["model"], body["temperature"], body["top_p"], body["seed"]]);
@@ -50,7 +50,7 @@ fn is_the_experts(first: &testkit::Request, second: &testkit::Request) {
         assert!(system(request).contains("You are the EXPERT."), "{body:#}");
     }
     assert!(first.tools().contains(&"read") && !first.tools().contains(&"bash"), "{:?}", first.tools());
-    // The last step has to answer.
+    // The last step must answer.
     assert_eq!(second.tools(), Vec::<&str>::new());
 }
 
@@ -67,7 +67,7 @@ async fn a_subagent_has_its_own_model_sampling_steps_tools_and_rules() {
     lab.say(&session, "go").await;
     let requests = model.requests();
     assert_eq!(requests.len(), 4);
-    is_the_experts(&requests[1], &requests[2]);
+    check_expert_requests(&requests[1], &requests[2]);
     for request in [&requests[0], &requests[3]] {
         assert_eq!(request.body["model"], "test-model", "the caller has its own");
         assert!(!system(request).contains("EXPERT") && request.tools().contains(&"bash"));
@@ -80,7 +80,7 @@ async fn a_subagent_has_its_own_model_sampling_steps_tools_and_rules() {
 }
 
 #[tokio::test]
-async fn the_same_holds_when_a_human_uses_it() {
+async fn the_same_applies_when_a_user_selects_it() {
     let (model, lab) = lab().await;
     lab.project.write("a.txt", "alpha\n");
     let session = lab.session().await;
@@ -90,10 +90,10 @@ async fn the_same_holds_when_a_human_uses_it() {
     lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
     let requests = model.requests();
     assert_eq!(requests.len(), 2);
-    is_the_experts(&requests[0], &requests[1]);
+    check_expert_requests(&requests[0], &requests[1]);
 }
 
-/// A provider is told which requests belong together: those of a session, its title's, and whose subagent it is.
+/// A provider is told which requests belong together: those of a session, those of its title, and whose subagent it is.
 #[tokio::test]
 async fn requests_name_their_session_and_the_one_above_it() {
     let (mut model, lab) = lab().await;
@@ -139,12 +139,12 @@ async fn agents_are_listed_as_they_are_configured() {
     let expert = agents.iter().find(|agent| agent.name == "expert").unwrap();
     assert_eq!((expert.mode, expert.steps, expert.temperature), (AgentMode::All, Some(2), Some(0.15)));
     assert_eq!(expert.model.as_ref().unwrap().to_string(), "test/other");
-    // What bounds it in ways that OpenCode does not know is no option of its provider.
+    // Limits that OpenCode does not know are not options for the provider.
     assert_eq!(json!(expert.options), json!({"seed": 7}));
 }
 
 #[tokio::test]
-async fn the_folder_of_a_repository_is_changed_only_if_the_user_says_so() {
+async fn the_git_folder_is_changed_only_if_the_user_allows_it() {
     for (rules, works) in [
         (json!({}), false),
         (json!({"edit": "allow"}), false),

@@ -1,4 +1,4 @@
-//! Answers `always`: where they count, what they settle, and how they end; and what search obeys.
+//! `always` replies: where they apply, what they settle, how to revoke them; and the rules that searches obey.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testkit::Recorder;
 use trefoil_engine::Engine;
 
-/// Edits and commands are asked for; a subagent has worktrees.
+/// Edits and commands need approval; one subagent has worktrees.
 fn lab() -> Lab {
     Lab::with(json!({
         "permission": {"edit": "ask", "bash": "ask"},
@@ -29,7 +29,7 @@ async fn session(engine: &Engine, directory: &Path) -> SessionId {
     engine.create_session(&scope(directory), input).await.unwrap().id
 }
 
-/// An empty folder beside the project, which is no repository.
+/// An empty folder beside the project that is not a repository.
 fn beside(lab: &Lab, name: &str) -> PathBuf {
     let folder = lab.project.path().with_file_name(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -49,7 +49,7 @@ async fn answer(engine: &Engine, ask: &PermissionRequest, reply: PermissionReply
     engine.reply_permission(&Scope::new("/"), &ask.id, reply).await.unwrap();
 }
 
-/// Makes a call in a new session of that directory, and answers what is asked; gives what was asked.
+/// Makes a call in a new session of that directory and replies to its requests. Returns the requests.
 async fn call(engine: &Engine, directory: &Path, call: Value, reply: PermissionReplyKind) -> Vec<PermissionRequest> {
     let id = session(engine, directory).await;
     let mut events = Recorder::new(Arc::new(engine.clone())).await;
@@ -76,7 +76,7 @@ async fn asks(engine: &Engine, directory: &Path, wanted: Value) -> bool {
 }
 
 #[tokio::test]
-async fn always_counts_in_its_directory_alone_until_it_is_revoked() {
+async fn an_approval_applies_only_to_its_directory_until_it_is_revoked() {
     let lab = lab();
     let (one, two) = (beside(&lab, "one"), beside(&lab, "two"));
     std::fs::create_dir(one.join("sub")).unwrap();
@@ -95,12 +95,12 @@ async fn always_counts_in_its_directory_alone_until_it_is_revoked() {
     let told: Vec<_> =
         saved.iter().map(|a| (a.directory.as_str(), a.permission.as_str(), a.pattern.as_str())).collect();
     assert_eq!(told, [(one.to_str().unwrap(), "edit", "*")]);
-    // Another process ends it; here it counts no more at the next request.
+    // Another process revokes it; here it no longer applies at the next request.
     let second = lab.second();
     second.revoke(Some(&saved[0].id)).await.unwrap();
     assert!(asks(&lab.engine, &one, write("d.txt")).await);
     assert!(second.approvals(None).unwrap().is_empty());
-    // And what one allows counts for the other.
+    // An approval given in one process applies in the other.
     call(&second, &two, write("e.txt"), Always).await;
     assert!(!asks(&lab.engine, &two, write("f.txt")).await);
     lab.engine.revoke(None).await.unwrap();
@@ -109,7 +109,7 @@ async fn always_counts_in_its_directory_alone_until_it_is_revoked() {
 }
 
 #[tokio::test]
-async fn in_git_it_counts_in_the_worktree_and_for_subagents_of_it() {
+async fn in_git_an_approval_applies_to_the_worktree_and_its_subagents() {
     let lab = lab();
     let main = lab.project.path().to_owned();
     let linked = main.with_file_name("linked");
@@ -122,7 +122,7 @@ async fn in_git_it_counts_in_the_worktree_and_for_subagents_of_it() {
     assert!(!asks(&lab.engine, &main, bash("touch here")).await);
     assert!(asks(&lab.engine, &linked, bash("touch there")).await);
     assert!(asks(&lab.engine, &linked.join("sub"), bash("touch there")).await);
-    // A worktree that was made for a subagent belongs to the directory that it was made from.
+    // A worktree made for a subagent belongs to the directory it was made from.
     let smith = |command: &str| {
         let steps = json!([{"tools": [bash(command)]}, {"text": "done"}]);
         json!(["task", {"description": "Forge", "prompt": script(steps), "subagent_type": "smith"}])
@@ -131,14 +131,14 @@ async fn in_git_it_counts_in_the_worktree_and_for_subagents_of_it() {
     let asked = call(&lab.engine, &main, smith("mkdir mine"), Always).await;
     assert_eq!(asked[0].directory(), main.to_str());
     assert!(!asks(&lab.engine, &main, bash("mkdir ours")).await);
-    // From the linked one it is asked, and what is answered counts there.
+    // From the linked worktree it asks, and the reply applies there.
     let asked = call(&lab.engine, &linked, smith("touch mine"), Always).await;
     assert_eq!(asked[0].directory(), linked.to_str());
     assert!(!asks(&lab.engine, &linked, bash("touch there")).await);
 }
 
 #[tokio::test]
-async fn a_link_that_leads_elsewhere_takes_no_approval_along() {
+async fn a_redirected_link_does_not_inherit_an_approval() {
     let lab = lab();
     let (one, two) = (beside(&lab, "one"), beside(&lab, "two"));
     let link = one.with_file_name("link");
@@ -152,7 +152,7 @@ async fn a_link_that_leads_elsewhere_takes_no_approval_along() {
 }
 
 #[tokio::test]
-async fn what_waits_in_another_directory_goes_on_waiting() {
+async fn a_request_in_another_directory_keeps_waiting() {
     let lab = lab();
     let (one, two) = (beside(&lab, "one"), beside(&lab, "two"));
     let mut events = lab.recorder().await;
@@ -174,14 +174,14 @@ async fn what_waits_in_another_directory_goes_on_waiting() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_understood_is_not_settled_by_a_part_of_it() {
+async fn an_opaque_command_is_not_settled_by_a_part_of_it() {
     let lab = lab();
     let here = lab.project.path();
     call(&lab.engine, here, bash("echo hello"), Always).await;
     assert!(!asks(&lab.engine, here, bash("echo again")).await);
     for command in ["echo hi; $X", "X=echo; $X hi", "echo hi | $SHELL"] {
         assert!(asks(&lab.engine, here, bash(command)).await, "{command}");
-        // Even if it was allowed for always: what hides in it may be something else the next time.
+        // Even after an `always` reply: it may hide something else next time.
         call(&lab.engine, here, bash(command), Always).await;
         assert!(asks(&lab.engine, here, bash(command)).await, "{command}");
     }
@@ -219,7 +219,7 @@ async fn search_obeys_the_rules_of_read() {
     for text in [found, denied, play("read", json!({"filePath": "sub/code.rs"})).await] {
         assert!(!["in keys", "in secret/plan", "in sub/.env"].iter().any(|secret| text.contains(secret)), "{text}");
     }
-    // What was allowed for always is searched, and what is denied is not.
+    // An `always` reply opens files to searches; a denial still closes them.
     let here = lab.project.path();
     call(&lab.engine, here, json!(["read", {"filePath": "keys.env"}]), Always).await;
     let found = play("grep", json!({"pattern": "needle"})).await;
@@ -232,7 +232,7 @@ async fn search_obeys_the_rules_of_read() {
 
 /// What a file part of a prompt gives the model.
 #[tokio::test]
-async fn a_file_that_the_human_names_brings_no_other_along() {
+async fn a_file_named_by_the_user_does_not_bring_in_another() {
     let lab = Lab::new();
     lab.project.write("keys.env", "needle in keys\n");
     let code = lab.project.write("sub/code.rs", "fn main() {}\n");
@@ -251,7 +251,7 @@ async fn a_file_that_the_human_names_brings_no_other_along() {
     assert!(told.contains("fn main") && !told.contains("needle in keys"), "{told}");
 }
 
-/// The tools that a model is told of when it calls one that there is not.
+/// The tools listed when a model calls an unknown one.
 async fn offered(lab: &Lab, agent: &str) -> Vec<String> {
     let id = lab.session().await;
     let mut input = prompt(&script(json!([{"tools": [["nothing", {}]]}, {"text": "done"}])));
@@ -264,7 +264,7 @@ async fn offered(lab: &Lab, agent: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_with_some_tools_only_is_offered_and_can_call_nothing_else() {
+async fn an_agent_restricted_to_some_tools_can_call_nothing_else() {
     let server = json!({"type": "local", "command": ["python3", "mcp_test_server.py", "polite"]});
     let lab = Lab::with(json!({
         "mcp": {"s": server}, "permission": {"bash": {"*": "allow", "rm *": "deny"}},
@@ -300,7 +300,7 @@ async fn an_agent_with_some_tools_only_is_offered_and_can_call_nothing_else() {
         names.sort();
         assert_eq!(names, want, "{agent}");
     }
-    // What is not offered cannot be called either.
+    // A tool that is not offered cannot be called either.
     let calls = json!([
         ["s_echo", {"text": "hi"}], ["skill", {"name": "demo"}], ["list_mcp_resources", {}],
         ["read_mcp_resource", {"server": "s", "uri": "memo://1"}], ["bash", {"command": "echo hi > harm"}],
@@ -318,7 +318,7 @@ async fn an_agent_with_some_tools_only_is_offered_and_can_call_nothing_else() {
     assert_eq!(names[..10], ["invalid"; 10], "{done:?}");
     assert_eq!(names[10..], ["read", "grep"], "{done:?}");
     assert!(!lab.project.path().join("harm").exists());
-    // They keep their rules: `.env` is not read without asking.
+    // The tools keep their rules: `.env` is not read without asking.
     let ToolState::Completed(grep) = &done[11].state else { panic!("{:?}", done[11]) };
     assert!(grep.output.contains("1 files were not searched"), "{}", grep.output);
     let id = lab.session().await;

@@ -45,7 +45,7 @@ async fn an_ask_survives_a_restart_and_its_answer_lets_the_call_run_once() {
 }
 
 #[tokio::test]
-async fn an_answer_that_came_while_nobody_ran_the_turn_counts() {
+async fn a_reply_given_while_no_turn_runs_counts() {
     let mut lab = asking();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -79,7 +79,7 @@ async fn unknown_and_answered_asks_are_errors() {
 }
 
 #[tokio::test]
-async fn always_holds_for_the_project_settles_equal_asks_and_lifts_no_denial() {
+async fn an_approval_settles_equal_asks_of_the_project_and_lifts_no_denial() {
     let lab = asking();
     let (one, two) = (lab.session().await, lab.session().await);
     let mut events = lab.recorder().await;
@@ -120,7 +120,7 @@ async fn an_ask_can_be_answered_by_another_process() {
 }
 
 #[tokio::test]
-async fn abort_settles_what_waits() {
+async fn an_abort_settles_open_asks() {
     let lab = asking();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -133,7 +133,7 @@ async fn abort_settles_what_waits() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_understood_is_asked_where_rules_are_narrow() {
+async fn an_opaque_command_asks_if_rules_are_narrow() {
     let lab = Lab::with(json!({"permission": {"bash": {"*": "allow", "rm *": "deny"}}}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -168,7 +168,7 @@ async fn a_redirect_is_an_edit_or_a_read_of_its_file() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_about_a_file_outside_before_it_is_allowed() {
+async fn nothing_is_revealed_about_a_file_outside_before_it_is_allowed() {
     let lab = Lab::new();
     let outside = lab.project.write_home("outside.txt", "known text\n");
     let session = lab.session().await;
@@ -183,7 +183,7 @@ async fn nothing_is_told_about_a_file_outside_before_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_permission_given_once_does_not_hold_for_a_later_call_of_the_same_id() {
+async fn a_permission_given_once_does_not_apply_to_a_later_call_with_the_same_id() {
     let lab = asking();
     let session = lab.session().await;
     let mut events = lab.recorder().await;

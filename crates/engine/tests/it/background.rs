@@ -1,10 +1,10 @@
-//! Tasks in the background: each report comes once, to a caller that is idle, busy, waiting or gone.
+//! Background tasks: each report arrives once, at a caller that is idle, busy, waiting or gone.
 
 use std::slice::from_ref;
 
 use crate::common::family::{
-    answer, ask, asked, asking, asks_then, background, bash, children, error, is_idle, leads, lives, only_child,
-    output, place, ready, reports, start, staying, task,
+    answer, ask, asked, asking, asks_then, background, bash, blocking_command, children, error, is_alive, is_idle,
+    lab_with_leads, only_child, output, place, ready, reports, start, task,
 };
 use crate::common::{Lab, script, text};
 use api::{EventBody, Host, PermissionReplyKind, SessionId, SessionStatus, ToolState};
@@ -12,7 +12,7 @@ use serde_json::json;
 use testkit::Recorder;
 
 /// A session whose subagent works in the background until its ask is answered.
-async fn launched(lab: &Lab) -> (SessionId, SessionId) {
+async fn launch(lab: &Lab) -> (SessionId, SessionId) {
     let session = lab.session().await;
     let steps = json!([{"tools": [background("Job", asks_then("it is done"))]}, {"text": "launched"}]);
     assert_eq!(text(&lab.say(&session, &script(steps)).await), "launched");
@@ -20,8 +20,8 @@ async fn launched(lab: &Lab) -> (SessionId, SessionId) {
     (session, child)
 }
 
-/// Waits until a report has come to a session.
-async fn reported(events: &mut Recorder, session: &SessionId) {
+/// Waits until a session has received a report.
+async fn wait_for_report(events: &mut Recorder, session: &SessionId) {
     let report = |body: &EventBody| {
         let EventBody::PartUpdated { session_id, part, .. } = body else { return false };
         let text = part.as_text().filter(|text| text.synthetic == Some(true));
@@ -38,7 +38,7 @@ async fn is_busy(lab: &Lab, session: &SessionId) -> bool {
 async fn the_call_returns_at_once_and_the_report_wakes_its_idle_caller() {
     let lab = asking();
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
-    let (session, child) = launched(&lab).await;
+    let (session, child) = launch(&lab).await;
     assert!(!is_busy(&lab, &session).await);
     let call = lab.tools(&session).await.remove(0);
     let ToolState::Completed(done) = &call.state else { panic!("{call:#?}") };
@@ -78,7 +78,7 @@ async fn a_busy_caller_takes_the_report_in_at_its_next_step() {
     start(&lab, &session, json!([{"tools": [job, bash("echo held")]}, {"text": "never said"}])).await;
     let own = asked(&mut asks).await;
     assert_eq!(own.session_id, session);
-    reported(&mut events, &session).await;
+    wait_for_report(&mut events, &session).await;
     answer(&lab, &own, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
     let idles = events.events().iter().filter(|e| is_idle(&session)(&e.body)).count();
@@ -107,11 +107,11 @@ async fn failures_and_cancels_are_reported_too() {
          child\n</task_error>\n</task>"
     );
     assert_eq!(reports(&lab, &session).await, [failed]);
-    let (session, child) = launched(&lab).await;
+    let (session, child) = launch(&lab).await;
     asked(&mut asks).await;
     assert_eq!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions, from_ref(&child));
     assert!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions.is_empty());
-    reported(&mut events, &session).await;
+    wait_for_report(&mut events, &session).await;
     let told = reports(&lab, &session).await;
     assert_eq!(told.len(), 1);
     let begin =
@@ -120,7 +120,7 @@ async fn failures_and_cancels_are_reported_too() {
 }
 
 #[tokio::test]
-async fn several_survive_restarts_and_each_is_reported_once() {
+async fn several_tasks_survive_restarts_and_each_is_reported_once() {
     let mut lab = asking();
     let session = lab.session().await;
     let mut asks = lab.recorder().await;
@@ -138,7 +138,7 @@ async fn several_survive_restarts_and_each_is_reported_once() {
         answer(&lab, ask, PermissionReplyKind::Once).await;
     }
     for _ in &waiting {
-        reported(&mut events, &session).await;
+        wait_for_report(&mut events, &session).await;
     }
     events.wait_idle(&session).await;
     lab.restart().await;
@@ -157,15 +157,15 @@ async fn several_survive_restarts_and_each_is_reported_once() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_stopped_takes_its_tasks_along_and_is_not_woken() {
+async fn stopping_a_caller_stops_its_tasks_without_waking_it() {
     let lab = Lab::new();
     let mut events = lab.recorder().await;
     for idle in [true, false] {
         let session = lab.session().await;
-        let job = background("Stay", json!([{"tools": [staying("pid")]}, {"text": "never"}]));
+        let job = background("Stay", json!([{"tools": [blocking_command("pid")]}, {"text": "never"}]));
         let mut steps = json!([{"tools": [job]}, {"text": "launched"}]);
         if !idle {
-            steps[1] = json!({"tools": [staying("own")]});
+            steps[1] = json!({"tools": [blocking_command("own")]});
         }
         start(&lab, &session, steps).await;
         ready(&mut events).await;
@@ -183,9 +183,9 @@ async fn a_caller_that_is_stopped_takes_its_tasks_along_and_is_not_woken() {
             expected.insert(0, session.clone());
         }
         assert_eq!(stopped, expected);
-        assert!(!lives(&lab, "pid"));
+        assert!(!is_alive(&lab, "pid"));
         assert_eq!(lab.engine.running(), 0);
-        // A whole turn of another session later it is still so.
+        // Still so after a whole turn of another session.
         lab.say(&lab.session().await, &script(json!([{"text": "x"}]))).await;
         assert!(!is_busy(&lab, &session).await && !is_busy(&lab, &child).await);
         let told = reports(&lab, &session).await;
@@ -195,17 +195,17 @@ async fn a_caller_that_is_stopped_takes_its_tasks_along_and_is_not_woken() {
 }
 
 #[tokio::test]
-async fn a_caller_that_is_deleted_in_mid_flight_takes_its_tasks_along() {
+async fn deleting_a_caller_stops_its_tasks() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let job = background("Stay", json!([{"tools": [staying("pid")]}, {"text": "never"}]));
-    start(&lab, &session, json!([{"tools": [job]}, {"tools": [staying("own")]}, {"text": "never"}])).await;
+    let job = background("Stay", json!([{"tools": [blocking_command("pid")]}, {"text": "never"}]));
+    start(&lab, &session, json!([{"tools": [job]}, {"tools": [blocking_command("own")]}, {"text": "never"}])).await;
     ready(&mut events).await;
     ready(&mut events).await;
     let child = only_child(&lab, &session).await.id;
     lab.engine.delete_session(&lab.scope, &session).await.unwrap();
-    assert!(!lives(&lab, "pid") && !lives(&lab, "own"));
+    assert!(!is_alive(&lab, "pid") && !is_alive(&lab, "own"));
     assert_eq!(lab.engine.running(), 0);
     for gone in [&session, &child] {
         assert!(lab.engine.session(&lab.scope, gone).await.is_err());
@@ -241,7 +241,7 @@ async fn a_running_task_moves_to_the_background() {
 }
 
 #[tokio::test]
-async fn a_turn_that_shall_wait_for_its_tasks_does_not_end_before_them() {
+async fn a_turn_told_to_wait_for_its_tasks_does_not_end_before_them() {
     let lab = asking();
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
@@ -258,7 +258,7 @@ async fn a_turn_that_shall_wait_for_its_tasks_does_not_end_before_them() {
         *session_id == session && part.as_text().is_some_and(|text| text.text == "said")
     };
     events.wait_for(said).await;
-    // Time enough to end.
+    // Enough time for it to end.
     lab.say(&lab.session().await, &script(json!([{"text": "x"}]))).await;
     assert!(is_busy(&lab, &session).await);
     answer(&lab, job, PermissionReplyKind::Once).await;
@@ -268,10 +268,10 @@ async fn a_turn_that_shall_wait_for_its_tasks_does_not_end_before_them() {
 }
 
 #[tokio::test]
-async fn an_idle_session_waits_for_its_tasks_if_it_is_told_to_and_can_be_let_go() {
+async fn an_idle_session_can_be_told_to_wait_for_its_tasks_and_to_stop_waiting() {
     let lab = asking();
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
-    let (session, _) = launched(&lab).await;
+    let (session, _) = launch(&lab).await;
     events.wait_idle(&session).await;
     let ask = asked(&mut asks).await;
     assert!(lab.engine.background(&lab.scope, &session, false).await.unwrap());
@@ -288,8 +288,8 @@ async fn an_idle_session_waits_for_its_tasks_if_it_is_told_to_and_can_be_let_go(
 }
 
 #[tokio::test]
-async fn a_subagent_ends_only_when_its_own_tasks_have() {
-    let lab = leads();
+async fn a_subagent_ends_only_after_its_own_tasks() {
+    let lab = lab_with_leads();
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     let lead = json!([{"tools": [background("Below", asks_then("from below"))]}, {"text": "too early"}]);
@@ -305,7 +305,7 @@ async fn a_subagent_ends_only_when_its_own_tasks_have() {
 }
 
 #[tokio::test]
-async fn so_many_work_at_once_in_the_background_too_and_one_that_waits_can_be_cancelled() {
+async fn the_concurrency_limit_applies_to_the_background_and_a_waiting_task_can_be_cancelled() {
     let lab = Lab::with(json!({"permission": ask(), "subagents": {"at_once": 1}}));
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
@@ -317,9 +317,9 @@ async fn so_many_work_at_once_in_the_background_too_and_one_that_waits_can_be_ca
     assert!(lab.messages(&waiting).await.is_empty());
     assert_eq!(lab.engine.cancel(&lab.scope, &waiting).await.unwrap().sessions, from_ref(&waiting));
     assert!(lab.engine.cancel(&lab.scope, &waiting).await.unwrap().sessions.is_empty());
-    reported(&mut events, &session).await;
+    wait_for_report(&mut events, &session).await;
     answer(&lab, &ask, PermissionReplyKind::Once).await;
-    reported(&mut events, &session).await;
+    wait_for_report(&mut events, &session).await;
     events.wait_idle(&session).await;
     let told = reports(&lab, &session).await;
     assert!(told[0].contains("state=\"cancelled\"") && told[1].contains("state=\"completed\""), "{told:?}");
@@ -327,7 +327,7 @@ async fn so_many_work_at_once_in_the_background_too_and_one_that_waits_can_be_ca
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_its_turn_can_be_cancelled_or_moved() {
+async fn a_call_waiting_for_a_slot_can_be_cancelled_or_moved() {
     let lab = Lab::with(json!({"permission": ask(), "subagents": {"at_once": 1}}));
     let session = lab.session().await;
     let (mut events, mut asks, mut births) = (lab.recorder().await, lab.recorder().await, lab.recorder().await);
@@ -357,10 +357,10 @@ async fn a_call_that_waits_for_its_turn_can_be_cancelled_or_moved() {
 }
 
 #[tokio::test]
-async fn the_background_can_be_switched_off() {
+async fn background_tasks_can_be_disabled() {
     let lab = Lab::with(json!({"subagents": {"background": false}}));
     let session = lab.session().await;
     lab.say(&session, &script(json!([{"tools": [background("J", json!([]))]}, {"text": "."}]))).await;
-    assert!(error(&lab.tools(&session).await[0]).contains("switched off"));
+    assert!(error(&lab.tools(&session).await[0]).contains("disabled"));
     assert!(children(&lab, &session).await.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What sessions use, and what they may use: sums that survive whatever happens, and budgets that nobody overshoots.
+//! Usage and budgets: totals that survive every failure, and budgets that nobody overshoots.
 
 use crate::common::{Lab, doomed, prompt, script, text};
 use api::{
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use testkit::{Recorder, TempProject, eventually, soon};
 use trefoil_engine::Engine;
 
-/// All tokens that the scripted model reports for a step.
-const STEP: u64 = 120;
-/// More than a call of the scripted model may use, but not twice as much.
-const CALL: u64 = 60_000;
+/// All tokens the scripted model reports for a step.
+const STEP_TOKENS: u64 = 120;
+/// More than one call of the scripted model may use, but less than two.
+const CALL_TOKENS: u64 = 60_000;
 
 fn task(description: &str, steps: Value) -> Value {
     json!(["task", {"description": description, "prompt": script(steps), "subagent_type": "general"}])
@@ -47,8 +47,8 @@ async fn start(lab: &Lab, session: &SessionId, steps: Value) {
     lab.engine.prompt_async(&lab.scope, session, prompt(&script(steps))).await.unwrap();
 }
 
-/// Waits until a session's turn says that it waits for its budget.
-async fn blocked(events: &mut Recorder, session: &SessionId) -> api::Blocked {
+/// Waits until a session's turn says that it is waiting for its budget.
+async fn wait_until_blocked(events: &mut Recorder, session: &SessionId) -> api::Blocked {
     let event = events
         .wait_for(|body| matches!(body, EventBody::SessionTree { session_id, state: TreeState::Blocked, .. } if session_id == session))
         .await;
@@ -60,8 +60,8 @@ fn error(message: &MessageWithParts) -> String {
     message.info.as_assistant().unwrap().error.as_ref().map(|error| error.message().to_owned()).unwrap_or_default()
 }
 
-/// The sums without what is only counted.
-fn paid(used: &Usage) -> (u64, u64, u64) {
+/// The totals without estimates.
+fn usage_totals(used: &Usage) -> (u64, u64, u64) {
     (used.all_tokens(), used.steps, used.estimated_steps)
 }
 
@@ -73,7 +73,7 @@ async fn a_turn_counts_its_steps_calls_and_files() {
     let turn = json!([{ "tools": [write("one")] }, { "tools": [write("two"), ["nonsense", {}]] }, { "text": "done" }]);
     lab.say(&session, &script(turn)).await;
     let node = node(&lab, &session).await;
-    assert_eq!(paid(&node.own), (3 * STEP, 3, 0));
+    assert_eq!(usage_totals(&node.own), (3 * STEP_TOKENS, 3, 0));
     assert_eq!((node.own.tool_calls, node.own.files), (3, 1), "the same file twice is one");
     assert_eq!(node.own, node.total);
     assert_eq!((node.own.tokens.input, node.own.tokens.output, node.own.tokens.cache.read), (270, 60, 30));
@@ -82,14 +82,17 @@ async fn a_turn_counts_its_steps_calls_and_files() {
 }
 
 #[tokio::test]
-async fn children_count_for_those_above_also_when_they_are_gone_and_forks_begin_at_nothing() {
+async fn children_count_for_ancestors_even_after_deletion_and_forks_start_at_zero() {
     let lab = Lab::new();
     let session = lab.session().await;
     let turn = json!([{ "tools": [task("one", says("1")), task("two", says("2"))] }, { "text": "done" }]);
     lab.say(&session, &script(turn)).await;
     let nodes = tree(&lab, &session).await;
     assert_eq!(nodes.iter().map(|node| node.depth).collect::<Vec<_>>(), [0, 1, 1]);
-    assert_eq!((paid(&nodes[0].own), paid(&nodes[0].total)), ((2 * STEP, 2, 0), (4 * STEP, 4, 0)));
+    assert_eq!(
+        (usage_totals(&nodes[0].own), usage_totals(&nodes[0].total)),
+        ((2 * STEP_TOKENS, 2, 0), (4 * STEP_TOKENS, 4, 0))
+    );
     assert_eq!((nodes[0].own.tool_calls, nodes[1].own.tool_calls), (2, 0));
     assert_eq!(nodes[1].agent.as_deref(), Some("general"));
     lab.engine.delete_session(&lab.scope, &nodes[1].session_id).await.unwrap();
@@ -101,7 +104,7 @@ async fn children_count_for_those_above_also_when_they_are_gone_and_forks_begin_
 }
 
 #[tokio::test]
-async fn an_attempt_that_broke_off_counts_and_one_that_was_refused_does_not() {
+async fn an_interrupted_attempt_counts_and_a_refused_one_does_not() {
     let lab = Lab::new();
     let session = lab.session().await;
     let broken = json!([{ "text": "0123456789abcdef", "malformed": true, "fail_times": 2, "retry_after_ms": 1 }]);
@@ -109,12 +112,12 @@ async fn an_attempt_that_broke_off_counts_and_one_that_was_refused_does_not() {
     let used = node(&lab, &session).await.own;
     assert_eq!((used.steps, used.estimated_steps), (3, 2));
     assert_eq!(used.tokens.output, 20 + 2 * 4, "four tokens of each attempt that broke off");
-    assert_eq!(used.all_tokens() - used.estimated_tokens, STEP);
+    assert_eq!(used.all_tokens() - used.estimated_tokens, STEP_TOKENS);
     let refused = json!([{ "http_error": 503, "fail_times": 2, "retry_after_ms": 1, "text": "well" }]);
     lab.say(&session, &script(refused)).await;
     let after = node(&lab, &session).await.own;
     assert_eq!((after.steps, after.estimated_steps), (4, 2));
-    assert_eq!(after.all_tokens(), used.all_tokens() + STEP);
+    assert_eq!(after.all_tokens(), used.all_tokens() + STEP_TOKENS);
 }
 
 #[tokio::test]
@@ -133,15 +136,15 @@ async fn a_call_that_was_aborted_is_estimated() {
     assert!(matches!(node.error, Some(MessageError::MessageAbortedError(_))));
 }
 
-/// The session once its last engine is dead: the thread that writes lives until it has noticed, and so does the lock.
-async fn orphan(engine: &Engine, scope: &api::Scope, session: &SessionId) -> TreeNode {
+/// The session once its last engine is dead: the writer thread, and with it the lock, lives until it notices.
+async fn orphaned_session(engine: &Engine, scope: &api::Scope, session: &SessionId) -> TreeNode {
     let node = async || engine.tree(scope, session).await.unwrap().sessions.remove(0);
     eventually("the engine's death", async || node().await.state != TreeState::Running).await;
     node().await
 }
 
 #[test]
-fn a_call_that_a_crash_cut_off_is_counted_once() {
+fn an_interrupted_call_is_counted_once() {
     let project = TempProject::new();
     let scope = api::Scope::new(project.directory());
     let session = doomed(&project, async |engine| {
@@ -155,10 +158,10 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
         session
     });
     doomed(&project, async |engine| {
-        let node = orphan(&engine, &scope, &session).await;
+        let node = orphaned_session(&engine, &scope, &session).await;
         assert_eq!(
-            (paid(&node.own), node.state),
-            ((STEP, 1, 0), TreeState::Interrupted),
+            (usage_totals(&node.own), node.state),
+            ((STEP_TOKENS, 1, 0), TreeState::Interrupted),
             "nobody runs it, nothing is guessed yet"
         );
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
@@ -167,10 +170,10 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
         let node = engine.tree(&scope, &session).await.unwrap().sessions.remove(0);
         assert_eq!((node.own.steps, node.own.estimated_steps), (2, 1));
     });
-    // The second crash is the last: the turn is given up, and the call that it cut off is counted as well.
+    // The second crash is the last: the turn is given up, and the call it interrupted is counted as well.
     for recovered in [1, 0] {
         doomed(&project, async |engine| {
-            orphan(&engine, &scope, &session).await;
+            orphaned_session(&engine, &scope, &session).await;
             let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
             assert_eq!(engine.recover(None).await.unwrap(), recovered);
             if recovered > 0 {
@@ -178,14 +181,14 @@ fn a_call_that_a_crash_cut_off_is_counted_once() {
             }
             let used = engine.tree(&scope, &session).await.unwrap().sessions.remove(0).own;
             assert_eq!((used.steps, used.estimated_steps, used.tool_calls), (3, 2, 1));
-            assert_eq!(used.all_tokens() - used.estimated_tokens, STEP, "what was reported stays as it was");
+            assert_eq!(used.all_tokens() - used.estimated_tokens, STEP_TOKENS, "what was reported stays as it was");
             assert!(used.estimated_tokens > 200, "the prompt was read twice");
         });
     }
 }
 
 #[tokio::test]
-async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
+async fn usage_reported_before_a_tool_call_survives_a_stop() {
     let mut lab = Lab::with(json!({"permission": {"bash": "ask"}}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -193,11 +196,11 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = event.body.clone() else { unreachable!() };
     drop(events);
-    // The report comes after the call, and nobody is told of it.
+    // The usage is written after the call starts, without an event.
     eventually("the report is written", async || node(&lab, &session).await.own.steps > 0).await;
     lab.restart().await;
     let before = node(&lab, &session).await;
-    assert_eq!(paid(&before.own), (STEP, 1, 0), "it is written while the call waits");
+    assert_eq!(usage_totals(&before.own), (STEP_TOKENS, 1, 0), "it is written while the call waits");
     assert_eq!(before.state, TreeState::Interrupted, "nobody runs it, and it has not ended");
     let mut events = lab.recorder().await;
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
@@ -205,26 +208,26 @@ async fn what_was_reported_before_a_call_of_a_tool_survives_a_stop() {
     lab.engine.recover(Some(&session)).await.unwrap();
     events.wait_idle(&session).await;
     let after = node(&lab, &session).await;
-    assert_eq!((paid(&after.own), after.own.tool_calls), ((2 * STEP, 2, 0), 1));
+    assert_eq!((usage_totals(&after.own), after.own.tool_calls), ((2 * STEP_TOKENS, 2, 0), 1));
     let answers = lab.messages(&session).await;
     let answers = answers.iter().filter_map(|message| message.info.as_assistant());
     let told: Vec<u64> =
         answers.map(|answer| Usage { tokens: answer.tokens.clone(), ..Usage::default() }.all_tokens()).collect();
-    assert_eq!(told, [STEP, STEP], "its message has what was reported before the stop");
+    assert_eq!(told, [STEP_TOKENS, STEP_TOKENS], "its message has what was reported before the stop");
     let shown = lab.engine.session(&lab.scope, &session).await.unwrap().tokens.unwrap();
     let shown = shown.input + shown.output + shown.reasoning + shown.cache.read + shown.cache.write;
-    assert_eq!(shown, 2 * STEP, "and so have the sums of its session");
+    assert_eq!(shown, 2 * STEP_TOKENS, "and so have the sums of its session");
 }
 
 #[tokio::test]
-async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
+async fn an_exhausted_budget_blocks_the_turn_until_it_is_raised() {
     let lab = Lab::new();
     let session = lab.session().await;
     let state = limit(&lab, &session, steps(1)).await;
     assert_eq!((state.limit.steps, state.spent.steps, state.reserved.steps), (Some(1), Some(0), Some(0)));
     let mut events = lab.recorder().await;
     start(&lab, &session, json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "at last" }])).await;
-    let why = blocked(&mut events, &session).await;
+    let why = wait_until_blocked(&mut events, &session).await;
     assert_eq!((why.bound, &why.session_id), (Bound::Steps, &session));
     assert!(why.message.contains("1 steps of 1 steps are used"), "{}", why.message);
     let status = lab.engine.statuses(&lab.scope).await.unwrap()[&session].clone();
@@ -238,9 +241,9 @@ async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
         .await;
     events.wait_idle(&session).await;
     let done = node(&lab, &session).await;
-    assert_eq!((done.state, done.blocked, paid(&done.own)), (TreeState::Idle, None, (2 * STEP, 2, 0)));
+    assert_eq!((done.state, done.blocked, usage_totals(&done.own)), (TreeState::Idle, None, (2 * STEP_TOKENS, 2, 0)));
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "at last");
-    // Nothing is left of it: lifted.
+    // An empty budget removes it.
     let lifted = limit(&lab, &session, Budget::default()).await;
     assert_eq!((lifted.limit, lifted.spent.steps), (Budget::default(), Some(2)));
     assert_eq!(text(&lab.say(&session, &script(says("free"))).await), "free");
@@ -248,38 +251,42 @@ async fn a_budget_that_is_used_up_holds_the_turn_until_it_is_raised() {
 }
 
 #[tokio::test]
-async fn what_waits_for_its_budget_is_held_by_a_pause_too() {
+async fn a_turn_waiting_for_its_budget_can_be_paused() {
     let lab = Lab::new();
     let (session, other) = (lab.session().await, lab.session().await);
     limit(&lab, &session, steps(1)).await;
     let mut events = lab.recorder().await;
     start(&lab, &session, json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "at last" }])).await;
-    blocked(&mut events, &session).await;
+    wait_until_blocked(&mut events, &session).await;
     assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
     assert!(lab.engine.pause(&lab.scope, &session, false).await.unwrap());
-    assert_eq!(blocked(&mut events, &session).await.bound, Bound::Steps, "a pause that ends tells what holds it now");
+    assert_eq!(
+        wait_until_blocked(&mut events, &session).await.bound,
+        Bound::Steps,
+        "a pause that ends tells what holds it now"
+    );
     assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
     limit(&lab, &session, steps(2)).await;
-    // Others end their calls meanwhile, which makes it look for room.
+    // Meanwhile other calls end, which makes it try again.
     for _ in 0..3 {
         lab.say(&other, &script(says("beside"))).await;
     }
     let held = node(&lab, &session).await;
-    assert_eq!((held.state, held.blocked, paid(&held.own)), (TreeState::Paused, None, (STEP, 1, 0)));
+    assert_eq!((held.state, held.blocked, usage_totals(&held.own)), (TreeState::Paused, None, (STEP_TOKENS, 1, 0)));
     assert!(lab.engine.pause(&lab.scope, &session, false).await.unwrap());
     events.wait_idle(&session).await;
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "at last");
 }
 
 #[tokio::test]
-async fn another_process_raises_it() {
+async fn another_process_can_raise_a_budget() {
     let lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(says("one"))).await;
     limit(&lab, &session, steps(1)).await;
     let mut events = lab.recorder().await;
     start(&lab, &session, says("two")).await;
-    blocked(&mut events, &session).await;
+    wait_until_blocked(&mut events, &session).await;
     let other = lab.second();
     assert_eq!(other.tree(&lab.scope, &session).await.unwrap().sessions[0].state, TreeState::Blocked);
     other.budget(&lab.scope, &session, steps(5)).await.unwrap();
@@ -289,19 +296,19 @@ async fn another_process_raises_it() {
 }
 
 #[tokio::test]
-async fn a_budget_below_what_is_spent_blocks_at_once_and_an_abort_ends_the_wait() {
+async fn a_budget_below_the_usage_blocks_at_once_and_an_abort_ends_the_wait() {
     let lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(says("one"))).await;
-    let state = limit(&lab, &session, tokens(STEP / 2)).await;
-    assert_eq!((state.limit.tokens, state.spent.tokens), (Some(STEP / 2), Some(STEP)));
+    let state = limit(&lab, &session, tokens(STEP_TOKENS / 2)).await;
+    assert_eq!((state.limit.tokens, state.spent.tokens), (Some(STEP_TOKENS / 2), Some(STEP_TOKENS)));
     let mut events = lab.recorder().await;
     start(&lab, &session, says("two")).await;
-    assert_eq!(blocked(&mut events, &session).await.bound, Bound::Tokens);
+    assert_eq!(wait_until_blocked(&mut events, &session).await.bound, Bound::Tokens);
     assert!(lab.engine.abort(&lab.scope, &session).await.unwrap());
     let after = node(&lab, &session).await;
     assert_eq!((after.state, after.blocked), (TreeState::Cancelled, None));
-    assert_eq!(paid(&after.own), (STEP, 1, 0), "a call that was not made costs nothing");
+    assert_eq!(usage_totals(&after.own), (STEP_TOKENS, 1, 0), "a call that was not made costs nothing");
     assert_eq!(after.budget.unwrap().reserved.tokens.unwrap_or(0), 0);
 }
 
@@ -311,14 +318,14 @@ async fn a_budget_of_zero_is_refused() {
     let session = lab.session().await;
     for budget in [tokens(0), steps(0), Budget { cost: Some(Usd(0.0)), ..Budget::default() }] {
         let refused = lab.engine.budget(&lab.scope, &session, budget).await;
-        assert!(matches!(&refused, Err(HostError::Invalid(text)) if text.contains("more than zero")), "{refused:?}");
+        assert!(matches!(&refused, Err(HostError::Invalid(text)) if text.contains("greater than zero")), "{refused:?}");
     }
     let unknown = lab.engine.budget(&lab.scope, &SessionId::new(), steps(1)).await;
     assert!(matches!(unknown, Err(HostError::NotFound { .. })));
 }
 
 #[tokio::test]
-async fn a_wait_has_an_end_that_says_what_to_do() {
+async fn a_wait_for_a_budget_times_out_with_advice() {
     let lab = Lab::with(json!({"subagents": {"wait": 0}}));
     let session = lab.session().await;
     lab.say(&session, &script(says("one"))).await;
@@ -333,7 +340,7 @@ async fn a_wait_has_an_end_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_child_that_expires_fails_its_task_and_the_parent_goes_on() {
+async fn a_child_whose_wait_expires_fails_its_task_and_the_parent_continues() {
     let lab = Lab::with(json!({"subagents": {"wait": 0}}));
     let session = lab.session().await;
     let child = json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "never" }]);
@@ -350,7 +357,7 @@ async fn a_child_that_expires_fails_its_task_and_the_parent_goes_on() {
 }
 
 #[tokio::test]
-async fn time_is_a_bound_too() {
+async fn a_budget_can_limit_time() {
     let lab = Lab::new();
     let session = lab.session().await;
     limit(&lab, &session, Budget { seconds: Some(1), ..Budget::default() }).await;
@@ -360,21 +367,21 @@ async fn time_is_a_bound_too() {
     let spent = async || node(&lab, &session).await.budget.unwrap().spent.seconds;
     eventually("a second is spent", async || spent().await >= Some(1)).await;
     lab.project.write("go", "");
-    let why = blocked(&mut events, &session).await;
+    let why = wait_until_blocked(&mut events, &session).await;
     assert_eq!(why.bound, Bound::Seconds);
-    // A raise does not begin anew.
+    // Raising the budget does not restart the clock.
     let state = limit(&lab, &session, Budget { seconds: Some(3600), ..Budget::default() }).await;
     assert!(state.spent.seconds >= Some(1));
     events.wait_idle(&session).await;
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "late");
 }
 
-/// One call at a time fits into the budget, and eight children want to make theirs at once.
+/// The budget fits one call at a time, and eight children want to make theirs at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_side_by_side_do_not_overshoot_together() {
+async fn parallel_children_do_not_overshoot_together() {
     let lab = Lab::new();
     let session = lab.session().await;
-    limit(&lab, &session, tokens(CALL)).await;
+    limit(&lab, &session, tokens(CALL_TOKENS)).await;
     let child = json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "done" }]);
     let calls: Vec<Value> = (0..8).map(|number| task(&number.to_string(), child.clone())).collect();
     let mut events = lab.engine.watch(WatchScope::All, None).await.unwrap();
@@ -386,7 +393,7 @@ async fn children_side_by_side_do_not_overshoot_together() {
         let Some(event) = frame.event() else { continue };
         let state = node(&lab, &session).await.budget.unwrap();
         let taken = state.spent.tokens.unwrap() + state.reserved.tokens.unwrap_or(0);
-        assert!(taken <= CALL, "{state:?}");
+        assert!(taken <= CALL_TOKENS, "{state:?}");
         most = most.max(state.reserved.steps.unwrap_or(0));
         if matches!(&event.body, EventBody::SessionIdle { session_id } if *session_id == session) {
             break;
@@ -396,11 +403,11 @@ async fn children_side_by_side_do_not_overshoot_together() {
     let nodes = tree(&lab, &session).await;
     assert_eq!(nodes.len(), 9);
     assert!(nodes.iter().all(|node| node.state == TreeState::Idle));
-    assert_eq!(paid(&nodes[0].total), (18 * STEP, 18, 0));
+    assert_eq!(usage_totals(&nodes[0].total), (18 * STEP_TOKENS, 18, 0));
 }
 
 #[tokio::test]
-async fn call_agent_and_configuration_give_budgets() {
+async fn budgets_come_from_the_call_the_agent_or_the_configuration() {
     let lab = Lab::with(json!({
         "subagents": {"budget": {"tokens": 100_000}},
         "agent": {"frugal": {"mode": "subagent", "budget": {"steps": 7}}},
@@ -425,12 +432,15 @@ async fn call_agent_and_configuration_give_budgets() {
     again[1]["task_id"] = json!(child);
     lab.say(&session, &script(json!([{ "tools": [again] }, { "text": "done" }]))).await;
     assert_eq!(node(&lab, &child).await.budget.unwrap().limit, steps(8));
-    // One that lets nothing pass is refused, and says why.
+    // A budget that allows nothing is refused with a reason.
     let mut nothing = task("nothing", says("5"));
     nothing[1]["budget"] = json!({"steps": 0});
     lab.say(&session, &script(json!([{ "tools": [nothing] }, { "text": "done" }]))).await;
     let last = lab.tools(&session).await.pop().unwrap();
-    assert!(matches!(&last.state, api::ToolState::Error(error) if error.error.contains("more than zero")), "{last:#?}");
+    assert!(
+        matches!(&last.state, api::ToolState::Error(error) if error.error.contains("greater than zero")),
+        "{last:#?}"
+    );
 }
 
 #[tokio::test]
@@ -456,7 +466,7 @@ async fn a_tree_shows_who_asks_and_what_runs() {
     );
     assert_eq!(root.asks[0].text, "bash: true");
     assert!(root.ended.is_none() && root.started.is_some());
-    // What comes after the cursor is news.
+    // Everything after the cursor is new.
     let cursor = shown.cursor.as_ref().unwrap().parse().unwrap();
     let mut news = Recorder::follow(lab.engine.watch(WatchScope::All, Some(cursor)).await.unwrap());
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };

@@ -1,11 +1,10 @@
-//! Steering, pausing and cancelling sessions at work; requests that tell their way and have an end; input that makes no
-//! sense.
+//! Steering, pausing and cancelling running sessions; requests that show their path and expire; invalid input.
 
 use std::slice::from_ref;
 
 use crate::common::family::{
-    answer, ask, asked, asking, asks_then, bash, children, error, last, leads, lives, only_child, output, place, ready,
-    start, staying, task,
+    answer, ask, asked, asking, asks_then, bash, blocking_command, children, error, is_alive, lab_with_leads, last,
+    only_child, output, place, ready, start, task,
 };
 use crate::common::{Lab, prompt, script, text};
 use api::{EventBody, Host, HostError, MessageError, PermissionReplyKind, SessionId, SteerInput, ToolState, TreeState};
@@ -16,7 +15,7 @@ fn message(text: &str) -> SteerInput {
     SteerInput { text: Some(text.to_owned()), ..SteerInput::default() }
 }
 
-/// Time enough for whatever could go on: a whole turn of another session.
+/// Enough time for anything to happen: a whole turn of another session.
 async fn while_others_work(lab: &Lab) {
     lab.say(&lab.session().await, &script(json!([{"tools": [["glob", {"pattern": "*"}]]}, {"text": "x"}]))).await;
 }
@@ -29,7 +28,7 @@ async fn state(lab: &Lab, session: &SessionId) -> TreeState {
     lab.engine.tree(&lab.scope, session).await.unwrap().sessions[0].state
 }
 
-/// A parent whose only child waits for an answer.
+/// A parent whose only child waits for a reply.
 async fn family(lab: &Lab, asks: &mut Recorder) -> (SessionId, api::PermissionRequest) {
     let session = lab.session().await;
     start(lab, &session, json!([{"tools": [task("Work", "general", asks_then("done"))]}, {"text": "end"}])).await;
@@ -82,7 +81,7 @@ async fn a_session_without_a_turn_cannot_be_steered() {
 }
 
 #[tokio::test]
-async fn a_paused_tree_holds_before_its_next_step_until_it_is_let_go_on() {
+async fn a_paused_tree_stops_before_its_next_step_until_it_is_resumed() {
     let mut lab = asking();
     let mut asks = lab.recorder().await;
     let (session, ask) = family(&lab, &mut asks).await;
@@ -94,13 +93,13 @@ async fn a_paused_tree_holds_before_its_next_step_until_it_is_let_go_on() {
     while_others_work(&lab).await;
     assert_eq!(steps(&lab, child).await, 1);
     assert_eq!(state(&lab, child).await, TreeState::Paused);
-    // A restart changes nothing about it.
+    // A restart does not change that.
     lab.restart().await;
     lab.engine.recover(None).await.unwrap();
     while_others_work(&lab).await;
     assert_eq!(steps(&lab, child).await, 1);
     let mut events = lab.recorder().await;
-    // Another process lets it go on.
+    // Another process resumes it.
     let second = lab.second();
     assert!(second.pause(&lab.scope, &session, false).await.unwrap());
     assert!(!second.pause(&lab.scope, &session, false).await.unwrap());
@@ -113,7 +112,7 @@ async fn a_paused_tree_holds_before_its_next_step_until_it_is_let_go_on() {
 }
 
 #[tokio::test]
-async fn a_child_can_be_paused_alone_and_its_sibling_goes_on() {
+async fn a_child_can_be_paused_alone_while_its_sibling_continues() {
     let lab = asking();
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
@@ -133,7 +132,7 @@ async fn a_child_can_be_paused_alone_and_its_sibling_goes_on() {
 }
 
 #[tokio::test]
-async fn a_paused_session_begins_no_child() {
+async fn a_paused_session_starts_no_child() {
     let lab = Lab::with(json!({"permission": {"task": "ask"}}));
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
@@ -149,7 +148,7 @@ async fn a_paused_session_begins_no_child() {
 }
 
 #[tokio::test]
-async fn what_is_paused_can_be_stopped_and_is_not_paused_any_more() {
+async fn a_paused_tree_can_be_stopped_which_ends_the_pause() {
     let lab = asking();
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     let (session, ask) = family(&lab, &mut asks).await;
@@ -174,13 +173,13 @@ async fn what_is_paused_can_be_stopped_and_is_not_paused_any_more() {
 
 #[tokio::test]
 async fn a_cancel_stops_a_subtree_and_nobody_else() {
-    let lab = leads();
+    let lab = lab_with_leads();
     let second = lab.second();
     for far in [false, true] {
         let engine = if far { &second } else { &lab.engine };
         let session = lab.session().await;
         let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
-        let below = json!([{"tools": [staying("deep")]}, {"text": "never"}]);
+        let below = json!([{"tools": [blocking_command("deep")]}, {"text": "never"}]);
         let lead = json!([{"tools": [task("Below", "general", below)]}, {"text": "never"}]);
         let tasks = json!([task("Lead", "lead", lead), task("Beside", "general", asks_then("beside"))]);
         start(&lab, &session, json!([{"tools": tasks}, {"text": "went on"}])).await;
@@ -192,7 +191,7 @@ async fn a_cancel_stops_a_subtree_and_nobody_else() {
         let lead = lab.engine.session(&lab.scope, &deep.session_id).await.unwrap().parent_id.unwrap();
         let stopped = engine.cancel(&lab.scope, &lead).await.unwrap().sessions;
         assert_eq!(stopped, [lead.clone(), deep.session_id.clone()]);
-        assert!(!lives(&lab, "deep"));
+        assert!(!is_alive(&lab, "deep"));
         assert!(engine.cancel(&lab.scope, &lead).await.unwrap().sessions.is_empty(), "twice");
         for id in [&lead, &deep.session_id] {
             assert!(matches!(last(&lab, id).await.error, Some(MessageError::MessageAbortedError(_))));
@@ -208,8 +207,8 @@ async fn a_cancel_stops_a_subtree_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn an_ask_tells_the_way_to_the_subagent_that_asks() {
-    let lab = leads();
+async fn an_ask_shows_the_path_to_its_subagent() {
+    let lab = lab_with_leads();
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     let question = json!({"questions": [{"question": "Which?", "header": "h", "options": []}]});
@@ -238,14 +237,14 @@ async fn an_ask_tells_the_way_to_the_subagent_that_asks() {
     events.wait_idle(&session).await;
 }
 
-fn unanswered(timeout: u64, then: &str) -> Value {
+fn ask_policy(timeout: u64, then: &str) -> Value {
     json!({"permission": ask(), "ask": {"timeout": timeout, "then": then}})
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_answers_is_decided() {
+async fn an_unanswered_request_is_decided_by_the_policy() {
     let steps = |file: &str| json!([{"tools": [bash(&format!("echo ran > {file}"))]}, {"text": "went on"}]);
-    let lab = Lab::with(unanswered(0, "reject"));
+    let lab = Lab::with(ask_policy(0, "reject"));
     let session = lab.session().await;
     let parent = json!([{"tools": [task("T", "general", steps("rejected"))]}, {"text": "end"}]);
     assert_eq!(text(&lab.say(&session, &script(parent)).await), "end");
@@ -261,19 +260,19 @@ async fn a_request_that_nobody_answers_is_decided() {
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "decided");
     assert!(lab.engine.permissions(&lab.scope).await.unwrap().is_empty());
     assert!(lab.engine.questions(&lab.scope).await.unwrap().is_empty());
-    let lab = Lab::with(unanswered(0, "allow"));
+    let lab = Lab::with(ask_policy(0, "allow"));
     lab.say(&lab.session().await, &script(steps("allowed"))).await;
     assert_eq!(lab.project.read("allowed"), "ran\n");
 }
 
 #[tokio::test]
-async fn the_time_of_a_request_runs_from_when_it_was_asked() {
-    let mut lab = Lab::with(unanswered(3600, "reject"));
+async fn the_timeout_of_a_request_counts_from_when_it_was_made() {
+    let mut lab = Lab::with(ask_policy(3600, "reject"));
     let mut asks = lab.recorder().await;
     let (session, ask) = family(&lab, &mut asks).await;
     while_others_work(&lab).await;
     assert_eq!(lab.engine.permissions(&lab.scope).await.unwrap().len(), 1, "it waits");
-    lab.project.write_home(".config/opencode/opencode.json", unanswered(0, "reject").to_string());
+    lab.project.write_home(".config/opencode/opencode.json", ask_policy(0, "reject").to_string());
     lab.restart().await;
     let mut events = lab.recorder().await;
     lab.engine.recover(None).await.unwrap();
@@ -289,8 +288,8 @@ async fn the_time_of_a_request_runs_from_when_it_was_asked() {
 }
 
 #[tokio::test]
-async fn a_child_cannot_have_its_parent_itself_or_a_cycle_as_its_child() {
-    let lab = leads();
+async fn a_child_cannot_continue_itself_or_an_ancestor() {
+    let lab = lab_with_leads();
     let session = lab.session().await;
     let begin = json!([{"tools": [task("Lead", "lead", json!([{"tools": [task("Below", "lead", json!([]))]}, {"text": "1"}]))]}, {"text": "."}]);
     lab.say(&session, &script(begin)).await;
@@ -304,7 +303,7 @@ async fn a_child_cannot_have_its_parent_itself_or_a_cycle_as_its_child() {
         };
         json!([{"tools": ids.iter().map(call).collect::<Vec<_>>()}, {"text": "tried"}])
     };
-    // The one below is told to go on with itself and everybody above.
+    // The lowest one is told to continue itself and every ancestor.
     let mut again = task("Deep", "lead", naming(&[&below, &lead, &session]));
     again[1]["task_id"] = json!(below);
     let mut middle = task("Lead", "lead", json!([{"tools": [again]}, {"text": "."}]));
@@ -320,7 +319,7 @@ async fn a_child_cannot_have_its_parent_itself_or_a_cycle_as_its_child() {
 }
 
 #[tokio::test]
-async fn a_thousand_tasks_in_one_step_come_to_an_end() {
+async fn a_thousand_tasks_in_one_step_end() {
     let lab = Lab::with(json!({"subagents": {"descendants": 20}}));
     let session = lab.session().await;
     let tasks: Vec<Value> = (0..1000).map(|n| task(&format!("T{n}"), "general", json!([{"text": "done"}]))).collect();

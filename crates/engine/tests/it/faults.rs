@@ -1,5 +1,5 @@
-//! A database that refuses writes for a while: a lock of another program, a full disk, a folder that was moved away. Turns
-//! wait and go on; whoever asks for something else is told at once.
+//! A database that refuses writes for a while: locked by another program, a full disk, a folder that was moved. Turns
+//! wait and resume; other requests fail at once.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use testkit::{Recorder, eventually, soon};
 
-/// The bounds of a store that waits for no lock to speak of.
+/// Store options with almost no lock timeout.
 fn quick() -> store::Options {
     store::Options { busy_timeout: Duration::from_millis(50), ..store::Options::default() }
 }
@@ -24,16 +24,16 @@ fn database(lab: &Lab) -> PathBuf {
     lab.project.home().join(".local/share/trefoil/trefoil.db")
 }
 
-/// Another program.
-fn other(lab: &Lab) -> Connection {
+/// A connection of another program.
+fn other_program(lab: &Lab) -> Connection {
     let conn = Connection::open(database(lab)).unwrap();
     conn.busy_timeout(Duration::from_secs(60)).unwrap();
     conn
 }
 
-/// Another program, which has locked the database until it rolls back.
+/// A connection of another program that locks the database until it rolls back.
 fn lock(lab: &Lab) -> Connection {
-    let conn = other(lab);
+    let conn = other_program(lab);
     conn.execute_batch("BEGIN EXCLUSIVE").unwrap();
     conn
 }
@@ -49,16 +49,16 @@ fn is_retry(body: &EventBody, session: &SessionId, why: &str) -> bool {
     matches!(status_of(body, session), Some(SessionStatus::Retry { message, attempt: 1.., .. }) if message.contains(why))
 }
 
-/// The turn waits: it says so, and why.
-async fn waits(events: &mut Recorder, session: &SessionId, why: &str) {
+/// Waits until the turn shows that it is waiting, and why.
+async fn wait_until_retrying(events: &mut Recorder, session: &SessionId, why: &str) {
     events.wait_for(|body| is_retry(body, session, why)).await;
 }
 
-/// The answer to a prompt, when it comes.
-type Answer = tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>>;
+/// The pending answer to a prompt.
+type PendingAnswer = tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>>;
 
-/// Sends a prompt to be answered later.
-fn send(lab: &Lab, session: &SessionId, steps: serde_json::Value) -> Answer {
+/// Sends a prompt without waiting for its answer.
+fn send(lab: &Lab, session: &SessionId, steps: serde_json::Value) -> PendingAnswer {
     let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
     tokio::spawn(async move { engine.prompt(&scope, &id, prompt(&script(steps))).await })
 }
@@ -73,21 +73,21 @@ fn command(lab: &Lab) -> serde_json::Value {
     json!([{"text": "Working. ", "tools": [["bash", {"command": command}]]}, {"text": "All done."}])
 }
 
-/// The call of a tool that runs now.
+/// The tool call that is running.
 fn call(body: &EventBody) -> Option<&ToolPart> {
     let EventBody::PartUpdated { part, .. } = body else { return None };
     part.as_tool().filter(|tool| matches!(tool.state, ToolState::Running(_)))
 }
 
-/// A turn with that command, which runs.
-async fn under_way(lab: &Lab, session: &SessionId) -> (Recorder, Answer) {
+/// A turn with that command running.
+async fn start_command(lab: &Lab, session: &SessionId) -> (Recorder, PendingAnswer) {
     let mut events = lab.recorder().await;
     let answer = send(lab, session, command(lab));
     events.wait_for(|body| call(body).is_some()).await;
     (events, answer)
 }
 
-/// Checks a turn with that command which was held up: everything is there, and was told in order.
+/// Checks a delayed turn with that command: everything is there and was published in order.
 async fn check(lab: &Lab, session: &SessionId, answer: api::MessageWithParts, events: &mut Recorder) {
     assert_eq!(text(&answer), "All done.");
     events.wait_idle(session).await;
@@ -112,11 +112,11 @@ async fn check(lab: &Lab, session: &SessionId, answer: api::MessageWithParts, ev
 async fn a_turn_outlasts_a_lock_of_another_program() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &session, "locked").await;
-    // It is shown to whoever asks, too; everything can be read, nothing else be done.
+    wait_until_retrying(&mut events, &session, "locked").await;
+    // Other readers see it too; everything can be read, and nothing written.
     let statuses = lab.engine.statuses(&lab.scope).await.unwrap();
     assert!(matches!(statuses.get(&session), Some(SessionStatus::Retry { .. })), "{statuses:?}");
     assert_eq!(lab.messages(&session).await.len(), 2);
@@ -137,11 +137,11 @@ async fn a_turn_outlasts_a_lock_of_another_program() {
 async fn a_turn_outlasts_a_full_disk() {
     let lab = self::lab(store::Options { max_pages: Some(400), ..quick() });
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
-    let other = other(&lab);
+    let (mut events, answer) = start_command(&lab, &session).await;
+    let other = other_program(&lab);
     other.execute_batch("CREATE TABLE filler (x); INSERT INTO filler VALUES (zeroblob(2000000))").unwrap();
     lab.project.write("go", "");
-    waits(&mut events, &session, "full").await;
+    wait_until_retrying(&mut events, &session, "full").await;
     let large = prompt(&"x".repeat(100_000));
     let error = lab.engine.prompt_async(&lab.scope, &session, large).await.unwrap_err();
     assert!(matches!(&error, HostError::Full(text) if text.contains("Free some space")), "{error:?}");
@@ -154,14 +154,14 @@ async fn a_turn_outlasts_a_full_disk() {
 async fn a_turn_outlasts_a_folder_that_is_moved_away() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let (folder, away) = (database(&lab).parent().unwrap().to_owned(), lab.project.root().join("away"));
     std::fs::rename(&folder, &away).unwrap();
-    // What need not be durable is checked only now and then, but always after something was refused.
+    // Non-durable writes are checked only occasionally, but always after a refusal.
     let error = lab.engine.prompt_async(&lab.scope, &session, prompt("more")).await.unwrap_err();
     assert!(matches!(&error, HostError::Unavailable(text) if text.contains("moved")), "{error:?}");
     lab.project.write("go", "");
-    waits(&mut events, &session, "moved").await;
+    wait_until_retrying(&mut events, &session, "moved").await;
     std::fs::rename(&away, &folder).unwrap();
     let answer = soon("the answer", answer).await.unwrap().unwrap();
     check(&lab, &session, answer, &mut events).await;
@@ -176,7 +176,7 @@ async fn text_outlasts_a_lock() {
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains("w19"))).await;
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &session, "locked").await;
+    wait_until_retrying(&mut events, &session, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
     let answer = soon("the answer", answer).await.unwrap().unwrap();
     assert!(text(&answer).starts_with("w0 ") && text(&answer).contains("w19"), "{}", text(&answer));
@@ -184,16 +184,16 @@ async fn text_outlasts_a_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_abort_counts_as_soon_as_the_database_does() {
+async fn an_abort_takes_effect_once_the_database_works_again() {
     let lab = self::lab(quick());
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
     let abort = {
         let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
         tokio::spawn(async move { engine.abort(&scope, &id).await })
     };
-    waits(&mut events, &session, "locked").await;
+    wait_until_retrying(&mut events, &session, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
     assert!(soon("the abort", abort).await.unwrap().unwrap());
     let answer = soon("the answer", answer).await.unwrap().unwrap();
@@ -204,13 +204,13 @@ async fn an_abort_counts_as_soon_as_the_database_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_given_up_is_told_and_can_be_gone_on_with() {
+async fn an_abandoned_turn_is_reported_and_can_be_resumed() {
     let lab = self::lab(store::Options { patience: Duration::from_millis(600), ..quick() });
     let session = lab.session().await;
-    let (mut events, answer) = under_way(&lab, &session).await;
+    let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &session, "locked").await;
+    wait_until_retrying(&mut events, &session, "locked").await;
     let error = soon("the end", answer).await.unwrap().unwrap_err();
     assert!(matches!(&error, HostError::Unavailable(text) if text.contains("locked")), "{error:?}");
     let told = |body: &EventBody| match body {
@@ -243,7 +243,7 @@ async fn what_is_given_up_is_told_and_can_be_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_given_up_goes_on_without_another_prompt() {
+async fn an_abandoned_turn_resumes_without_another_prompt() {
     let lab = self::lab(store::Options { patience: Duration::from_millis(100), ..quick() });
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -262,7 +262,7 @@ async fn what_is_given_up_goes_on_without_another_prompt() {
     assert!(lab.engine.store().inbox(&session).unwrap().is_empty());
 }
 
-/// An answer that was just begun.
+/// An answer that has just begun.
 fn is_new(info: &Message) -> bool {
     info.as_assistant().is_some_and(|answer| answer.time.completed.is_none())
 }
@@ -278,7 +278,7 @@ async fn a_subagent_and_its_caller_outlast_a_lock() {
     let child = began.body.session_id().unwrap().clone();
     let other = lock(&lab);
     lab.project.write("go", "");
-    waits(&mut events, &child, "locked").await;
+    wait_until_retrying(&mut events, &child, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
     let answer = soon("the answer", answer).await.unwrap().unwrap();
     assert_eq!(text(&answer), "All done.");
@@ -289,7 +289,7 @@ async fn a_subagent_and_its_caller_outlast_a_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_an_ask_is_refused_or_counts() {
+async fn a_reply_to_an_ask_is_refused_or_counts() {
     let lab = Lab::on_store(json!({"permission": {"bash": "ask"}}), quick());
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -308,7 +308,7 @@ async fn an_answer_to_an_ask_is_refused_or_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_was_cut_off_goes_on_once_its_database_is_free() {
+async fn an_interrupted_turn_resumes_once_its_database_is_free() {
     let mut lab = self::lab(quick());
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -319,7 +319,7 @@ async fn a_turn_that_was_cut_off_goes_on_once_its_database_is_free() {
     lab.project.write("go", "");
     let other = lock(&lab);
     assert_eq!(lab.engine.recover(None).await.unwrap(), 1);
-    // It tries to take its session, and tries again.
+    // It tries to acquire its session, and retries.
     let engine = lab.engine.clone();
     for (what, waits) in [("a try", true), ("its end", false), ("another try", true)] {
         eventually(what, async || (engine.queued_writes() > 0) == waits).await;

@@ -1,4 +1,4 @@
-//! Much of everything: answers without end, long texts, long sessions.
+//! Large amounts of everything: runaway answers, long texts, long sessions.
 
 use crate::common::{Lab, prompt, script, text};
 use api::{EventBody, Host, Message, MessageId, MessageWithParts, Part, PartHead, SessionId};
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use store::{Batch, Place, Store};
 use testkit::{Call, ModelServer, Reply, eventually, soon};
 
-/// The most bytes of a part of text.
+/// The maximum size of a text part.
 const PART_MAX: usize = 256 << 10;
 
-/// Has the model say this again and again.
-async fn endless(mut call: Call, delta: Value) {
+/// Makes the model send this again and again.
+async fn send_forever(mut call: Call, delta: Value) {
     let chunk = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
     loop {
         call.raw(chunk.clone()).await;
@@ -22,8 +22,8 @@ fn store(lab: &Lab) -> Store {
     lab.engine.store().clone()
 }
 
-/// The bytes of every event in the log.
-fn logged(store: &Store) -> Vec<usize> {
+/// The size of every event in the log.
+fn event_sizes(store: &Store) -> Vec<usize> {
     let (mut sizes, mut at) = (Vec::new(), 0);
     while let Some((frames, next)) = store.history(at).unwrap() {
         sizes.extend(frames.iter().map(|frame| frame.json().len()));
@@ -38,7 +38,7 @@ async fn runaway(delta: Value) -> (ModelServer, Lab, SessionId, MessageWithParts
     let session = lab.session().await;
     lab.engine.prompt_async(&lab.scope, &session, prompt("go")).await.unwrap();
     let call = model.next_call().await;
-    let speaking = tokio::spawn(endless(call, delta));
+    let speaking = tokio::spawn(send_forever(call, delta));
     let idle = async || lab.engine.statuses(&lab.scope).await.unwrap().is_empty();
     eventually("the end of an answer that has none", idle).await;
     speaking.abort();
@@ -56,7 +56,7 @@ fn written(answer: &MessageWithParts) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_without_end_is_ended_and_says_so() {
+async fn a_runaway_answer_is_ended_with_an_error() {
     let (model, lab, session, answer) = runaway(json!({"content": "x".repeat(20_000)})).await;
     let info = answer.info.as_assistant().unwrap();
     let error = info.error.as_ref().unwrap();
@@ -66,10 +66,10 @@ async fn an_answer_without_end_is_ended_and_says_so() {
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     assert!(bytes <= llm::MAX_ANSWER && bytes > llm::MAX_ANSWER - 40_000, "what it wrote stays: {bytes}");
     assert!(texts.iter().all(|text| text.len() <= PART_MAX), "no part is larger than others can take");
-    let sizes = logged(&store(&lab));
+    let sizes = event_sizes(&store(&lab));
     assert!(sizes.iter().all(|size| *size < PART_MAX + 1000), "nor is an event: {:?}", sizes.iter().max());
     assert!(sizes.iter().sum::<usize>() < 2 * llm::MAX_ANSWER, "the text is not told again and again");
-    // The session is of use: the model is told of it only how it began.
+    // The session stays usable: the model gets only the beginning of the answer.
     model.enqueue(Reply::text("better"));
     assert_eq!(text(&lab.say(&session, "shorter, please").await), "better");
     let asked = model.requests().pop().unwrap();
@@ -78,7 +78,7 @@ async fn an_answer_without_end_is_ended_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_are_thoughts_and_arguments() {
+async fn runaway_reasoning_and_arguments_are_ended_too() {
     let (_, _, _, answer) = runaway(json!({"reasoning_content": "x".repeat(100_000)})).await;
     let name = |answer: &MessageWithParts| answer.info.as_assistant().unwrap().error.as_ref().unwrap().name();
     assert_eq!(name(&answer), "MessageOutputLengthError");
@@ -112,14 +112,14 @@ async fn a_long_text_is_one_text_for_the_model() {
     assert_eq!(lab.messages(&session).await[1], answer, "the rows say the same");
 }
 
-/// A text in so many pieces.
+/// A text in this many pieces.
 fn split(text: &str, pieces: usize) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     letters.chunks(letters.len().div_ceil(pieces)).map(|piece| piece.iter().collect()).collect()
 }
 
 #[tokio::test]
-async fn a_title_without_end_is_not_paid_for() {
+async fn a_runaway_title_is_cut_off() {
     let mut model = ModelServer::start().await;
     let lab = Lab::with(model.config());
     let session = lab.engine.create_session(&lab.scope, api::CreateSession::default()).await.unwrap().id;
@@ -127,7 +127,7 @@ async fn a_title_without_end_is_not_paid_for() {
     let mut calls = [model.next_call().await, model.next_call().await];
     calls.sort_by_key(|call| call.request.tools().len());
     let [mut title, answer] = calls;
-    // Much less than the client would have to take, were it to hear it out.
+    // Much less than the client would get if it read to the end.
     for _ in 0..80 {
         title.text("A title ".repeat(128)).await;
     }
@@ -137,8 +137,8 @@ async fn a_title_without_end_is_not_paid_for() {
     eventually("a title, as far as it was heard", titled).await;
 }
 
-/// A session of so many turns, as if they had been.
-async fn filled(lab: &Lab, turns: usize) -> SessionId {
+/// A stored session with this many turns.
+async fn long_session(lab: &Lab, turns: usize) -> SessionId {
     let session = lab.session().await;
     let proto = lab.say(&session, &script(json!([{"text": "an answer"}]))).await;
     let rows = lab.messages(&session).await;
@@ -169,21 +169,21 @@ async fn filled(lab: &Lab, turns: usize) -> SessionId {
     session
 }
 
-/// What messages say, without ids and times.
-fn said(messages: &[MessageWithParts]) -> Vec<(bool, String, usize)> {
+/// The content of messages, without ids and times.
+fn contents(messages: &[MessageWithParts]) -> Vec<(bool, String, usize)> {
     let one = |m: &MessageWithParts| (m.info.as_user().is_some(), text(m), m.parts.len());
     messages.iter().map(one).collect()
 }
 
 #[tokio::test]
-async fn a_long_session_is_copied_in_pages_and_told_once() {
+async fn a_long_session_is_forked_in_pages_with_one_event() {
     let lab = Lab::new();
-    let session = filled(&lab, 300).await;
-    let before = logged(&store(&lab)).len();
+    let session = long_session(&lab, 300).await;
+    let before = event_sizes(&store(&lab)).len();
     let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap();
     let (ours, theirs) = (lab.messages(&session).await, lab.messages(&fork.id).await);
-    assert_eq!(said(&ours), said(&theirs));
-    assert_eq!(logged(&store(&lab)).len(), before + 1, "subscribers hear of the session, and read the rest");
+    assert_eq!(contents(&ours), contents(&theirs));
+    assert_eq!(event_sizes(&store(&lab)).len(), before + 1, "subscribers hear of the session, and read the rest");
     let ids: Vec<&MessageId> = theirs.iter().map(|m| m.info.id()).collect();
     assert!(ids.is_sorted(), "clients sort by id");
     for message in &theirs {
@@ -195,22 +195,22 @@ async fn a_long_session_is_copied_in_pages_and_told_once() {
         }
     }
     assert_eq!(store(&lab).holder(&fork.id).unwrap(), None);
-    // Of a long one, too, only what comes before a message.
+    // A long session can be forked up to a message, too.
     let half = lab.engine.fork_session(&lab.scope, &session, Some(ours[400].info.id().clone())).await.unwrap();
-    assert_eq!(said(&lab.messages(&half.id).await), said(&ours[..400]));
+    assert_eq!(contents(&lab.messages(&half.id).await), contents(&ours[..400]));
     let unknown = lab.engine.fork_session(&lab.scope, &session, Some(MessageId::new())).await;
     assert!(matches!(unknown, Err(api::HostError::NotFound { .. })), "{unknown:?}");
-    // It is a session like any other.
+    // The fork is an ordinary session.
     assert_eq!(text(&lab.say(&fork.id, &script(json!([{"text": "goes on"}]))).await), "goes on");
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_leaves_no_half_copy() {
+async fn a_caller_that_hangs_up_leaves_no_half_copy() {
     let lab = Lab::new();
-    let session = filled(&lab, 300).await;
+    let session = long_session(&lab, 300).await;
     let mut events = lab.recorder().await;
     let copying = lab.engine.fork_session(&lab.scope, &session, None);
-    // It begins, and nobody waits for it any more.
+    // It has started, and nobody waits for it any more.
     assert!(futures::FutureExt::now_or_never(copying).is_none());
     let created = events.wait_for(|body| matches!(body, EventBody::SessionCreated { .. })).await;
     let fork = created.body.session_id().unwrap().clone();
@@ -218,11 +218,11 @@ async fn whoever_hangs_up_leaves_no_half_copy() {
 }
 
 #[tokio::test]
-async fn what_a_process_left_of_a_copy_is_removed_at_the_next_start() {
+async fn an_unfinished_copy_is_removed_at_the_next_start() {
     let lab = Lab::new();
     let id = SessionId::new();
     {
-        // Another process, which dies in the middle of it.
+        // Another process that dies in the middle of it.
         let other = lab.second();
         let place = Place::new(lab.scope.directory.as_str(), "p");
         let mut draft = store::Draft::new(other.store(), &place, &id);

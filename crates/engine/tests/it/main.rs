@@ -1,4 +1,4 @@
-//! The engine, through its contract: sessions, turns, subagents and what they are made of.
+//! Tests of the engine through its contract: sessions, turns, subagents and their parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
@@ -8,11 +8,11 @@ mod asks;
 mod background;
 mod budgets;
 mod common;
+mod config_reload;
 mod control;
+mod conversation_cache;
 mod faults;
-mod fresh;
-mod kept;
-mod known;
+mod known_files;
 mod load;
 mod mcp;
 mod order;

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use serde_json::{Value, json};
 use testkit::soon;
 
-/// A lab with the test server as `s`, and some more configuration.
+/// A lab with the test server as `s`, and additional configuration.
 fn lab(kind: &str, mut config: Value) -> Lab {
     // It runs in the directory.
     config["mcp"]["s"] = json!({ "type": "local", "command": ["python3", "mcp_test_server.py", kind] });
@@ -18,7 +18,7 @@ fn lab(kind: &str, mut config: Value) -> Lab {
     lab
 }
 
-/// The outcomes of the calls of a prompt: the output or the error of each.
+/// The outcomes of a prompt's calls: the output or the error of each.
 async fn play(lab: &Lab, session: &SessionId, steps: Value) -> Vec<Result<String, String>> {
     let before = lab.tools(session).await.len();
     lab.say(session, &script(steps)).await;
@@ -31,7 +31,7 @@ async fn play(lab: &Lab, session: &SessionId, steps: Value) -> Vec<Result<String
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_are_called_under_their_names() {
+async fn tools_are_called_by_their_names() {
     let lab = lab("noisy", json!({}));
     let session = lab.session().await;
     let steps = json!([
@@ -54,7 +54,7 @@ async fn tools_are_called_under_their_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_are_about_the_names_of_tools() {
+async fn rules_apply_to_tool_names() {
     let lab = lab("polite", json!({ "permission": { "s_echo": "ask", "s_die": "deny" } }));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -71,12 +71,12 @@ async fn rules_are_about_the_names_of_tools() {
     events.wait_idle(&session).await;
     let tools = lab.tools(&session).await;
     assert!(matches!(&tools[0].state, ToolState::Completed(done) if done.output == "echo: hi"), "{tools:?}");
-    // What is denied outright is not offered.
+    // A tool that is denied outright is not offered.
     assert_eq!(tools[1].tool, "invalid");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_that_appear_in_mid_turn_are_used_in_the_next_step() {
+async fn tools_that_appear_mid_turn_are_used_in_the_next_step() {
     let lab = lab("polite", json!({}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -87,7 +87,7 @@ async fn tools_that_appear_in_mid_turn_are_used_in_the_next_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_hurts_only_itself() {
+async fn a_broken_server_affects_only_itself() {
     let lab = lab("polite", json!({ "mcp": { "gone": { "type": "local", "command": ["false"] } } }));
     let session = lab.session().await;
     let steps = json!([
@@ -127,7 +127,7 @@ async fn an_abort_does_not_wait_for_a_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prompts_are_commands_and_nothing_in_them_is_run() {
+async fn prompts_are_commands_and_nothing_in_them_is_executed() {
     let lab = lab("polite", json!({}));
     let session = lab.session().await;
     let commands = lab.engine.commands(&lab.scope).await.unwrap();
@@ -175,14 +175,14 @@ async fn resources_are_read() {
     assert_eq!(text(&stored), "lookReading MCP resource: memo (memo://1)the memo memo://1");
 }
 
-/// The test server, for a session that brings it.
+/// The test server, for a single session.
 fn own(lab: &Lab) -> IndexMap<String, McpConfig> {
     let command = json!({ "type": "local", "command": ["python3", testkit::mcp_server(&lab.project.home())] });
     IndexMap::from([("own".to_owned(), serde_json::from_value(command).unwrap())])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_of_a_session_are_given_again_to_an_engine_that_does_not_have_them() {
+async fn servers_of_a_session_can_be_restored_after_a_restart() {
     let mut lab = Lab::new();
     let session = lab.session().await;
     lab.engine.session_servers(&lab.scope, &session, own(&lab)).await.unwrap();
@@ -202,7 +202,7 @@ async fn servers_of_a_session_are_given_again_to_an_engine_that_does_not_have_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_brings_servers_that_end_with_it() {
+async fn servers_of_a_session_end_with_it() {
     let lab = Lab::new();
     let (session, other) = (lab.session().await, lab.session().await);
     lab.engine.session_servers(&lab.scope, &session, own(&lab)).await.unwrap();
@@ -210,7 +210,7 @@ async fn a_session_brings_servers_that_end_with_it() {
     let outcomes = play(&lab, &session, steps.clone()).await;
     let pids: Vec<u32> = outcomes[0].as_ref().unwrap().split(' ').map(|pid| pid.parse().unwrap()).collect();
     assert!(play(&lab, &other, steps.clone()).await[0].as_ref().unwrap().contains("unavailable tool"));
-    // A subagent works with what its parent has.
+    // A subagent uses its parent's servers.
     let child = api::CreateSession { parent_id: Some(session.clone()), ..api::CreateSession::default() };
     let child = lab.engine.create_session(&lab.scope, child).await.unwrap().id;
     assert!(play(&lab, &child, json!([{"tools": [["own_echo", {"text": "x"}]]}, {"text": "done"}])).await[0].is_ok());

@@ -1,4 +1,4 @@
-//! Clocks that are wrong, or go back: everything happens in its order, and the model sees it in that order.
+//! Clocks that are wrong or go back: everything happens in order, and the model sees it in that order.
 
 use crate::common::{Lab, prompt, script, text};
 use api::{
@@ -11,8 +11,8 @@ use testkit::{ModelServer, Reply, soon};
 
 const MINUTE: i64 = 60_000;
 
-/// What the model was asked last, as one line for each message: `user one`, `assistant`, `tool`.
-fn asked(model: &ModelServer) -> Vec<String> {
+/// The last request to the model, one line per message: `user one`, `assistant`, `tool`.
+fn last_request(model: &ModelServer) -> Vec<String> {
     let request = model.requests().pop().unwrap();
     let line = |message: &Value| {
         let words = match &message["content"] {
@@ -25,7 +25,7 @@ fn asked(model: &ModelServer) -> Vec<String> {
     request.messages().iter().filter(|message| message["role"] != "system").map(line).collect()
 }
 
-/// The prompts of a session, as they are listed; and every message and part sorts by id as it stands there.
+/// The prompts of a session as listed. Checks that messages and parts sort by id in that order.
 async fn prompts(lab: &Lab, session: &SessionId, sorted: bool) -> Vec<String> {
     let messages = lab.messages(session).await;
     let (mut before, mut pages) = (None, Vec::new());
@@ -48,7 +48,7 @@ async fn prompts(lab: &Lab, session: &SessionId, sorted: bool) -> Vec<String> {
     messages.iter().filter(|message| message.info.as_user().is_some()).map(text).collect()
 }
 
-/// Six prompts with a call each, while the clock is off by so many minutes. Every other one comes after a restart.
+/// Six prompts with a call each, while the clock is off by these minutes. A restart precedes every other one.
 async fn six_prompts(minutes: [i64; 6]) {
     let model = ModelServer::start().await;
     let mut lab = Lab::with(model.config());
@@ -66,33 +66,33 @@ async fn six_prompts(minutes: [i64; 6]) {
         let answer = lab.say(&session, &said).await;
         assert_eq!(text(&answer), format!("done {place}"));
         wanted.push(said);
-        // Everything before, then this prompt, its call and the result of that.
+        // Everything before, then this prompt, its call and its result.
         let turn = |said: &String| [format!("user {said}"), "assistant".into(), "tool".into(), "assistant".into()];
         let mut conversation: Vec<String> = wanted.iter().flat_map(turn).collect();
         conversation.pop();
-        assert_eq!(asked(&model), conversation);
+        assert_eq!(last_request(&model), conversation);
     }
     assert_eq!(lab.project.read("ran.txt"), "0\n1\n2\n3\n4\n5\n");
     assert_eq!(prompts(&lab, &session, true).await, wanted);
 }
 
 #[tokio::test]
-async fn prompts_run_their_tools_behind_a_history_that_is_ahead() {
+async fn prompts_work_after_a_history_from_the_future() {
     six_prompts([5, 5, 0, 0, 0, 0]).await;
 }
 
 #[tokio::test]
-async fn prompts_run_their_tools_while_the_clock_goes_back_and_forth() {
+async fn prompts_work_while_the_clock_goes_back_and_forth() {
     six_prompts([0, -10, 10, -20, 5, -5]).await;
 }
 
 #[tokio::test]
-async fn prompts_run_their_tools_while_the_clock_goes_back_each_time() {
+async fn prompts_work_while_the_clock_goes_back_each_time() {
     six_prompts([0, -1, -2, -3, -4, -5]).await;
 }
 
 #[tokio::test]
-async fn prompts_run_their_tools_while_the_clock_jumps_by_years() {
+async fn prompts_work_while_the_clock_jumps_by_years() {
     six_prompts([0, 60 * 24 * 900, 0, -60 * 24 * 900, 0, 0]).await;
 }
 
@@ -103,7 +103,7 @@ async fn a_clock_that_moves_inside_a_turn_changes_nothing() {
     let session = lab.session().await;
     let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
     let turn = tokio::spawn(async move { engine.prompt(&scope, &id, prompt("one")).await.unwrap() });
-    // Between parts: the text begins, the clock goes back, then come more text and a call.
+    // Between parts: the text begins, the clock goes back, then more text and a call arrive.
     let mut call = model.next_call().await;
     call.reasoning("hm").await;
     api::shift_clock(-7 * MINUTE);
@@ -119,7 +119,7 @@ async fn a_clock_that_moves_inside_a_turn_changes_nothing() {
     call.finish("tool_calls").await;
     let mut call = model.next_call().await;
     let want = ["user one", "assistant", "tool", "assistant", "tool", "user two"];
-    assert_eq!(asked(&model), want);
+    assert_eq!(last_request(&model), want);
     api::shift_clock(0);
     call.text("both").await;
     call.finish("stop").await;
@@ -155,7 +155,7 @@ async fn a_prompt_that_is_sent_again_gets_its_own_answer() {
         lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
         sent.push((id, format!("answer {place}")));
     }
-    // Two that one turn answers, with the clock going back before the second.
+    // Two prompts that one turn answers, with the clock going back before the second.
     let gate = lab.gate("go");
     let input = |id: &MessageId, steps| PromptInput { message_id: Some(id.clone()), ..prompt(&script(steps)) };
     let (first, second) = (MessageId::parse("msg_own1").unwrap(), MessageId::parse("msg_own0").unwrap());
@@ -183,7 +183,7 @@ async fn a_prompt_that_is_sent_again_gets_its_own_answer() {
 }
 
 #[tokio::test]
-async fn ids_that_clients_choose_are_taken_wherever_they_sort() {
+async fn ids_chosen_by_clients_are_accepted_wherever_they_sort() {
     let model = ModelServer::start().await;
     let mut lab = Lab::with(model.config());
     let session = lab.session().await;
@@ -203,7 +203,7 @@ async fn ids_that_clients_choose_are_taken_wherever_they_sort() {
         let turn = |said: &String| [format!("user {said}"), "assistant".into()];
         let mut conversation: Vec<String> = wanted.iter().flat_map(turn).collect();
         conversation.pop();
-        assert_eq!(asked(&model), conversation);
+        assert_eq!(last_request(&model), conversation);
         if place % 2 == 0 {
             lab.restart().await;
         }
@@ -211,8 +211,8 @@ async fn ids_that_clients_choose_are_taken_wherever_they_sort() {
     assert_eq!(prompts(&lab, &session, false).await, wanted);
 }
 
-/// Stores a conversation of another machine, whose clock is that far ahead.
-async fn imported(lab: &Lab, ahead: i64) -> SessionId {
+/// Stores a conversation from another machine whose clock is ahead by this much.
+async fn import_session(lab: &Lab, ahead: i64) -> SessionId {
     api::shift_clock(ahead);
     let session = lab.session().await;
     let info = lab.engine.session(&lab.scope, &session).await.unwrap();
@@ -251,10 +251,10 @@ async fn imported(lab: &Lab, ahead: i64) -> SessionId {
 }
 
 #[tokio::test]
-async fn a_session_from_a_clock_that_is_ahead_goes_on_behind_its_history_and_so_does_its_fork() {
+async fn a_session_from_the_future_continues_after_its_history_and_so_does_its_fork() {
     let model = ModelServer::start().await;
     let mut lab = Lab::with(model.config());
-    let session = imported(&lab, 5 * MINUTE).await;
+    let session = import_session(&lab, 5 * MINUTE).await;
     let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id;
     for session in [&session, &fork] {
         for said in ["next", "and then"] {
@@ -262,18 +262,18 @@ async fn a_session_from_a_clock_that_is_ahead_goes_on_behind_its_history_and_so_
             lab.say(session, said).await;
         }
         let want = ["user imported 0", "assistant", "user imported 1", "assistant", "user next", "assistant"];
-        assert_eq!(asked(&model)[..6], want);
-        assert_eq!(asked(&model)[6..], ["user and then"]);
+        assert_eq!(last_request(&model)[..6], want);
+        assert_eq!(last_request(&model)[6..], ["user and then"]);
         assert_eq!(prompts(&lab, session, true).await, ["imported 0", "imported 1", "next", "and then"]);
     }
-    // What other ways in give is of the same order.
+    // Other ways to get an id keep the same order.
     let chosen = lab.engine.message_id(&lab.scope, &session).await.unwrap();
     assert!(lab.messages(&session).await.iter().all(|message| *message.info.id() < chosen));
     lab.restart().await;
     let shell = api::ShellInput { command: "echo hi".to_owned(), ..api::ShellInput::default() };
     lab.engine.shell(&lab.scope, &session, shell).await.unwrap();
     assert_eq!(prompts(&lab, &session, true).await.len(), 5);
-    // An imported prompt that is sent again has its answer, and not that of another.
+    // An imported prompt that is sent again gets its own answer.
     let first = lab.messages(&session).await.swap_remove(0);
     let input = PromptInput { message_id: Some(first.info.id().clone()), ..prompt("again") };
     let answer = soon("the answer", lab.engine.prompt(&lab.scope, &session, input)).await.unwrap();
@@ -281,7 +281,7 @@ async fn a_session_from_a_clock_that_is_ahead_goes_on_behind_its_history_and_so_
 }
 
 #[tokio::test]
-async fn what_a_restart_repairs_stands_behind_what_was_there() {
+async fn repaired_parts_come_after_existing_ones() {
     let mut lab = Lab::new();
     let session = lab.session().await;
     api::shift_clock(5 * MINUTE);
@@ -312,7 +312,7 @@ async fn what_a_restart_repairs_stands_behind_what_was_there() {
 }
 
 #[tokio::test]
-async fn an_ask_ends_in_time_when_the_clock_goes_back() {
+async fn an_ask_expires_on_time_when_the_clock_goes_back() {
     let config = json!({"permission": {"bash": "ask"}, "ask": {"timeout": 1}});
     for restarts in [false, true] {
         let mut lab = Lab::with(config.clone());

@@ -1,4 +1,4 @@
-//! Prompts that meet each other, and the ends of turns: every one that was accepted is answered, by its own answer.
+//! Prompts that race with each other and with the ends of turns: every accepted prompt gets its own answer.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use futures::future::join_all;
 
 /// How many sessions are prompted at once.
 const SESSIONS: u64 = 20;
-/// How often each of them.
+/// How many prompts each of them gets.
 const ROUNDS: u64 = 30;
 /// How long the last answers may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn named(id: &MessageId) -> PromptInput {
+fn prompt_with_id(id: &MessageId) -> PromptInput {
     PromptInput { message_id: Some(id.clone()), ..prompt("Hello") }
 }
 
@@ -21,7 +21,7 @@ fn is_finished(answer: &MessageWithParts) -> bool {
     answer.info.as_assistant().is_some_and(|answer| answer.finish.is_some() && answer.time.completed.is_some())
 }
 
-/// The prompts of a session that no finished answer follows.
+/// The prompts of a session that have no finished answer.
 async fn unanswered(lab: &Lab, session: &SessionId, prompts: &[MessageId]) -> Vec<MessageId> {
     let messages = lab.messages(session).await;
     let last = messages.iter().rposition(is_finished).unwrap_or(0);
@@ -30,19 +30,19 @@ async fn unanswered(lab: &Lab, session: &SessionId, prompts: &[MessageId]) -> Ve
 }
 
 /// Waits until every prompt of a session has its answer.
-async fn settled(lab: &Lab, session: &SessionId, prompts: &[MessageId]) {
+async fn wait_until_answered(lab: &Lab, session: &SessionId, prompts: &[MessageId]) {
     let all = async {
         while !unanswered(lab, session, prompts).await.is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    if tokio::time::timeout(PATIENCE, all).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, all).await.is_err() {
         panic!("{session}: nobody answers {:?}", unanswered(lab, session, prompts).await);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_prompt_that_comes_when_another_one_begins_or_ends_is_answered() {
+async fn a_prompt_that_races_with_another_is_answered() {
     let lab = Lab::new();
     let sessions = join_all((0..SESSIONS).map(|_| lab.session())).await;
     let races = sessions.iter().enumerate().map(|(number, session)| {
@@ -51,11 +51,11 @@ async fn a_prompt_that_comes_when_another_one_begins_or_ends_is_answered() {
             let mut sent = Vec::new();
             for round in 0..ROUNDS {
                 let (first, second) = (MessageId::new(), MessageId::new());
-                let spoken = lab.engine.prompt(&lab.scope, session, named(&first));
+                let spoken = lab.engine.prompt(&lab.scope, session, prompt_with_id(&first));
                 let written = async {
-                    // Somewhere between the beginning of the first turn and some time after its end.
+                    // Any time from the start of the first turn to some time after its end.
                     tokio::time::sleep(Duration::from_micros(number as u64 * 911 + round * 137)).await;
-                    lab.engine.prompt_async(&lab.scope, session, named(&second)).await.unwrap()
+                    lab.engine.prompt_async(&lab.scope, session, prompt_with_id(&second)).await.unwrap()
                 };
                 let (answer, later) = tokio::join!(spoken, written);
                 let answer = answer.unwrap();
@@ -64,7 +64,7 @@ async fn a_prompt_that_comes_when_another_one_begins_or_ends_is_answered() {
                 assert!(answers == first || answers == second, "{first} got the answer to {answers}");
                 sent.push(later);
             }
-            settled(lab, session, &sent).await;
+            wait_until_answered(lab, session, &sent).await;
         }
     });
     join_all(races).await;

@@ -1,5 +1,5 @@
-//! Every recorded scenario that needs no later part is played again: per session the same order of parts with their
-//! states, deltas, asks and errors as OpenCode's.
+//! Replays the recorded scenarios that need no later feature: each session has the same order of parts, states, deltas,
+//! asks and errors as in OpenCode.
 
 use crate::common::Lab;
 use api::{Host, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, QuestionId};
@@ -17,7 +17,7 @@ fn prompts(events: &[Value]) -> Vec<String> {
     events.iter().filter(of_user).map(|e| e["properties"]["part"]["text"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Plays a scenario and compares the outlines.
+/// Replays a scenario and compares the outlines.
 async fn replay(scenario: &str, config: Value, feedback: Option<&str>) {
     let recorded = testkit::recorded_events(scenario);
     let lab = Lab::with(config);
@@ -66,7 +66,7 @@ async fn replay(scenario: &str, config: Value, feedback: Option<&str>) {
         }
     }
     let ours: Vec<Value> = events.events().iter().map(|e| serde_json::to_value(&**e).unwrap()).collect();
-    // Connections are the server's.
+    // Connection events belong to the server.
     let of_turns = |events: &[Value]| {
         let lines = testkit::outline(events);
         lines.into_iter().filter(|line| !line.starts_with("server.")).collect::<Vec<_>>()

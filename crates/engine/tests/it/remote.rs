@@ -1,4 +1,4 @@
-//! Agents whose work somebody else does, as the engine sees them: through the seam alone.
+//! Remote agents as the engine sees them: only through the `Runner` contract.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,43 +16,43 @@ use testkit::TempProject;
 
 type Work = fn(RunnerJob, Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>>;
 
-/// Does the same for every job, and remembers the jobs.
-struct Fake {
+/// Runs the same work for every job, and records the jobs.
+struct FakeRunner {
     jobs: Arc<Mutex<Vec<RunnerJob>>>,
     work: Work,
 }
 
-impl Runner for Fake {
-    fn run(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+impl Runner for FakeRunner {
+    fn run(&self, job: RunnerJob, host: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
         self.jobs.lock().unwrap().push(job.clone());
-        (self.work)(job, desk)
+        (self.work)(job, host)
     }
 }
 
-/// A lab whose agent `other` is somebody who works like that.
+/// A lab whose agent `other` is a runner that works like this.
 fn lab(mut config: Value, work: Work) -> (Lab, Arc<Mutex<Vec<RunnerJob>>>) {
     let project = TempProject::new();
     config["agent"]["other"]["acp"] = json!({"command": ["it"], "environment": {"KEY": "sk-secret"}});
     config["agent"]["other"]["prompt"] = json!("Be brief.");
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
     let jobs = Arc::default();
-    let runner: Arc<dyn Runner> = Arc::new(Fake { jobs: Arc::clone(&jobs), work });
+    let runner: Arc<dyn Runner> = Arc::new(FakeRunner { jobs: Arc::clone(&jobs), work });
     let engine = open_with(&project, HashMap::from([("acp".to_owned(), runner)]));
     let scope = api::Scope::new(project.directory());
     (Lab { project, engine, scope }, jobs)
 }
 
-fn handing(more: Value) -> String {
+fn delegating(more: Value) -> String {
     let mut call = json!({"description": "Do it", "prompt": "go", "subagent_type": "other"});
     call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     script(json!([{"tools": [["task", call]]}, {"text": "told"}]))
 }
 
-async fn said(desk: &Arc<dyn Desk>, text: &str) {
-    desk.tell(RunnerNews::Text(text.to_owned())).await.unwrap();
+async fn send_text(host: &Arc<dyn Desk>, text: &str) {
+    host.tell(RunnerNews::Text(text.to_owned())).await.unwrap();
 }
 
-fn words(job: &RunnerJob) -> Vec<String> {
+fn prompt_texts(job: &RunnerJob) -> Vec<String> {
     let text = |part: &api::PromptPart| match part {
         api::PromptPart::Text { text, .. } => text.clone(),
         other => panic!("{other:?}"),
@@ -60,33 +60,33 @@ fn words(job: &RunnerJob) -> Vec<String> {
     job.prompt.iter().map(text).collect()
 }
 
-fn costs(dollars: f64) -> RunnerNews {
+fn cost_update(dollars: f64) -> RunnerNews {
     RunnerNews::Used { used: Usage { cost: Usd(dollars), ..Usage::default() }, kept: json!({"n": 1, "cost": dollars}) }
 }
 
 #[tokio::test]
-async fn what_it_reports_is_a_session_like_any_other() {
-    let (lab, jobs) = lab(json!({}), |_, desk| {
+async fn reports_of_a_runner_become_an_ordinary_session() {
+    let (lab, jobs) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
-            desk.tell(RunnerNews::Reasoning("hm".to_owned())).await?;
-            said(&desk, "Loo").await;
-            said(&desk, "king. ").await;
+            host.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
+            host.tell(RunnerNews::Reasoning("hm".to_owned())).await?;
+            send_text(&host, "Loo").await;
+            send_text(&host, "king. ").await;
             let mut call = RunnerCall { id: "1".to_owned(), tool: "grep".to_owned(), ..RunnerCall::default() };
-            desk.tell(RunnerNews::Call(call.clone())).await?;
+            host.tell(RunnerNews::Call(call.clone())).await?;
             call.state = RunnerCallState::Failed;
             call.output = "nothing found".to_owned();
-            desk.tell(RunnerNews::Call(call.clone())).await?;
+            host.tell(RunnerNews::Call(call.clone())).await?;
             call.state = RunnerCallState::Completed;
-            desk.tell(RunnerNews::Call(call)).await?;
-            desk.tell(costs(0.25)).await?;
-            desk.tell(costs(0.5)).await?;
-            said(&desk, "Done.").await;
+            host.tell(RunnerNews::Call(call)).await?;
+            host.tell(cost_update(0.25)).await?;
+            host.tell(cost_update(0.5)).await?;
+            send_text(&host, "Done.").await;
             Ok(RunnerEnd::Done)
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     assert!(output(&lab.tools(&session).await[0]).contains("Done."));
     let child = only_child(&lab, &session).await;
     let message = lab.messages(&child.id).await.pop().unwrap();
@@ -113,12 +113,12 @@ async fn what_it_reports_is_a_session_like_any_other() {
     assert_eq!((node.own.estimated_cost, node.own.estimated_steps), (Usd(0.0), 1), "tokens were not reported");
     assert!(node.own.estimated_tokens > 0 && root.total.cost == Usd(0.5));
     let jobs = jobs.lock().unwrap();
-    assert_eq!(words(&jobs[0]), ["Be brief.", "go"]);
+    assert_eq!(prompt_texts(&jobs[0]), ["Be brief.", "go"]);
     assert_eq!(jobs[0].settings["command"], json!(["it"]));
 }
 
 #[tokio::test]
-async fn it_is_an_agent_among_the_others_and_tells_no_secret() {
+async fn a_remote_agent_is_listed_without_secrets() {
     let (lab, _) =
         lab(json!({"agent": {"plain": {"acp": {"command": ["x"]}, "mode": "all", "description": "d"}}}), |_, _| {
             Box::pin(async { Ok(RunnerEnd::Done) })
@@ -133,18 +133,18 @@ async fn it_is_an_agent_among_the_others_and_tells_no_secret() {
 }
 
 #[tokio::test]
-async fn a_budget_of_money_stops_it() {
-    let (lab, _) = lab(json!({}), |_, desk| {
+async fn a_cost_budget_stops_a_runner() {
+    let (lab, _) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({}))).await?;
-            desk.tell(costs(0.4)).await?;
-            desk.tell(costs(1.1)).await?;
-            desk.stopped().await;
+            host.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(cost_update(0.4)).await?;
+            host.tell(cost_update(1.1)).await?;
+            host.stopped().await;
             Ok(RunnerEnd::Stopped)
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({"budget": {"cost": 1.0}}))).await;
+    lab.say(&session, &delegating(json!({"budget": {"cost": 1.0}}))).await;
     let failed = lab.tools(&session).await.remove(0);
     assert!(error(&failed).contains("($1.0000) is used up"), "{}", error(&failed));
     let child = only_child(&lab, &session).await;
@@ -153,28 +153,28 @@ async fn a_budget_of_money_stops_it() {
 }
 
 #[tokio::test]
-async fn what_it_cannot_take_in_is_its_next_job() {
-    let (lab, jobs) = lab(json!({}), |job, desk| {
+async fn a_prompt_that_a_runner_cannot_take_in_is_its_next_job() {
+    let (lab, jobs) = lab(json!({}), |job, host| {
         Box::pin(async move {
             let first = job.kept.is_none();
-            desk.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
-            said(&desk, if first { "One." } else { "Two." }).await;
+            host.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
+            send_text(&host, if first { "One." } else { "Two." }).await;
             if first {
-                // It knows that there is a message, and leaves it.
-                desk.steered().await;
+                // It sees that there is a message, and leaves it.
+                host.steered().await;
             }
             Ok(RunnerEnd::Done)
         })
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "One.")).await;
     let child = only_child(&lab, &session).await;
     let steer = api::SteerInput { text: Some("and this".to_owned()), ..api::SteerInput::default() };
     lab.engine.steer(&lab.scope, &child.id, steer).await.unwrap();
     events.wait_idle(&session).await;
-    let jobs: Vec<_> = jobs.lock().unwrap().iter().map(|job| (words(job), job.kept.clone())).collect();
+    let jobs: Vec<_> = jobs.lock().unwrap().iter().map(|job| (prompt_texts(job), job.kept.clone())).collect();
     let first = vec!["Be brief.".to_owned(), "go".to_owned()];
     assert_eq!(jobs, [(first, None), (vec!["and this".to_owned()], Some(json!({"n": 1})))]);
     let answers: Vec<_> =
@@ -183,30 +183,30 @@ async fn what_it_cannot_take_in_is_its_next_job() {
 }
 
 #[tokio::test]
-async fn a_pause_holds_what_it_wants_to_do() {
-    let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |job, desk| {
+async fn a_pause_delays_the_requests_of_a_runner() {
+    let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |job, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerNews::Begun(json!({}))).await?;
             if job.kept.is_some() {
                 return Ok(RunnerEnd::Done);
             }
-            said(&desk, "Begun.").await;
-            desk.steered().await;
+            send_text(&host, "Begun.").await;
+            host.steered().await;
             let input = json!({"command": "true"}).as_object().unwrap().clone();
             let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
-            let text = match desk.ask(call).await {
+            let text = match host.ask(call).await {
                 RunnerAnswer::Allowed => "Allowed.",
                 RunnerAnswer::Rejected(_) => "Rejected.",
                 RunnerAnswer::Stopped => "Stopped.",
             };
-            said(&desk, text).await;
-            desk.execute("true", std::path::Path::new(".")).await.map_err(RunnerError)?;
+            send_text(&host, text).await;
+            host.execute("true", std::path::Path::new(".")).await.map_err(RunnerError)?;
             Ok(RunnerEnd::Done)
         })
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
     let child = only_child(&lab, &session).await;
     lab.engine.pause(&lab.scope, &child.id, true).await.unwrap();
@@ -225,18 +225,18 @@ async fn a_pause_holds_what_it_wants_to_do() {
 }
 
 #[tokio::test]
-async fn its_failure_is_that_of_the_task_and_open_calls_end() {
-    let (lab, _) = lab(json!({}), |_, desk| {
+async fn a_failed_runner_fails_the_task_and_ends_open_calls() {
+    let (lab, _) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerNews::Begun(json!({}))).await?;
             let state = RunnerCallState::Running;
             let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), state, ..RunnerCall::default() };
-            desk.tell(RunnerNews::Call(call)).await?;
+            host.tell(RunnerNews::Call(call)).await?;
             Err(RunnerError("it fell over".to_owned()))
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     assert!(error(&lab.tools(&session).await[0]).ends_with("it fell over"));
     let child = only_child(&lab, &session).await;
     assert!(matches!(last(&lab, &child.id).await.error, Some(MessageError::UnknownError(_))));
@@ -245,29 +245,29 @@ async fn its_failure_is_that_of_the_task_and_open_calls_end() {
 }
 
 #[tokio::test]
-async fn files_and_commands_pass_our_rules() {
+async fn files_and_commands_of_a_runner_obey_our_rules() {
     let rules =
         json!({"read": {"*": "allow", "secret*": "deny"}, "edit": {"*": "allow", "locked*": "deny"}, "bash": "deny"});
-    let (lab, _) = lab(json!({ "permission": rules }), |job, desk| {
+    let (lab, _) = lab(json!({ "permission": rules }), |job, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerNews::Begun(json!({}))).await?;
             let at = |name: &str| job.directory.join(name);
-            desk.write(&at("new.txt"), b"new\n").await.map_err(RunnerError)?;
-            let read = desk.read(&at("new.txt")).await.map_err(RunnerError)?;
-            said(&desk, &String::from_utf8(read).unwrap()).await;
+            host.write(&at("new.txt"), b"new\n").await.map_err(RunnerError)?;
+            let read = host.read(&at("new.txt")).await.map_err(RunnerError)?;
+            send_text(&host, &String::from_utf8(read).unwrap()).await;
             for refused in [
-                desk.read(&at("secret.txt")).await.map(drop),
-                desk.write(&at("locked.txt"), b"x").await,
-                desk.execute("true", &job.directory).await,
+                host.read(&at("secret.txt")).await.map(drop),
+                host.write(&at("locked.txt"), b"x").await,
+                host.execute("true", &job.directory).await,
             ] {
-                said(&desk, if refused.unwrap_err().contains("A rule denies") { "no " } else { "? " }).await;
+                send_text(&host, if refused.unwrap_err().contains("A rule denies") { "no " } else { "? " }).await;
             }
             Ok(RunnerEnd::Done)
         })
     });
     lab.project.write("secret.txt", "s");
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     let child: SessionId = only_child(&lab, &session).await.id;
     let said: String =
         lab.messages(&child).await.iter().filter(|m| m.info.as_assistant().is_some()).map(text).collect();
@@ -281,50 +281,50 @@ fn child(id: &str) -> RunnerChild {
     RunnerChild { id: id.to_owned(), title: format!("Look at {id}"), ..RunnerChild::default() }
 }
 
-async fn rests(desk: &Arc<dyn Desk>, end: Result<RunnerEnd, RunnerError>) {
-    desk.tell(RunnerNews::Rests(end)).await.unwrap();
+async fn send_end(host: &Arc<dyn Desk>, end: Result<RunnerEnd, RunnerError>) {
+    host.tell(RunnerNews::Rests(end)).await.unwrap();
 }
 
-/// The sessions below one, in their order.
-async fn below(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
+/// The sessions below one, in order.
+async fn descendants(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
     lab.engine.tree(&lab.scope, session).await.unwrap().sessions.split_off(1)
 }
 
 #[tokio::test]
-async fn its_subagents_are_sessions_below_it() {
-    let (lab, _) = lab(json!({}), |_, desk| {
+async fn remote_subagents_are_child_sessions() {
+    let (lab, _) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerNews::Begun(json!({}))).await?;
             let state = RunnerCallState::Running;
             let call = RunnerCall { id: "1".to_owned(), tool: "task".to_owned(), state, ..RunnerCall::default() };
-            desk.tell(RunnerNews::Call(call)).await?;
+            host.tell(RunnerNews::Call(call)).await?;
             let told = RunnerChild {
                 prompt: Some("Look there.".to_owned()),
                 call: Some("1".to_owned()),
                 stops: true,
                 ..child("a")
             };
-            let first = desk.child(told).await?;
+            let first = host.child(told).await?;
             assert!(first.kept.is_none());
-            said(&first.desk, "I see.").await;
-            first.desk.tell(RunnerNews::Used { used: costs_of(0.25), kept: json!(0.25) }).await?;
+            send_text(&first.desk, "I see.").await;
+            first.desk.tell(RunnerNews::Used { used: cost_usage(0.25), kept: json!(0.25) }).await?;
             let deeper = first.desk.child(child("b")).await?.desk;
-            deeper.tell(RunnerNews::Used { used: costs_of(0.5), kept: json!(0.5) }).await?;
-            rests(&deeper, Ok(RunnerEnd::Stopped)).await;
-            rests(&first.desk, Ok(RunnerEnd::Done)).await;
+            deeper.tell(RunnerNews::Used { used: cost_usage(0.5), kept: json!(0.5) }).await?;
+            send_end(&deeper, Ok(RunnerEnd::Stopped)).await;
+            send_end(&first.desk, Ok(RunnerEnd::Done)).await;
             assert!(first.desk.tell(RunnerNews::Text("late".to_owned())).await.is_err(), "it rests");
             // It works once more, in the same session.
-            let again = desk.child(child("a")).await?;
+            let again = host.child(child("a")).await?;
             assert_eq!(again.kept, Some(json!(0.25)));
-            said(&again.desk, "More.").await;
-            rests(&again.desk, Err(RunnerError("fell over".to_owned()))).await;
-            // This one is left at work.
-            said(&desk.child(child("c")).await?.desk, "On my way").await;
+            send_text(&again.desk, "More.").await;
+            send_end(&again.desk, Err(RunnerError("fell over".to_owned()))).await;
+            // This one is still working at the end.
+            send_text(&host.child(child("c")).await?.desk, "On my way").await;
             Ok(RunnerEnd::Done)
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
     let shape: Vec<_> = tree.iter().map(|node| (node.depth, node.state, node.own.cost.0, node.total.cost.0)).collect();
     use TreeState::{Cancelled, Failed, Idle};
@@ -347,33 +347,33 @@ async fn its_subagents_are_sessions_below_it() {
     assert_eq!(linked, Some(tree[2].session_id.as_str()), "{ended:?}");
 }
 
-fn costs_of(dollars: f64) -> Usage {
+fn cost_usage(dollars: f64) -> Usage {
     Usage { cost: Usd(dollars), ..Usage::default() }
 }
 
 #[tokio::test]
-async fn its_subagents_are_asked_about_and_stopped_one_by_one() {
-    let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |_, desk| {
+async fn remote_subagents_ask_and_stop_individually() {
+    let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |_, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({}))).await?;
-            let (fixed, free) = (desk.child(child("fixed")).await?.desk, child("free"));
-            let free = desk.child(RunnerChild { stops: true, ..free }).await?.desk;
+            host.tell(RunnerNews::Begun(json!({}))).await?;
+            let (fixed, free) = (host.child(child("fixed")).await?.desk, child("free"));
+            let free = host.child(RunnerChild { stops: true, ..free }).await?.desk;
             let input = json!({"command": "true"}).as_object().unwrap().clone();
             let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
             assert_eq!(free.ask(call).await, RunnerAnswer::Allowed);
-            assert_eq!(desk.execute("true", std::path::Path::new(".")).await, Ok(()), "it was allowed already");
-            said(&free, "Begun.").await;
+            assert_eq!(host.execute("true", std::path::Path::new(".")).await, Ok(()), "it was allowed already");
+            send_text(&free, "Begun.").await;
             free.stopped().await;
-            rests(&free, Ok(RunnerEnd::Done)).await;
-            rests(&fixed, Ok(RunnerEnd::Done)).await;
+            send_end(&free, Ok(RunnerEnd::Done)).await;
+            send_end(&fixed, Ok(RunnerEnd::Done)).await;
             Ok(RunnerEnd::Done)
         })
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     let ask = asked(&mut events).await;
-    let nodes = below(&lab, &session).await;
+    let nodes = descendants(&lab, &session).await;
     let (fixed, free) = (&nodes[1].session_id, &nodes[2].session_id);
     assert_eq!((&ask.session_id, nodes[2].state), (free, TreeState::Asking));
     let path = ask.metadata["subagent"]["path"].as_array().unwrap();
@@ -383,70 +383,70 @@ async fn its_subagents_are_asked_about_and_stopped_one_by_one() {
     let refused = lab.engine.cancel(&lab.scope, fixed).await.unwrap_err().to_string();
     assert!(refused.contains("cannot stop it alone") && refused.contains(nodes[0].session_id.as_str()), "{refused}");
     let refused = lab.engine.prompt(&lab.scope, free, prompt("hi")).await.unwrap_err().to_string();
-    assert!(refused.contains("which alone talks to it"), "{refused}");
+    assert!(refused.contains("which alone can send it messages"), "{refused}");
     let stopped = lab.engine.cancel(&lab.scope, free).await.unwrap();
     assert_eq!(stopped.sessions, std::slice::from_ref(free));
     events.wait_idle(&session).await;
-    let states: Vec<_> = below(&lab, &session).await.iter().map(|node| node.state).collect();
+    let states: Vec<_> = descendants(&lab, &session).await.iter().map(|node| node.state).collect();
     assert_eq!(states, [TreeState::Idle, TreeState::Idle, TreeState::Cancelled]);
     assert!(output(&lab.tools(&session).await[0]).contains("ended without an answer"));
 }
 
 #[tokio::test]
-async fn its_subagents_are_bounded() {
-    let (lab, _) = lab(json!({"subagents": {"descendants": 1000}}), |_, desk| {
+async fn the_number_of_remote_subagents_is_limited() {
+    let (lab, _) = lab(json!({"subagents": {"descendants": 1000}}), |_, host| {
         Box::pin(async move {
-            desk.tell(RunnerNews::Begun(json!({}))).await?;
-            let mut deepest = desk.clone();
+            host.tell(RunnerNews::Begun(json!({}))).await?;
+            let mut deepest = host.clone();
             let mut depth = 0;
             while let Ok(seat) = deepest.child(child(&format!("deep {depth}"))).await {
                 (deepest, depth) = (seat.desk, depth + 1);
             }
             let mut beside = 0;
-            while desk.child(child(&format!("beside {beside}"))).await.is_ok() {
+            while host.child(child(&format!("beside {beside}"))).await.is_ok() {
                 beside += 1;
             }
-            assert!(desk.child(child("deep 0")).await.is_ok(), "those that are known stay");
-            assert!(desk.child(child("deep 1")).await.is_err(), "that one works for another");
+            assert!(host.child(child("deep 0")).await.is_ok(), "those that are known stay");
+            assert!(host.child(child("deep 1")).await.is_err(), "that one works for another");
             for name in [String::new(), "x".repeat(2000)] {
-                assert!(desk.child(RunnerChild { id: name, ..RunnerChild::default() }).await.is_err());
+                assert!(host.child(RunnerChild { id: name, ..RunnerChild::default() }).await.is_err());
             }
-            said(&desk, &format!("{depth} deep, {beside} beside")).await;
+            send_text(&host, &format!("{depth} deep, {beside} beside")).await;
             Ok(RunnerEnd::Done)
         })
     });
     let session = lab.session().await;
-    lab.say(&session, &handing(json!({}))).await;
+    lab.say(&session, &delegating(json!({}))).await;
     let task = lab.tools(&session).await.remove(0);
     assert!(output(&task).contains("15 deep, 49 beside"), "{}", output(&task));
-    assert!(below(&lab, &session).await.iter().all(|node| !node.state.is_live()));
+    assert!(descendants(&lab, &session).await.iter().all(|node| !node.state.is_live()));
 }
 
-/// Tries everything that a rule can forbid, by itself and through a subagent of its own, and tells what it was allowed.
-fn tries(_: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>> {
+/// Tries everything a rule can forbid, itself and through a subagent, and reports what it was allowed to do.
+fn try_everything(_: RunnerJob, host: Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>> {
     Box::pin(async move {
-        desk.tell(RunnerNews::Begun(json!({}))).await?;
-        let below = desk.child(child("below")).await?.desk;
+        host.tell(RunnerNews::Begun(json!({}))).await?;
+        let below = host.child(child("below")).await?.desk;
         let here = std::path::Path::new(".");
         let mut allowed = Vec::new();
-        for (name, desk) in [("own", &desk), ("below", &below)] {
+        for (name, host) in [("own", &host), ("below", &below)] {
             let input = json!({"command": "touch made.txt"}).as_object().unwrap().clone();
             let call = RunnerCall { id: name.to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
-            if desk.ask(call).await == RunnerAnswer::Allowed {
+            if host.ask(call).await == RunnerAnswer::Allowed {
                 allowed.push(format!("{name} asks"));
             }
-            if desk.execute("touch other.txt", here).await.is_ok() {
+            if host.execute("touch other.txt", here).await.is_ok() {
                 allowed.push(format!("{name} runs"));
             }
         }
-        rests(&below, Ok(RunnerEnd::Done)).await;
-        said(&desk, &format!("allowed: {}", allowed.join(", "))).await;
+        send_end(&below, Ok(RunnerEnd::Done)).await;
+        send_text(&host, &format!("allowed: {}", allowed.join(", "))).await;
         Ok(RunnerEnd::Done)
     })
 }
 
 #[tokio::test]
-async fn it_may_do_no_more_than_its_caller() {
+async fn a_remote_agent_may_do_no_more_than_its_caller() {
     let everything = "allowed: own asks, own runs, below asks, below runs";
     for (rules, session, want, asks) in [
         (json!({"bash": "deny"}), None, "allowed: ", 0),
@@ -458,12 +458,12 @@ async fn it_may_do_no_more_than_its_caller() {
         let config = json!({"agent": {
             "other": {"permission": {"bash": "allow"}}, "bound": {"mode": "primary", "permission": rules}
         }});
-        let (lab, _) = lab(config, tries);
+        let (lab, _) = lab(config, try_everything);
         let permission = session.map(|action| vec![Rule::new("bash", "*", action)]);
         let input = CreateSession { permission, title: Some("test".to_owned()), ..CreateSession::default() };
         let id = lab.engine.create_session(&lab.scope, input).await.unwrap().id;
         let mut events = lab.recorder().await;
-        let input = PromptInput { agent: Some("bound".to_owned()), ..prompt(&handing(json!({}))) };
+        let input = PromptInput { agent: Some("bound".to_owned()), ..prompt(&delegating(json!({}))) };
         lab.engine.prompt_async(&lab.scope, &id, input).await.unwrap();
         for _ in 0..asks {
             let ask = asked(&mut events).await;
@@ -478,18 +478,18 @@ async fn it_may_do_no_more_than_its_caller() {
 }
 
 #[tokio::test]
-async fn what_it_asks_for_is_asked_again_after_a_restart_whatever_is_allowed_then() {
+async fn a_runner_asks_again_after_a_restart_whatever_the_rules_allow_by_then() {
     let project = TempProject::new();
     let config = json!({"agent": {"other": {"acp": {"command": ["it"]}}}});
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
-    let runner: Arc<dyn Runner> = Arc::new(Fake { jobs: Arc::default(), work: tries });
+    let runner: Arc<dyn Runner> = Arc::new(FakeRunner { jobs: Arc::default(), work: try_everything });
     let runners = HashMap::from([("acp".to_owned(), runner)]);
     let engine = open_careful_with(&project, runners.clone());
     let scope = api::Scope::new(project.directory());
     let mut lab = Lab { project, engine, scope };
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&handing(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
     asked(&mut events).await;
     lab.engine.shutdown().await;
     let loose = json!({"permission": "allow", "agent": {"other": {"acp": {"command": ["it"]}}}});

@@ -1,4 +1,4 @@
-//! A permission is a promise: no restart decides an ask, no subagent may do more than its caller, and no client lifts a denial.
+//! Permissions hold: no restart decides an ask, no subagent may do more than its caller, and no client lifts a denial.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ fn configure(project: &TempProject, config: &Value) {
     project.write_home(".config/opencode/opencode.json", config.to_string());
 }
 
-/// A lab as an editor has it.
+/// A lab with an engine as an editor starts it.
 fn careful(config: &Value) -> Lab {
     let project = TempProject::new();
     configure(&project, config);
@@ -28,7 +28,7 @@ fn lines(file: &PathBuf) -> usize {
     std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
 }
 
-/// The next ask, or nothing once the session is idle.
+/// The next ask, or `None` once the session is idle.
 async fn next_ask(events: &mut Recorder, session: &SessionId) -> Option<PermissionRequest> {
     let event = events
         .wait_for(|body| match body {
@@ -44,17 +44,17 @@ async fn next_ask(events: &mut Recorder, session: &SessionId) -> Option<Permissi
 }
 
 /// A call that asks.
-struct Asking {
+struct AskingCall {
     permission: &'static str,
     before: Value,
     steps: fn(&str) -> Value,
-    /// How often it has written a line before it asks, and with the asks that follow.
+    /// How many lines it has written before it asks, and after the asks that follow.
     effects: (usize, usize),
     asks: usize,
 }
 
-/// Calls of every kind that asks; each adds a line to `made.txt`, which is given with its folder.
-fn askings() -> Vec<Asking> {
+/// One call for each kind of ask. Each adds a line to `made.txt`, whose path is passed.
+fn asking_calls() -> Vec<AskingCall> {
     fn write(file: &str) -> Value {
         json!(["write", {"filePath": file, "content": "x\n"}])
     }
@@ -62,37 +62,43 @@ fn askings() -> Vec<Asking> {
         json!([{"tools": [call]}, {"text": "end"}])
     }
     vec![
-        Asking { permission: "bash", before: json!({}), steps: |_| say(bash("sh add.sh")), effects: (0, 1), asks: 1 },
-        Asking {
+        AskingCall {
+            permission: "bash",
+            before: json!({}),
+            steps: |_| say(bash("sh add.sh")),
+            effects: (0, 1),
+            asks: 1,
+        },
+        AskingCall {
             permission: "edit",
             before: json!({}),
             steps: |_| say(json!(["write", {"filePath": "made.txt", "content": "x\n"}])),
             effects: (0, 1),
             asks: 1,
         },
-        Asking {
+        AskingCall {
             permission: "webfetch",
             before: json!({"permission": {"webfetch": "ask"}}),
             steps: |_| say(json!(["webfetch", {"url": "http://127.0.0.1:9/", "format": "text"}])),
             effects: (0, 0),
             asks: 1,
         },
-        Asking {
+        AskingCall {
             permission: "external_directory",
             before: json!({"permission": {"edit": "ask"}}),
             steps: |file| say(write(&file.replace("/project/", "/home/"))),
             effects: (0, 0),
-            // The file and the edit.
+            // One for the file and one for the edit.
             asks: 2,
         },
-        Asking {
+        AskingCall {
             permission: "task",
             before: json!({"permission": {"task": "ask"}}),
             steps: |_| say(task("Do", "general", json!([{"text": "."}]))),
             effects: (0, 0),
             asks: 1,
         },
-        Asking {
+        AskingCall {
             permission: "doom_loop",
             before: json!({"permission": {"bash": "allow"}}),
             steps: |_| {
@@ -102,7 +108,7 @@ fn askings() -> Vec<Asking> {
             effects: (2, 3),
             asks: 1,
         },
-        Asking {
+        AskingCall {
             permission: "bash",
             before: json!({}),
             steps: |_| say(task("Do", "general", json!([{"tools": [bash("sh add.sh")]}, {"text": "."}]))),
@@ -112,8 +118,8 @@ fn askings() -> Vec<Asking> {
     ]
 }
 
-/// Whoever goes on with a call waits for its ask, whatever the rules say now.
-async fn goes_on(case: Asking, reply: PermissionReplyKind) {
+/// Whoever resumes a call waits for its ask, whatever the current rules say.
+async fn check_resumed_call(case: AskingCall, reply: PermissionReplyKind) {
     let mut lab = careful(&case.before);
     let made = lab.project.path().join("made.txt");
     lab.project.write("add.sh", "echo x >> made.txt");
@@ -147,20 +153,20 @@ async fn goes_on(case: Asking, reply: PermissionReplyKind) {
 
 #[tokio::test]
 async fn a_no_after_a_restart_is_a_no() {
-    for case in askings() {
-        goes_on(case, PermissionReplyKind::Reject).await;
+    for case in asking_calls() {
+        check_resumed_call(case, PermissionReplyKind::Reject).await;
     }
 }
 
 #[tokio::test]
 async fn a_yes_after_a_restart_is_a_yes_to_what_was_asked() {
-    for case in askings() {
-        goes_on(case, PermissionReplyKind::Once).await;
+    for case in asking_calls() {
+        check_resumed_call(case, PermissionReplyKind::Once).await;
     }
 }
 
 #[tokio::test]
-async fn what_is_denied_since_is_not_asked_any_more() {
+async fn a_call_denied_since_is_no_longer_asked() {
     for rule in [json!("deny"), json!({"*": "allow", "touch *": "deny"})] {
         let mut lab = careful(&json!({}));
         let session = lab.session().await;
@@ -169,7 +175,7 @@ async fn what_is_denied_since_is_not_asked_any_more() {
         let ask = asked(&mut events).await;
         configure(&lab.project, &json!({"permission": {"bash": rule}}));
         lab.restart().await;
-        // Somebody says yes, but not to what holds now.
+        // The user allows it, but not under the current rules.
         answer(&lab, &ask, PermissionReplyKind::Once).await;
         let mut events = lab.recorder().await;
         lab.engine.recover(None).await.unwrap();
@@ -180,7 +186,7 @@ async fn what_is_denied_since_is_not_asked_any_more() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_since_is_asked_too() {
+async fn a_call_that_needs_approval_since_asks_too() {
     let mut lab = Lab::with(json!({"permission": {"external_directory": "ask", "bash": "allow"}}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -201,10 +207,10 @@ async fn what_is_asked_for_since_is_asked_too() {
     assert!(outside.exists());
 }
 
-/// What a plain engine that goes on with a careful prompt asks: both calls, one after the other.
+/// A plain engine that resumes a careful prompt asks about both calls, one after the other.
 #[tokio::test]
-async fn the_whole_turn_of_a_careful_prompt_is_careful_whoever_goes_on() {
-    // The session is the editor's, or was made elsewhere.
+async fn a_careful_turn_stays_careful_whoever_resumes_it() {
+    // The session was created by the editor, or elsewhere.
     for own in [true, false] {
         let mut lab = careful(&json!({}));
         let session = if own {
@@ -237,7 +243,7 @@ async fn the_whole_turn_of_a_careful_prompt_is_careful_whoever_goes_on() {
         start(&lab, &session, json!([{"tools": [bash("touch three.txt")]}, {"text": "end"}])).await;
         let ask = next_ask(&mut events, &session).await;
         assert_eq!((ask.is_some(), lab.gate("three.txt").exists()), (own, !own));
-        // So may a copy of it.
+        // The same applies to a fork.
         let copy = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id;
         start(&lab, &copy, json!([{"tools": [bash("touch four.txt")]}, {"text": "end"}])).await;
         let ask = next_ask(&mut events, &copy).await;
@@ -246,9 +252,9 @@ async fn the_whole_turn_of_a_careful_prompt_is_careful_whoever_goes_on() {
     }
 }
 
-/// The report of a task that a careful prompt left in the background leads to a careful turn, too.
+/// The report of a careful prompt's background task starts a careful turn, too.
 #[tokio::test]
-async fn what_a_careful_prompt_left_in_the_background_stays_careful() {
+async fn a_background_task_of_a_careful_prompt_stays_careful() {
     let mut lab = Lab::new();
     let session = lab.session().await;
     lab.engine.shutdown().await;
@@ -272,7 +278,7 @@ async fn what_a_careful_prompt_left_in_the_background_stays_careful() {
 }
 
 #[tokio::test]
-async fn prompts_that_join_a_turn_bring_their_rules_and_the_strictest_count() {
+async fn prompts_that_join_a_turn_bring_their_rules_and_the_strictest_win() {
     for (first, second) in [("ask", "allow"), ("allow", "ask")] {
         let lab = Lab::with(json!({"permission": {"bash": first}}));
         let session = lab.session().await;
@@ -290,9 +296,9 @@ async fn prompts_that_join_a_turn_bring_their_rules_and_the_strictest_count() {
     }
 }
 
-/// What became of a command.
+/// What happened to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum CommandOutcome {
     Ran,
     Asked,
     Denied,
@@ -303,8 +309,9 @@ fn work() -> Value {
     json!([{"tools": [bash("touch made.txt")]}, {"text": "worked"}])
 }
 
-/// Sends a prompt and sees what becomes of the command in it or below it. `turns`: how often the session comes to rest.
-async fn fate(lab: &Lab, session: &SessionId, input: PromptInput, turns: usize) -> Fate {
+/// Sends a prompt and returns what happened to the command in it or below it. `turns`: how often the session becomes
+/// idle.
+async fn command_outcome(lab: &Lab, session: &SessionId, input: PromptInput, turns: usize) -> CommandOutcome {
     let made = lab.gate("made.txt");
     let _ = std::fs::remove_file(&made);
     let mut events = lab.recorder().await;
@@ -318,9 +325,9 @@ async fn fate(lab: &Lab, session: &SessionId, input: PromptInput, turns: usize) 
         }
     }
     match (asked, made.exists()) {
-        (true, false) => Fate::Asked,
-        (false, true) => Fate::Ran,
-        (false, false) => Fate::Denied,
+        (true, false) => CommandOutcome::Asked,
+        (false, true) => CommandOutcome::Ran,
+        (false, false) => CommandOutcome::Denied,
         (true, true) => panic!("it was asked for and ran all the same"),
     }
 }
@@ -333,9 +340,9 @@ fn calls(call: Value) -> String {
     script(json!([{"tools": [call]}, {"text": "told"}]))
 }
 
-/// The ways to a session below another one.
+/// The ways to create a child session.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum ChildKind {
     Task,
     Background,
     Grandchild,
@@ -350,67 +357,67 @@ enum Way {
     Forgotten,
 }
 
-const WAYS: [Way; 12] = [
-    Way::Task,
-    Way::Background,
-    Way::Grandchild,
-    Way::TaskId,
-    Way::Direct,
-    Way::Loosened,
-    Way::Fork,
-    Way::ForkOfFork,
-    Way::Subtask,
-    Way::Command,
-    Way::ClientChild,
-    Way::Forgotten,
+const CHILD_KINDS: [ChildKind; 12] = [
+    ChildKind::Task,
+    ChildKind::Background,
+    ChildKind::Grandchild,
+    ChildKind::TaskId,
+    ChildKind::Direct,
+    ChildKind::Loosened,
+    ChildKind::Fork,
+    ChildKind::ForkOfFork,
+    ChildKind::Subtask,
+    ChildKind::Command,
+    ChildKind::ClientChild,
+    ChildKind::Forgotten,
 ];
 
 fn everything() -> Vec<Rule> {
     vec![Rule::new("*", "*", Action::Allow)]
 }
 
-/// Has a command run below `session`, whose agent is `caller`.
-async fn on_the_way(lab: &Lab, way: Way, session: &SessionId, caller: &str) -> Fate {
+/// Runs a command below `session`, whose agent is `caller`.
+async fn outcome_in_child(lab: &Lab, way: ChildKind, session: &SessionId, caller: &str) -> CommandOutcome {
     let idle = calls(task("Rest", "worker", json!([{"text": "rested"}])));
     let resting = async || {
-        assert_eq!(fate(lab, session, by(caller, &idle), 1).await, Fate::Denied);
+        assert_eq!(command_outcome(lab, session, by(caller, &idle), 1).await, CommandOutcome::Denied);
         only_child(lab, session).await.id
     };
     match way {
-        Way::Task => fate(lab, session, by(caller, &calls(task("Do", "worker", work()))), 1).await,
-        Way::Background => {
+        ChildKind::Task => command_outcome(lab, session, by(caller, &calls(task("Do", "worker", work()))), 1).await,
+        ChildKind::Background => {
             let mut call = background("Do", work());
             call[1]["subagent_type"] = json!("worker");
-            fate(lab, session, by(caller, &calls(call)), 2).await
+            command_outcome(lab, session, by(caller, &calls(call)), 2).await
         }
-        Way::Grandchild => {
+        ChildKind::Grandchild => {
             let below = json!([{"tools": [task("Do", "worker", work())]}, {"text": "."}]);
-            fate(lab, session, by(caller, &calls(task("Lead", "lead", below))), 1).await
+            command_outcome(lab, session, by(caller, &calls(task("Lead", "lead", below))), 1).await
         }
-        Way::TaskId => {
-            // The child is that of another agent of the same session.
-            assert_eq!(fate(lab, session, by("free", &idle), 1).await, Fate::Denied);
+        ChildKind::TaskId => {
+            // The child belongs to another agent of the same session.
+            assert_eq!(command_outcome(lab, session, by("free", &idle), 1).await, CommandOutcome::Denied);
             let mut call = task("Do", "worker", work());
             call[1]["task_id"] = json!(only_child(lab, session).await.id);
-            fate(lab, session, by(caller, &calls(call)), 1).await
+            command_outcome(lab, session, by(caller, &calls(call)), 1).await
         }
-        Way::Direct => fate(lab, &resting().await, by("free", &script(work())), 1).await,
-        Way::Loosened => {
+        ChildKind::Direct => command_outcome(lab, &resting().await, by("free", &script(work())), 1).await,
+        ChildKind::Loosened => {
             let child = resting().await;
             let change = UpdateSession { permission: Some(everything()), ..UpdateSession::default() };
             lab.engine.update_session(&lab.scope, &child, change).await.unwrap();
             let tools = IndexMap::from([("bash".to_owned(), true)]);
-            fate(lab, &child, PromptInput { tools: Some(tools), ..by("free", &script(work())) }, 1).await
+            command_outcome(lab, &child, PromptInput { tools: Some(tools), ..by("free", &script(work())) }, 1).await
         }
-        Way::Fork | Way::ForkOfFork => {
+        ChildKind::Fork | ChildKind::ForkOfFork => {
             let mut copy = lab.engine.fork_session(&lab.scope, &resting().await, None).await.unwrap();
-            if matches!(way, Way::ForkOfFork) {
+            if matches!(way, ChildKind::ForkOfFork) {
                 copy = lab.engine.fork_session(&lab.scope, &copy.id, None).await.unwrap();
             }
             assert_eq!(copy.parent_id, None);
-            fate(lab, &copy.id, by("free", &script(work())), 1).await
+            command_outcome(lab, &copy.id, by("free", &script(work())), 1).await
         }
-        Way::Subtask => {
+        ChildKind::Subtask => {
             let part = PromptPart::Subtask {
                 id: None,
                 prompt: script(work()),
@@ -419,9 +426,9 @@ async fn on_the_way(lab: &Lab, way: Way, session: &SessionId, caller: &str) -> F
                 model: None,
                 command: None,
             };
-            fate(lab, session, PromptInput { parts: vec![part], ..by(caller, "") }, 1).await
+            command_outcome(lab, session, PromptInput { parts: vec![part], ..by(caller, "") }, 1).await
         }
-        Way::Command => {
+        ChildKind::Command => {
             let change = UpdateSession { agent: Some(caller.to_owned()), ..UpdateSession::default() };
             lab.engine.update_session(&lab.scope, session, change).await.unwrap();
             let made = lab.gate("made.txt");
@@ -436,12 +443,12 @@ async fn on_the_way(lab: &Lab, way: Way, session: &SessionId, caller: &str) -> F
             }
             run.await.unwrap().unwrap();
             match (asked, made.exists()) {
-                (true, false) => Fate::Asked,
-                (false, ran) => [Fate::Denied, Fate::Ran][usize::from(ran)],
+                (true, false) => CommandOutcome::Asked,
+                (false, ran) => [CommandOutcome::Denied, CommandOutcome::Ran][usize::from(ran)],
                 (true, true) => panic!("it was asked for and ran all the same"),
             }
         }
-        Way::ClientChild => {
+        ChildKind::ClientChild => {
             resting().await;
             let input = CreateSession {
                 parent_id: Some(session.clone()),
@@ -449,15 +456,15 @@ async fn on_the_way(lab: &Lab, way: Way, session: &SessionId, caller: &str) -> F
                 ..CreateSession::default()
             };
             let child = lab.engine.create_session(&lab.scope, input).await.unwrap().id;
-            fate(lab, &child, by("free", &script(work())), 1).await
+            command_outcome(lab, &child, by("free", &script(work())), 1).await
         }
-        Way::Forgotten => {
-            // As one that was made before these rules were stored.
+        ChildKind::Forgotten => {
+            // Like a session from before these rules were stored.
             let child = resting().await;
             let mut batch = store::Batch::new(&store::Place::new("", ""));
             batch.record("rules", child.as_str(), None, None);
             store(&lab.project).commit(batch).await.unwrap();
-            fate(lab, &child, by("free", &script(work())), 1).await
+            command_outcome(lab, &child, by("free", &script(work())), 1).await
         }
     }
 }
@@ -477,16 +484,16 @@ fn family(rules: &Value) -> Value {
 
 #[tokio::test]
 async fn no_subagent_may_do_what_the_agent_of_its_caller_may_not() {
-    for way in WAYS {
+    for way in CHILD_KINDS {
         for (rules, want) in [
-            (json!({"bash": "deny"}), Fate::Denied),
-            (json!({"bash": {"*": "allow", "touch *": "deny"}}), Fate::Denied),
-            (json!({"bash": "ask"}), Fate::Asked),
-            (json!({"bash": "allow"}), Fate::Ran),
+            (json!({"bash": "deny"}), CommandOutcome::Denied),
+            (json!({"bash": {"*": "allow", "touch *": "deny"}}), CommandOutcome::Denied),
+            (json!({"bash": "ask"}), CommandOutcome::Asked),
+            (json!({"bash": "allow"}), CommandOutcome::Ran),
         ] {
             let lab = Lab::with(family(&rules));
             let session = lab.session().await;
-            assert_eq!(on_the_way(&lab, way, &session, "bound").await, want, "{way:?} with {rules}");
+            assert_eq!(outcome_in_child(&lab, way, &session, "bound").await, want, "{way:?} with {rules}");
             lab.engine.shutdown().await;
         }
     }
@@ -494,33 +501,33 @@ async fn no_subagent_may_do_what_the_agent_of_its_caller_may_not() {
 
 #[tokio::test]
 async fn no_subagent_may_do_what_the_session_of_its_caller_may_not() {
-    for way in WAYS {
-        for (action, want) in [(Action::Deny, Fate::Denied), (Action::Ask, Fate::Asked)] {
+    for way in CHILD_KINDS {
+        for (action, want) in [(Action::Deny, CommandOutcome::Denied), (Action::Ask, CommandOutcome::Asked)] {
             let lab = Lab::with(family(&json!({})));
             let rules = vec![Rule::new("bash", "*", action)];
             let input = CreateSession { permission: Some(rules), ..CreateSession::default() };
             let session = lab.engine.create_session(&lab.scope, input).await.unwrap().id;
-            assert_eq!(on_the_way(&lab, way, &session, "bound").await, want, "{way:?} with {action:?}");
+            assert_eq!(outcome_in_child(&lab, way, &session, "bound").await, want, "{way:?} with {action:?}");
             lab.engine.shutdown().await;
         }
     }
 }
 
 #[tokio::test]
-async fn what_a_prompt_switches_off_is_off_below_it() {
+async fn a_tool_switched_off_by_a_prompt_is_off_for_its_subagents() {
     let lab = Lab::with(family(&json!({})));
     let session = lab.session().await;
     let tools = Some(IndexMap::from([("bash".to_owned(), false)]));
     let input = PromptInput { tools, ..by("free", &calls(task("Do", "worker", work()))) };
-    assert_eq!(fate(&lab, &session, input, 1).await, Fate::Denied);
+    assert_eq!(command_outcome(&lab, &session, input, 1).await, CommandOutcome::Denied);
     // A tool that is refused altogether is not offered.
     let child = only_child(&lab, &session).await.id;
     assert_eq!(lab.tools(&child).await[0].tool, "invalid");
 }
 
-/// Every tool is bound, not commands alone.
+/// Every tool is covered, not only commands.
 #[tokio::test]
-async fn every_permission_is_bound() {
+async fn every_permission_is_inherited() {
     let outside = |lab: &Lab| lab.project.home().join("made.txt");
     for (rules, call) in [
         (json!({"edit": "deny"}), json!(["write", {"filePath": "made.txt", "content": "x"}])),
@@ -535,7 +542,7 @@ async fn every_permission_is_bound() {
         let lab = Lab::with(family(&rules));
         let root = lab.session().await;
         let session = if rules["task"] == "deny" {
-            // Only a human can have its caller hand on work then.
+            // Then only the user can make its caller delegate work.
             let part = PromptPart::Subtask {
                 id: None,
                 prompt: script(json!([{"tools": [call]}, {"text": "."}])),
@@ -544,11 +551,11 @@ async fn every_permission_is_bound() {
                 model: None,
                 command: None,
             };
-            fate(&lab, &root, PromptInput { parts: vec![part], ..by("bound", "") }, 1).await;
+            command_outcome(&lab, &root, PromptInput { parts: vec![part], ..by("bound", "") }, 1).await;
             only_child(&lab, &root).await.id
         } else {
             let steps = json!([{"tools": [call]}, {"text": "."}]);
-            fate(&lab, &root, by("bound", &calls(task("Do", "worker", steps))), 1).await;
+            command_outcome(&lab, &root, by("bound", &calls(task("Do", "worker", steps))), 1).await;
             only_child(&lab, &root).await.id
         };
         let tool = lab.tools(&session).await.remove(0);
@@ -563,9 +570,9 @@ async fn every_permission_is_bound() {
     }
 }
 
-/// What built-in agents lack for technical reasons is no bound for those whom they call.
+/// Technical denials of built-in agents do not restrict the agents they call.
 #[tokio::test]
-async fn what_is_technical_binds_nobody() {
+async fn technical_denials_bind_nobody() {
     let mut config = family(&json!({}));
     config["agent"]["general"] = json!({"permission": {"task": "allow"}});
     config["agent"]["worker"]["permission"]["todowrite"] = json!("allow");
@@ -588,55 +595,64 @@ async fn what_is_technical_binds_nobody() {
 }
 
 #[tokio::test]
-async fn an_approval_that_settles_it_for_the_caller_settles_it_below() {
+async fn an_approval_for_the_caller_applies_to_its_subagents() {
     let lab = Lab::with(family(&json!({"bash": "ask"})));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     lab.engine.prompt_async(&lab.scope, &session, by("bound", &script(work()))).await.unwrap();
     answer(&lab, &asked(&mut events).await, PermissionReplyKind::Always).await;
     events.wait_idle(&session).await;
-    assert_eq!(fate(&lab, &session, by("bound", &calls(task("Do", "worker", work()))), 1).await, Fate::Ran);
+    assert_eq!(
+        command_outcome(&lab, &session, by("bound", &calls(task("Do", "worker", work()))), 1).await,
+        CommandOutcome::Ran
+    );
 }
 
 #[tokio::test]
-async fn rules_that_the_caller_gets_later_count_at_the_next_prompt() {
+async fn later_rules_of_the_caller_apply_at_the_next_prompt() {
     let lab = Lab::with(family(&json!({})));
     let session = lab.session().await;
-    assert_eq!(fate(&lab, &session, by("bound", &calls(task("Do", "worker", work()))), 1).await, Fate::Ran);
+    assert_eq!(
+        command_outcome(&lab, &session, by("bound", &calls(task("Do", "worker", work()))), 1).await,
+        CommandOutcome::Ran
+    );
     let child = only_child(&lab, &session).await.id;
     configure(&lab.project, &family(&json!({"bash": "ask"})));
     lab.engine.reload(&lab.scope);
-    assert_eq!(fate(&lab, &child, by("free", &script(work())), 1).await, Fate::Asked);
-    // Those of its session, too; and what was stricter when it called stays.
+    assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Asked);
+    // The session's rules count too, and anything stricter at the time of the call stays.
     configure(&lab.project, &family(&json!({})));
     lab.engine.reload(&lab.scope);
-    assert_eq!(fate(&lab, &child, by("free", &script(work())), 1).await, Fate::Ran);
+    assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Ran);
     let rules = vec![Rule::new("bash", "*", Action::Deny)];
     let change = UpdateSession { permission: Some(rules), ..UpdateSession::default() };
     lab.engine.update_session(&lab.scope, &session, change).await.unwrap();
-    assert_eq!(fate(&lab, &child, by("free", &script(work())), 1).await, Fate::Denied);
+    assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Denied);
 }
 
 #[tokio::test]
-async fn rules_that_cannot_be_read_ask_for_everything() {
+async fn unreadable_rules_ask_for_everything() {
     let lab = Lab::with(family(&json!({})));
     let session = lab.session().await;
-    assert_eq!(fate(&lab, &session, by("free", &calls(task("Do", "worker", work()))), 1).await, Fate::Ran);
+    assert_eq!(
+        command_outcome(&lab, &session, by("free", &calls(task("Do", "worker", work()))), 1).await,
+        CommandOutcome::Ran
+    );
     let child = only_child(&lab, &session).await.id;
     let mut batch = store::Batch::new(&store::Place::new("", ""));
     batch.record("rules", child.as_str(), Some(&json!({"careful": "?"})), None);
     store(&lab.project).commit(batch).await.unwrap();
-    assert_eq!(fate(&lab, &child, by("free", &script(work())), 1).await, Fate::Asked);
+    assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Asked);
 }
 
-/// What a client brings lifts what is asked, and nothing that is denied.
+/// Rules from clients lift asks, but no denials.
 #[tokio::test]
 async fn no_rule_of_a_client_lifts_a_denial_of_the_configuration() {
     for (configured, want) in [
-        (json!({"bash": "deny"}), Fate::Denied),
-        (json!({"bash": {"*": "allow", "touch *": "deny"}}), Fate::Denied),
-        (json!({"*": "deny"}), Fate::Denied),
-        (json!({"bash": "ask"}), Fate::Ran),
+        (json!({"bash": "deny"}), CommandOutcome::Denied),
+        (json!({"bash": {"*": "allow", "touch *": "deny"}}), CommandOutcome::Denied),
+        (json!({"*": "deny"}), CommandOutcome::Denied),
+        (json!({"bash": "ask"}), CommandOutcome::Ran),
     ] {
         for (way, agent) in [("create", false), ("patch", false), ("tools", false), ("fork", false), ("create", true)] {
             let config = if agent { family(&configured) } else { json!({"permission": configured}) };
@@ -655,16 +671,16 @@ async fn no_rule_of_a_client_lifts_a_denial_of_the_configuration() {
                 "fork" => session = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id,
                 _ => {}
             }
-            // Switching a tool on takes back that it was switched off, and no more.
-            let want = if way == "tools" && want == Fate::Ran { Fate::Asked } else { want };
-            assert_eq!(fate(&lab, &session, input, 1).await, want, "{way} on {configured}");
+            // Switching a tool on undoes switching it off, and no more.
+            let want = if way == "tools" && want == CommandOutcome::Ran { CommandOutcome::Asked } else { want };
+            assert_eq!(command_outcome(&lab, &session, input, 1).await, want, "{way} on {configured}");
             lab.engine.shutdown().await;
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_mistyped_in_one_agent_makes_only_that_one_ask() {
+async fn a_mistyped_rule_makes_only_its_own_agent_ask() {
     let project = TempProject::new();
     configure(&project, &json!({"agent": {"typo": {"description": "d", "permissions": {"bash": "deny"}}}}));
     project.write_home(".config/opencode/agent/broken.md", "---\npermission: [\n---\nB");

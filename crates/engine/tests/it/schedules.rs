@@ -1,8 +1,8 @@
-//! Random orders of what happens to a session, over the real engine: it runs on one thread, and every write to the journal lets
-//! others go first as often as a seeded generator says. So each seed is another interleaving of prompts, steps, aborts, reports
-//! and callers that hang up, and plays the same way again. No watchdog runs: nothing may need one.
+//! Random interleavings on the real engine: it runs on one thread, and every write to the journal yields to others as
+//! often as a seeded generator says. So each seed is another interleaving of prompts, steps, aborts, reports and
+//! callers that hang up, and replays the same way. No watchdog runs: nothing may need one.
 //!
-//! `TREFOIL_SEED=n` plays one seed alone, `TREFOIL_SEEDS=n` so many.
+//! `TREFOIL_SEED=n` runs a single seed, `TREFOIL_SEEDS=n` that many.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,14 +20,14 @@ use testkit::TempProject;
 use crate::common::family::{background, task};
 use crate::common::{Lab, open_store, prompt, script};
 
-/// How many seeds are played.
+/// How many seeds are run.
 const SEEDS: u64 = 150;
-/// The most often that somebody is let go first at one place.
+/// The maximum number of yields in one place.
 const STEPS: u32 = 12;
-/// Nothing here waits for a clock, so whoever waits this long waits for ever.
+/// Nothing here waits for a clock, so anything that waits this long waits forever.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// The generator of the seed that is played; the journal's schedule draws from it as well.
+/// The generator of the current seed; the journal's schedule uses it as well.
 type Dice = Arc<Mutex<Rng>>;
 
 fn roll(dice: &Dice, below: u32) -> u32 {
@@ -40,47 +40,47 @@ async fn wait_a_little(dice: &Dice) {
     }
 }
 
-/// What somebody does to a session.
+/// An action on a session.
 #[derive(Debug, Clone, Copy)]
-enum Deed {
-    /// Prompts, and waits for the answer.
+enum Action {
+    /// Prompts and waits for the answer.
     Ask,
-    /// The same, but hangs up at some moment.
+    /// The same, but hangs up at some point.
     AskAndLeave,
-    /// Prompts, and does not wait.
+    /// Prompts without waiting.
     Send,
-    /// The same, but hangs up before it is told that the prompt was accepted.
+    /// The same, but hangs up before learning that the prompt was accepted.
     SendAndLeave,
     /// A message that wants no answer.
     Note,
-    /// Has a subagent work in the background, whose report comes later.
+    /// Starts a subagent in the background, whose report comes later.
     Delegate,
-    /// Has a subagent work, and waits for it.
-    Employ,
+    /// Starts a subagent and waits for it.
+    DelegateAndWait,
     Steer,
     Abort,
     Cancel,
     PauseAndResume,
 }
 
-const DEEDS: [Deed; 11] = [
-    Deed::Ask,
-    Deed::AskAndLeave,
-    Deed::Send,
-    Deed::SendAndLeave,
-    Deed::Note,
-    Deed::Delegate,
-    Deed::Employ,
-    Deed::Steer,
-    Deed::Abort,
-    Deed::Cancel,
-    Deed::PauseAndResume,
+const ACTIONS: [Action; 11] = [
+    Action::Ask,
+    Action::AskAndLeave,
+    Action::Send,
+    Action::SendAndLeave,
+    Action::Note,
+    Action::Delegate,
+    Action::DelegateAndWait,
+    Action::Steer,
+    Action::Abort,
+    Action::Cancel,
+    Action::PauseAndResume,
 ];
 
-/// What was seen of one seed.
+/// The observations of one seed.
 #[derive(Default)]
-struct Seen {
-    /// Prompts that were accepted for certain.
+struct Observations {
+    /// Prompts that were certainly accepted.
     accepted: Vec<MessageId>,
     answers: Vec<(MessageId, MessageWithParts)>,
 }
@@ -89,7 +89,7 @@ struct Play<'a> {
     lab: &'a Lab,
     dice: Dice,
     session: SessionId,
-    seen: RefCell<Seen>,
+    seen: RefCell<Observations>,
 }
 
 impl Play<'_> {
@@ -97,20 +97,20 @@ impl Play<'_> {
         (&self.lab.engine, &self.lab.scope)
     }
 
-    fn input(&self, deed: Deed) -> PromptInput {
+    fn input(&self, action: Action) -> PromptInput {
         let say = json!([{"text": "said"}]);
-        let text = match deed {
-            Deed::Delegate => script(json!([{"tools": [background("b", say)]}, {"text": "delegated"}])),
-            Deed::Employ => script(json!([{"tools": [task("t", "general", say)]}, {"text": "employed"}])),
+        let text = match action {
+            Action::Delegate => script(json!([{"tools": [background("b", say)]}, {"text": "delegated"}])),
+            Action::DelegateAndWait => script(json!([{"tools": [task("t", "general", say)]}, {"text": "employed"}])),
             _ if roll(&self.dice, 3) == 0 => {
                 script(json!([{"tools": [["todowrite", {"todos": []}]]}, {"text": "done"}]))
             }
             _ => "Hello".to_owned(),
         };
-        PromptInput { message_id: Some(MessageId::new()), no_reply: matches!(deed, Deed::Note), ..prompt(&text) }
+        PromptInput { message_id: Some(MessageId::new()), no_reply: matches!(action, Action::Note), ..prompt(&text) }
     }
 
-    /// Does it for a while only.
+    /// Runs a future for a while only.
     async fn or_leave<T>(&self, doing: impl Future<Output = T>) {
         tokio::select! {
             biased;
@@ -119,26 +119,26 @@ impl Play<'_> {
         }
     }
 
-    async fn act(&self, deed: Deed) {
+    async fn act(&self, action: Action) {
         wait_a_little(&self.dice).await;
         let (host, scope) = self.engine();
         let id = &self.session;
-        let input = self.input(deed);
+        let input = self.input(action);
         let prompt = input.message_id.clone().unwrap();
-        match deed {
-            Deed::Ask | Deed::Delegate | Deed::Employ => {
+        match action {
+            Action::Ask | Action::Delegate | Action::DelegateAndWait => {
                 let answer = host.prompt(scope, id, input).await.unwrap();
                 self.seen.borrow_mut().answers.push((prompt.clone(), answer));
                 self.seen.borrow_mut().accepted.push(prompt);
             }
-            Deed::AskAndLeave => self.or_leave(host.prompt(scope, id, input)).await,
-            Deed::Send => {
+            Action::AskAndLeave => self.or_leave(host.prompt(scope, id, input)).await,
+            Action::Send => {
                 host.prompt_async(scope, id, input).await.unwrap();
                 self.seen.borrow_mut().accepted.push(prompt);
             }
-            Deed::SendAndLeave => self.or_leave(host.prompt_async(scope, id, input)).await,
-            Deed::Note => drop(host.prompt_async(scope, id, input).await.unwrap()),
-            Deed::Steer => {
+            Action::SendAndLeave => self.or_leave(host.prompt_async(scope, id, input)).await,
+            Action::Note => drop(host.prompt_async(scope, id, input).await.unwrap()),
+            Action::Steer => {
                 let message = SteerInput { text: Some("steer".to_owned()), ..SteerInput::default() };
                 match host.steer(scope, id, message).await {
                     Ok(message) => self.seen.borrow_mut().accepted.push(message),
@@ -146,9 +146,9 @@ impl Play<'_> {
                     Err(error) => panic!("steer: {error}"),
                 }
             }
-            Deed::Abort => drop(host.abort(scope, id).await.unwrap()),
-            Deed::Cancel => drop(host.cancel(scope, id).await.unwrap()),
-            Deed::PauseAndResume => {
+            Action::Abort => drop(host.abort(scope, id).await.unwrap()),
+            Action::Cancel => drop(host.cancel(scope, id).await.unwrap()),
+            Action::PauseAndResume => {
                 host.pause(scope, id, true).await.unwrap();
                 wait_a_little(&self.dice).await;
                 host.pause(scope, id, false).await.unwrap();
@@ -156,7 +156,7 @@ impl Play<'_> {
         }
     }
 
-    /// Waits until nothing is left to do.
+    /// Waits until there is nothing left to do.
     async fn settle(&self, store: &Store) {
         while self.lab.engine.running() > 0 || !store.unfinished().unwrap().is_empty() || tasks_left(store) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -187,12 +187,13 @@ fn tasks_left(store: &Store) -> bool {
     ["task", "background"].iter().any(|kind| !store.records(kind).unwrap().is_empty())
 }
 
-async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Deed> {
+async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Action> {
     let session = lab.session().await;
     let play = Play { lab, dice: dice.clone(), session, seen: RefCell::default() };
-    let deeds: Vec<Deed> = (0..2 + roll(dice, 4)).map(|_| DEEDS[roll(dice, DEEDS.len() as u32) as usize]).collect();
+    let actions: Vec<Action> =
+        (0..2 + roll(dice, 4)).map(|_| ACTIONS[roll(dice, ACTIONS.len() as u32) as usize]).collect();
     let acting: Vec<LocalBoxFuture<'_, ()>> =
-        deeds.iter().map(|deed| Box::pin(play.act(*deed)) as LocalBoxFuture<'_, ()>).collect();
+        actions.iter().map(|action| Box::pin(play.act(*action)) as LocalBoxFuture<'_, ()>).collect();
     let whole = async {
         join_all(acting).await;
         play.settle(store).await;
@@ -201,17 +202,17 @@ async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Deed> {
         let waiting = store.inbox(&play.session).unwrap();
         let messages = lab.messages(&play.session).await;
         panic!(
-            "stuck after {deeds:?}: {} turns run, {waiting:?} wait, {:?} have to go on, status {:?}; there is {messages:#?}",
+            "stuck after {actions:?}: {} turns run, {waiting:?} wait, {:?} have to go on, status {:?}; there is {messages:#?}",
             lab.engine.running(),
             store.unfinished().unwrap(),
             store.statuses().unwrap(),
         );
     }
     play.check(store).await;
-    deeds
+    actions
 }
 
-/// A folder in memory, where there is one: the orders count here, and not the disk.
+/// A folder in memory, if possible: only the interleavings matter here, not the disk.
 fn fast_folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -221,7 +222,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_meets_whatever_every_accepted_prompt_comes_to_its_end() {
+fn every_accepted_prompt_ends_in_every_interleaving() {
     let seeds = match number("TREFOIL_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("TREFOIL_SEEDS").unwrap_or(SEEDS),
@@ -241,7 +242,7 @@ fn whatever_meets_whatever_every_accepted_prompt_comes_to_its_end() {
         for seed in seeds {
             *dice.lock().unwrap() = Rng::with_seed(seed);
             eprintln!("TREFOIL_SEED={seed}");
-            let deeds = play(&lab, &store, &dice).await;
+            let actions = play(&lab, &store, &dice).await;
             eprintln!("{deeds:?}");
         }
         lab.engine.shutdown().await;

@@ -1,4 +1,4 @@
-//! `websearch`: by an address of the configuration, by a tool of an MCP server, and where there is neither.
+//! `websearch`: through a configured address, through an MCP tool, and without either.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use crate::common::{Lab, script};
 use api::{EventBody, Host, PermissionReply, PermissionReplyKind, PromptInput, SessionId, ToolState};
 use serde_json::{Value, json};
 
-/// A search service that finds one page for every query, on loopback.
+/// A loopback search service that finds one page for every query.
 fn service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/search", listener.local_addr().unwrap());
@@ -25,7 +25,7 @@ fn service() -> String {
     url
 }
 
-/// A lab with this in the user's own file, which only Trefoil reads, and an MCP server that searches if `server`.
+/// A lab with this in the user's own Trefoil-only file, and an MCP server that searches if `server`.
 fn lab(mut config: Value, server: bool) -> Lab {
     if server {
         config["mcp"]["s"] = json!({ "type": "local", "command": ["python3", "mcp_test_server.py", "searches"] });
@@ -50,13 +50,13 @@ async fn outcome(lab: &Lab, session: &SessionId) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_can_search_is_used() {
+async fn any_available_search_is_used() {
     let url = service();
     for (config, server, wanted) in [
         (json!({"websearch": {"url": url}}), false, "/search?q=rust+news"),
         (json!({}), true, "found rust news, 3 times"),
         (json!({"websearch": {"tool": "s_search_notes"}}), true, "notes about rust news"),
-        // What was configured comes before what happens to be there.
+        // A configured service wins over a discovered one.
         (json!({"websearch": {"url": url}}), true, "/search?q=rust+news"),
     ] {
         let lab = lab(config.clone(), server);
@@ -69,7 +69,7 @@ async fn whatever_can_search_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_anything_the_model_is_told_what_is_missing() {
+async fn without_a_search_engine_the_model_is_told_what_is_missing() {
     for config in [
         json!({}),
         json!({"websearch": {}}),
@@ -86,7 +86,7 @@ async fn without_anything_the_model_is_told_what_is_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_hold_for_the_search_and_for_the_tool_behind_it() {
+async fn rules_apply_to_the_search_and_to_the_tool_behind_it() {
     for rules in [
         json!({"websearch": "deny"}),
         json!({"s_*": "deny"}),
@@ -115,7 +115,7 @@ async fn rules_hold_for_the_search_and_for_the_tool_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_researcher_that_ships_searches_and_changes_nothing() {
+async fn the_example_researcher_searches_and_changes_nothing() {
     let agent = config::OPTIONAL_AGENTS.iter().find(|agent| agent.name == "web-search-researcher").unwrap();
     let lab = lab(json!({"websearch": {"url": service()}}), false);
     lab.project.write_home(".config/trefoil/agent/web-search-researcher.md", agent.text);

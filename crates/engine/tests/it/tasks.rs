@@ -1,7 +1,8 @@
-//! Subagents: order as recorded, limits, asks, abort as a barrier, restarts.
+//! Subagents: recorded order, limits, asks, abort as a barrier, restarts.
 
 use crate::common::family::{
-    answer, asked, asking, bash, children, error, last, lives, only_child, output, ready, start, staying, task,
+    answer, asked, asking, bash, blocking_command, children, error, is_alive, last, only_child, output, ready, start,
+    task,
 };
 use crate::common::{Lab, prompt, script, text};
 use api::{
@@ -10,7 +11,7 @@ use api::{
 };
 use serde_json::{Value, json};
 
-/// Plays a recorded scenario and compares the outline of every session.
+/// Replays a recorded scenario and compares the outline of every session.
 async fn replay(scenario: &str, config: Value) {
     let recorded = testkit::recorded_events(scenario);
     let sessions = testkit::by_session(&recorded);
@@ -31,7 +32,7 @@ async fn replay(scenario: &str, config: Value) {
         for name in ["proj-ask", "proj2", "proj"] {
             text = text.replace(&format!("/home/user/{name}"), &lab.project.directory());
         }
-        // The recorded model has an answer of its own for these words.
+        // The recorded model has a special answer for these words.
         text = text.replace("\"kw:hello again\"", &json!(script(json!([{"text": "again"}]))).to_string());
         for ((recorded, _), ours) in of_turns[1..].iter().zip(children(&lab, &session).await) {
             text = text.replace(recorded, ours.id.as_str());
@@ -73,7 +74,7 @@ async fn general_is_as_recorded() {
 }
 
 #[tokio::test]
-async fn two_at_once_are_as_recorded() {
+async fn two_parallel_tasks_are_as_recorded() {
     replay("06_task_explore_parallel", json!({})).await;
 }
 
@@ -124,7 +125,7 @@ async fn the_result_and_what_clients_see_of_the_child() {
 }
 
 #[tokio::test]
-async fn a_call_shows_its_child_from_the_start_and_what_it_does_meanwhile() {
+async fn a_call_shows_its_child_and_its_progress() {
     let lab = asking();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -147,7 +148,7 @@ async fn a_call_shows_its_child_from_the_start_and_what_it_does_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_task_goes_on_by_its_id_and_only_in_its_own_session() {
+async fn a_task_continues_by_its_id_only_in_its_own_session() {
     let lab = Lab::new();
     let session = lab.session().await;
     lab.say(&session, &script(json!([{"tools": [task("One", "general", json!([{"text": "1"}]))]}, {"text": "."}])))
@@ -206,7 +207,7 @@ async fn depth_and_number_are_limited() {
     assert_eq!(tools[0].tool, "invalid", "{tools:#?}");
     assert!(output(&tools[0]).contains("unavailable tool 'task'"));
     assert!(output(&lab.tools(&middle.id).await[0]).contains("bottom"));
-    // A session that a client put that deep.
+    // A session that a client created at that depth.
     let input = CreateSession { parent_id: Some(bottom.id.clone()), ..CreateSession::default() };
     let deep = lab.engine.create_session(&lab.scope, input).await.unwrap().id;
     let call = script(json!([{"tools": [task("L4", "general", json!([]))]}, {"text": "."}]));
@@ -223,10 +224,10 @@ async fn depth_and_number_are_limited() {
 }
 
 #[tokio::test]
-async fn agents_that_call_each_other_without_end_are_stopped_by_the_defaults() {
+async fn endless_delegation_is_stopped_by_the_default_limits() {
     let lab = Lab::with(json!({"agent": {"general": {"permission": {"task": "allow"}}}}));
     let session = lab.session().await;
-    // Not the same call again and again, which is asked about.
+    // Vary the calls, because repeating the same call asks for permission.
     let three = |below: Value| {
         let calls = ["One", "Two", "Three"].map(|name| task(name, "general", below.clone()));
         json!([{"tools": calls}, {"text": "."}])
@@ -241,7 +242,7 @@ async fn agents_that_call_each_other_without_end_are_stopped_by_the_defaults() {
 }
 
 #[tokio::test]
-async fn what_a_caller_may_not_do_its_subagent_may_not_either() {
+async fn a_subagent_may_not_do_what_its_caller_may_not() {
     let writer = json!({"mode": "subagent", "description": "w"});
     let lab = Lab::with(json!({"agent": {"writer": writer}}));
     let session = lab.session().await;
@@ -255,7 +256,7 @@ async fn what_a_caller_may_not_do_its_subagent_may_not_either() {
 }
 
 #[tokio::test]
-async fn eight_work_at_once_and_the_others_wait_for_their_turn() {
+async fn eight_subagents_work_concurrently_and_the_others_wait() {
     let lab = asking();
     let session = lab.session().await;
     let (mut events, mut births) = (lab.recorder().await, lab.recorder().await);
@@ -311,23 +312,23 @@ async fn a_rejected_ask_of_a_child_ends_the_child_and_the_parent_is_told() {
 }
 
 #[tokio::test]
-async fn an_abort_returns_when_nothing_of_the_tree_runs_any_more() {
+async fn an_abort_returns_once_nothing_in_the_tree_runs() {
     let lead = json!({"mode": "subagent", "description": "l", "permission": {"task": "allow"}});
     let lab = Lab::with(json!({"subagent_depth": 2, "agent": {"lead": lead}}));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let below = json!([{"tools": [staying("deep")]}, {"text": "never"}]);
+    let below = json!([{"tools": [blocking_command("deep")]}, {"text": "never"}]);
     let middle = json!([{"tools": [task("Below", "general", below)]}, {"text": "never"}]);
-    let beside = json!([{"tools": [staying("beside")]}, {"text": "never"}]);
+    let beside = json!([{"tools": [blocking_command("beside")]}, {"text": "never"}]);
     let tasks = json!([task("Middle", "lead", middle), task("Beside", "general", beside)]);
     start(&lab, &session, json!([{"tools": tasks}, {"text": "never"}])).await;
     ready(&mut events).await;
     ready(&mut events).await;
-    assert!(lives(&lab, "deep") && lives(&lab, "beside"));
+    assert!(is_alive(&lab, "deep") && is_alive(&lab, "beside"));
     assert!(lab.engine.abort(&lab.scope, &session).await.unwrap());
     assert_eq!(lab.engine.running(), 0);
     assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().len(), 0);
-    assert!(!lives(&lab, "deep") && !lives(&lab, "beside"));
+    assert!(!is_alive(&lab, "deep") && !is_alive(&lab, "beside"));
     let mut sessions = vec![session.clone()];
     for child in children(&lab, &session).await {
         sessions.extend(children(&lab, &child.id).await.into_iter().map(|below| below.id));
@@ -354,17 +355,17 @@ async fn an_abort_from_another_process_waits_for_the_tree_too() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let child = json!([{"tools": [staying("pid")]}, {"text": "never"}]);
+    let child = json!([{"tools": [blocking_command("pid")]}, {"text": "never"}]);
     start(&lab, &session, json!([{"tools": [task("Stay", "general", child)]}, {"text": "never"}])).await;
     ready(&mut events).await;
     assert!(lab.second().abort(&lab.scope, &session).await.unwrap());
-    assert!(!lives(&lab, "pid"));
+    assert!(!is_alive(&lab, "pid"));
     assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().len(), 0);
     assert_eq!(error(&lab.tools(&session).await[0]), "Task cancelled");
 }
 
 #[tokio::test]
-async fn a_child_that_is_aborted_alone_leaves_its_siblings_and_its_parent_at_work() {
+async fn aborting_one_child_leaves_its_siblings_and_parent_running() {
     let lab = asking();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -384,9 +385,9 @@ async fn a_child_that_is_aborted_alone_leaves_its_siblings_and_its_parent_at_wor
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "went on");
 }
 
-/// Both after a stop and after a crash a call finds its child again.
+/// A call finds its child again both after a stop and after a crash.
 #[tokio::test]
-async fn a_call_that_a_restart_cut_off_waits_for_the_same_child_and_gets_its_result_once() {
+async fn an_interrupted_call_waits_for_the_same_child_and_gets_its_result_once() {
     let mut lab = asking();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -396,9 +397,9 @@ async fn a_call_that_a_restart_cut_off_waits_for_the_same_child_and_gets_its_res
     for only in [Some(&session), None] {
         lab.restart().await;
         events = lab.recorder().await;
-        // Whoever is recovered first, and even if only the parent is: the child works for it.
+        // Whichever is recovered first, and even if only the parent is, the child works for it.
         assert!(lab.engine.recover(only).await.unwrap() >= 1);
-        // The call tells that it waits for its child again.
+        // The call shows again that it waits for its child.
         events.wait_for(|b| matches!(b, EventBody::PartUpdated { session_id, .. } if *session_id == session)).await;
     }
     answer(&lab, &ask, PermissionReplyKind::Once).await;
@@ -414,16 +415,16 @@ async fn a_call_that_a_restart_cut_off_waits_for_the_same_child_and_gets_its_res
 }
 
 #[tokio::test]
-async fn a_parent_that_is_deleted_takes_its_working_children_along() {
+async fn deleting_a_parent_deletes_its_working_children() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    let child = json!([{"tools": [staying("pid")]}, {"text": "never"}]);
+    let child = json!([{"tools": [blocking_command("pid")]}, {"text": "never"}]);
     start(&lab, &session, json!([{"tools": [task("Stay", "general", child)]}, {"text": "never"}])).await;
     ready(&mut events).await;
     let child = only_child(&lab, &session).await.id;
     lab.engine.delete_session(&lab.scope, &session).await.unwrap();
-    assert!(!lives(&lab, "pid"));
+    assert!(!is_alive(&lab, "pid"));
     assert_eq!(lab.engine.running(), 0);
     for id in [&session, &child] {
         assert!(lab.engine.session(&lab.scope, id).await.is_err());
@@ -431,7 +432,7 @@ async fn a_parent_that_is_deleted_takes_its_working_children_along() {
 }
 
 #[tokio::test]
-async fn a_child_that_is_deleted_at_work_ends_its_call() {
+async fn deleting_a_working_child_ends_its_call() {
     let lab = asking();
     let session = lab.session().await;
     let mut events = lab.recorder().await;

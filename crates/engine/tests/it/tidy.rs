@@ -1,4 +1,4 @@
-//! What nobody needs any more goes: rows, events and files of deleted sessions, old outputs, sessions over their age.
+//! Unneeded data is removed: rows, events and files of deleted sessions, old outputs, expired sessions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use config::Dirs;
 use serde_json::json;
 use store::{Batch, Compacted, Place};
 use testkit::TempProject;
-use trefoil_engine::{Engine, Tidied, Tidy};
+use trefoil_engine::{Engine, TidyOptions, TidyReport};
 
 const MARK: &str = "swordfish-4711";
 const DAY: u64 = 24 * 60 * 60;
-const THOROUGH: Tidy = Tidy { dry_run: false, thorough: true };
+const THOROUGH: TidyOptions = TidyOptions { dry_run: false, thorough: true };
 
 fn dirs(project: &TempProject) -> Dirs {
     Dirs::from_env(&project.env().into_iter().collect(), &project.home())
@@ -31,8 +31,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files below the data directory that hold the mark.
-fn marked(project: &TempProject) -> Vec<PathBuf> {
+/// The files below the data directory that contain the marker.
+fn marked_files(project: &TempProject) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
         bytes.windows(MARK.len()).any(|window| window == MARK.as_bytes())
@@ -41,7 +41,7 @@ fn marked(project: &TempProject) -> Vec<PathBuf> {
 }
 
 /// A command whose output is too long for the model.
-fn loud() -> serde_json::Value {
+fn loud_command() -> serde_json::Value {
     let command = format!("for i in $(seq 3000); do echo {MARK} $i; done");
     json!([{"tools": [["bash", {"command": command, "description": "print"}]]}, {"text": MARK}])
 }
@@ -50,7 +50,7 @@ fn outputs(lab: &Lab) -> PathBuf {
     Engine::outputs(&dirs(&lab.project))
 }
 
-fn age(path: &Path, days: u64) {
+fn set_age(path: &Path, days: u64) {
     let then = SystemTime::now() - Duration::from_secs(days * DAY + 60);
     fs::File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
 }
@@ -59,32 +59,32 @@ fn age(path: &Path, days: u64) {
 async fn a_deleted_session_and_its_subagents_leave_nothing_on_the_disk() {
     let lab = Lab::new();
     let session = lab.session().await;
-    let task = json!({"description": MARK, "prompt": script(loud()), "subagent_type": "general"});
+    let task = json!({"description": MARK, "prompt": script(loud_command()), "subagent_type": "general"});
     let steps = json!([{"tools": [["task", task]]}, {"text": "after"}]);
     lab.say(&session, &script(steps)).await;
-    lab.say(&session, &script(loud())).await;
+    lab.say(&session, &script(loud_command())).await;
     let stays = lab.session().await;
     lab.say(&stays, "hello").await;
     let child = lab.engine.children(&lab.scope, &session).await.unwrap().swap_remove(0).id;
     for id in [&session, &child] {
         assert_eq!(files(&outputs(&lab).join(id.as_str())).len(), 1, "one long output each");
     }
-    assert!(marked(&lab.project).len() >= 3);
+    assert!(marked_files(&lab.project).len() >= 3);
 
     lab.engine.delete_session(&lab.scope, &session).await.unwrap();
     assert!(files(&outputs(&lab)).is_empty(), "outputs are left");
     assert!(lab.engine.store().removed().unwrap().is_empty());
     assert_eq!(lab.engine.store().compact().await.unwrap(), Compacted::Whole);
-    assert_eq!(marked(&lab.project), Vec::<PathBuf>::new());
-    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), Tidied::default(), "there is nothing more to do");
+    assert_eq!(marked_files(&lab.project), Vec::<PathBuf>::new());
+    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default(), "there is nothing more to do");
     assert_eq!(lab.messages(&stays).await.len(), 2, "others have theirs");
 }
 
 #[tokio::test]
-async fn the_model_may_read_what_was_too_long_for_it() {
+async fn the_model_may_read_a_truncated_output() {
     let lab = Lab::new();
     let session = lab.session().await;
-    lab.say(&session, &script(loud())).await;
+    lab.say(&session, &script(loud_command())).await;
     let path = files(&outputs(&lab)).swap_remove(0);
     let steps = json!([{"tools": [["read", {"filePath": path, "offset": 2990}]]}, {"text": "after"}]);
     lab.say(&session, &script(steps)).await;
@@ -93,7 +93,7 @@ async fn the_model_may_read_what_was_too_long_for_it() {
 }
 
 #[tokio::test]
-async fn a_deletion_tells_nothing_of_what_was_said() {
+async fn a_deletion_event_reveals_no_content() {
     let lab = Lab::new();
     let session = lab.session().await;
     let rename = api::UpdateSession { title: Some(MARK.to_owned()), ..api::UpdateSession::default() };
@@ -107,37 +107,37 @@ async fn a_deletion_tells_nothing_of_what_was_said() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_of_a_deletion_goes_later() {
+async fn an_interrupted_deletion_is_finished_later() {
     let mut lab = Lab::new();
     let session = lab.session().await;
-    lab.say(&session, &script(loud())).await;
-    // As if the process had died right after the session was gone.
+    lab.say(&session, &script(loud_command())).await;
+    // As if the process had died right after deleting the session.
     let mut batch = Batch::new(&Place::new("", ""));
     batch.delete_session(&session);
     lab.engine.store().commit(batch).await.unwrap();
     lab.restart().await;
     assert_eq!(files(&outputs(&lab)).len(), 1);
-    let counted = lab.engine.tidy(Tidy { dry_run: true, thorough: false }).await.unwrap();
+    let counted = lab.engine.tidy(TidyOptions { dry_run: true, thorough: false }).await.unwrap();
     assert_eq!(counted.leftovers, 1);
     assert_eq!(files(&outputs(&lab)).len(), 1, "it was only counted");
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().leftovers, 1);
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().leftovers, 1);
     assert!(files(&outputs(&lab)).is_empty());
     lab.engine.store().compact().await.unwrap();
-    assert_eq!(marked(&lab.project), Vec::<PathBuf>::new());
+    assert_eq!(marked_files(&lab.project), Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
-async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
+async fn old_and_unreferenced_outputs_are_removed() {
     let lab = Lab::new();
     let session = lab.session().await;
-    lab.say(&session, &script(loud())).await;
+    lab.say(&session, &script(loud_command())).await;
     let folder = outputs(&lab);
     let own = files(&folder).swap_remove(0);
     let put = |name: &str, days| {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "output").unwrap();
-        age(&path, days);
+        set_age(&path, days);
         path
     };
     let id = session.as_str();
@@ -147,20 +147,20 @@ async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
         put("ses_of_another_database/tool_x", 29),
         put("notes.txt", 400),
     ];
-    age(&own, 29);
+    set_age(&own, 29);
     let lost = put(&format!("{id}/tool_without0part"), 2);
     let old = [put("tool_old", 31), put("ses_of_another_database/tool_y", 31), put(&format!("{id}/tool_old"), 31)];
 
-    let counted = lab.engine.tidy(Tidy { dry_run: true, thorough: true }).await.unwrap();
+    let counted = lab.engine.tidy(TidyOptions { dry_run: true, thorough: true }).await.unwrap();
     assert_eq!((counted.outputs, counted.output_bytes), (4, 24));
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().outputs, 3);
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().outputs, 3);
     assert!(old.iter().all(|path| !path.exists()) && lost.exists());
     assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap().outputs, 1);
     assert!(!lost.exists());
     for path in stays.iter().chain([&own]) {
         assert!(path.exists(), "{}", path.display());
     }
-    // Of a session at work nothing goes that is not old: a call may be about to refer to it.
+    // For a running session only old files are removed: a call may be about to refer to the others.
     let lost = put(&format!("{id}/tool_without0part"), 2);
     let gate = lab.gate("go");
     let mut events = lab.recorder().await;
@@ -171,13 +171,13 @@ async fn outputs_go_when_they_are_old_or_nothing_refers_to_them() {
     assert!(lost.exists());
     fs::write(&gate, "").unwrap();
     events.wait_idle(&session).await;
-    age(&own, 31);
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().outputs, 1);
+    set_age(&own, 31);
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().outputs, 1);
     assert!(!own.exists(), "over the age it goes, whoever refers to it");
 }
 
-/// A session that was last used so many days ago.
-async fn aged(lab: &Lab, days: i64) -> SessionId {
+/// A session last used this many days ago.
+async fn aged_session(lab: &Lab, days: i64) -> SessionId {
     api::shift_clock(-days * DAY as i64 * 1000);
     let session = lab.session().await;
     lab.say(&session, "hello").await;
@@ -186,18 +186,18 @@ async fn aged(lab: &Lab, days: i64) -> SessionId {
 }
 
 #[tokio::test]
-async fn sessions_over_their_age_go_unless_something_in_them_lives() {
+async fn expired_sessions_are_removed_unless_active() {
     let lab = Lab::with(json!({"permission": {"bash": "ask"}, "session": {"max_age_days": 7}}));
-    let (old, young) = (aged(&lab, 8).await, aged(&lab, 6).await);
-    // One that waits for an answer, one with a prompt that nobody runs, and one with a younger subagent.
-    let asks = aged(&lab, 9).await;
+    let (old, young) = (aged_session(&lab, 8).await, aged_session(&lab, 6).await);
+    // One that waits for a reply, one with a prompt that nobody runs, and one with a younger subagent.
+    let asks = aged_session(&lab, 9).await;
     let mut events = lab.recorder().await;
     api::shift_clock(-9 * DAY as i64 * 1000);
     let steps = json!([{"tools": [["bash", {"command": "echo x", "description": "say"}]]}, {"text": "after"}]);
     lab.engine.prompt_async(&lab.scope, &asks, prompt(&script(steps))).await.unwrap();
     let asked = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     api::shift_clock(0);
-    let waits = aged(&lab, 10).await;
+    let waits = aged_session(&lab, 10).await;
     let note = PromptInput { no_reply: true, ..prompt("note") };
     api::shift_clock(-10 * DAY as i64 * 1000);
     let note = lab.engine.prompt(&lab.scope, &waits, note).await.unwrap();
@@ -205,14 +205,14 @@ async fn sessions_over_their_age_go_unless_something_in_them_lives() {
     let mut batch = Batch::new(&Place::new("", ""));
     batch.enqueue(&waits, note.info.id());
     lab.engine.store().commit(batch).await.unwrap();
-    let parent = aged(&lab, 11).await;
+    let parent = aged_session(&lab, 11).await;
     let child = api::CreateSession { parent_id: Some(parent.clone()), ..api::CreateSession::default() };
     lab.engine.create_session(&lab.scope, child).await.unwrap();
 
-    let counted = lab.engine.tidy(Tidy { dry_run: true, thorough: false }).await.unwrap();
+    let counted = lab.engine.tidy(TidyOptions { dry_run: true, thorough: false }).await.unwrap();
     assert_eq!(counted.sessions, std::slice::from_ref(&old));
     assert!(lab.engine.session(&lab.scope, &old).await.is_ok(), "it was only counted");
-    assert_eq!(lab.engine.tidy(Tidy::default()).await.unwrap().sessions, std::slice::from_ref(&old));
+    assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().sessions, std::slice::from_ref(&old));
     assert!(lab.engine.session(&lab.scope, &old).await.is_err());
     for session in [&young, &asks, &waits, &parent] {
         lab.engine.session(&lab.scope, session).await.unwrap();
@@ -224,11 +224,11 @@ async fn sessions_over_their_age_go_unless_something_in_them_lives() {
 }
 
 #[tokio::test]
-async fn no_session_goes_by_its_age_unless_the_user_wants_that() {
+async fn no_session_expires_unless_the_user_configures_it() {
     let lab = Lab::new();
-    // A repository, also one that is trusted, decides nothing about sessions of others.
+    // A repository, even a trusted one, does not decide about other sessions.
     lab.project.write("trefoil.json", r#"{"session": {"max_age_days": 1}}"#);
-    let old = aged(&lab, 4000).await;
-    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), Tidied::default());
+    let old = aged_session(&lab, 4000).await;
+    assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default());
     lab.engine.session(&lab.scope, &old).await.unwrap();
 }

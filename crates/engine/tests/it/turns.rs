@@ -103,7 +103,7 @@ async fn bad_input_changes_nothing_and_says_what_exists() {
 }
 
 #[tokio::test]
-async fn a_failing_model_is_tried_again_visibly() {
+async fn a_failing_model_is_retried_visibly() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;
@@ -203,10 +203,10 @@ async fn abort_ends_text_and_tools_and_frees_the_session() {
 }
 
 #[tokio::test]
-async fn tools_of_one_step_run_side_by_side() {
+async fn tools_of_one_step_run_in_parallel() {
     let lab = Lab::new();
     let session = lab.session().await;
-    // Each waits for the other's file: one after the other would hang until the timeout.
+    // Each waits for the other's file: run one after the other, they would hang until the timeout.
     let wait = |mine: &str, other: &str| json!(["bash", {"command": format!("touch {mine}; until [ -e {other} ]; do sleep 0.02; done; echo both"), "timeout": 60000}]);
     lab.say(&session, &script(json!([{"tools": [wait("a", "b"), wait("b", "a")]}, {"text": "done"}]))).await;
     for tool in lab.tools(&session).await {
@@ -245,7 +245,7 @@ async fn equal_calls_in_a_row_need_a_permission() {
 }
 
 #[tokio::test]
-async fn an_answer_of_a_given_shape() {
+async fn structured_output_is_validated_and_returned() {
     let lab = Lab::new();
     let session = lab.session().await;
     let schema = json!({"type": "object", "properties": {"answer": {"type": "number"}}, "required": ["answer"]});
@@ -342,7 +342,7 @@ async fn a_command_adds_the_files_and_agents_that_it_mentions() {
 }
 
 #[tokio::test]
-async fn an_argument_runs_nothing_in_a_shell_piece() {
+async fn an_argument_in_a_shell_piece_executes_nothing() {
     let template = "SCRIPT: [{\"text\": \"!`printf %s $1`|!`$1`\"}]";
     let lab = Lab::with(json!({"command": {"say": {"template": template}}}));
     let (session, made) = (lab.session().await, lab.gate("made"));
@@ -375,7 +375,7 @@ async fn deleting_a_session_stops_it_and_its_children() {
 }
 
 #[tokio::test]
-async fn a_tool_list_is_cut_by_rules_and_switches() {
+async fn rules_and_switches_limit_the_tool_list() {
     let lab = Lab::new();
     let session = lab.session().await;
     let tools = Some([("bash".to_owned(), false)].into_iter().collect());
@@ -394,13 +394,13 @@ async fn two_engines_on_one_database_share_a_session() {
     let second = lab.second();
     let mut here = lab.recorder().await;
     let mut there = Recorder::new(Arc::new(second.clone())).await;
-    // Text reaches another process by its row, which is written while the text grows. Then the turn stays.
+    // Text reaches another process through its row, which is written while the text grows. Then the turn waits.
     let slow = json!([{"chunks": 100, "chunk_delay_ms": 20, "hold": lab.gate("never")}]);
     lab.engine.prompt_async(&lab.scope, &session, prompt(&script(slow))).await.unwrap();
     here.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     there.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     assert_eq!(second.statuses(&lab.scope).await.unwrap().len(), 1);
-    // A prompt through the other engine joins the turn, an abort through it stops the turn.
+    // A prompt through the other engine joins the turn; an abort through it stops the turn.
     let joined = {
         let (second, scope, id) = (second.clone(), lab.scope.clone(), session.clone());
         tokio::spawn(async move { second.prompt(&scope, &id, prompt("joined")).await.unwrap() })
@@ -418,7 +418,7 @@ async fn two_engines_on_one_database_share_a_session() {
 }
 
 #[tokio::test]
-async fn an_abort_takes_queued_prompts_along_visibly() {
+async fn an_abort_visibly_aborts_queued_prompts() {
     let lab = Lab::new();
     let session = lab.session().await;
     let mut events = lab.recorder().await;

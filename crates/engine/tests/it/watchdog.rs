@@ -1,4 +1,5 @@
-//! Work that nobody does is found and done: prompts without a turn, turns of the dead, reports that nobody would give.
+//! Abandoned work is found and done: prompts without a turn, turns of dead processes, reports that nobody would
+//! deliver.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use store::{Batch, Place, Store};
 use testkit::{Recorder, TempProject, eventually};
-use trefoil_engine::Tended;
+use trefoil_engine::WatchdogScope;
 
 use crate::common::family::{background, children, is_idle, reports};
 use crate::common::{Lab, doomed, open, open_store, open_with, prompt, script, text};
@@ -26,8 +27,8 @@ fn lab() -> (Lab, Store) {
     (Lab { project, engine, scope }, store)
 }
 
-/// A prompt that was accepted, and that everybody has forgotten.
-async fn forgotten(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
+/// An accepted prompt that nobody runs.
+async fn forgotten_prompt(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
     let session = lab.session().await;
     let note = PromptInput { no_reply: true, ..prompt("Hello") };
     let message = lab.engine.prompt_async(&lab.scope, &session, note).await.unwrap();
@@ -41,8 +42,8 @@ async fn forgotten(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
 async fn a_prompt_that_nobody_runs_is_answered() {
     let (lab, store) = lab();
     let mut events = lab.recorder().await;
-    let (session, prompt) = forgotten(&lab, &store).await;
-    lab.engine.watch_over(Tended::All);
+    let (session, prompt) = forgotten_prompt(&lab, &store).await;
+    lab.engine.start_watchdog(WatchdogScope::All);
     events.wait_idle(&session).await;
     let messages = lab.messages(&session).await;
     assert_eq!(messages.last().unwrap().info.as_assistant().unwrap().parent_id, prompt);
@@ -50,25 +51,25 @@ async fn a_prompt_that_nobody_runs_is_answered() {
 }
 
 #[tokio::test]
-async fn whoever_is_there_for_its_own_sessions_leaves_others_alone() {
+async fn a_watchdog_for_opened_sessions_leaves_others_alone() {
     let (lab, store) = lab();
     let mut events = lab.recorder().await;
-    let (other, _) = forgotten(&lab, &store).await;
-    lab.engine.watch_over(Tended::Opened);
-    let (own, _) = forgotten(&lab, &store).await;
-    // Both are looked at in the same moment.
+    let (other, _) = forgotten_prompt(&lab, &store).await;
+    lab.engine.start_watchdog(WatchdogScope::Opened);
+    let (own, _) = forgotten_prompt(&lab, &store).await;
+    // Both are checked at the same time.
     events.wait_idle(&own).await;
     assert_eq!(store.inbox(&other).unwrap().len(), 1);
     assert!(!events.events().iter().any(|event| is_idle(&other)(&event.body)));
 }
 
-/// A lab that goes on with the turns of the dead, and a session whose engine died in its turn after it had said `word`. `turn`
-/// is given the file that its model waits for, `gate` in the project.
+/// A lab that resumes turns of dead processes, and a session whose engine died during its turn after it had said
+/// `word`. `turn` gets the file that its model waits for, `gate` in the project.
 async fn orphan(turn: impl Fn(PathBuf) -> Value, word: &str) -> (Lab, Recorder, SessionId) {
     let project = TempProject::new();
     let scope = Scope::new(project.directory());
     let engine = open(&project);
-    engine.watch_over(Tended::All);
+    engine.start_watchdog(WatchdogScope::All);
     let events = Recorder::new(Arc::new(engine.clone())).await;
     let lab = Lab { project, engine, scope };
     let turn = turn(lab.gate("gate"));
@@ -83,11 +84,11 @@ async fn orphan(turn: impl Fn(PathBuf) -> Value, word: &str) -> (Lab, Recorder, 
 }
 
 #[tokio::test]
-async fn the_turn_of_a_process_that_died_goes_on_in_one_that_lives() {
+async fn the_turn_of_a_dead_process_is_resumed_by_a_living_one() {
     let turn = |gate| json!([{ "text": "working", "hold": gate }, { "text": "done" }]);
     let (lab, mut events, session) = orphan(turn, "working").await;
     lab.project.write("gate", "");
-    // Nobody has asked for it.
+    // Nobody asked for it.
     events.wait_idle(&session).await;
     let messages = lab.messages(&session).await;
     assert!(messages.iter().all(|m| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some())), "{messages:#?}");
@@ -95,7 +96,7 @@ async fn the_turn_of_a_process_that_died_goes_on_in_one_that_lives() {
 }
 
 #[tokio::test]
-async fn the_report_of_a_task_in_the_background_comes_although_its_process_died() {
+async fn a_background_report_arrives_although_its_process_died() {
     let turn = |gate| {
         let child = json!([{ "text": "found", "hold": gate }]);
         json!([{ "tools": [background("look", child)] }, { "text": "meanwhile" }])
@@ -108,10 +109,10 @@ async fn the_report_of_a_task_in_the_background_comes_although_its_process_died(
     assert_eq!(children(&lab, &session).await.len(), 1);
 }
 
-/// Breaks down whatever it is given.
-struct Broken(Arc<AtomicUsize>);
+/// A runner that always panics.
+struct PanickingRunner(Arc<AtomicUsize>);
 
-impl Runner for Broken {
+impl Runner for PanickingRunner {
     fn run(&self, _: RunnerJob, _: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { panic!("it breaks down") })
@@ -119,21 +120,21 @@ impl Runner for Broken {
 }
 
 #[tokio::test]
-async fn a_turn_that_breaks_down_again_and_again_is_given_up() {
+async fn a_turn_that_keeps_panicking_is_given_up() {
     let project = TempProject::new();
     let config = json!({ "agent": { "other": { "mode": "primary", "acp": { "command": ["it"] } } } });
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
     let runs = Arc::new(AtomicUsize::new(0));
-    let runner: Arc<dyn Runner> = Arc::new(Broken(runs.clone()));
+    let runner: Arc<dyn Runner> = Arc::new(PanickingRunner(runs.clone()));
     let engine = open_with(&project, HashMap::from([("acp".to_owned(), runner)]));
     let scope = Scope::new(project.directory());
     let lab = Lab { project, engine, scope };
-    lab.engine.watch_over(Tended::Opened);
+    lab.engine.start_watchdog(WatchdogScope::Opened);
     let mut events = lab.recorder().await;
     let session = lab.session().await;
     let input = PromptInput { agent: Some("other".to_owned()), ..prompt("go") };
     let error = lab.engine.prompt(&lab.scope, &session, input).await.unwrap_err();
-    assert!(error.to_string().contains("broke down"), "{error}");
+    assert!(error.to_string().contains("failed unexpectedly"), "{error}");
     events.wait_idle(&session).await;
     let last = lab.messages(&session).await.pop().unwrap();
     let given_up = last.info.as_assistant().unwrap().error.clone();

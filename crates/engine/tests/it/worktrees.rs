@@ -1,4 +1,4 @@
-//! Subagents with a git worktree of their own: what they change, its way back, and what is left behind.
+//! Subagents with their own git worktree: their changes, the merge, and cleanup.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use api::{EventBody, Host, HostError, Session, SessionId, ToolPart, ToolState, W
 use serde_json::{Value, json};
 use testkit::Recorder;
 
-/// Two agents, of which one has worktrees.
+/// A lab with two agents, one of them with worktrees.
 fn lab() -> Lab {
     Lab::with(json!({"subagent_depth": 2, "agent": {
         "smith": {"mode": "subagent", "description": "s", "isolation": "worktree", "permission": {"task": "allow"}},
@@ -18,13 +18,13 @@ fn bash(command: &str) -> Value {
     json!(["bash", { "command": command }])
 }
 
-/// A call that has a subagent run a command in its worktree.
+/// A call whose subagent runs a command in its worktree.
 fn smith(command: &str) -> Value {
     let steps = json!([{"tools": [bash(command)]}, {"text": "done"}]);
     json!(["task", {"description": "Forge", "prompt": script(steps), "subagent_type": "smith"}])
 }
 
-/// Has a new session call for these; gives its children and its calls.
+/// Makes these calls in a new session. Returns the session, its children and its calls.
 async fn delegate(lab: &Lab, calls: Vec<Value>) -> (SessionId, Vec<Session>, Vec<ToolPart>) {
     let session = lab.session().await;
     lab.say(&session, &script(json!([{ "tools": calls }, {"text": "."}]))).await;
@@ -47,7 +47,7 @@ fn error(tool: &ToolPart) -> &str {
     }
 }
 
-/// All branches and linked trees.
+/// All branches, and the number of linked worktrees.
 fn state(lab: &Lab) -> (String, usize) {
     let branches = lab.project.git(&["branch", "--format=%(refname:short)"]);
     (branches.replace('\n', " "), lab.project.git(&["worktree", "list"]).lines().count() - 1)
@@ -58,7 +58,7 @@ fn data(lab: &Lab) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_child_works_beside_and_its_changes_are_merged_when_somebody_wants_them() {
+async fn a_child_works_in_parallel_and_its_changes_are_merged_on_request() {
     let lab = lab();
     lab.project.write("notes.txt", "not committed\n");
     let command = "pwd; ls; printf 'a\\nb\\n' > new.txt; echo more >> README.md";
@@ -67,7 +67,7 @@ async fn a_child_works_beside_and_its_changes_are_merged_when_somebody_wants_the
     assert!(child.directory.starts_with(data(&lab).join("isolated").to_str().unwrap()), "{}", child.directory);
     let seen = lab.tools(&child.id).await;
     assert_eq!(output(&seen[0]).0.lines().collect::<Vec<_>>(), [child.directory.as_str(), "README.md"]);
-    // Nothing of it is in the caller's tree.
+    // None of it is in the caller's tree.
     assert_eq!(lab.project.git(&["status", "--porcelain"]), "?? notes.txt");
 
     let (result, metadata) = output(&tools[0]);
@@ -81,11 +81,11 @@ async fn a_child_works_beside_and_its_changes_are_merged_when_somebody_wants_the
         {"path": "README.md", "added": 1, "removed": 0, "status": "modified"},
     ]);
     assert_eq!((&metadata["worktree"]["branch"], &metadata["worktree"]["files"]), (&json!(branch), &files));
-    // The way that the model is told works.
+    // The instructions for the model work.
     let patch = lab.project.git(&["diff", "--binary", &base, &branch]);
     assert!(patch.contains("+more"), "{patch}");
 
-    // An edit of our own to another part of a file that the child changed.
+    // Our own edit to another part of a file that the child changed.
     lab.project.write("README.md", "# Another title\n");
     let refused = lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap_err();
     assert!(matches!(&refused, HostError::Conflict(why) if why.contains("README.md") && why.contains(&branch)));
@@ -101,7 +101,7 @@ async fn a_child_works_beside_and_its_changes_are_merged_when_somebody_wants_the
     assert_eq!(lab.project.read("README.md"), "# A project\nmore\n");
     assert_eq!(lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap().files, [], "it was merged");
 
-    // It goes on where it was, and only what is new counts.
+    // It continues where it was, and only new changes count.
     let mut again = smith("echo again >> new.txt");
     again[1]["task_id"] = json!(child.id);
     lab.say(&session, &script(json!([{ "tools": [again] }, {"text": "."}]))).await;
@@ -115,7 +115,7 @@ async fn a_child_works_beside_and_its_changes_are_merged_when_somebody_wants_the
 }
 
 #[tokio::test]
-async fn what_is_too_large_to_be_shown_is_merged_all_the_same() {
+async fn a_change_too_large_to_show_is_still_merged() {
     let lab = lab();
     let command =
         "echo small > a.txt; head -c 17000000 /dev/zero | tr '\\0' x | fold -w 1000 > big.txt; echo last > z.txt";
@@ -133,7 +133,7 @@ async fn what_is_too_large_to_be_shown_is_merged_all_the_same() {
 }
 
 #[tokio::test]
-async fn children_side_by_side_change_the_same_file() {
+async fn parallel_children_change_the_same_file() {
     let lab = lab();
     let lines = |first: &str, last: &str| format!("{first}\n2\n3\n4\n5\n6\n7\n8\n{last}\n");
     lab.project.write("list.txt", lines("1", "9"));
@@ -164,7 +164,7 @@ async fn children_side_by_side_change_the_same_file() {
 }
 
 #[tokio::test]
-async fn everything_that_git_can_hold_comes_over_and_what_is_in_the_way_stays() {
+async fn every_kind_of_change_is_merged_and_obstacles_are_kept() {
     let lab = lab();
     lab.project.write("gone.txt", "x\n");
     lab.project.write("run.sh", "#!/bin/sh\n");
@@ -174,7 +174,7 @@ async fn everything_that_git_can_hold_comes_over_and_what_is_in_the_way_stays() 
         echo x > ignored; git add d; git -c user.name=t -c user.email=t@example.org commit -qm own; git checkout -qb elsewhere";
     let (_, children, tools) = delegate(&lab, vec![smith(command)]).await;
     assert_eq!(output(&tools[0]).1["worktree"]["files"].as_array().unwrap().len(), 5, "{tools:#?}");
-    // A file of ours where the child has a folder.
+    // Our file where the child has a folder.
     lab.project.write("d", "ours\n");
     let refused = lab.engine.worktree_merge(&lab.scope, &children[0].id).await.unwrap_err().to_string();
     assert!(refused.contains("/d is in the way of d/f"), "{refused}");
@@ -195,7 +195,7 @@ async fn without_a_repository_or_a_commit_the_model_is_told() {
             lab.project.git(&["init", "--quiet"]);
         }
         let (_, children, tools) = delegate(&lab, vec![smith("true")]).await;
-        let why = if with_git { "has no commit yet" } else { "is in no git repository" };
+        let why = if with_git { "has no commit yet" } else { "is not in a git repository" };
         assert!(error(&tools[0]).contains("The agent smith works in a git worktree") && error(&tools[0]).contains(why));
         assert!(children.is_empty());
         assert_eq!(lab.engine.worktrees().await.unwrap().len(), 0);
@@ -203,9 +203,9 @@ async fn without_a_repository_or_a_commit_the_model_is_told() {
 }
 
 #[tokio::test]
-async fn configuration_is_the_callers_and_so_is_the_stream_of_events() {
+async fn a_worktree_uses_the_configuration_and_event_stream_of_its_caller() {
     let lab = lab();
-    // Neither is in a commit.
+    // Neither is committed.
     lab.project.write("AGENTS.md", "Never say please.\n");
     lab.project.write("trefoil.json", json!({"permission": {"bash": {"touch *": "ask"}}}).to_string());
     lab.engine.reload(&lab.scope);
@@ -218,7 +218,7 @@ async fn configuration_is_the_callers_and_so_is_the_stream_of_events() {
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     let child = ask.session_id.clone();
     assert_ne!(child, session);
-    // While it works it is neither merged nor thrown away, but can be looked at.
+    // While it works it can be inspected, but neither merged nor discarded.
     assert!(matches!(lab.engine.worktree_merge(&lab.scope, &child).await, Err(HostError::Busy(_))));
     assert!(matches!(lab.engine.worktree_discard(&lab.scope, &child).await, Err(HostError::Busy(_))));
     assert_eq!(lab.engine.worktree_diff(&lab.scope, &child).await.unwrap().worktree.files, []);
@@ -230,7 +230,7 @@ async fn configuration_is_the_callers_and_so_is_the_stream_of_events() {
 }
 
 #[tokio::test]
-async fn deleting_a_session_removes_its_worktree_and_keeps_what_nobody_merged() {
+async fn deleting_a_session_removes_its_worktree_and_keeps_unmerged_changes() {
     let lab = lab();
     let (session, children, _) = delegate(&lab, vec![smith("echo x > x.txt"), smith("true")]).await;
     assert_eq!(state(&lab).1, 2);
@@ -244,7 +244,7 @@ async fn deleting_a_session_removes_its_worktree_and_keeps_what_nobody_merged() 
 }
 
 #[tokio::test]
-async fn a_task_whose_worktree_is_gone_does_not_go_on() {
+async fn a_task_whose_worktree_is_gone_cannot_continue() {
     let lab = lab();
     let (session, children, _) = delegate(&lab, vec![smith("echo x > x.txt")]).await;
     lab.engine.worktree_discard(&lab.scope, &children[0].id).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_task_whose_worktree_is_gone_does_not_go_on() {
 }
 
 #[tokio::test]
-async fn a_child_of_an_isolated_child_goes_back_to_its_tree() {
+async fn a_child_of_an_isolated_child_merges_into_its_tree() {
     let lab = lab();
     let inner = script(json!([{"tools": [bash("echo deep > deep.txt")]}, {"text": "deep"}]));
     let call = json!(["task", {"description": "Inner", "prompt": inner, "subagent_type": "smith"}]);
@@ -282,7 +282,7 @@ async fn leftovers_are_found_and_cleaned() {
     let of = |file: &str| children.iter().find(|child| Path::new(&child.directory).join(file).exists()).unwrap();
     let (kept, merged) = (of("x.txt"), of("y.txt"));
     lab.engine.worktree_merge(&lab.scope, &merged.id).await.unwrap();
-    // A start of the server cleans nothing that a session has.
+    // The cleanup at server start removes nothing that belongs to a session.
     assert_eq!(lab.engine.clean_worktrees(false).await.unwrap(), Default::default());
     let cleaned = lab.engine.clean_worktrees(true).await.unwrap();
     assert_eq!((cleaned.removed.len(), cleaned.kept, cleaned.problems), (2, vec![], vec![]));
@@ -290,7 +290,7 @@ async fn leftovers_are_found_and_cleaned() {
     let listed = lab.engine.worktrees().await.unwrap();
     assert_eq!((listed.len(), &listed[0].worktree.session_id, listed[0].running), (1, &kept.id, false));
     assert_eq!((listed[0].title.as_deref(), listed[0].worktree.files.len()), (Some("Forge (@smith subagent)"), 1));
-    // Its folder is deleted by hand; what the branch has still counts.
+    // Its folder is deleted by hand; the changes on its branch still count.
     std::fs::remove_dir_all(&kept.directory).unwrap();
     assert_eq!(lab.engine.worktrees().await.unwrap()[0].worktree.files.len(), 1);
     lab.engine.worktree_merge(&lab.scope, &kept.id).await.unwrap();
@@ -299,9 +299,9 @@ async fn leftovers_are_found_and_cleaned() {
     assert_eq!(state(&lab), ("main".to_owned(), 0));
 }
 
-/// A crash between the tree and its session: the record is there, the session is not.
+/// A crash between the tree and its session: the record exists, the session does not.
 #[tokio::test]
-async fn a_crash_before_the_session_leaves_what_the_next_start_cleans() {
+async fn the_next_start_cleans_up_after_a_crash_before_the_session() {
     let lab = lab();
     let session = lab.session().await;
     let (id, stray) = (SessionId::new(), SessionId::new());
@@ -336,7 +336,7 @@ async fn a_crash_before_the_session_leaves_what_the_next_start_cleans() {
     assert_eq!(state(&lab), ("main".to_owned(), 0));
 }
 
-/// A restart in the middle: the child goes on in its tree, and what it had done is there.
+/// A restart in the middle: the child continues in its tree, and its earlier work is there.
 #[tokio::test]
 async fn a_restart_keeps_the_worktree() {
     let mut lab = Lab::with(json!({"permission": {"bash": {"touch *": "ask"}},

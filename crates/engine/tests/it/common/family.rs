@@ -1,4 +1,4 @@
-//! Subagents: prompts that have them work, and what can be seen of them.
+//! Subagents: prompts that start them, and what can be seen of them.
 
 use api::{
     AssistantMessage, EventBody, Host, PermissionReply, PermissionReplyKind, PermissionRequest, Session, SessionId,
@@ -9,7 +9,7 @@ use testkit::Recorder;
 
 use super::{Lab, prompt, script};
 
-/// A call that has a subagent play these steps.
+/// A call whose subagent plays these steps.
 pub fn task(description: &str, agent: &str, steps: Value) -> Value {
     json!(["task", {"description": description, "prompt": script(steps), "subagent_type": agent}])
 }
@@ -18,7 +18,7 @@ pub fn bash(command: &str) -> Value {
     json!(["bash", { "command": command }])
 }
 
-/// Where commands need a permission: an ask holds a subagent until it is answered.
+/// A lab where commands need approval: an ask blocks a subagent until it is answered.
 pub fn asking() -> Lab {
     Lab::with(json!({"permission": ask()}))
 }
@@ -70,7 +70,7 @@ pub async fn last(lab: &Lab, session: &SessionId) -> AssistantMessage {
 }
 
 /// A command that says when it runs and stays until it is stopped.
-pub fn staying(file: &str) -> Value {
+pub fn blocking_command(file: &str) -> Value {
     bash(&format!("echo $$ > {file}; echo ready; exec sleep 300"))
 }
 
@@ -84,7 +84,7 @@ pub async fn ready(events: &mut Recorder) {
         .await;
 }
 
-pub fn lives(lab: &Lab, file: &str) -> bool {
+pub fn is_alive(lab: &Lab, file: &str) -> bool {
     std::path::Path::new("/proc").join(lab.project.read(file).trim()).join("cmdline").exists()
 }
 
@@ -100,13 +100,13 @@ pub fn asks_then(text: &str) -> Value {
     json!([{"tools": [bash("true")]}, {"text": text}])
 }
 
-/// Agents that may have subagents of their own.
-pub fn leads() -> Lab {
+/// A lab with agents that may have subagents of their own.
+pub fn lab_with_leads() -> Lab {
     let lead = json!({"mode": "subagent", "description": "l", "permission": {"task": "allow", "question": "allow"}});
     Lab::with(json!({"subagent_depth": 3, "permission": ask(), "agent": {"lead": lead}}))
 }
 
-/// The reports of tasks in the background that a session got, oldest first.
+/// The background reports a session has received, oldest first.
 pub async fn reports(lab: &Lab, session: &SessionId) -> Vec<String> {
     let messages = lab.messages(session).await;
     let users = messages.iter().filter(|m| m.info.as_user().is_some());
@@ -114,7 +114,7 @@ pub async fn reports(lab: &Lab, session: &SessionId) -> Vec<String> {
     texts.filter(|t| t.synthetic == Some(true)).map(|t| t.text.clone()).collect()
 }
 
-/// Where in a list of events the first one is that fits.
+/// The index of the first matching event.
 pub fn place(events: &Recorder, fits: impl Fn(&EventBody) -> bool) -> Option<usize> {
     events.events().iter().position(|event| fits(&event.body))
 }

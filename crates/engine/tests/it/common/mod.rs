@@ -28,7 +28,7 @@ impl Lab {
         Self::on_store(config, store::Options::default())
     }
 
-    /// The same, with other bounds of the store.
+    /// The same, with other store options.
     pub fn on_store(config: serde_json::Value, options: store::Options) -> Self {
         let project = TempProject::new();
         project.write_home(".config/opencode/opencode.json", config.to_string());
@@ -60,7 +60,7 @@ impl Lab {
         }
     }
 
-    /// A file that a script can wait for (`after`, `hold`); it goes on when the test writes it.
+    /// A file that a script can wait for (`after`, `hold`); it continues when the test writes the file.
     pub fn gate(&self, name: &str) -> PathBuf {
         self.project.path().join(name)
     }
@@ -88,12 +88,12 @@ pub fn open(project: &TempProject) -> Engine {
     open_with(project, HashMap::new())
 }
 
-/// An engine with others who do the work of some agents.
+/// An engine with runners for some agents.
 pub fn open_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
     open_on(project, store::Options::default(), runners)
 }
 
-/// An engine whose store has other bounds.
+/// An engine with other store options.
 pub fn open_on(
     project: &TempProject,
     options: store::Options,
@@ -112,12 +112,12 @@ pub fn open_store(
     open_as(project, store, runners, false)
 }
 
-/// An engine as an editor has it, which asks for edits and commands.
+/// An engine as an editor starts it, which asks before edits and commands.
 pub fn open_careful(project: &TempProject) -> Engine {
     open_careful_with(project, HashMap::new())
 }
 
-/// The same, with others who do the work of some agents.
+/// The same, with runners for some agents.
 pub fn open_careful_with(project: &TempProject, runners: HashMap<String, Arc<dyn api::Runner>>) -> Engine {
     open_as(project, store(project), runners, true)
 }
@@ -137,7 +137,8 @@ fn open_as(
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
     let inputs = Inputs { directory: project.path().to_owned(), home: project.home(), dirs, env, trust: Trust::All };
-    // What is no script, such as the report of a task, gets a short answer; that of one task leads to a command.
+    // Prompts that are not scripts, such as reports of tasks, get a short answer; the report of one task leads to a
+    // command.
     let script = serde_json::json!({
         "rules": [{
             "when": {"text": "Background task completed: touch caller.txt"},
@@ -153,7 +154,7 @@ fn open_as(
     Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version }).unwrap()
 }
 
-/// An engine that dies as a process does: nothing of it runs on, and nothing is tidied up.
+/// An engine that dies like a process: nothing of it keeps running, and nothing is cleaned up.
 pub fn doomed<T: Send>(project: &TempProject, life: impl AsyncFnOnce(Engine) -> T + Send) -> T {
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {

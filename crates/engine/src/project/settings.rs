@@ -1,0 +1,93 @@
+//! Configuration and credentials as clients read and change them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::{Credential, HostError, Json, JsonMap, Scope};
+use config::{CredentialError, EditError, Inputs};
+use store::Place;
+
+use crate::project::instance::Instance;
+use crate::{Engine, lock};
+
+/// The prefix of every directory.
+const EVERYWHERE: &str = "/";
+
+impl Engine {
+    /// The user's login name, for when the configuration sets none.
+    pub fn user(&self) -> Option<&str> {
+        ["USER", "LOGNAME"].iter().find_map(|name| self.inner.inputs.env.get(*name)).map(String::as_str)
+    }
+
+    /// The user's own configuration, without any project's.
+    pub async fn global_config(&self) -> Result<Json, HostError> {
+        let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
+        run_blocking(move || Ok(config::global(&inputs))).await
+    }
+
+    /// Changes the user's own configuration. Returns the places that will reload it.
+    pub async fn change_global_config(&self, change: JsonMap) -> Result<Vec<Place>, HostError> {
+        let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
+        run_blocking(move || config::edit_global(&inputs, change).map_err(edit_error)).await?;
+        Ok(self.reload_below(EVERYWHERE))
+    }
+
+    /// Changes the configuration of a directory. Returns the places that will reload it.
+    pub async fn change_config(&self, scope: &Scope, change: JsonMap) -> Result<Vec<Place>, HostError> {
+        let inputs = self.inner.inputs_at(Path::new(&scope.directory));
+        run_blocking(move || config::edit_project(&inputs, change).map_err(edit_error)).await?;
+        Ok(self.reload_below(&scope.directory))
+    }
+
+    /// Stores the credential of a provider, or removes it.
+    pub async fn set_credential(&self, provider: String, credential: Option<Credential>) -> Result<(), HostError> {
+        let data = self.inner.inputs.dirs.data.clone();
+        let store = move || {
+            config::set_credential(&data, &provider, credential.as_ref()).map_err(|error| match error {
+                CredentialError::Write { .. } => HostError::Failed(error.to_string()),
+                error => HostError::Invalid(error.to_string()),
+            })
+        };
+        run_blocking(store).await?;
+        self.reload_below(EVERYWHERE);
+        Ok(())
+    }
+
+    /// Whether an environment variable has a value.
+    pub fn is_set(&self, variable: &str) -> bool {
+        self.inner.inputs.env.get(variable).is_some_and(|value| !value.is_empty())
+    }
+
+    /// Drops the loaded configuration of a directory and those below it, and returns the affected places. Running turns
+    /// keep what they have.
+    pub fn reload_below(&self, directory: &str) -> Vec<Place> {
+        let mut instances = lock(&self.inner.instances);
+        // A subagent's worktree uses the configuration of the directory it was made from.
+        let below = |at: &PathBuf, instance: &mut Arc<Instance>| {
+            at.starts_with(directory) || instance.origin.starts_with(directory)
+        };
+        let forgotten: Vec<_> = instances.extract_if(below).collect();
+        forgotten.into_iter().map(|(_, instance)| instance.place.clone()).collect()
+    }
+}
+
+impl crate::Inner {
+    /// The inputs for the configuration of a directory, with the current trust decisions.
+    pub(crate) fn inputs_at(&self, directory: &Path) -> Inputs {
+        Inputs { directory: directory.to_owned(), trust: self.inputs.trust.fresh(), ..self.inputs.clone() }
+    }
+}
+
+fn edit_error(error: EditError) -> HostError {
+    HostError::Invalid(error.to_string())
+}
+
+/// Runs file work on a blocking thread.
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
+) -> Result<T, HostError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(HostError::Failed(error.to_string())),
+    }
+}

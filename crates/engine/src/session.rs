@@ -1,0 +1,312 @@
+//! Sessions and messages as records: create, list, change, stop and delete.
+
+pub(crate) mod fork;
+pub(crate) mod tidy;
+pub(crate) mod tree;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{
+    CreateSession, EventBody, HostError, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts,
+    ModelRef, Part, PartId, Scope, Session, SessionId, SessionStatus, SessionTime, UpdateSession,
+};
+use store::{Batch, SessionQuery, Signal};
+
+use crate::Inner;
+use crate::ask::rules::{Constraints, RULES};
+use crate::error::store_error;
+use crate::project::instance::Instance;
+use crate::remote::REMOTE;
+use crate::spending::budget::BLOCKED;
+use crate::spending::ledger::REPORTED;
+use crate::subagent::control::PAUSED;
+use crate::turn::{TurnLocation, title};
+
+/// How long an abort waits for a turn of this process to end.
+const ABORT_WAIT: Duration = Duration::from_secs(10);
+/// How long an abort waits for another process, and how often it checks whether that process is stopped.
+const ABORT_WAIT_OTHER_PROCESS: Duration = Duration::from_secs(5);
+const STOPPED_POLL: Duration = Duration::from_millis(250);
+/// The default page size of session lists.
+const DEFAULT_PAGE: usize = 100;
+/// Longer message lists are read on a blocking thread, because they would delay others.
+const INLINE_MESSAGES_MAX: usize = 256;
+
+impl Inner {
+    pub(crate) fn session(&self, id: &SessionId) -> Result<Session, HostError> {
+        self.store.session(id).map_err(store_error)?.ok_or_else(|| HostError::not_found("session", id.as_str()))
+    }
+
+    pub(crate) async fn create(self: &Arc<Self>, scope: &Scope, input: CreateSession) -> Result<Session, HostError> {
+        let instance = self.current_instance(scope.directory.as_ref()).await;
+        if let Some(agent) = &input.agent {
+            instance.agent(agent)?;
+        }
+        let session = self.new_session(&instance, input);
+        let mut constraints = Constraints::new(self.careful);
+        if let Some(parent) = &session.parent_id
+            && !constraints.add(&self.constraints_below(&self.store, parent).map_err(store_error)?)
+        {
+            return Err(HostError::Conflict(format!("{parent} is nested too deeply to have a session below it")));
+        }
+        let mut batch = Batch::new(&instance.place).durable();
+        self.add_project(&instance, &mut batch)?;
+        batch.session(&session);
+        constraints.put(&mut batch, &session.id);
+        batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
+        self.store.commit(batch).await.map_err(store_error)?;
+        Ok(session)
+    }
+
+    pub(crate) fn new_session(&self, instance: &Instance, input: CreateSession) -> Session {
+        let created = api::now();
+        Session {
+            id: SessionId::new(),
+            slug: api::slug(),
+            project_id: instance.project.id.clone(),
+            workspace_id: input.workspace_id,
+            directory: instance.directory.to_string_lossy().into_owned(),
+            path: Some(instance.path()),
+            title: input.title.unwrap_or_else(|| title::initial(input.parent_id.is_some(), created)),
+            parent_id: input.parent_id,
+            summary: None,
+            cost: Some(api::Usd::default()),
+            tokens: Some(api::SessionTokens::default()),
+            share: None,
+            agent: input.agent,
+            model: input.model,
+            version: self.version.clone(),
+            metadata: input.metadata,
+            time: SessionTime { created, updated: created, compacting: None, archived: None },
+            permission: input.permission,
+            revert: None,
+            extra: api::Extra::default(),
+        }
+    }
+
+    /// Adds the project of a new session to the batch, if it is new too.
+    pub(crate) fn add_project(&self, instance: &Instance, batch: &mut Batch) -> Result<(), HostError> {
+        if self.store.project(&instance.project.id).map_err(store_error)?.is_none() {
+            batch.project(&instance.project);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn list(&self, scope: &Scope, query: ListSessions) -> Result<Vec<Session>, HostError> {
+        self.store.sessions(&self.session_query(scope, query)).map_err(store_error)
+    }
+
+    /// The store query of a list, also for callers that want rows without parsing them.
+    pub(crate) fn session_query(&self, scope: &Scope, query: ListSessions) -> SessionQuery {
+        let instance = (!query.everywhere).then(|| self.instance(scope.directory.as_ref()));
+        SessionQuery {
+            project: instance.as_ref().filter(|_| !query.directory_only).map(|i| i.project.id.clone()),
+            directory: query.directory_only.then(|| scope.directory.clone()),
+            roots: query.roots,
+            search: query.search,
+            start: query.start,
+            before: query.before,
+            path: query.path,
+            unarchived: query.unarchived,
+            by_age: None,
+            workspace: None,
+            limit: query.limit.unwrap_or(DEFAULT_PAGE),
+        }
+    }
+
+    pub(crate) async fn update(self: &Arc<Self>, id: &SessionId, change: UpdateSession) -> Result<Session, HostError> {
+        let session = self.session(id)?;
+        if change == UpdateSession::default() {
+            return Ok(session);
+        }
+        let instance = self.current_instance(session.directory.as_ref()).await;
+        if let Some(agent) = &change.agent {
+            instance.agent(agent)?;
+        }
+        if let Some(model) = &change.model {
+            self.check_model(&instance, &ModelRef::new(&model.provider_id, &model.id)).await?;
+        }
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.change_session(id, move |session| {
+            if change.agent.is_some() {
+                session.agent.clone_from(&change.agent);
+            }
+            if change.model.is_some() {
+                session.model.clone_from(&change.model);
+            }
+            if let Some(title) = &change.title {
+                session.title.clone_from(title);
+            }
+            if change.metadata.is_some() {
+                session.metadata.clone_from(&change.metadata);
+            }
+            if let Some(rules) = &change.permission {
+                // Later rules win, so a client can add rules without knowing the existing ones.
+                session.permission.get_or_insert_default().extend(rules.iter().cloned());
+                // The only manual change that counts as activity: other rules apply from now on.
+                session.time.updated = api::now();
+            }
+            if let Some(archived) = change.archived {
+                session.time.archived = archived;
+            }
+        });
+        self.store.commit(batch).await.map_err(store_error)?;
+        self.session(id)
+    }
+
+    /// Stops and deletes a session and everything below it, deepest first.
+    pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        self.stop_tree(&session.id).await?;
+        for session in self.store.family(id).map_err(store_error)?.iter().rev() {
+            let mut batch = Batch::new(&self.place(session)).durable();
+            self.drop_worktree(session, &mut batch).await;
+            batch.delete_session(&session.id);
+            batch.record(PAUSED, session.id.as_str(), None, None);
+            batch.record(BLOCKED, session.id.as_str(), None, None);
+            batch.record(REPORTED, session.id.as_str(), None, None);
+            batch.record(title::TITLING, session.id.as_str(), None, None);
+            batch.record(REMOTE, session.id.as_str(), None, None);
+            batch.record(RULES, session.id.as_str(), None, None);
+            let info = Box::new(session.tombstone());
+            batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info });
+            self.store.commit(batch).await.map_err(store_error)?;
+            self.drop_session_servers(&session.id);
+            drop(self.conversations.take(&session.id));
+        }
+        if let Err(error) = self.sweep().await {
+            // The sessions are deleted; what is left of them goes at the next start, or with `gc`.
+            tracing::warn!(session = %id, %error, "cannot remove everything of a deleted session");
+        }
+        Ok(())
+    }
+
+    /// Stops the turn of a session, wherever it runs, and waits for its end. Returns false if none was running.
+    pub(crate) async fn stop(self: &Arc<Self>, id: &SessionId) -> Result<bool, HostError> {
+        if let Some(run) = self.runs.abort(id) {
+            match tokio::time::timeout(ABORT_WAIT, run.wait_for_end()).await {
+                // Not a turn: a prompt of ours just joined a turn of another process, which must be stopped instead.
+                Ok(Ok(TurnLocation::Elsewhere)) => {}
+                Ok(_) => return Ok(true),
+                Err(_) => {
+                    if let Some(SessionStatus::Retry { message, .. }) = self.store.held_up(id) {
+                        let text = format!("The turn of {id} stops as soon as its end can be stored: {message}");
+                        return Err(HostError::Unavailable(text));
+                    }
+                    let seconds = ABORT_WAIT.as_secs();
+                    return Err(HostError::Failed(format!("The turn of {id} did not stop within {seconds} s")));
+                }
+            }
+        }
+        let Some(holder) = self.store.holder(id).map_err(store_error)?.filter(|h| h.alive && !h.own) else {
+            return Ok(false);
+        };
+        // The signal stays until the process reads it, whether we wait or not.
+        if !self.store.signal(id, Signal::Abort { epoch: holder.epoch }).await.map_err(store_error)? {
+            return Ok(false);
+        }
+        let (began, mut free) = (Instant::now(), std::pin::pin!(self.wait_until_free(id)));
+        while began.elapsed() < ABORT_WAIT_OTHER_PROCESS {
+            if let Ok(free) = tokio::time::timeout(STOPPED_POLL, &mut free).await {
+                return free.map(|()| true);
+            }
+            if let Some(pid) = holder.pid().filter(|pid| exec::is_stopped(*pid)) {
+                return Err(HostError::Unavailable(format!(
+                    "The process {pid} runs {id} and is stopped itself, by a signal or a debugger. The abort is noted, and \
+                     takes effect when the process goes on: kill -CONT {pid}"
+                )));
+            }
+        }
+        Err(HostError::Unavailable(format!(
+            "The process {} runs {id} and did not stop it within {} s. The abort is noted, and takes effect when the process \
+             reads it",
+            holder.owner,
+            ABORT_WAIT_OTHER_PROCESS.as_secs()
+        )))
+    }
+
+    /// Waits until no living process runs the session.
+    pub(crate) async fn wait_until_free(&self, id: &SessionId) -> Result<(), HostError> {
+        use futures::StreamExt;
+        let mut events = self.store.watch(api::WatchScope::Session(id.clone()), None).map_err(store_error)?;
+        loop {
+            if !self.store.holder(id).map_err(store_error)?.is_some_and(|h| h.alive) {
+                return Ok(());
+            }
+            // A dying owner sends no event, so poll its lock as well.
+            let _ = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
+        }
+    }
+
+    /// The messages of a session, oldest first.
+    pub(crate) async fn messages(&self, id: &SessionId, query: ListMessages) -> Result<MessagePage, HostError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        let read = move || store.messages(&id, query.limit, query.before.as_ref()).map_err(store_error);
+        if query.limit.is_some_and(|limit| limit <= INLINE_MESSAGES_MAX) {
+            return read();
+        }
+        let read = tokio::task::spawn_blocking(read).await;
+        read.unwrap_or_else(|error| Err(HostError::Failed(format!("the messages were not read: {error}"))))
+    }
+
+    pub(crate) async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        self.ensure_idle(id)?;
+        self.message_of(id, message)?;
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(id);
+        batch.delete_message(message);
+        batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });
+        self.store.commit(batch).await.map_err(store_error)?;
+        Ok(())
+    }
+
+    pub(crate) async fn update_part(&self, part: Part) -> Result<Part, HostError> {
+        let head = part.head().cloned().ok_or_else(|| HostError::Invalid("A part needs a known type".to_owned()))?;
+        let session = self.session(&head.session_id)?;
+        let message = self.message_of(&head.session_id, &head.message_id)?;
+        if !message.parts.iter().any(|p| p.head().is_some_and(|h| h.id == head.id)) {
+            return Err(HostError::not_found("part", head.id.as_str()));
+        }
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(&session.id);
+        batch.tell_part(&part);
+        self.store.commit(batch).await.map_err(store_error)?;
+        Ok(part)
+    }
+
+    pub(crate) async fn delete_part(
+        &self,
+        id: &SessionId,
+        message: &MessageId,
+        part: &PartId,
+    ) -> Result<(), HostError> {
+        let session = self.session(id)?;
+        let found = self.message_of(id, message)?;
+        if !found.parts.iter().any(|p| p.head().is_some_and(|h| h.id == *part)) {
+            return Err(HostError::not_found("part", part.as_str()));
+        }
+        let mut batch = Batch::new(&self.place(&session)).durable();
+        batch.need_session(id);
+        batch.delete_part(part);
+        let (session_id, message_id, part_id) = (id.clone(), message.clone(), part.clone());
+        batch.event(EventBody::PartRemoved { session_id, message_id, part_id });
+        self.store.commit(batch).await.map_err(store_error)?;
+        Ok(())
+    }
+
+    pub(crate) fn message_of(&self, id: &SessionId, message: &MessageId) -> Result<MessageWithParts, HostError> {
+        let found = self.store.message(message).map_err(store_error)?;
+        found.filter(|m| m.info.session_id() == id).ok_or_else(|| HostError::not_found("message", message.as_str()))
+    }
+
+    /// Fails if a turn is running, here or in another process.
+    pub(crate) fn ensure_idle(&self, id: &SessionId) -> Result<(), HostError> {
+        let elsewhere = || self.store.holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
+        if self.runs.get(id).is_some() || elsewhere().map_err(store_error)? {
+            return Err(HostError::Busy(id.clone()));
+        }
+        Ok(())
+    }
+}

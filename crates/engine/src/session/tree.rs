@@ -1,0 +1,192 @@
+//! The tree of a session as watchers see it: what every session does, what it has used, and which asks are open.
+
+use std::collections::{HashMap, HashSet};
+
+use api::{
+    Blocked, Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus, Titling,
+    ToolPart, ToolState, Tree, TreeAsk, TreeNode, TreeState, Usage, Usd,
+};
+use store::{Branch, Reservation, TreeRows};
+
+use crate::Inner;
+use crate::error::store_error;
+use crate::spending::budget::{BLOCKED, is_budget_wait};
+use crate::subagent::control::PAUSED;
+use crate::subagent::task_link::TaskLink;
+use crate::turn::title::{STEPS, TITLING};
+use crate::worktree::WORKTREE;
+
+/// The variant name that stands for none.
+const NO_VARIANT: &str = "default";
+
+/// The maximum length of a running call's subject: a command can be long.
+const MAX_TITLE: usize = 200;
+
+/// Records about sessions, by session id.
+struct SessionRecords {
+    paused: HashSet<String>,
+    blocked: HashMap<String, Blocked>,
+    background: HashSet<SessionId>,
+    worktrees: HashMap<String, String>,
+    titling: HashMap<String, Usage>,
+}
+
+impl Inner {
+    /// A session and everything below it.
+    pub(crate) fn tree(&self, id: &SessionId) -> Result<Tree, HostError> {
+        let missing = || HostError::not_found("session", id.as_str());
+        let rows = self.store.tree(id).map_err(store_error)?.ok_or_else(missing)?;
+        let records = self.session_records()?;
+        // A paused ancestor pauses the tree as well.
+        let is_paused_above = !records.paused.is_empty()
+            && self.lineage(id).map_err(store_error)?.iter().any(|above| records.paused.contains(above.id.as_str()));
+        Ok(build_tree(rows, &records, is_paused_above))
+    }
+
+    fn session_records(&self) -> Result<SessionRecords, HostError> {
+        let read = |namespace| self.store.records(namespace).map_err(store_error);
+        let blocked = read(BLOCKED)?.into_iter();
+        let worktrees = read(WORKTREE)?.into_iter();
+        let titling = read(TITLING)?.into_iter();
+        Ok(SessionRecords {
+            paused: read(PAUSED)?.into_iter().map(|(id, _)| id).collect(),
+            blocked: blocked
+                .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
+                .collect(),
+            background: TaskLink::background(&self.store)
+                .map_err(store_error)?
+                .into_iter()
+                .map(|link| link.task.child)
+                .collect(),
+            titling: titling
+                .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
+                .collect(),
+            worktrees: worktrees
+                .filter_map(|(id, record)| Some((id, record.value.get("directory")?.as_str()?.to_owned())))
+                .collect(),
+        })
+    }
+}
+
+/// Builds the tree. `is_paused_above`: whether an ancestor is paused.
+fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -> Tree {
+    let places: HashMap<&SessionId, usize> = rows.sessions.iter().enumerate().map(|(at, s)| (&s.id, at)).collect();
+    let parents: Vec<Option<usize>> = (rows.sessions.iter())
+        .map(|session| session.parent.as_ref().and_then(|parent| places.get(parent).copied()))
+        .collect();
+    let up = |at: usize| std::iter::successors(Some(at), |at| parents[*at]);
+    let mut reserved = vec![Budget::default(); rows.sessions.len()];
+    for call in &rows.reservations {
+        for at in places.get(&call.session).into_iter().flat_map(|at| up(*at)) {
+            add_reservation(&mut reserved[at], call);
+        }
+    }
+    let mut asks: Vec<Vec<TreeAsk>> = vec![Vec::new(); rows.sessions.len()];
+    let mut asking = HashSet::new();
+    for (id, session_id, text) in open_asks(&rows) {
+        let Some(asker) = places.get(session_id).copied() else { continue };
+        asking.insert(asker);
+        let mut path = Vec::new();
+        for at in up(asker) {
+            let session = &rows.sessions[at];
+            path.insert(0, session.agent.clone().unwrap_or_else(|| session.title.clone()));
+            let (id, session_id) = (id.to_owned(), session_id.clone());
+            asks[at].push(TreeAsk { id, session_id, path: path.clone(), text: text.clone() });
+        }
+    }
+    let mut tools: HashMap<&SessionId, CurrentTool> = HashMap::new();
+    for tool in &rows.tools {
+        // The one that started last wins.
+        if let Some(current) = current_tool(tool) {
+            tools.insert(&tool.head.session_id, current);
+        }
+    }
+    // Parents come first, so their state is known.
+    let mut paused = vec![false; rows.sessions.len()];
+    let mut nodes = Vec::with_capacity(rows.sessions.len());
+    for (at, session) in rows.sessions.iter().enumerate() {
+        let above = parents[at].map_or(is_paused_above, |parent| paused[parent]);
+        paused[at] = above || records.paused.contains(session.id.as_str());
+        // A paused session does not resume when its budget is raised either.
+        let is_waiting = session.status.as_ref().is_some_and(is_budget_wait);
+        let blocked = records.blocked.get(session.id.as_str()).filter(|_| is_waiting && !paused[at]);
+        let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
+        let live = state.is_live();
+        nodes.push(TreeNode {
+            session_id: session.id.clone(),
+            parent_id: session.parent.clone(),
+            depth: session.depth,
+            agent: session.agent.clone(),
+            title: session.title.clone(),
+            model: session.model.clone().map(model_ref),
+            state,
+            background: records.background.contains(&session.id),
+            tool: tools.remove(&session.id).filter(|_| live),
+            asks: std::mem::take(&mut asks[at]),
+            blocked: blocked.cloned(),
+            error: session.error.clone().filter(|_| !live),
+            own: session.own.clone(),
+            titling: titling(session, records, &rows.reservations),
+            total: session.total.clone(),
+            budget: rows.budget_of(session, reserved[at]),
+            created: session.created,
+            started: session.started,
+            ended: session.ended.filter(|_| !live),
+            worktree: records.worktrees.get(session.id.as_str()).cloned(),
+        });
+    }
+    Tree { sessions: nodes, cursor: rows.cursor.map(|cursor| cursor.to_string()) }
+}
+
+/// The usage of a session's title, if a model wrote it or is writing it.
+fn titling(session: &Branch, records: &SessionRecords, calls: &[Reservation]) -> Option<Titling> {
+    let running = calls.iter().any(|call| call.session == session.id && call.steps == STEPS);
+    let used = records.titling.get(session.id.as_str()).cloned();
+    (running || used.is_some()).then(|| Titling { used: used.unwrap_or_default(), running })
+}
+
+/// The open asks: id, asking session, and a one-line description.
+fn open_asks(rows: &TreeRows) -> Vec<(&str, &SessionId, String)> {
+    let permissions = rows.permissions.iter().map(|ask| {
+        let text = format!("{}: {}", ask.permission, ask.patterns.join(", "));
+        (ask.id.as_str(), &ask.session_id, text)
+    });
+    let questions = rows.questions.iter().map(|ask| {
+        let text = ask.questions.first().map(|question| question.question.clone()).unwrap_or_default();
+        (ask.id.as_str(), &ask.session_id, text)
+    });
+    permissions.chain(questions).collect()
+}
+
+fn state(session: &Branch, asking: bool, paused: bool, blocked: bool) -> TreeState {
+    match (&session.status, &session.error) {
+        (None, _) if session.started.is_some() && session.ended.is_none() => TreeState::Interrupted,
+        (None, None) => TreeState::Idle,
+        (None, Some(MessageError::MessageAbortedError(_))) => TreeState::Cancelled,
+        (None, Some(_)) => TreeState::Failed,
+        (Some(_), _) if asking => TreeState::Asking,
+        (Some(_), _) if blocked => TreeState::Blocked,
+        (Some(_), _) if paused => TreeState::Paused,
+        (Some(SessionStatus::Retry { .. }), _) => TreeState::Retrying,
+        (Some(_), _) => TreeState::Running,
+    }
+}
+
+fn add_reservation(sum: &mut Budget, call: &Reservation) {
+    let Usd(cost) = sum.cost.unwrap_or_default();
+    sum.cost = Some(Usd(cost + call.most_cost.0));
+    sum.tokens = Some(sum.tokens.unwrap_or(0) + call.most_tokens);
+    sum.steps = Some(sum.steps.unwrap_or(0) + call.steps);
+}
+
+fn current_tool(tool: &ToolPart) -> Option<CurrentTool> {
+    let ToolState::Running(running) = &tool.state else { return None };
+    let subject: String = tool.subject().lines().next().unwrap_or_default().chars().take(MAX_TITLE).collect();
+    let title = Some(subject).filter(|subject| !subject.is_empty());
+    Some(CurrentTool { tool: tool.tool.clone(), title, since: running.time.start })
+}
+
+fn model_ref(model: SessionModel) -> ModelRef {
+    let variant = model.variant.filter(|variant| variant != NO_VARIANT);
+    ModelRef { provider_id: model.provider_id, model_id: model.id, variant }
+}
