@@ -1,5 +1,7 @@
 //! Event streams: what the journal and this server tell, framed as server-sent events.
 
+pub mod flush;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,10 +22,10 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::State;
-use crate::backlog::Reader;
 use crate::error::Error;
-use crate::listeners::Listener;
 use crate::metrics::Subscribed;
+use crate::transport::backlog::Reader;
+use flush::Listener;
 
 /// How often a stream shows that it lives.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);

@@ -1,6 +1,10 @@
 //! One operation of the API: its name, path, types and handler. The router, the OpenAPI document and the table of
 //! operations are all made from the same list.
 
+pub mod openapi;
+pub mod request;
+pub mod router;
+
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,8 +19,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::State;
-use crate::call::{Call, Payload, parse_path, parse_query, read_body, scope};
 use crate::error::Error;
+use crate::operation::request::{Call, Payload, parse_path, parse_query, read_body, scope};
 
 /// How much of an operation there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::State;
-use crate::call::Call;
 use crate::error::{Error, Where};
+use crate::operation::request::Call;
 use crate::operation::{Data, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
@@ -52,7 +52,7 @@ struct Health {
 }
 
 async fn health(call: Call) -> Result<Data<Health>, Error> {
-    super::global::well(&call.state)?;
+    super::service::global::well(&call.state)?;
     Ok(Data(Health { healthy: true }))
 }
 

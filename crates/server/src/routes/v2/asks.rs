@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::sessions::{NO_SESSION, session};
 use super::{At, Bare, at};
-use crate::call::Call;
 use crate::error::Error;
+use crate::operation::request::Call;
 use crate::operation::{Data, Operation, operation};
-use crate::routes::session::SessionPath;
+use crate::routes::sessions::session::SessionPath;
 
 pub fn operations() -> Vec<Operation> {
     let permissions_of = "/api/session/{sessionID}/permission";

@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{At, at};
-use crate::call::{Call, Nothing};
 use crate::error::{Error, Where};
+use crate::operation::request::{Call, Nothing};
 use crate::operation::{Data, Operation, operation};
-use crate::routes::file::{Kind, MAX_PATHS, PATHS, find, in_query};
+use crate::routes::workspace::file::{Kind, MAX_PATHS, PATHS, find, in_query};
 
 pub fn operations() -> Vec<Operation> {
     vec![

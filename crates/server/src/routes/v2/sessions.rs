@@ -11,10 +11,10 @@ use store::{ByAge, SessionQuery};
 
 use super::{Bare, NamedModel};
 use crate::State;
-use crate::call::{Call, Nothing};
 use crate::error::{Error, Where};
+use crate::operation::request::{Call, Nothing};
 use crate::operation::{Data, Operation, operation};
-use crate::routes::session::{SessionPath, whole};
+use crate::routes::sessions::session::{SessionPath, whole};
 
 /// Sessions of a page without a limit, and the most that one may ask for.
 const PAGE: usize = 50;
