@@ -1,4 +1,4 @@
-//! Clients that speak ACP with this server, by WebSocket or by HTTP, each with an agent of its own.
+//! Clients that speak ACP to this server, over a WebSocket or HTTP. Each gets an agent of its own.
 
 mod mailbox;
 mod websocket;
@@ -19,30 +19,30 @@ use crate::State;
 use crate::error::Error;
 use crate::transport::secret;
 
-pub use mailbox::{Head, Mail, Refused};
-pub use websocket::converse;
+pub use mailbox::{AcpMailbox, MessageHead, StreamError};
+pub use websocket::serve_websocket;
 
-/// Clients that are connected at once.
+/// The most clients at a time.
 const MAX_CLIENTS: usize = 64;
-/// Connections that ended by themselves, of which it is remembered why.
+/// How many ended connections are remembered with their reason.
 const MAX_ENDED: usize = 64;
-/// How long an agent may take to say hello.
-const HELLO: Duration = Duration::from_secs(10);
+/// How long an agent may take to answer `initialize`.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All of them.
-pub struct Agents {
-    seats: Arc<Semaphore>,
+/// The connected clients.
+pub struct AcpClients {
+    permits: Arc<Semaphore>,
     brought: Brought,
-    /// Those who come by HTTP, by the name of their connection.
+    /// Clients over HTTP, by connection id.
     connections: Mutex<HashMap<String, Arc<Connection>>>,
-    /// Those that ended by themselves, oldest first, and why.
+    /// Connections that the server ended, oldest first, with the reason.
     ended: Mutex<VecDeque<(String, &'static str)>>,
 }
 
-impl Default for Agents {
+impl Default for AcpClients {
     fn default() -> Self {
         Self {
-            seats: Arc::new(Semaphore::new(MAX_CLIENTS)),
+            permits: Arc::new(Semaphore::new(MAX_CLIENTS)),
             brought: Brought::default(),
             connections: Mutex::default(),
             ended: Mutex::default(),
@@ -50,39 +50,39 @@ impl Default for Agents {
     }
 }
 
-impl Agents {
-    /// Room for a client, as long as it is held.
-    pub fn seat(&self) -> Result<OwnedSemaphorePermit, Error> {
-        self.seats.clone().try_acquire_owned().map_err(|_| {
+impl AcpClients {
+    /// A permit for one more client.
+    pub fn client_permit(&self) -> Result<OwnedSemaphorePermit, Error> {
+        self.permits.clone().try_acquire_owned().map_err(|_| {
             let message = format!("{MAX_CLIENTS} ACP clients are connected already; close one first");
             Error::named(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
         })
     }
 
-    /// A connection that was made by [`connect`].
-    pub fn find(&self, name: &str) -> Option<Arc<Connection>> {
-        self.lock().get(name).cloned()
+    /// A connection that [`connect`] has made.
+    pub fn find(&self, id: &str) -> Option<Arc<Connection>> {
+        self.lock().get(id).cloned()
     }
 
-    /// Why a connection ended by itself.
-    pub fn why(&self, name: &str) -> Option<&'static str> {
+    /// Why the server ended a connection.
+    pub fn end_reason(&self, id: &str) -> Option<&'static str> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.iter().find(|(ended, _)| ended == name).map(|(_, why)| *why)
+        ended.iter().find(|(ended, _)| ended == id).map(|(_, why)| *why)
     }
 
-    fn remember(&self, name: &str, why: &'static str) {
+    fn remember_end(&self, id: &str, why: &'static str) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.push_back((name.to_owned(), why));
+        ended.push_back((id.to_owned(), why));
         if ended.len() > MAX_ENDED {
             ended.pop_front();
         }
     }
 
     /// Ends a connection; false if there is none.
-    pub fn end(&self, name: &str) -> bool {
-        let connection = self.lock().remove(name);
+    pub fn end(&self, id: &str) -> bool {
+        let connection = self.lock().remove(id);
         connection.is_some_and(|connection| {
-            connection.mail.close();
+            connection.mailbox.close();
             connection.stop.cancel();
             true
         })
@@ -93,73 +93,73 @@ impl Agents {
     }
 }
 
-/// A client that comes by HTTP.
+/// A client over HTTP.
 pub struct Connection {
-    said: mpsc::Sender<Bytes>,
-    /// What its agent says.
-    pub mail: Arc<Mail>,
+    to_agent: mpsc::Sender<Bytes>,
+    /// The agent's messages to the client.
+    pub mailbox: Arc<AcpMailbox>,
     stop: CancellationToken,
 }
 
 impl Connection {
-    /// Hands a message on to the agent; false if that is gone.
+    /// Passes a message on to the agent; false if the agent is gone.
     pub async fn send(&self, line: Bytes) -> bool {
-        self.said.send(line).await.is_ok()
+        self.to_agent.send(line).await.is_ok()
     }
 }
 
-/// What an agent is made of.
+/// The options of a client's agent.
 pub fn options(state: &State) -> Options {
     Options {
         host: Arc::new(state.engine.clone()),
-        // The work is done here, on the files of this machine: the client may be on another one.
+        // The agent works on the files of this machine; the client may be on another one.
         local: None,
         version: state.version.clone(),
         login: Login { program: "trefoil".into(), command: vec!["acp".into()], args: vec!["--login".into()] },
-        brought: state.agents.brought.clone(),
+        brought: state.acp_clients.brought.clone(),
     }
 }
 
-/// Begins a connection with a client's `initialize`; gives its name and the answer.
-pub async fn connect(state: &Arc<State>, hello: Bytes) -> Result<(String, Vec<u8>), Error> {
-    let seat = state.agents.seat()?;
-    let name = secret::new()?;
-    let (said, inbox) = mpsc::channel(1);
-    let (sender, answer) = oneshot::channel();
-    let mail = Mail::new(sender, state.backlog.join());
+/// Starts a connection with the client's `initialize`; returns its id and the response.
+pub async fn connect(state: &Arc<State>, initialize: Bytes) -> Result<(String, Vec<u8>), Error> {
+    let permit = state.acp_clients.client_permit()?;
+    let id = secret::generate()?;
+    let (to_agent, inbox) = mpsc::channel(1);
+    let (sender, response) = oneshot::channel();
+    let mailbox = AcpMailbox::new(sender, state.backlog.add_client());
     let stop = state.closing.child_token();
-    let connection = Arc::new(Connection { said, mail: mail.clone(), stop: stop.clone() });
-    state.agents.lock().insert(name.clone(), connection.clone());
+    let connection = Arc::new(Connection { to_agent, mailbox: mailbox.clone(), stop: stop.clone() });
+    state.acp_clients.lock().insert(id.clone(), connection.clone());
     tokio::spawn({
-        let (state, name) = (state.clone(), name.clone());
+        let (state, id) = (state.clone(), id.clone());
         async move {
-            let _held = seat;
+            let _permit = permit;
             let mut serving =
-                std::pin::pin!(acp::serve(options(&state), Inbox(inbox), Outbox(mail.clone()), stop.clone()));
-            let gone = tokio::select! {
+                std::pin::pin!(acp::serve(options(&state), Inbox(inbox), Outbox(mailbox.clone()), stop.clone()));
+            let is_abandoned = tokio::select! {
                 () = &mut serving => false,
-                () = mail.abandoned() => true,
+                () = mailbox.wait_until_abandoned() => true,
             };
-            if gone {
+            if is_abandoned {
                 stop.cancel();
                 serving.await;
             }
-            if let Some(why) = mail.why() {
-                state.agents.remember(&name, why);
+            if let Some(why) = mailbox.end_reason() {
+                state.acp_clients.remember_end(&id, why);
             }
-            state.agents.end(&name);
-            mail.close();
+            state.acp_clients.end(&id);
+            mailbox.close();
         }
     });
-    let answered = async {
-        connection.send(hello).await;
-        answer.await.ok()
+    let first_response = async {
+        connection.send(initialize).await;
+        response.await.ok()
     };
-    match tokio::time::timeout(HELLO, answered).await {
-        Ok(Some(answer)) => Ok((name, answer)),
+    match tokio::time::timeout(INITIALIZE_TIMEOUT, first_response).await {
+        Ok(Some(response)) => Ok((id, response)),
         _ => {
-            state.agents.end(&name);
-            Err(Error::internal("an ACP agent did not begin"))
+            state.acp_clients.end(&id);
+            Err(Error::internal("an ACP agent did not start"))
         }
     }
 }
@@ -172,12 +172,12 @@ impl Source for Inbox {
     }
 }
 
-struct Outbox(Arc<Mail>);
+struct Outbox(Arc<AcpMailbox>);
 
 impl Sink for Outbox {
     async fn send(&mut self, messages: Vec<Vec<u8>>) -> io::Result<()> {
         for message in messages {
-            self.0.say(message).await?;
+            self.0.send(message).await?;
         }
         Ok(())
     }

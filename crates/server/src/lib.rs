@@ -1,7 +1,7 @@
-//! The OpenCode face: its HTTP and SSE API, answered by the engine.
+//! The OpenCode face: its HTTP and SSE API on top of the engine.
 //!
-//! Invariants: every operation is in one list ([`operations`]), from which the router, the OpenAPI document and the table of
-//! operations are made; a handler translates and never decides; nothing in here is durable, the journal is.
+//! Invariants: one list ([`operations`]) has every operation, and the router, the OpenAPI document and the table of
+//! operations are made from it; a handler translates and never decides; nothing here is durable, the journal is.
 
 mod acp_clients;
 mod error;
@@ -18,14 +18,14 @@ mod tui;
 
 use api::Json;
 
-pub use operation::{Offer, Operation};
+pub use operation::{Operation, Support};
 pub use server::{Listen, Options, Server, StartError};
 pub use transport::guard::Password;
 
 use state::State;
 
-/// The version of OpenCode whose API this is; what clients see as the server's version.
-pub const COMPATIBLE: &str = "1.18.33";
+/// The version of OpenCode whose API this is. Clients see it as the server's version.
+pub const OPENCODE_VERSION: &str = "1.18.33";
 
 /// All operations.
 pub fn operations() -> Vec<Operation> {

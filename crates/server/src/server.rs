@@ -17,10 +17,10 @@ use crate::transport::guard::{Guard, Password};
 use crate::transport::listen::{self, Socket};
 use crate::{acp_clients, events, metrics, routes, terminal, tui};
 
-/// Where to listen.
+/// The address to listen on.
 #[derive(Debug, Clone)]
 pub enum Listen {
-    /// A host name or address, and a port; without a port 4096 if it is free, else any.
+    /// A host name or address, and a port. Without a port: 4096 if it is free, else any.
     Tcp {
         /// The host.
         host: String,
@@ -31,44 +31,44 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// The port that OpenCode's server takes if it is free.
-const USUAL_PORT: u16 = 4096;
+/// The port that OpenCode's server prefers.
+const PREFERRED_PORT: u16 = 4096;
 
-/// What a server is made of.
+/// The configuration of a server.
 pub struct Options {
     /// The engine.
     pub engine: Engine,
     /// The directory of requests that name none.
     pub directory: PathBuf,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Listen,
-    /// The password that clients must know.
+    /// The credentials that clients must send.
     pub password: Option<Password>,
     /// Further origins whose pages may call.
     pub cors: Vec<String>,
-    /// Further names under which the server may be reached.
+    /// Further host names under which the server is reached.
     pub hosts: Vec<String>,
     /// The version of this program.
     pub version: String,
 }
 
-/// Why a server does not start.
+/// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Everybody could run commands on this machine.
+    /// The address is reachable from other machines and needs no password: anybody could run commands here.
     #[error("{0} can be reached from other machines, and there is no password")]
     Open(SocketAddr),
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {place}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         place: String,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
 }
 
-/// A server that listens and does not answer yet; connections wait in its queue.
+/// A server that listens but does not answer yet; connections wait in the socket's queue.
 pub struct Server {
     state: Arc<State>,
     socket: Socket,
@@ -76,13 +76,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to listen.
+    /// Starts to listen.
     pub async fn bind(options: Options) -> Result<Self, StartError> {
         let mut hosts = options.hosts;
         let (socket, url) = match options.listen {
             Listen::Unix(path) => {
                 let place = format!("unix:{}", path.display());
-                let socket = listen::unix(&path).map_err(|error| StartError::Listen { place: place.clone(), error })?;
+                let socket =
+                    listen::bind_unix(&path).map_err(|error| StartError::Listen { place: place.clone(), error })?;
                 (socket, place)
             }
             Listen::Tcp { host, port } => {
@@ -94,7 +95,7 @@ impl Server {
                 (Socket::Tcp(listener), url)
             }
         };
-        let server = format!("trefoil/{}", options.version);
+        let server_header = format!("trefoil/{}", options.version);
         let router = Router::new(routes::operations());
         let metrics = metrics::Metrics::new(router.operations().iter().map(|operation| operation.id));
         let state = State {
@@ -104,24 +105,24 @@ impl Server {
             router,
             metrics,
             live: broadcast::channel(events::LIVE_QUEUE).0,
-            listeners: events::flush::Listeners::default(),
+            event_streams: events::flush::OpenStreams::default(),
             backlog: Backlog::default(),
             closing: CancellationToken::new(),
-            ptys: terminal::Ptys::default(),
-            control: tui::Control::default(),
-            agents: acp_clients::Agents::default(),
-            server: HeaderValue::from_str(&server).unwrap_or(HeaderValue::from_static("trefoil")),
+            terminals: terminal::Terminals::default(),
+            tui_requests: tui::TuiRequestQueue::default(),
+            acp_clients: acp_clients::AcpClients::default(),
+            server_header: HeaderValue::from_str(&server_header).unwrap_or(HeaderValue::from_static("trefoil")),
             version: options.version,
         };
         Ok(Self { state: Arc::new(state), socket, url })
     }
 
-    /// Where it can be reached.
+    /// The address of the server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Answers until the token is cancelled; then lets answers on their way end. Turns are the engine's to park.
+    /// Serves until the token is cancelled, then lets responses finish. Parking turns is the engine's job.
     pub async fn run(self, stop: CancellationToken) {
         let closing = self.state.closing.clone();
         let state = self.state.clone();
@@ -132,20 +133,20 @@ impl Server {
             closing.cancel();
         };
         tokio::join!(accept, watch);
-        state.ptys.close().await;
+        state.terminals.close().await;
     }
 }
 
-async fn bind(host: &str, port: Option<u16>, secured: bool) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |error| StartError::Listen { place: format!("{host}:{}", port.unwrap_or(USUAL_PORT)), error };
+async fn bind(host: &str, port: Option<u16>, has_password: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |error| StartError::Listen { place: format!("{host}:{}", port.unwrap_or(PREFERRED_PORT)), error };
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     let ports: &[u16] = match &port {
         Some(port) => std::slice::from_ref(port),
-        None => &[USUAL_PORT, 0],
+        None => &[PREFERRED_PORT, 0],
     };
     for port in ports {
         for address in tokio::net::lookup_host((host, *port)).await.map_err(failed)? {
-            if !secured && !is_loopback(address.ip()) {
+            if !has_password && !is_loopback(address.ip()) {
                 return Err(StartError::Open(address));
             }
             match TcpListener::bind(address).await.and_then(|listener| Ok((listener.local_addr()?, listener))) {
@@ -161,7 +162,7 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// The host as it was named, with the port that it got.
+/// The host as it was given, with the port that was bound.
 fn authority(host: &str, address: SocketAddr) -> String {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(ip)) => format!("[{ip}]:{}", address.port()),

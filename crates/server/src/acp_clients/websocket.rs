@@ -12,46 +12,46 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::State;
-use crate::transport::backlog::Reader as Client;
+use crate::transport::backlog::ClientBacklog;
 
-/// After this long without a word, a client is asked whether it is still there.
-const PING: Duration = Duration::from_secs(30);
-/// How often it is asked in vain before it counts as gone.
-const MAX_PINGS: u32 = 3;
+/// A client that is silent for this long is pinged.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How many pings may stay unanswered before a client counts as gone.
+const MAX_UNANSWERED_PINGS: u32 = 3;
 /// How long a client may take to read a message.
-const SEND_WAIT: Duration = Duration::from_secs(60);
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Speaks with a client until it is gone.
-pub async fn converse(state: Arc<State>, client: Arc<Client>, socket: WebSocket) {
+/// Serves a client until it is gone.
+pub async fn serve_websocket(state: Arc<State>, client: Arc<ClientBacklog>, socket: WebSocket) {
     let (sink, stream) = socket.split();
-    let writer = Writer { sink: Arc::new(Mutex::new(sink)), client: client.clone() };
-    let reader = Reader { stream, writer: writer.clone(), unanswered: 0 };
+    let writer = SocketWriter { sink: Arc::new(Mutex::new(sink)), client: client.clone() };
+    let reader = SocketReader { stream, writer: writer.clone(), unanswered_pings: 0 };
     let stop = state.closing.child_token();
     let mut serving = std::pin::pin!(acp::serve(super::options(&state), reader, writer, stop.clone()));
     tokio::select! {
         () = &mut serving => return,
-        () = client.cut() => stop.cancel(),
+        () = client.disconnected() => stop.cancel(),
     }
     serving.await;
 }
 
-/// What we say.
+/// Messages to the client.
 #[derive(Clone)]
-struct Writer {
+struct SocketWriter {
     sink: Arc<Mutex<SplitSink<WebSocket, Message>>>,
-    client: Arc<Client>,
+    client: Arc<ClientBacklog>,
 }
 
-impl Writer {
+impl SocketWriter {
     async fn send(&self, message: Message) -> io::Result<()> {
-        let _waiting = self.client.wait(length(&message));
+        let _waiting = self.client.hold(payload_len(&message));
         let mut sink = self.sink.lock().await;
-        let sent = timeout(SEND_WAIT, sink.send(message)).await;
+        let sent = timeout(SEND_TIMEOUT, sink.send(message)).await;
         sent.map_err(|_| io::ErrorKind::TimedOut)?.map_err(io::Error::other)
     }
 }
 
-fn length(message: &Message) -> usize {
+fn payload_len(message: &Message) -> usize {
     match message {
         Message::Text(text) => text.len(),
         Message::Binary(bytes) | Message::Ping(bytes) | Message::Pong(bytes) => bytes.len(),
@@ -59,35 +59,35 @@ fn length(message: &Message) -> usize {
     }
 }
 
-impl Sink for Writer {
+impl Sink for SocketWriter {
     async fn send(&mut self, messages: Vec<Vec<u8>>) -> io::Result<()> {
         for message in messages {
             let text = String::from_utf8(message).map_err(io::Error::other)?;
-            Writer::send(self, Message::text(text)).await?;
+            SocketWriter::send(self, Message::text(text)).await?;
         }
         Ok(())
     }
 }
 
-/// What the client says.
-struct Reader {
+/// Messages from the client.
+struct SocketReader {
     stream: SplitStream<WebSocket>,
-    writer: Writer,
-    unanswered: u32,
+    writer: SocketWriter,
+    unanswered_pings: u32,
 }
 
-impl Source for Reader {
+impl Source for SocketReader {
     async fn next(&mut self) -> Received {
         loop {
-            let Ok(message) = timeout(PING, self.stream.next()).await else {
-                self.unanswered += 1;
+            let Ok(message) = timeout(PING_INTERVAL, self.stream.next()).await else {
+                self.unanswered_pings += 1;
                 let ping = Message::Ping(bytes::Bytes::new());
-                if self.unanswered > MAX_PINGS || self.writer.send(ping).await.is_err() {
+                if self.unanswered_pings > MAX_UNANSWERED_PINGS || self.writer.send(ping).await.is_err() {
                     return Received::End;
                 }
                 continue;
             };
-            self.unanswered = 0;
+            self.unanswered_pings = 0;
             match message {
                 Some(Ok(Message::Text(text))) => return Received::Line(text.as_bytes().to_vec()),
                 Some(Ok(Message::Binary(bytes))) => return Received::Line(bytes.to_vec()),

@@ -1,5 +1,5 @@
-//! Who listens to events, so that a turn is answered after what it told. A client may end with its answer, as `opencode run
-//! --attach` does, and would never read what is written a moment later.
+//! Delays the response of a turn until the open event streams have written the turn's events. A client may exit with the
+//! response, as `opencode run --attach` does, and would never read what is written a moment later.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,71 +11,72 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::timeout;
 
-/// The longest that an answer waits for the streams.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// The longest that a response waits for the streams.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How many answers wait for a stream. One that takes none of them is stuck, and no further answer waits for it.
-const WAITING: usize = 4;
+/// How many responses may wait for one stream. A stream that takes none of them is stalled, and no further response waits
+/// for it.
+const MAX_WAITING: usize = 4;
 
-/// An answer that waits until everybody has dropped it.
-type Answer = Sender<Infallible>;
+/// Held by each stream that a response waits for; the response goes out when the last one is dropped.
+type FlushToken = Sender<Infallible>;
 
 /// The event streams that are open.
 #[derive(Debug, Default)]
-pub struct Listeners(Mutex<Vec<Sender<Answer>>>);
+pub struct OpenStreams(Mutex<Vec<Sender<FlushToken>>>);
 
-impl Listeners {
-    /// One more stream.
-    pub fn join(&self) -> Listener {
-        let (sender, answers) = mpsc::channel(WAITING);
+impl OpenStreams {
+    /// Registers a stream.
+    pub fn register(&self) -> StreamHandle {
+        let (sender, tokens) = mpsc::channel(MAX_WAITING);
         let mut streams = self.lock();
         streams.retain(|stream| !stream.is_closed());
         streams.push(sender);
-        Listener { answers, taken: Vec::new(), quiet: false }
+        StreamHandle { tokens, pending: Vec::new(), is_drained: false }
     }
 
-    /// Waits until every stream has written what was told until now.
-    pub async fn told(&self) {
-        let (answer, mut all) = mpsc::channel(1);
-        self.lock().retain(|stream| !matches!(stream.try_send(answer.clone()), Err(TrySendError::Closed(_))));
-        drop(answer);
-        if timeout(PATIENCE, all.recv()).await.is_err() {
-            tracing::debug!("a turn is answered while an event stream is behind");
+    /// Waits until every stream has written what was published before this call.
+    pub async fn flush(&self) {
+        let (token, mut released) = mpsc::channel(1);
+        self.lock().retain(|stream| !matches!(stream.try_send(token.clone()), Err(TrySendError::Closed(_))));
+        drop(token);
+        if timeout(FLUSH_TIMEOUT, released.recv()).await.is_err() {
+            tracing::debug!("answering a turn while an event stream is behind");
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Sender<Answer>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Sender<FlushToken>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A stream's side: it says when it is asked for more, and what it had.
+/// A stream's side. The stream reports when it is polled, and whether it had anything.
 #[derive(Debug)]
-pub struct Listener {
-    answers: Receiver<Answer>,
-    /// Answers that came before the stream last looked for something to tell.
-    taken: Vec<Answer>,
-    /// Whether there was nothing then.
-    quiet: bool,
+pub struct StreamHandle {
+    tokens: Receiver<FlushToken>,
+    /// Tokens that arrived before the stream last looked for events.
+    pending: Vec<FlushToken>,
+    /// Whether it found none.
+    is_drained: bool,
 }
 
-impl Listener {
-    /// The stream is asked for more, and has not looked yet.
-    pub fn asked(&mut self, context: &mut Context<'_>) {
-        // A connection writes what it has when its stream is quiet, before it asks again.
-        if self.quiet {
-            self.taken.clear();
+impl StreamHandle {
+    /// Call when the stream is polled, before it looks for events.
+    pub fn before_poll(&mut self, context: &mut Context<'_>) {
+        // A connection writes out what it has when its stream is drained, before it polls again.
+        if self.is_drained {
+            self.pending.clear();
         }
-        while let Poll::Ready(Some(answer)) = self.answers.poll_recv(context) {
-            self.taken.push(answer);
+        while let Poll::Ready(Some(token)) = self.tokens.poll_recv(context) {
+            self.pending.push(token);
         }
     }
 
-    /// The stream has looked.
-    pub fn looked(&mut self, quiet: bool, context: &mut Context<'_>) {
-        // A task whose budget is used up sees nothing, whatever there is.
-        self.quiet = quiet && has_budget_remaining();
-        if quiet && !self.taken.is_empty() {
+    /// Call after the stream has looked for events.
+    pub fn after_poll(&mut self, is_drained: bool, context: &mut Context<'_>) {
+        // A task without budget finds nothing, whatever is there.
+        self.is_drained = is_drained && has_budget_remaining();
+        if is_drained && !self.pending.is_empty() {
             context.waker().wake_by_ref();
         }
     }
@@ -92,37 +93,37 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_waits_until_what_came_before_it_was_written() {
-        let listeners = Listeners::default();
-        listeners.told().await;
-        let mut listener = listeners.join();
+    async fn a_response_waits_until_earlier_events_are_written() {
+        let streams = OpenStreams::default();
+        streams.flush().await;
+        let mut handle = streams.register();
         let mut context = Context::from_waker(noop_waker_ref());
-        listener.asked(&mut context);
-        // Between these two an event and an answer come.
-        let mut told = pin!(listeners.told());
-        assert!(poll!(&mut told).is_pending());
-        listener.looked(true, &mut context);
-        listener.asked(&mut context);
-        assert!(poll!(&mut told).is_pending(), "it came after the last look");
-        listener.looked(false, &mut context);
-        listener.asked(&mut context);
-        assert!(poll!(&mut told).is_pending(), "there may be more");
-        listener.looked(true, &mut context);
-        assert!(poll!(&mut told).is_pending(), "it is about to be written");
-        listener.asked(&mut context);
-        assert!(poll!(&mut told).is_ready());
+        handle.before_poll(&mut context);
+        // An event and a response arrive between these two calls.
+        let mut flushed = pin!(streams.flush());
+        assert!(poll!(&mut flushed).is_pending());
+        handle.after_poll(true, &mut context);
+        handle.before_poll(&mut context);
+        assert!(poll!(&mut flushed).is_pending(), "it arrived after the last poll");
+        handle.after_poll(false, &mut context);
+        handle.before_poll(&mut context);
+        assert!(poll!(&mut flushed).is_pending(), "there may be more");
+        handle.after_poll(true, &mut context);
+        assert!(poll!(&mut flushed).is_pending(), "it is about to be written");
+        handle.before_poll(&mut context);
+        assert!(poll!(&mut flushed).is_ready());
     }
 
     #[tokio::test]
-    async fn a_stream_that_is_stuck_is_soon_waited_for_no_more() {
-        let listeners = Listeners::default();
-        let (_stuck, gone) = (listeners.join(), listeners.join());
-        drop(gone);
-        for _ in 0..WAITING {
-            let begin = Instant::now();
-            listeners.told().await;
-            assert!(begin.elapsed() >= PATIENCE);
+    async fn responses_soon_stop_waiting_for_a_stalled_stream() {
+        let streams = OpenStreams::default();
+        let (_stalled, closed) = (streams.register(), streams.register());
+        drop(closed);
+        for _ in 0..MAX_WAITING {
+            let started = Instant::now();
+            streams.flush().await;
+            assert!(started.elapsed() >= FLUSH_TIMEOUT);
         }
-        assert!(poll!(pin!(listeners.told())).is_ready());
+        assert!(poll!(pin!(streams.flush())).is_ready());
     }
 }

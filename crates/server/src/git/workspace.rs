@@ -1,5 +1,5 @@
-//! Workspaces: further places for the sessions of a project. There is one kind, a linked working tree; which of them are
-//! workspaces is kept in the journal's records.
+//! Workspaces: further places for the sessions of a project. The only kind is a linked worktree; the journal's records
+//! say which worktrees are workspaces.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use store::{Batch, Place, StoreError};
 use crate::State;
 use crate::error::Error;
 use crate::git::vcs::Vcs;
-use crate::git::worktree::Trees;
+use crate::git::worktree::Worktrees;
 
-/// The one kind of workspace.
+/// The only kind of workspace.
 pub const WORKTREE: &str = "worktree";
 
 const NAMESPACE: &str = "workspace";
@@ -35,34 +35,34 @@ pub struct Workspace {
     pub name: String,
     /// Its branch.
     pub branch: Option<String>,
-    /// Where it is.
+    /// Its path.
     pub directory: Option<String>,
-    /// What the client wants to remember.
+    /// Data that the client keeps with it.
     pub extra: Option<Json>,
     /// Its project.
     #[serde(rename = "projectID")]
     pub project_id: String,
-    /// When it was last made or used.
+    /// When it was created or last used.
     #[schemars(with = "f64")]
     pub time_used: Timestamp,
 }
 
 impl Workspace {
-    /// Whether its tree is there.
-    pub fn is_there(&self) -> bool {
+    /// Whether its worktree exists.
+    pub fn exists(&self) -> bool {
         self.directory.as_deref().is_some_and(|directory| Path::new(directory).is_dir())
     }
 }
 
 /// A new workspace.
-pub struct New {
+pub struct NewWorkspace {
     /// Its id, if the client chose one.
     pub id: Option<String>,
     /// Its kind.
     pub kind: String,
-    /// Its branch; made if it is not there.
+    /// Its branch; created if it does not exist.
     pub branch: Option<String>,
-    /// What the client wants to remember.
+    /// Data that the client keeps with it.
     pub extra: Option<Json>,
 }
 
@@ -70,62 +70,69 @@ pub struct New {
 pub async fn list(state: &Arc<State>, scope: &Scope) -> Result<Vec<Workspace>, Error> {
     let project = state.engine.project(scope).await?.id;
     let records = state.engine.store().records(NAMESPACE)?;
-    let known = records.into_iter().filter_map(|(_, record)| serde_json::from_value::<Workspace>(record.value).ok());
-    Ok(known.filter(|workspace| workspace.project_id == project).collect())
+    let workspaces =
+        records.into_iter().filter_map(|(_, record)| serde_json::from_value::<Workspace>(record.value).ok());
+    Ok(workspaces.filter(|workspace| workspace.project_id == project).collect())
 }
 
-/// Makes one, with its tree.
-pub async fn create(state: &Arc<State>, scope: &Scope, new: New) -> Result<Workspace, Error> {
+/// Creates a workspace with its worktree.
+pub async fn create(state: &Arc<State>, scope: &Scope, new: NewWorkspace) -> Result<Workspace, Error> {
     let refused = |why: String| Error::named(StatusCode::BAD_REQUEST, "WorkspaceCreateError", why);
     if new.kind != WORKTREE {
-        return Err(refused(format!("There is no adapter {:?}; there is {WORKTREE:?}", new.kind)));
+        return Err(refused(format!("There is no adapter {:?}; use {WORKTREE:?}", new.kind)));
     }
     let id = new.id.unwrap_or_else(|| format!("wrk_{:026x}", fastrand::u128(..) >> 24));
-    let taken = || refused(format!("There is a workspace {id} already"));
+    let already_exists = || refused(format!("There is already a workspace {id}"));
     if state.engine.store().record(NAMESPACE, &id)?.is_some() {
-        return Err(taken());
+        return Err(already_exists());
     }
-    let trees = Trees::of(state, scope).await.map_err(|error| refused(error.to_string()))?;
-    let tree = trees.create(None, new.branch.as_deref()).await.map_err(|error| refused(error.to_string()))?;
+    let worktrees = Worktrees::for_scope(state, scope).await.map_err(|error| refused(error.to_string()))?;
+    let worktree = worktrees.create(None, new.branch.as_deref()).await.map_err(|error| refused(error.to_string()))?;
     let workspace = Workspace {
         id: id.clone(),
         kind: new.kind,
-        name: tree.name.clone(),
-        branch: tree.branch.clone(),
-        directory: Some(tree.directory.clone()),
+        name: worktree.name.clone(),
+        branch: worktree.branch.clone(),
+        directory: Some(worktree.directory.clone()),
         extra: new.extra,
-        project_id: trees.project.id.clone(),
+        project_id: worktrees.project.id.clone(),
         time_used: api::now(),
     };
     let value = serde_json::to_value(&workspace).map_err(Error::internal)?;
     match write(state, &workspace, Some(&value), Some(0)).await {
-        Err(StoreError::Conflict { .. }) => return Err(taken()),
+        Err(StoreError::Conflict { .. }) => return Err(already_exists()),
         done => done?,
     }
-    trees.fill(tree, None);
+    worktrees.spawn_setup(worktree, None);
     Ok(workspace)
 }
 
-/// Removes one, with its tree and what is in it.
+/// Removes a workspace with its worktree and the files in it.
 pub async fn remove(state: &Arc<State>, id: &str) -> Result<Workspace, Error> {
     let workspace = get(state, id)?;
-    if let Some(directory) = workspace.directory.as_deref().filter(|_| workspace.is_there()) {
-        Trees::of(state, &Scope::new(directory)).await?.remove(directory, true).await?;
+    if let Some(directory) = workspace.directory.as_deref().filter(|_| workspace.exists()) {
+        Worktrees::for_scope(state, &Scope::new(directory)).await?.remove(directory, true).await?;
     }
     forget(state, &workspace).await?;
     Ok(workspace)
 }
 
-/// Forgets those whose trees are gone.
-pub async fn tidy(state: &Arc<State>, scope: &Scope) -> Result<(), Error> {
-    for workspace in list(state, scope).await?.iter().filter(|workspace| !workspace.is_there()) {
+/// Forgets the workspaces whose worktrees are gone.
+pub async fn remove_stale(state: &Arc<State>, scope: &Scope) -> Result<(), Error> {
+    for workspace in list(state, scope).await?.iter().filter(|workspace| !workspace.exists()) {
         forget(state, workspace).await?;
     }
     Ok(())
 }
 
-/// Lets a session go on in a workspace, or without one in the project's main tree; its changes may come along.
-pub async fn warp(state: &Arc<State>, id: Option<&str>, session: &SessionId, copy: bool) -> Result<Session, Error> {
+/// Moves a session to a workspace, or without one to the project's main tree. With `copy_changes` its uncommitted changes go
+/// along.
+pub async fn move_session(
+    state: &Arc<State>,
+    id: Option<&str>,
+    session: &SessionId,
+    copy_changes: bool,
+) -> Result<Session, Error> {
     let refused = |why: String| Error::named(StatusCode::BAD_REQUEST, "WorkspaceWarpError", why);
     let current = state.engine.session(&Scope::default(), session).await?;
     let from = Scope::new(current.directory.as_str());
@@ -133,23 +140,23 @@ pub async fn warp(state: &Arc<State>, id: Option<&str>, session: &SessionId, cop
         None => state.engine.project_by_id(&from, &current.project_id)?.worktree,
         Some(id) => {
             let workspace = get(state, id)?;
-            let directory = workspace.directory.clone().filter(|_| workspace.is_there());
+            let directory = workspace.directory.clone().filter(|_| workspace.exists());
             directory.ok_or_else(|| refused(format!("The worktree of {id} is gone")))?
         }
     };
-    if copy && to != current.directory {
-        let (from, to) = (tree(state, &from), tree(state, &Scope::new(to.as_str())));
-        let changes = from.raw().await.map_err(|error| refused(error.to_string()))?;
+    if copy_changes && to != current.directory {
+        let (from, to) = (whole_tree(state, &from), whole_tree(state, &Scope::new(to.as_str())));
+        let changes = from.raw_patch().await.map_err(|error| refused(error.to_string()))?;
         if !changes.is_empty() {
             let applied = to.apply(&changes).await;
-            applied.map_err(|error| refused(format!("The changes do not fit there: {error}")))?;
+            applied.map_err(|error| refused(format!("The changes do not apply there: {error}")))?;
         }
     }
     Ok(state.engine.move_session(session, &to, id.map(str::to_owned)).await?)
 }
 
-/// The whole working tree of a directory.
-fn tree(state: &State, scope: &Scope) -> Vcs {
+/// Git for the whole working tree of a directory.
+fn whole_tree(state: &State, scope: &Scope) -> Vcs {
     let root = state.engine.loaded(scope).project.worktree.clone();
     Vcs::new(&state.engine.exec_at(scope), &root, &root, &state.engine.inputs().dirs.cache)
 }
@@ -168,9 +175,9 @@ async fn write(
     state: &State,
     workspace: &Workspace,
     value: Option<&Json>,
-    expect: Option<u64>,
+    expected: Option<u64>,
 ) -> Result<(), StoreError> {
     let mut batch = Batch::new(&Place::new("", workspace.project_id.as_str())).durable();
-    batch.record(NAMESPACE, &workspace.id, value, expect);
+    batch.record(NAMESPACE, &workspace.id, value, expected);
     state.engine.store().commit(batch).await.map(drop)
 }

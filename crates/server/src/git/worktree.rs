@@ -1,5 +1,5 @@
-//! Linked working trees of a project: made for an agent to work in, reset, removed. Only trees that git lists as linked to
-//! the project are ever touched.
+//! The linked worktrees of a project: created for an agent to work in, reset, removed. Only worktrees that git lists as
+//! linked to the project are ever touched.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use crate::State;
 use crate::error::Error;
 use crate::git::vcs::Vcs;
 
-/// The most linked trees of a project that are made here.
-const MAX_TREES: usize = 200;
-/// How often another name is tried when one is taken.
-const TRIES: usize = 20;
-/// The longest name, in bytes; the branch and the folder have it.
-const MAX_NAME: usize = 60;
+/// The most linked worktrees of a project.
+const MAX_WORKTREES: usize = 200;
+/// How many names are tried before giving up.
+const MAX_NAME_ATTEMPTS: usize = 20;
+/// The longest name, in bytes; the branch and the folder use it.
+const MAX_NAME_BYTES: usize = 60;
 /// How long a start command may take.
-const START_TIME: Duration = Duration::from_secs(600);
-/// What is told of the output of a start command that failed, in bytes.
-const START_OUTPUT: usize = 2 << 10;
+const START_TIMEOUT: Duration = Duration::from_secs(600);
+/// How much of a failed start command's output is reported, in bytes.
+const START_OUTPUT_BYTES: usize = 2 << 10;
 
-/// A linked working tree.
+/// A linked worktree.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Worktree")]
 pub struct Worktree {
@@ -37,26 +37,26 @@ pub struct Worktree {
     /// Its branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// Where it is.
+    /// Its path.
     pub directory: String,
 }
 
-/// Why a tree was not made, reset or removed.
+/// Why a worktree was not created, reset or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorktreeError {
-    /// There is no repository.
+    /// The project is not a git repository.
     #[error("There is no git repository here, so there are no worktrees; POST /project/git/init makes one")]
     NotGit,
-    /// It was not made.
+    /// It was not created.
     #[error("{0}")]
     Create(String),
-    /// It was not removed. With force it would be.
+    /// It was not removed.
     #[error("{why}")]
     Remove {
-        /// Why.
+        /// The cause.
         why: String,
-        /// Whether only changes in it are in the way.
-        dirty: bool,
+        /// Whether only uncommitted changes prevent it, so that force would remove it.
+        is_dirty: bool,
     },
     /// It was not reset.
     #[error("{0}")]
@@ -79,69 +79,71 @@ impl From<WorktreeError> for Error {
     }
 }
 
-/// The linked trees of a project.
-pub struct Trees {
+/// The linked worktrees of a project.
+pub struct Worktrees {
     state: Arc<State>,
     /// The project.
     pub project: Project,
-    /// The working tree that was asked about; new ones begin at its commit.
-    here: Vcs,
+    /// The working tree of the request; new worktrees start at its commit.
+    current: Vcs,
     git: Git,
     exec: Exec,
 }
 
-impl Trees {
-    /// Those of the scope's project.
-    pub async fn of(state: &Arc<State>, scope: &Scope) -> Result<Self, WorktreeError> {
+impl Worktrees {
+    /// The worktrees of the scope's project.
+    pub async fn for_scope(state: &Arc<State>, scope: &Scope) -> Result<Self, WorktreeError> {
         let project = state.engine.project(scope).await?;
         if project.vcs.is_none() {
             return Err(WorktreeError::NotGit);
         }
         let root = state.engine.loaded(scope).project.worktree.clone();
         let exec = state.engine.exec_at(scope);
-        let here = Vcs::new(&exec, &root, &root, &state.engine.inputs().dirs.cache);
-        Ok(Self { state: state.clone(), project, here, git: exec.git(root).writing(), exec })
+        let current = Vcs::new(&exec, &root, &root, &state.engine.inputs().dirs.cache);
+        Ok(Self { state: state.clone(), project, current, git: exec.git(root).writing(), exec })
     }
 
-    /// Makes a tree with a branch of its own, below the data directory. Its files follow, see [`Self::fill`].
+    /// Creates a worktree with a branch of its own, below the data directory. [`Self::spawn_setup`] adds its files.
     pub async fn create(&self, name: Option<&str>, branch: Option<&str>) -> Result<Worktree, WorktreeError> {
         let folder = self.state.engine.inputs().dirs.data.join("worktree").join(&self.project.id);
-        let wanted = name.map(slug).filter(|name| !name.is_empty());
-        for attempt in 0..TRIES {
-            let name = match &wanted {
+        let requested = name.map(slug).filter(|name| !name.is_empty());
+        for attempt in 0..MAX_NAME_ATTEMPTS {
+            let name = match &requested {
                 Some(name) if attempt == 0 => name.clone(),
                 Some(name) => format!("{name}-{}", api::slug()),
                 None => api::slug(),
             };
-            let own = format!("opencode/{name}");
+            let own_branch = format!("opencode/{name}");
             let directory = folder.join(&name);
-            let taken = branch.is_none() && self.has_branch(&own).await?;
-            if !taken && !directory.exists() {
-                let branch = branch.unwrap_or(&own);
+            let is_taken = branch.is_none() && self.has_branch(&own_branch).await?;
+            if !is_taken && !directory.exists() {
+                let branch = branch.unwrap_or(&own_branch);
                 self.add(&directory, Some(branch)).await?;
                 let directory = directory.to_string_lossy().into_owned();
                 return Ok(Worktree { name, branch: Some(branch.to_owned()), directory });
             }
         }
-        Err(WorktreeError::Create(format!("No free name was found below {}; choose another name", folder.display())))
+        Err(WorktreeError::Create(format!("There is no free name below {}; choose another name", folder.display())))
     }
 
-    /// Makes a tree without a branch at a place that the client chose, with its files.
+    /// Creates a worktree without a branch, with its files, below a folder that the client chose.
     pub async fn copy_to(&self, parent: &Path, name: Option<&str>) -> Result<PathBuf, WorktreeError> {
         let name = name.map(slug).filter(|name| !name.is_empty()).unwrap_or_else(api::slug);
         let directory = parent.join(name);
         if directory.exists() {
-            return Err(WorktreeError::Create(format!("{} is already there", directory.display())));
+            return Err(WorktreeError::Create(format!("{} already exists", directory.display())));
         }
         self.add(&directory, None).await?;
         self.check_out(&directory).await.map_err(WorktreeError::Create)?;
-        self.announce().await?;
+        self.announce_change().await?;
         Ok(directory)
     }
 
     async fn add(&self, directory: &Path, branch: Option<&str>) -> Result<(), WorktreeError> {
-        if self.project.sandboxes.len() >= MAX_TREES {
-            return Err(WorktreeError::Create(format!("There are {MAX_TREES} worktrees already; remove some")));
+        if self.project.sandboxes.len() >= MAX_WORKTREES {
+            return Err(WorktreeError::Create(format!(
+                "There are already {MAX_WORKTREES} worktrees; remove some first"
+            )));
         }
         let directory = directory.to_str().ok_or_else(|| WorktreeError::Create("The path is not UTF-8".into()))?;
         let mut arguments = vec!["worktree", "add", "--no-checkout"];
@@ -155,128 +157,130 @@ impl Trees {
     }
 
     async fn has_branch(&self, name: &str) -> Result<bool, WorktreeError> {
-        let found = self.here.commit(&format!("refs/heads/{name}")).await;
+        let found = self.current.commit(&format!("refs/heads/{name}")).await;
         Ok(found.map_err(|error| WorktreeError::Create(error.to_string()))?.is_some())
     }
 
-    /// Fills a new tree with its files and runs the start commands: the project's, then its own. Says when it is ready.
-    pub fn fill(self, tree: Worktree, start: Option<String>) {
+    /// Checks out the files of a new worktree and runs the start commands, the project's and then its own. An event tells
+    /// when it is ready.
+    pub fn spawn_setup(self, tree: Worktree, start: Option<String>) {
         tokio::spawn(async move {
             let closing = self.state.closing.clone();
-            let filled = closing.run_until_cancelled(self.prepare(&tree, start)).await;
-            let body = match filled {
-                // The server stops; the tree stays as it is.
+            let result = closing.run_until_cancelled(self.set_up(&tree, start)).await;
+            let body = match result {
+                // The server stops; the worktree stays as it is.
                 None => return,
                 Some(Ok(())) => EventBody::WorktreeReady { name: tree.name, branch: tree.branch },
                 Some(Err(message)) => EventBody::WorktreeFailed { message },
             };
-            self.state.tell(&tree.directory, &self.project.id, body);
+            self.state.publish(&tree.directory, &self.project.id, body);
         });
     }
 
-    async fn prepare(&self, tree: &Worktree, start: Option<String>) -> Result<(), String> {
+    async fn set_up(&self, tree: &Worktree, start: Option<String>) -> Result<(), String> {
         let directory = Path::new(&tree.directory);
-        self.announce().await.map_err(|error| error.to_string())?;
+        self.announce_change().await.map_err(|error| error.to_string())?;
         self.check_out(directory).await?;
-        self.start(directory, start).await
+        self.run_start_commands(directory, start).await
     }
 
     async fn check_out(&self, directory: &Path) -> Result<(), String> {
-        let reset = self.writer(directory).run(&["reset", "--hard", "--quiet"]).await;
+        let reset = self.writing_git(directory).run(&["reset", "--hard", "--quiet"]).await;
         reset.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Git in another tree of the project.
-    fn writer(&self, tree: impl Into<PathBuf>) -> Git {
+    /// Git for changes in another worktree of the project.
+    fn writing_git(&self, tree: impl Into<PathBuf>) -> Git {
         self.exec.git(tree).patient().writing()
     }
 
-    /// Runs the start commands in a tree.
-    async fn start(&self, directory: &Path, own: Option<String>) -> Result<(), String> {
+    /// Runs the start commands in a worktree.
+    async fn run_start_commands(&self, directory: &Path, own: Option<String>) -> Result<(), String> {
         let common = self.project.commands.as_ref().and_then(|commands| commands.start.clone());
         for command in [common, own].into_iter().flatten().filter(|command| !command.trim().is_empty()) {
             let mut spec = Spec::shell(Path::new("/bin/sh"), &command, directory);
-            spec.timeout = Some(START_TIME);
-            spec.keep_bytes = START_OUTPUT;
+            spec.timeout = Some(START_TIMEOUT);
+            spec.keep_bytes = START_OUTPUT_BYTES;
             let run = self.exec.run(spec, CancellationToken::new(), &mut |_| {}).await;
-            let outcome = run.map_err(|error| format!("The start command cannot be run: {error}"))?;
-            let how = match outcome.end {
+            let outcome = run.map_err(|error| format!("The start command cannot run: {error}"))?;
+            let failure = match outcome.end {
                 End::Exited(0) => continue,
                 End::Exited(code) => format!("ended with exit code {code}"),
-                End::TimedOut => format!("did not end within {} minutes", START_TIME.as_secs() / 60),
+                End::TimedOut => format!("did not end within {} minutes", START_TIMEOUT.as_secs() / 60),
                 End::Signalled(signal) => format!("was ended by signal {signal}"),
                 End::Cancelled => "was cancelled".to_owned(),
             };
-            return Err(format!("The start command {how}: {}", outcome.output.text.trim()));
+            return Err(format!("The start command {failure}: {}", outcome.output.text.trim()));
         }
         Ok(())
     }
 
-    /// Removes a tree with its changes, and its branch if it was made here.
+    /// Removes a worktree with its changes, and its branch if we created it.
     pub async fn remove(&self, directory: &str, force: bool) -> Result<(), WorktreeError> {
-        let refused = |why: String| WorktreeError::Remove { why, dirty: false };
-        let tree = self.linked(directory).map_err(refused)?;
+        let refused = |why: String| WorktreeError::Remove { why, is_dirty: false };
+        let tree = self.find_linked(directory).map_err(refused)?;
         let branch = self.exec.git(tree).text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await.ok();
-        let main = self.writer(&self.project.worktree);
+        let main = self.writing_git(&self.project.worktree);
         let arguments = ["worktree", "remove", "--force", "--", tree];
         let arguments: Vec<&str> = arguments.into_iter().filter(|word| force || *word != "--force").collect();
         if let Err(error) = main.run(&arguments).await {
-            let dirty = matches!(&error, GitError::Refused(why) if why.contains("use --force"));
-            return Err(WorktreeError::Remove { why: error.to_string(), dirty });
+            let is_dirty = matches!(&error, GitError::Refused(why) if why.contains("use --force"));
+            return Err(WorktreeError::Remove { why: error.to_string(), is_dirty });
         }
         if let Some(branch) = branch.filter(|branch| branch.starts_with("opencode/")) {
             main.run(&["branch", "-D", "--", &branch]).await.map_err(|error| refused(error.to_string()))?;
         }
         self.state.dispose(&Scope::new(tree));
-        self.announce().await
+        self.announce_change().await
     }
 
-    /// Brings a tree to the default branch, without anything else in it, and runs the project's start command again.
+    /// Resets a worktree to the default branch, removes everything else from it, and runs the project's start command
+    /// again.
     pub async fn reset(&self, directory: &str) -> Result<(), WorktreeError> {
         let failed = |error: GitError| WorktreeError::Reset(error.to_string());
-        let tree = self.linked(directory).map_err(WorktreeError::Reset)?;
-        let git = self.writer(tree);
-        let default = self.here.default_branch().await.map_err(failed)?;
+        let tree = self.find_linked(directory).map_err(WorktreeError::Reset)?;
+        let git = self.writing_git(tree);
+        let default = self.current.default_branch().await.map_err(failed)?;
         let default = default.ok_or_else(|| WorktreeError::Reset("There is no default branch to reset to".into()))?;
         let remote = format!("refs/remotes/origin/{default}");
-        let target = match self.here.commit(&remote).await.map_err(failed)? {
+        let target = match self.current.commit(&remote).await.map_err(failed)? {
             Some(commit) => commit,
             None => format!("refs/heads/{default}"),
         };
         git.run(&["reset", "--hard", "--quiet", &target]).await.map_err(failed)?;
         git.run(&["clean", "-ffdx", "--quiet"]).await.map_err(failed)?;
-        self.start(Path::new(tree), None).await.map_err(WorktreeError::Reset)
+        self.run_start_commands(Path::new(tree), None).await.map_err(WorktreeError::Reset)
     }
 
-    /// A linked tree of this project, by the directory that a client names.
-    fn linked(&self, directory: &str) -> Result<&str, String> {
-        let same = |tree: &&String| {
+    /// A linked worktree of this project, by the directory that a client names.
+    fn find_linked(&self, directory: &str) -> Result<&str, String> {
+        let is_same = |tree: &&String| {
             Path::new(tree.as_str()) == Path::new(directory)
                 || Path::new(directory).canonicalize().is_ok_and(|real| real == Path::new(tree.as_str()))
         };
-        let found = self.project.sandboxes.iter().find(same);
+        let found = self.project.sandboxes.iter().find(is_same);
         found.map(String::as_str).ok_or_else(|| format!("{directory} is not a linked worktree of this project"))
     }
 
-    /// Forgets trees whose folders are gone.
+    /// Forgets worktrees whose folders are gone.
     pub async fn prune(&self) -> Result<(), WorktreeError> {
         let pruned = self.git.run(&["worktree", "prune"]).await;
-        pruned.map_err(|error| WorktreeError::Remove { why: error.to_string(), dirty: false })?;
-        self.announce().await
+        pruned.map_err(|error| WorktreeError::Remove { why: error.to_string(), is_dirty: false })?;
+        self.announce_change().await
     }
 
-    /// Tells that the trees of the project are others.
-    async fn announce(&self) -> Result<(), WorktreeError> {
+    /// Announces that the project's worktrees have changed.
+    async fn announce_change(&self) -> Result<(), WorktreeError> {
         let engine = &self.state.engine;
         let project = engine.project_by_id(&Scope::new(self.project.worktree.as_str()), &self.project.id)?;
         engine.put_project(project).await?;
         let body = EventBody::ProjectDirectoriesUpdated { project_id: self.project.id.clone() };
-        self.state.tell(&self.project.worktree, &self.project.id, body);
+        self.state.publish(&self.project.worktree, &self.project.id, body);
         Ok(())
     }
 }
 
-/// A name that can be a folder and a branch: lower case letters and digits, with dashes between them.
+/// A name that works as a folder and a branch: lower-case letters and digits, separated by dashes.
 pub fn slug(text: &str) -> String {
     let mut name = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {
@@ -285,7 +289,7 @@ pub fn slug(text: &str) -> String {
         } else if !name.is_empty() && !name.ends_with('-') {
             name.push('-');
         }
-        if name.len() >= MAX_NAME {
+        if name.len() >= MAX_NAME_BYTES {
             break;
         }
     }
@@ -298,7 +302,7 @@ mod tests {
     use super::slug;
 
     #[test]
-    fn names() {
+    fn slugs() {
         for (text, name) in [
             ("My Feature! x", "my-feature-x"),
             ("--../..//etc", "etc"),

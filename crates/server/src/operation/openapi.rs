@@ -4,15 +4,15 @@ use api::{Json, JsonMap};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::json;
 
-use crate::operation::{Offer, Operation};
+use crate::operation::{Operation, Support};
 
-/// The document.
+/// Builds the document.
 pub fn document(operations: &[Operation], version: &str) -> Json {
     let mut generator = api::schema::generator();
     let mut paths = JsonMap::new();
     for operation in operations {
         let item = paths.entry(operation.path).or_insert_with(|| json!({}));
-        item[operation.method.as_str().to_lowercase()] = describe(operation, &mut generator);
+        item[operation.method.as_str().to_lowercase()] = operation_object(operation, &mut generator);
     }
     let mut schemas: JsonMap = generator.take_definitions(true);
     for (name, schema) in error_schemas() {
@@ -32,19 +32,19 @@ pub fn document(operations: &[Operation], version: &str) -> Json {
     document
 }
 
-fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Json {
-    let shape = (operation.shape)(generator);
-    let mut parameters = parameters("path", &shape.path);
+fn operation_object(operation: &Operation, generator: &mut SchemaGenerator) -> Json {
+    let schemas = (operation.schema)(generator);
+    let mut parameters = parameters("path", &schemas.path);
     if operation.scoped && operation.v2 {
-        parameters.push(location());
+        parameters.push(location_parameter());
     } else if operation.scoped {
         for name in ["directory", "workspace"] {
             parameters.push(json!({ "name": name, "in": "query", "required": false, "schema": { "type": "string" } }));
         }
     }
-    parameters.extend(self::parameters("query", &shape.query));
+    parameters.extend(self::parameters("query", &schemas.query));
     let mut responses = JsonMap::new();
-    let (status, content) = shape.reply;
+    let (status, content) = schemas.reply;
     let mut success = json!({ "description": "Done." });
     if let Some((kind, schema)) = content {
         success["content"] = json!({ kind: { "schema": schema } });
@@ -54,31 +54,31 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator) -> Json {
         let refs: Vec<Json> =
             names.iter().map(|name| json!({ "$ref": format!("#/components/schemas/{name}") })).collect();
         let schema = if let [only] = refs.as_slice() { only.clone() } else { json!({ "anyOf": refs }) };
-        let refused = json!({ "description": "Refused.", "content": { "application/json": { "schema": schema } } });
-        responses.insert(status.to_string(), refused);
+        let refusal = json!({ "description": "Refused.", "content": { "application/json": { "schema": schema } } });
+        responses.insert(status.to_string(), refusal);
     }
     responses.sort_keys();
-    let mut described = json!({
+    let mut object = json!({
         "operationId": operation.id,
         "tags": [operation.id.split('.').next().unwrap_or_default()],
         "summary": operation.summary,
         "parameters": parameters,
         "responses": responses,
     });
-    match operation.offer {
-        Offer::Done => {}
-        Offer::Partial(missing) => described["description"] = format!("Partly: {missing}").into(),
-        Offer::NotOffered(why) => described["description"] = format!("Not offered: {why}").into(),
+    match operation.support {
+        Support::Full => {}
+        Support::Partial(missing) => object["description"] = format!("Partly: {missing}").into(),
+        Support::NotOffered(why) => object["description"] = format!("Not offered: {why}").into(),
     }
-    if let Some((schema, required)) = shape.body {
-        described["requestBody"] =
+    if let Some((schema, required)) = schemas.body {
+        object["requestBody"] =
             json!({ "required": required, "content": { "application/json": { "schema": schema } } });
     }
-    described
+    object
 }
 
-/// Where the newer API takes the place of a request from: `location[directory]=…`.
-fn location() -> Json {
+/// The parameter by which the newer API names a directory: `location[directory]=…`.
+fn location_parameter() -> Json {
     let text = json!({ "type": "string" });
     let schema = json!({
         "type": "object", "properties": { "directory": text, "workspace": text }, "additionalProperties": false,
@@ -97,10 +97,10 @@ fn parameters(place: &str, schema: &Schema) -> Vec<Json> {
         .iter()
         .map(|(name, schema)| {
             let mut schema = schema.clone();
-            let about = schema.as_object_mut().and_then(|schema| schema.shift_remove("description"));
+            let description = schema.as_object_mut().and_then(|schema| schema.shift_remove("description"));
             let mut parameter = json!({ "name": name, "in": place, "required": is_required(name), "schema": schema });
-            if let Some(about) = about {
-                parameter["description"] = about;
+            if let Some(description) = description {
+                parameter["description"] = description;
             }
             parameter
         })
@@ -137,8 +137,8 @@ fn error_schemas() -> Vec<(&'static str, Json)> {
     for field in ["kind", "field"] {
         invalid["properties"][field] = text();
     }
-    let mut login = named("ProviderAuthOauthMissing", Some(("providerID", text())));
-    login["properties"]["data"]["required"] = json!(["providerID"]);
+    let mut oauth_missing = named("ProviderAuthOauthMissing", Some(("providerID", text())));
+    oauth_missing["properties"]["data"]["required"] = json!(["providerID"]);
     let kinds = json!({ "type": "string", "enum": ["Params", "Headers", "Query", "Body", "Payload"] });
     let mut worktree = named("WorktreeNotGitError", None);
     let steps = ["NotGit", "NameGenerationFailed", "CreateFailed", "StartCommandFailed", "RemoveFailed", "ResetFailed"];
@@ -157,7 +157,7 @@ fn error_schemas() -> Vec<(&'static str, Json)> {
         ("InvalidRequestError", invalid),
         ("InvalidCursorError", tagged("InvalidCursorError", &["message"])),
         ("SessionNotFoundError", tagged("SessionNotFoundError", &["sessionID", "message"])),
-        ("ProviderAuthError1", login),
+        ("ProviderAuthError1", oauth_missing),
         ("ProviderNotFoundError", tagged("ProviderNotFoundError", &["providerID", "message"])),
         ("WorktreeError", worktree),
         ("VcsApplyError", patch),

@@ -1,4 +1,4 @@
-//! From method and path to an operation.
+//! Finds the operation of a method and path.
 
 use std::collections::HashMap;
 
@@ -13,16 +13,16 @@ pub struct Router {
     paths: matchit::Router<HashMap<Method, usize>>,
 }
 
-/// Why a path leads nowhere.
-pub enum Miss {
+/// Why a request has no operation.
+pub enum RouteError {
     /// There is no such path.
-    Path,
-    /// The path is there, but not with this method.
-    Method(HeaderValue),
+    NotFound,
+    /// The path exists, but not with this method; says which it has.
+    MethodNotAllowed(HeaderValue),
 }
 
 impl Router {
-    /// A router; two operations of the same method and path are a mistake of ours, and the first wins.
+    /// Makes a router. If two operations share a method and path, which is a bug of ours, the first wins.
     pub fn new(operations: Vec<Operation>) -> Self {
         let mut by_path: Vec<(&'static str, HashMap<Method, usize>)> = Vec::new();
         for (index, operation) in operations.iter().enumerate() {
@@ -46,35 +46,37 @@ impl Router {
     }
 
     /// The operation of a request. `HEAD` is `GET` without the body.
-    pub fn find(&self, method: &Method, path: &str) -> Result<&Operation, Miss> {
-        let methods = self.paths.at(path).map_err(|_| Miss::Path)?.value;
-        let wanted = if method == Method::HEAD { &Method::GET } else { method };
-        if let Some(index) = methods.get(wanted) {
+    pub fn find(&self, method: &Method, path: &str) -> Result<&Operation, RouteError> {
+        let methods = self.paths.at(path).map_err(|_| RouteError::NotFound)?.value;
+        let lookup = if method == Method::HEAD { &Method::GET } else { method };
+        if let Some(index) = methods.get(lookup) {
             return Ok(&self.operations[*index]);
         }
         let mut allowed: Vec<&str> = methods.keys().map(Method::as_str).collect();
         allowed.sort_unstable();
-        Err(Miss::Method(HeaderValue::from_str(&allowed.join(", ")).unwrap_or(HeaderValue::from_static(""))))
+        Err(RouteError::MethodNotAllowed(
+            HeaderValue::from_str(&allowed.join(", ")).unwrap_or(HeaderValue::from_static("")),
+        ))
     }
 }
 
-impl Miss {
-    /// The answer.
-    pub fn answer(self, method: &Method, path: &str) -> axum::http::Response<axum::body::Body> {
+impl RouteError {
+    /// The response to such a request.
+    pub fn into_response(self, method: &Method, path: &str) -> axum::http::Response<axum::body::Body> {
         let v2 = path.starts_with("/api/") || path == "/api";
-        let refuse = |status, name: &str, message: String| match v2 {
+        let error = |status, name: &str, message: String| match v2 {
             true => Error::tagged(status, name, &[], message),
             false => Error::named(status, name, message),
         };
         match self {
-            Self::Path => {
+            Self::NotFound => {
                 let message = format!("There is no operation at {path}; GET /doc lists them");
-                refuse(StatusCode::NOT_FOUND, "NotFoundError", message).into()
+                error(StatusCode::NOT_FOUND, "NotFoundError", message).into()
             }
-            Self::Method(allowed) => {
-                let message = format!("{path} has no {method}");
+            Self::MethodNotAllowed(allowed) => {
+                let message = format!("{path} does not support {method}");
                 let mut response: axum::http::Response<axum::body::Body> =
-                    refuse(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).into();
+                    error(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).into();
                 response.headers_mut().insert(header::ALLOW, allowed);
                 response
             }

@@ -1,4 +1,4 @@
-//! Tells clients that what they know of a directory is stale: they ask again.
+//! Tells clients that what they know of a directory is stale, so that they read it again.
 
 use api::{EventBody, Scope};
 use store::Place;
@@ -6,25 +6,25 @@ use store::Place;
 use crate::State;
 
 impl State {
-    /// Forgets what was loaded for a directory, and ends its terminals. Running turns go on with it.
+    /// Drops what was loaded for a directory, and ends its terminals. Running turns keep what they have.
     pub(crate) fn dispose(&self, scope: &Scope) {
-        self.ptys.dispose(self, Some(&scope.directory));
+        self.terminals.dispose(self, Some(&scope.directory));
         let project = self.engine.loaded(scope).project.id.clone();
         self.engine.reload(scope);
-        self.reloaded(&[Place::new(scope.directory.as_str(), project)]);
+        self.announce_reload(&[Place::new(scope.directory.as_str(), project)]);
     }
 
-    /// What was loaded for these places is gone.
-    pub(crate) fn reloaded(&self, places: &[Place]) {
+    /// Announces that what was loaded for these places was dropped.
+    pub(crate) fn announce_reload(&self, places: &[Place]) {
         for place in places {
             let directory = place.directory.to_string();
-            self.tell(&place.directory, &place.project, EventBody::InstanceDisposed { directory });
+            self.publish(&place.directory, &place.project, EventBody::InstanceDisposed { directory });
         }
     }
 
-    /// What was loaded for any place is gone; these were.
-    pub(crate) fn reloaded_all(&self, places: &[Place]) {
-        self.reloaded(places);
-        self.tell("global", "", EventBody::GlobalDisposed {});
+    /// Announces that everything loaded was dropped; `places` lists what it was.
+    pub(crate) fn announce_global_reload(&self, places: &[Place]) {
+        self.announce_reload(places);
+        self.publish("global", "", EventBody::GlobalDisposed {});
     }
 }

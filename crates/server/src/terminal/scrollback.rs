@@ -1,123 +1,123 @@
-//! What a terminal showed lately. Places in it are counted as OpenCode's clients count them, by the length of a string in
-//! JavaScript: in UTF-16 units since the terminal was opened.
+//! The recent output of a terminal. Positions count UTF-16 units since the terminal was opened, as OpenCode's clients
+//! count them by the length of a JavaScript string.
 
 use std::collections::VecDeque;
 
-/// How much is kept, in bytes; what is older is forgotten.
-pub const KEPT: usize = 1 << 20;
+/// How much is kept, in bytes; older output is discarded.
+pub const MAX_BYTES: usize = 1 << 20;
 
-/// The most that is handed out at once, in bytes.
-pub const CHUNK: usize = 64 << 10;
+/// The most that one read returns, in bytes.
+pub const MAX_READ_BYTES: usize = 64 << 10;
 
 /// Pieces are filled up to this size, in bytes.
-const PIECE: usize = 4 << 10;
+const PIECE_BYTES: usize = 4 << 10;
 
-/// Text with its place.
+/// Text with its position.
 struct Piece {
     at: u64,
     text: String,
 }
 
-/// What a terminal showed lately.
+/// The recent output of a terminal.
 #[derive(Default)]
 pub struct Scrollback {
     pieces: VecDeque<Piece>,
     bytes: usize,
     end: u64,
-    /// The beginning of a character whose rest is still to come.
+    /// The first bytes of a character that is not complete yet.
     partial: Vec<u8>,
 }
 
-/// What there is from some place on.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Text, and the place behind it.
+pub enum ScrollbackRead {
+    /// Text, and the position after it.
     Text(String, u64),
-    /// Nothing yet.
-    Nothing,
-    /// It was forgotten.
-    Forgotten,
+    /// No output there yet.
+    Empty,
+    /// The output there was discarded.
+    Discarded,
 }
 
 impl Scrollback {
-    /// The place behind all that was shown.
+    /// The position after all output.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// The first place that is still known.
+    /// The first position that is kept.
     pub fn start(&self) -> u64 {
         self.pieces.front().map_or(self.end, |piece| piece.at)
     }
 
-    /// Adds what was shown. Bytes that are no UTF-8 are replaced.
+    /// Adds output. Invalid UTF-8 is replaced.
     pub fn push(&mut self, bytes: &[u8]) {
         let mut all = std::mem::take(&mut self.partial);
         all.extend_from_slice(bytes);
-        let whole = all.len() - unfinished(&all);
+        let whole = all.len() - incomplete_tail(&all);
         self.partial = all.split_off(whole);
         let text = String::from_utf8_lossy(&all);
         if text.is_empty() {
             return;
         }
         match self.pieces.back_mut() {
-            Some(last) if last.text.len() < PIECE => last.text.push_str(&text),
+            Some(last) if last.text.len() < PIECE_BYTES => last.text.push_str(&text),
             _ => self.pieces.push_back(Piece { at: self.end, text: text.as_ref().to_owned() }),
         }
-        self.end += units(&text);
+        self.end += utf16_len(&text);
         self.bytes += text.len();
-        while self.bytes > KEPT
+        while self.bytes > MAX_BYTES
             && let Some(oldest) = self.pieces.pop_front()
         {
             self.bytes -= oldest.text.len();
         }
     }
 
-    /// What was shown at `place` and behind it, up to `limit`.
-    pub fn after(&self, place: u64, limit: u64) -> Next {
-        if place >= self.end.min(limit) {
-            return Next::Nothing;
+    /// The output from `position` on, up to `limit`.
+    pub fn read_from(&self, position: u64, limit: u64) -> ScrollbackRead {
+        if position >= self.end.min(limit) {
+            return ScrollbackRead::Empty;
         }
-        if place < self.start() {
-            return Next::Forgotten;
+        if position < self.start() {
+            return ScrollbackRead::Discarded;
         }
-        let first = self.pieces.partition_point(|piece| piece.at <= place).saturating_sub(1);
+        let first = self.pieces.partition_point(|piece| piece.at <= position).saturating_sub(1);
         let mut text = String::new();
-        let mut at = place;
+        let mut at = position;
         for piece in self.pieces.range(first..) {
-            let known = skip(&piece.text, at.saturating_sub(piece.at));
-            let wanted = &known[..known.len() - skip(known, limit - at).len()];
-            if !text.is_empty() && text.len() + wanted.len() > CHUNK {
+            let rest = skip_utf16(&piece.text, at.saturating_sub(piece.at));
+            let wanted = &rest[..rest.len() - skip_utf16(rest, limit - at).len()];
+            if !text.is_empty() && text.len() + wanted.len() > MAX_READ_BYTES {
                 break;
             }
             text.push_str(wanted);
-            at += units(wanted);
+            at += utf16_len(wanted);
             if at >= limit {
                 break;
             }
         }
-        Next::Text(text, at)
+        ScrollbackRead::Text(text, at)
     }
 }
 
-/// How long a text is for JavaScript.
-fn units(text: &str) -> u64 {
+/// The length of a JavaScript string.
+fn utf16_len(text: &str) -> u64 {
     if text.is_ascii() { text.len() as u64 } else { text.encode_utf16().count() as u64 }
 }
 
-/// A text without its first so many units. A place within a character counts as behind it.
-fn skip(text: &str, count: u64) -> &str {
+/// The text after its first `count` units. A position within a character counts as the one after it.
+fn skip_utf16(text: &str, count: u64) -> &str {
     let mut seen = 0;
     let start = text.char_indices().find(|(_, c)| {
-        let there = seen >= count;
+        let is_after = seen >= count;
         seen += c.len_utf16() as u64;
-        there
+        is_after
     });
     start.map_or("", |(index, _)| &text[index..])
 }
 
-/// How many bytes at the end begin a character that may be completed.
-fn unfinished(bytes: &[u8]) -> usize {
+/// How many bytes at the end may be the start of a character.
+fn incomplete_tail(bytes: &[u8]) -> usize {
     let tail = &bytes[bytes.len().saturating_sub(3)..];
     match tail.utf8_chunks().last() {
         Some(chunk) if std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none()) => {
@@ -131,56 +131,59 @@ fn unfinished(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn after(log: &Scrollback, place: u64) -> Next {
-        log.after(place, u64::MAX)
+    fn read_from(scrollback: &Scrollback, position: u64) -> ScrollbackRead {
+        scrollback.read_from(position, u64::MAX)
     }
 
-    fn text(text: &str, at: u64) -> Next {
-        Next::Text(text.into(), at)
-    }
-
-    #[test]
-    fn places_are_counted_as_javascript_does() {
-        let mut log = Scrollback::default();
-        log.push("aé😀b".as_bytes());
-        assert_eq!(log.end(), 5);
-        assert_eq!(after(&log, 0), text("aé😀b", 5));
-        assert_eq!(after(&log, 2), text("😀b", 5));
-        assert_eq!(after(&log, 4), text("b", 5));
-        assert_eq!(log.after(1, 4), text("é😀", 4));
-        assert_eq!(after(&log, 5), Next::Nothing);
-        assert_eq!(after(&log, 99), Next::Nothing);
+    fn text(text: &str, at: u64) -> ScrollbackRead {
+        ScrollbackRead::Text(text.into(), at)
     }
 
     #[test]
-    fn characters_may_come_in_pieces_and_rubbish_is_replaced() {
-        let mut log = Scrollback::default();
+    fn positions_are_counted_in_utf16_units() {
+        let mut scrollback = Scrollback::default();
+        scrollback.push("aé😀b".as_bytes());
+        assert_eq!(scrollback.end(), 5);
+        assert_eq!(read_from(&scrollback, 0), text("aé😀b", 5));
+        assert_eq!(read_from(&scrollback, 2), text("😀b", 5));
+        assert_eq!(read_from(&scrollback, 4), text("b", 5));
+        assert_eq!(scrollback.read_from(1, 4), text("é😀", 4));
+        assert_eq!(read_from(&scrollback, 5), ScrollbackRead::Empty);
+        assert_eq!(read_from(&scrollback, 99), ScrollbackRead::Empty);
+    }
+
+    #[test]
+    fn split_characters_are_joined_and_invalid_bytes_replaced() {
+        let mut scrollback = Scrollback::default();
         for byte in "é😀".bytes() {
-            log.push(&[byte]);
+            scrollback.push(&[byte]);
         }
-        assert_eq!(after(&log, 0), text("é😀", 3));
-        log.push(b"\xffx\xc3");
-        log.push(b"(\x80");
-        assert_eq!(after(&log, 3), text("\u{fffd}x\u{fffd}(\u{fffd}", 8));
+        assert_eq!(read_from(&scrollback, 0), text("é😀", 3));
+        scrollback.push(b"\xffx\xc3");
+        scrollback.push(b"(\x80");
+        assert_eq!(read_from(&scrollback, 3), text("\u{fffd}x\u{fffd}(\u{fffd}", 8));
     }
 
     #[test]
-    fn old_text_is_forgotten_and_places_stay() {
-        let mut log = Scrollback::default();
+    fn old_output_is_discarded_and_positions_stay() {
+        let mut scrollback = Scrollback::default();
         let line = "0123456789abcde\n";
-        for _ in 0..2 * KEPT / line.len() {
-            log.push(line.as_bytes());
+        for _ in 0..2 * MAX_BYTES / line.len() {
+            scrollback.push(line.as_bytes());
         }
-        assert_eq!(log.end(), 2 * KEPT as u64);
-        assert!(log.end() - log.start() <= KEPT as u64 && log.end() - log.start() > (KEPT - 2 * PIECE) as u64);
-        assert_eq!(after(&log, log.start() - 1), Next::Forgotten);
-        let mut at = log.start();
+        assert_eq!(scrollback.end(), 2 * MAX_BYTES as u64);
+        assert!(
+            scrollback.end() - scrollback.start() <= MAX_BYTES as u64
+                && scrollback.end() - scrollback.start() > (MAX_BYTES - 2 * PIECE_BYTES) as u64
+        );
+        assert_eq!(read_from(&scrollback, scrollback.start() - 1), ScrollbackRead::Discarded);
+        let mut at = scrollback.start();
         let mut all = 0;
-        while let Next::Text(text, next) = after(&log, at) {
-            assert!(text.len() <= CHUNK && text.starts_with(line));
+        while let ScrollbackRead::Text(text, next) = read_from(&scrollback, at) {
+            assert!(text.len() <= MAX_READ_BYTES && text.starts_with(line));
             all += text.len();
             at = next;
         }
-        assert_eq!((at, all as u64), (log.end(), log.end() - log.start()));
+        assert_eq!((at, all as u64), (scrollback.end(), scrollback.end() - scrollback.start()));
     }
 }

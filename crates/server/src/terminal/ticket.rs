@@ -1,5 +1,5 @@
-//! Tickets: a browser cannot send a password with a WebSocket, so a client that knows it gets a ticket first, which opens
-//! one connection to one terminal.
+//! A browser cannot send a password with a WebSocket. So a client that knows the password first gets a ticket, which
+//! opens one connection to one terminal.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,40 +10,40 @@ use indexmap::IndexMap;
 use crate::error::Error;
 use crate::transport::secret;
 
-/// How long a ticket is good.
-pub const GOOD_FOR: Duration = Duration::from_secs(60);
+/// How long a ticket is valid.
+pub const TICKET_LIFETIME: Duration = Duration::from_secs(60);
 
-/// The most tickets that wait to be used; the oldest gives way.
-const MAX: usize = 1024;
+/// The most unused tickets; beyond that the oldest is dropped.
+const MAX_TICKETS: usize = 1024;
 
-/// Tickets that were not used yet, oldest first.
+/// Unused tickets, oldest first.
 #[derive(Default)]
 pub struct Tickets(Mutex<IndexMap<String, Ticket>>);
 
 struct Ticket {
     pty: PtyId,
-    until: Instant,
+    expires: Instant,
 }
 
 impl Tickets {
-    /// A new ticket.
+    /// Issues a ticket.
     pub fn issue(&self, pty: &PtyId) -> Result<String, Error> {
-        let ticket = secret::new()?;
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ticket = secret::generate()?;
+        let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        known.retain(|_, ticket| ticket.until > now);
-        if known.len() >= MAX {
-            known.shift_remove_index(0);
+        tickets.retain(|_, ticket| ticket.expires > now);
+        if tickets.len() >= MAX_TICKETS {
+            tickets.shift_remove_index(0);
         }
-        known.insert(ticket.clone(), Ticket { pty: pty.clone(), until: now + GOOD_FOR });
+        tickets.insert(ticket.clone(), Ticket { pty: pty.clone(), expires: now + TICKET_LIFETIME });
         Ok(ticket)
     }
 
-    /// Whether a ticket is good for a terminal. It is used up, unless it is one of another terminal.
-    pub fn take(&self, ticket: &str, pty: &PtyId) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let good = known.get(ticket).is_some_and(|found| found.pty == *pty && found.until > Instant::now());
-        good && known.shift_remove(ticket).is_some()
+    /// Whether a ticket is valid for a terminal. That uses it up, unless it belongs to another terminal.
+    pub fn redeem(&self, ticket: &str, pty: &PtyId) -> bool {
+        let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_valid = tickets.get(ticket).is_some_and(|found| found.pty == *pty && found.expires > Instant::now());
+        is_valid && tickets.shift_remove(ticket).is_some()
     }
 }
 
@@ -55,19 +55,19 @@ mod tests {
     fn a_ticket_opens_one_terminal_once() {
         let (tickets, one, other) = (Tickets::default(), PtyId::new(), PtyId::new());
         let ticket = tickets.issue(&one).unwrap();
-        assert!(!tickets.take(&ticket, &other) && !tickets.take("", &one));
-        assert!(tickets.take(&ticket, &one));
-        assert!(!tickets.take(&ticket, &one), "used up");
+        assert!(!tickets.redeem(&ticket, &other) && !tickets.redeem("", &one));
+        assert!(tickets.redeem(&ticket, &one));
+        assert!(!tickets.redeem(&ticket, &one), "used up");
     }
 
     #[test]
-    fn their_number_is_bounded() {
+    fn the_number_of_tickets_is_bounded() {
         let (tickets, pty) = (Tickets::default(), PtyId::new());
         let first = tickets.issue(&pty).unwrap();
-        for _ in 0..MAX {
+        for _ in 0..MAX_TICKETS {
             tickets.issue(&pty).unwrap();
         }
-        assert!(!tickets.take(&first, &pty));
-        assert_eq!(tickets.0.lock().unwrap().len(), MAX);
+        assert!(!tickets.redeem(&first, &pty));
+        assert_eq!(tickets.0.lock().unwrap().len(), MAX_TICKETS);
     }
 }

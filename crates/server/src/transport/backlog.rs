@@ -1,7 +1,8 @@
-//! What waits for clients that read slowly. It is counted from when it is handed to a connection until the system has it; when
-//! that is too much, whoever has taken nothing for the longest time is cut, and another one if that is not enough.
+//! Bounds what waits for slow clients. Bytes count from when a connection gets them until the kernel takes them. Over the
+//! limit, the client that has made no progress for the longest time is disconnected, then the next one if that is not
+//! enough.
 //!
-//! Whoever reads is never cut for it, however much there is to read: only what nobody takes must not pile up.
+//! A client that keeps reading is never disconnected, however much there is to read: only unread bytes must not pile up.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -18,139 +19,139 @@ use http_body::{Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
 
 /// Bytes that may wait for all clients together.
-pub const MOST: usize = 12 << 20;
-/// A client that has taken nothing for so long is slow.
-const SLOW: Duration = Duration::from_secs(1);
-/// A body is handed out in pieces of this size: each that is taken shows that the client reads.
-const PIECE: usize = 64 << 10;
+pub const MAX_WAITING_BYTES: usize = 12 << 20;
+/// A client that makes no progress for this long is slow.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// Bodies are handed out in pieces of this size; each piece taken shows that the client reads.
+const PIECE_BYTES: usize = 64 << 10;
 
-/// What waits for all clients together. A handle: clones share it.
+/// The bytes that wait for all clients together. A handle: clones share it.
 #[derive(Clone)]
 pub struct Backlog(Arc<Shared>);
 
 struct Shared {
-    most: usize,
-    slow: Duration,
-    began: Instant,
+    max_bytes: usize,
+    slow_after: Duration,
+    started: Instant,
     waiting: AtomicUsize,
-    readers: Mutex<HashMap<u64, Weak<Reader>>>,
-    next: AtomicU64,
+    clients: Mutex<HashMap<u64, Weak<ClientBacklog>>>,
+    next_key: AtomicU64,
 }
 
-/// A client at the other end of a connection.
-pub struct Reader {
+/// The bytes that wait for the client of one connection.
+pub struct ClientBacklog {
     key: u64,
     waiting: AtomicUsize,
-    /// When it last took something, or was given something while nothing waited; in microseconds since the server began.
-    moved: AtomicU64,
+    /// When the client last took bytes, or got some while none waited; in microseconds since the server started.
+    last_progress: AtomicU64,
     waker: AtomicWaker,
-    cut: CancellationToken,
-    all: Arc<Shared>,
+    disconnect: CancellationToken,
+    shared: Arc<Shared>,
 }
 
-/// Bytes that wait for a client, as long as this lives.
-pub struct Waiting {
-    reader: Arc<Reader>,
+/// Bytes that count as waiting for a client until this is dropped.
+pub struct WaitingBytes {
+    client: Arc<ClientBacklog>,
     bytes: usize,
 }
 
 impl Default for Backlog {
     fn default() -> Self {
-        Self::new(MOST, SLOW)
+        Self::new(MAX_WAITING_BYTES, SLOW_AFTER)
     }
 }
 
 impl Backlog {
-    fn new(most: usize, slow: Duration) -> Self {
+    fn new(max_bytes: usize, slow_after: Duration) -> Self {
         Self(Arc::new(Shared {
-            most,
-            slow,
-            began: Instant::now(),
+            max_bytes,
+            slow_after,
+            started: Instant::now(),
             waiting: AtomicUsize::new(0),
-            readers: Mutex::default(),
-            next: AtomicU64::new(0),
+            clients: Mutex::default(),
+            next_key: AtomicU64::new(0),
         }))
     }
 
-    /// One more client.
-    pub fn join(&self) -> Arc<Reader> {
-        let key = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let reader = Arc::new(Reader {
+    /// Adds a client.
+    pub fn add_client(&self) -> Arc<ClientBacklog> {
+        let key = self.0.next_key.fetch_add(1, Ordering::Relaxed);
+        let client = Arc::new(ClientBacklog {
             key,
             waiting: AtomicUsize::new(0),
-            moved: AtomicU64::new(0),
+            last_progress: AtomicU64::new(0),
             waker: AtomicWaker::new(),
-            cut: CancellationToken::new(),
-            all: self.0.clone(),
+            disconnect: CancellationToken::new(),
+            shared: self.0.clone(),
         });
-        self.0.lock().insert(key, Arc::downgrade(&reader));
-        reader
+        self.0.lock().insert(key, Arc::downgrade(&client));
+        client
     }
 
-    /// The client of a request.
-    pub fn reader(&self, request: &Parts) -> Arc<Reader> {
-        request.extensions.get::<Arc<Reader>>().cloned().unwrap_or_else(|| self.join())
+    /// The client that sent a request.
+    pub fn client_of(&self, request: &Parts) -> Arc<ClientBacklog> {
+        request.extensions.get::<Arc<ClientBacklog>>().cloned().unwrap_or_else(|| self.add_client())
     }
 
-    /// Bytes that wait.
+    /// Bytes that wait for all clients.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::Relaxed)
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<Reader>>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<ClientBacklog>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Cuts slow clients, the slowest first, until what waits for the others has room.
-    fn relieve(&self) {
-        let readers: Vec<Arc<Reader>> = self.lock().values().filter_map(Weak::upgrade).collect();
+    /// Disconnects slow clients, the slowest first, until the rest fits.
+    fn disconnect_slow_clients(&self) {
+        let clients: Vec<Arc<ClientBacklog>> = self.lock().values().filter_map(Weak::upgrade).collect();
         let mut waiting = self.waiting.load(Ordering::Relaxed);
         let mut slow = Vec::new();
-        for reader in &readers {
-            if reader.cut.is_cancelled() {
-                // It is on its way out.
-                waiting = waiting.saturating_sub(reader.waiting());
-            } else if reader.waiting() > 0 && reader.idle_for() >= self.slow {
-                slow.push((reader.moved.load(Ordering::Relaxed), reader));
+        for client in &clients {
+            if client.disconnect.is_cancelled() {
+                // Its connection is already closing.
+                waiting = waiting.saturating_sub(client.waiting());
+            } else if client.waiting() > 0 && client.idle_for() >= self.slow_after {
+                slow.push((client.last_progress.load(Ordering::Relaxed), client));
             }
         }
-        slow.sort_unstable_by_key(|(moved, reader)| (*moved, reader.key));
-        for (_, reader) in slow {
-            if waiting <= self.most {
+        slow.sort_unstable_by_key(|(last_progress, client)| (*last_progress, client.key));
+        for (_, client) in slow {
+            if waiting <= self.max_bytes {
                 break;
             }
-            waiting = waiting.saturating_sub(reader.waiting());
-            tracing::debug!(bytes = reader.waiting(), "a client that reads too slowly is cut");
-            reader.cut.cancel();
+            waiting = waiting.saturating_sub(client.waiting());
+            tracing::debug!(bytes = client.waiting(), "disconnecting a client that reads too slowly");
+            client.disconnect.cancel();
         }
     }
 }
 
-impl Reader {
-    /// Counts bytes as waiting for the client as long as what it gives lives.
-    pub fn wait(self: &Arc<Self>, bytes: usize) -> Waiting {
+impl ClientBacklog {
+    /// Counts bytes as waiting for the client until the returned guard is dropped.
+    pub fn hold(self: &Arc<Self>, bytes: usize) -> WaitingBytes {
         if self.waiting.fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.touch();
         }
-        if self.all.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.all.most {
-            self.all.relieve();
+        if self.shared.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.shared.max_bytes {
+            self.shared.disconnect_slow_clients();
         }
-        Waiting { reader: self.clone(), bytes }
+        WaitingBytes { client: self.clone(), bytes }
     }
 
-    /// Ends when the client is cut.
-    pub async fn cut(&self) {
-        self.cut.cancelled().await;
+    /// Completes when the client must be disconnected.
+    pub async fn disconnected(&self) {
+        self.disconnect.cancelled().await;
     }
 
-    /// Ready when the client has taken all that was handed out; whoever asks is woken then. One task asks at a time.
-    pub fn poll_taken(&self, context: &mut Context<'_>) -> Poll<()> {
+    /// Ready once the client has taken everything; wakes the caller then. Only one task may poll at a time.
+    pub fn poll_drained(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.waiting() == 0 {
             return Poll::Ready(());
         }
@@ -158,8 +159,8 @@ impl Reader {
         if self.waiting() == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// For how long it has taken nothing, if something waits for it.
-    pub fn stuck_for(&self) -> Duration {
+    /// How long the client has made no progress; zero if nothing waits for it.
+    pub fn stalled_for(&self) -> Duration {
         if self.waiting() == 0 { Duration::ZERO } else { self.idle_for() }
     }
 
@@ -168,34 +169,34 @@ impl Reader {
     }
 
     fn idle_for(&self) -> Duration {
-        Duration::from_micros(self.all.now().saturating_sub(self.moved.load(Ordering::Relaxed)))
+        Duration::from_micros(self.shared.now().saturating_sub(self.last_progress.load(Ordering::Relaxed)))
     }
 
     fn touch(&self) {
-        self.moved.store(self.all.now(), Ordering::Relaxed);
+        self.last_progress.store(self.shared.now(), Ordering::Relaxed);
     }
 }
 
-impl Drop for Reader {
+impl Drop for ClientBacklog {
     fn drop(&mut self) {
-        self.all.lock().remove(&self.key);
+        self.shared.lock().remove(&self.key);
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingBytes {
     fn drop(&mut self) {
-        self.reader.all.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.reader.touch();
-        if self.reader.waiting.fetch_sub(self.bytes, Ordering::AcqRel) == self.bytes {
-            self.reader.waker.wake();
+        self.client.shared.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.client.touch();
+        if self.client.waiting.fetch_sub(self.bytes, Ordering::AcqRel) == self.bytes {
+            self.client.waker.wake();
         }
     }
 }
 
-/// A piece of a body on its way.
+/// A piece of a body that is being sent.
 struct Piece {
     bytes: Bytes,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingBytes>,
 }
 
 impl AsRef<[u8]> for Piece {
@@ -206,27 +207,27 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.waiting.reader.touch();
+        self.waiting.client.touch();
     }
 }
 
-/// A body whose bytes are counted as waiting for a client until they are written.
-pub struct Counted {
+/// A body whose bytes count as waiting for a client until they are written.
+pub struct CountedBody {
     body: Body,
-    reader: Arc<Reader>,
-    /// What is left of bytes that are too many for one piece; all of it waits until the last piece is taken.
-    rest: Option<(Bytes, Arc<Waiting>)>,
+    client: Arc<ClientBacklog>,
+    /// The rest of a buffer that is larger than one piece. All of it counts until the last piece is taken.
+    rest: Option<(Bytes, Arc<WaitingBytes>)>,
 }
 
-impl Counted {
-    /// Counts a body.
-    pub fn new(body: Body, reader: &Arc<Reader>) -> Self {
-        Self { body, reader: reader.clone(), rest: None }
+impl CountedBody {
+    /// Counts the bytes of a body.
+    pub fn new(body: Body, client: &Arc<ClientBacklog>) -> Self {
+        Self { body, client: client.clone(), rest: None }
     }
 
     fn piece(&mut self) -> Option<Bytes> {
         let (rest, waiting) = self.rest.as_mut()?;
-        let bytes = rest.split_to(rest.len().min(PIECE));
+        let bytes = rest.split_to(rest.len().min(PIECE_BYTES));
         let piece = Bytes::from_owner(Piece { bytes, waiting: waiting.clone() });
         if rest.is_empty() {
             self.rest = None;
@@ -235,7 +236,7 @@ impl Counted {
     }
 }
 
-impl http_body::Body for Counted {
+impl http_body::Body for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -253,7 +254,7 @@ impl http_body::Body for Counted {
         Poll::Ready(Some(Ok(match frame.into_data() {
             Ok(bytes) if bytes.is_empty() => Frame::data(bytes),
             Ok(bytes) => {
-                let waiting = Arc::new(self.reader.wait(bytes.len()));
+                let waiting = Arc::new(self.client.hold(bytes.len()));
                 self.rest = Some((bytes, waiting));
                 Frame::data(self.piece().unwrap_or_default())
             }
@@ -286,62 +287,62 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     #[tokio::test]
-    async fn what_waits_is_counted_until_it_is_taken() {
+    async fn bytes_count_as_waiting_until_they_are_taken() {
         let backlog = Backlog::new(1000, NOW);
-        let reader = backlog.join();
-        let mut body = Counted::new(Body::from("12345"), &reader);
+        let client = backlog.add_client();
+        let mut body = CountedBody::new(Body::from("12345"), &client);
         let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
         let part = piece.slice(1..3);
         assert_eq!((&part[..], backlog.waiting()), (&b"23"[..], 5));
         drop(piece);
-        assert_eq!(backlog.waiting(), 5, "a part of it is left");
-        assert!(reader.poll_taken(&mut Context::from_waker(futures::task::noop_waker_ref())).is_pending());
+        assert_eq!(backlog.waiting(), 5, "a slice is still alive");
+        assert!(client.poll_drained(&mut Context::from_waker(futures::task::noop_waker_ref())).is_pending());
         drop(part);
         assert_eq!(backlog.waiting(), 0);
-        drop((reader, body));
+        drop((client, body));
         assert!(backlog.0.lock().is_empty());
     }
 
     #[test]
-    fn many_who_are_stuck_hold_no_more_than_there_is_room_for() {
+    fn many_stalled_clients_stay_within_the_limit() {
         let backlog = Backlog::new(10_000, NOW);
-        let readers: Vec<_> = (0..400).map(|_| backlog.join()).collect();
-        let mut stuck: HashMap<u64, Vec<Waiting>> = HashMap::new();
-        for reader in readers.iter().cycle().take(4000).filter(|reader| !reader.cut.is_cancelled()) {
-            stuck.entry(reader.key).or_default().push(reader.wait(100));
-            // The connection of whoever is cut ends, and with it what waits for it.
-            stuck.retain(|key, _| !readers[*key as usize].cut.is_cancelled());
+        let clients: Vec<_> = (0..400).map(|_| backlog.add_client()).collect();
+        let mut stuck: HashMap<u64, Vec<WaitingBytes>> = HashMap::new();
+        for client in clients.iter().cycle().take(4000).filter(|client| !client.disconnect.is_cancelled()) {
+            stuck.entry(client.key).or_default().push(client.hold(100));
+            // The connection of a client that is disconnected closes, and its bytes go with it.
+            stuck.retain(|key, _| !clients[*key as usize].disconnect.is_cancelled());
             assert!(backlog.waiting() <= 10_000, "{}", backlog.waiting());
         }
-        assert!(readers.iter().any(|reader| reader.cut.is_cancelled()));
+        assert!(clients.iter().any(|client| client.disconnect.is_cancelled()));
         stuck.clear();
         assert_eq!(backlog.waiting(), 0);
     }
 
     #[test]
-    fn the_slowest_is_cut_first_and_whoever_reads_never() {
+    fn the_slowest_client_is_disconnected_first_and_a_reading_one_never() {
         let backlog = Backlog::new(100, NOW);
-        let [first, second, third] = [(); 3].map(|()| backlog.join());
-        let moved = |reader: &Reader, at| reader.moved.store(at, Ordering::Relaxed);
-        let _waits = [first.wait(50), second.wait(40)];
-        moved(&first, 2);
-        moved(&second, 1);
-        let more = third.wait(30);
-        let cut = || [&first, &second, &third].map(|reader| reader.cut.is_cancelled());
-        assert_eq!(cut(), [false, true, false]);
+        let [first, second, third] = [(); 3].map(|()| backlog.add_client());
+        let set_progress = |client: &ClientBacklog, at| client.last_progress.store(at, Ordering::Relaxed);
+        let _waits = [first.hold(50), second.hold(40)];
+        set_progress(&first, 2);
+        set_progress(&second, 1);
+        let more = third.hold(30);
+        let disconnected = || [&first, &second, &third].map(|client| client.disconnect.is_cancelled());
+        assert_eq!(disconnected(), [false, true, false]);
         drop(more);
         let patient = Backlog::new(100, Duration::from_secs(3600));
-        let reading = patient.join();
-        let _much = reading.wait(1000);
-        assert!(!reading.cut.is_cancelled(), "it was given that a moment ago");
+        let reading = patient.add_client();
+        let _much = reading.hold(1000);
+        assert!(!reading.disconnect.is_cancelled(), "it got the bytes a moment ago");
     }
 
     #[tokio::test]
-    async fn a_large_body_waits_as_a_whole_and_is_taken_in_pieces() {
-        let backlog = Backlog::new(MOST, SLOW);
-        let reader = backlog.join();
-        let bytes = Bytes::from(vec![7; 3 * PIECE + 1]);
-        let mut body = Counted::new(Body::from(bytes.clone()), &reader);
+    async fn a_large_body_counts_as_a_whole_and_is_taken_in_pieces() {
+        let backlog = Backlog::new(MAX_WAITING_BYTES, SLOW_AFTER);
+        let client = backlog.add_client();
+        let bytes = Bytes::from(vec![7; 3 * PIECE_BYTES + 1]);
+        let mut body = CountedBody::new(Body::from(bytes.clone()), &client);
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(bytes.len() as u64));
         let mut taken = Vec::new();
         while let Some(frame) = body.frame().await {

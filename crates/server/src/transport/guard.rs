@@ -1,5 +1,5 @@
-//! Who may speak to the server, decided from the head of a request: no web page by CORS or DNS rebinding, nobody without the
-//! password where there is one. Other users of the machine are refused before, in `listen.rs`.
+//! Decides from the head of a request who may call: no web page by CORS or DNS rebinding, and nobody without the password
+//! if one is set. `listen.rs` has refused other users of the machine before.
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -8,7 +8,7 @@ use base64::Engine as _;
 
 use crate::error::Error;
 
-/// The password that clients must know.
+/// The credentials that clients must send.
 #[derive(Clone)]
 pub struct Password {
     /// The user name.
@@ -17,28 +17,29 @@ pub struct Password {
     pub password: String,
 }
 
-/// What is allowed.
+/// The rules for callers.
 pub struct Guard {
-    /// The password, if there is one.
+    /// The credentials, if any are required.
     pub password: Option<Password>,
     /// Further origins whose pages may call.
     pub cors: Vec<String>,
-    /// Further names under which the server may be reached.
+    /// Further host names under which the server is reached.
     pub hosts: Vec<String>,
 }
 
-/// Origins of OpenCode's own clients on this machine: no web page has them.
-const ORIGINS: [&str; 4] = ["tauri://localhost", "http://tauri.localhost", "https://tauri.localhost", "oc://renderer"];
+/// Origins of OpenCode's own desktop clients; no web page has them.
+const OPENCODE_ORIGINS: [&str; 4] =
+    ["tauri://localhost", "http://tauri.localhost", "https://tauri.localhost", "oc://renderer"];
 
-const METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE";
-const EXPOSED: &str = "Link, X-Next-Cursor, X-Request-Id, X-Trefoil-Missing, Acp-Connection-Id";
+const ALLOWED_METHODS: &str = "GET, HEAD, PUT, PATCH, POST, DELETE";
+const EXPOSED_HEADERS: &str = "Link, X-Next-Cursor, X-Request-Id, X-Trefoil-Missing, Acp-Connection-Id";
 
 impl Guard {
-    /// An answer that ends the request here: a preflight, or a refusal.
+    /// A response that ends the request here: a preflight's, or a refusal.
     pub fn check(&self, parts: &Parts) -> Option<Response<Body>> {
         let refuse = |message: String| Some(Error::named(StatusCode::FORBIDDEN, "Forbidden", message).into());
         let host = authority(parts);
-        if self.password.is_none() && !self.knows_host(host) {
+        if self.password.is_none() && !self.allows_host(host) {
             return refuse(format!(
                 "This server is not reached as {host:?}; start it with --allow-host to allow that name"
             ));
@@ -46,53 +47,53 @@ impl Guard {
         let mut origins = parts.headers.get_all(header::ORIGIN).iter();
         let origin = origins.next().map(|origin| origin.to_str().unwrap_or("invalid"));
         let origin = if origins.next().is_some() { Some("several") } else { origin };
-        let from_page = origin.is_some_and(|origin| self.allows_origin(origin, host));
-        if let Some(origin) = origin.filter(|_| !from_page) {
+        let is_allowed_page = origin.is_some_and(|origin| self.allows_origin(origin, host));
+        if let Some(origin) = origin.filter(|_| !is_allowed_page) {
             return refuse(format!("Pages of {origin:?} may not call this server; --cors allows an origin"));
         }
         let site = parts.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-        if !from_page && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+        if !is_allowed_page && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
             return refuse("A page of another site may not call this server; --cors allows an origin".into());
         }
         if parts.method == Method::OPTIONS && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
             return Some(preflight(&parts.headers));
         }
-        if !self.knows_caller(parts) && !has_ticket(parts) {
+        if !self.is_authenticated(parts) && !has_ticket(parts) {
             return Some(unauthorized(parts.uri.path()));
         }
         None
     }
 
-    /// What a page needs to read an answer.
-    pub fn decorate(&self, origin: Option<&HeaderValue>, response: &mut Response<Body>) {
+    /// Adds the headers that a page needs to read the response.
+    pub fn add_cors_headers(&self, origin: Option<&HeaderValue>, response: &mut Response<Body>) {
         let headers = response.headers_mut();
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if let Some(origin) = origin {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED_HEADERS));
         }
     }
 
-    fn knows_host(&self, host: &str) -> bool {
+    fn allows_host(&self, host: &str) -> bool {
         let name = without_port(host);
         is_loopback(name) || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// Whether pages of an origin may call: our own, those of OpenCode's own programs, and those that were named. Anybody can
-    /// serve a page on another port or another loopback address of this machine, so these are strangers.
+    /// Whether pages of an origin may call: our own, those of OpenCode's programs, and those that were configured.
+    /// Anybody can serve a page on another port or loopback address of this machine, so those are refused.
     fn allows_origin(&self, origin: &str, host: &str) -> bool {
-        if ORIGINS.contains(&origin) || self.cors.iter().any(|known| known == origin) {
+        if OPENCODE_ORIGINS.contains(&origin) || self.cors.iter().any(|known| known == origin) {
             return true;
         }
         let Some((scheme, rest)) = origin.split_once("://") else { return false };
-        // We speak no TLS: what is encrypted on this machine is somebody else, elsewhere it is a proxy before us.
+        // We speak no TLS. On this machine an https origin is another program; elsewhere it is a proxy in front of us.
         let ours = scheme == "http" || (scheme == "https" && !is_loopback(without_port(host)));
         ours && !host.is_empty() && rest.eq_ignore_ascii_case(host)
     }
 
-    fn knows_caller(&self, parts: &Parts) -> bool {
-        let Some(wanted) = &self.password else { return true };
-        let wanted = format!("{}:{}", wanted.username, wanted.password);
+    fn is_authenticated(&self, parts: &Parts) -> bool {
+        let Some(expected) = &self.password else { return true };
+        let expected = format!("{}:{}", expected.username, expected.password);
         let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text.trim()).ok();
         let basic = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let basic = basic.and_then(|value| {
@@ -104,11 +105,11 @@ impl Guard {
             let token = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "auth_token")?.1;
             decode(&token)
         };
-        basic.or_else(token).is_some_and(|given| same(&given, wanted.as_bytes()))
+        basic.or_else(token).is_some_and(|given| constant_time_eq(&given, expected.as_bytes()))
     }
 }
 
-/// Whether a request comes with a ticket for a terminal's connection, which that operation checks.
+/// Whether a request carries a ticket for a terminal's connection. That operation checks the ticket.
 fn has_ticket(parts: &Parts) -> bool {
     let id = parts.uri.path().strip_prefix("/pty/").and_then(|rest| rest.strip_suffix("/connect"));
     let query = parts.uri.query().unwrap_or_default();
@@ -116,13 +117,13 @@ fn has_ticket(parts: &Parts) -> bool {
         && url::form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "ticket" && !value.is_empty())
 }
 
-/// Whether two secrets are the same, in a time that says nothing about where they differ.
-fn same(left: &[u8], right: &[u8]) -> bool {
+/// Compares two secrets in constant time.
+fn constant_time_eq(left: &[u8], right: &[u8]) -> bool {
     let differences = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differences) == 0
 }
 
-/// The name that the client used.
+/// The host name that the client used.
 fn authority(parts: &Parts) -> &str {
     let header = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap_or("invalid"));
     parts.uri.authority().map(|authority| authority.as_str()).or(header).unwrap_or_default()
@@ -145,11 +146,11 @@ fn is_loopback(name: &str) -> bool {
 fn preflight(headers: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    let answer = response.headers_mut();
-    answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-    answer.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
-    if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
-        answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    let response_headers = response.headers_mut();
+    response_headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOWED_METHODS));
+    response_headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    if let Some(requested) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        response_headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, requested.clone());
     }
     response
 }
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rebound_name_is_refused() {
+    fn a_rebound_host_name_is_refused() {
         let open = guard(None);
         for host in ["localhost:4096", "127.0.0.1:1", "[::1]:4096", "box.lan", "BOX.LAN:80", "127.0.0.2"] {
             assert_eq!(status(&open, &[("host", host)]), 200, "{host}");
@@ -213,7 +214,7 @@ mod tests {
             ("localhost:4096", "http://tauri.localhost", true),
             ("localhost:4096", "https://tauri.localhost", true),
             ("localhost:4096", "oc://renderer", true),
-            // Others on this machine: another port, another address of it, another scheme.
+            // Others on this machine: another port, another address, another scheme.
             ("localhost:4096", "http://localhost:3000", false),
             ("localhost:4096", "http://localhost", false),
             ("localhost:4096", "http://127.0.0.1:1", false),
@@ -247,7 +248,7 @@ mod tests {
             ("", "http://", false),
             ("", "http://localhost:4096", false),
         ];
-        // Hosts that are not ours, so neither are their pages.
+        // Hosts that are not ours; neither are their pages.
         let hosts = [
             ("evil.example", "http://evil.example", false),
             ("localhost.:4096", "http://localhost.:4096", false),
@@ -268,7 +269,7 @@ mod tests {
                 }
             }
         }
-        // With a password a page that may not call may not even try one.
+        // Even with a password, a refused page cannot try one.
         for (host, origin, allowed) in cases {
             let want = if allowed { 401 } else { 403 };
             assert_eq!(status(&guard(Some("x")), &[("host", host), ("origin", origin)]), want, "{host} {origin}");
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_pages_without_an_origin_are_told_by_their_site() {
+    fn requests_without_an_origin_are_judged_by_their_fetch_site() {
         let cases =
             [("none", 200), ("same-origin", 200), ("cross-site", 403), ("same-site", 403), ("", 403), ("x", 403)];
         for (site, want) in cases {

@@ -335,7 +335,7 @@ async fn a_stream_that_breaks_goes_on_where_it_was() {
     let last = session.events.last.clone().unwrap();
     drop(session);
     let (status, why) = client.read_on(Some(id), Some("1000000")).await.err().unwrap();
-    assert!(status == 410 && why.contains("Begin anew with initialize, and load your sessions"), "{status} {why}");
+    assert!(status == 410 && why.contains("Start again with initialize, and load your sessions"), "{status} {why}");
     assert_eq!(client.read_on(Some(id), Some("x")).await.err().unwrap().0, 400);
     let parts = json!({"parts": [{"type": "text", "text": r#"SCRIPT: [{"text": "Meanwhile."}]"#}]});
     assert_eq!(rig.send(Method::POST, &format!("/session/{id}/message"), Some(parts)).await.0, 200);

@@ -4,12 +4,12 @@ use api::{Agent, Command, Host as _, Skill};
 use axum::http::Method;
 
 use crate::error::Error;
-use crate::operation::request::Call;
-use crate::operation::{Data, Operation, operation};
+use crate::operation::request::Request;
+use crate::operation::{JsonReply, Operation, operation};
 use crate::routes::sessions::session::SessionPath;
 
 pub fn operations() -> Vec<Operation> {
-    let of_session = "The commands of a directory, and what the MCP servers that a session brought add to them.";
+    let of_session = "The commands of a directory, with those of the MCP servers that a session brought.";
     vec![
         operation(Method::GET, "/agent", "app.agents", "The agents, the default first.", agents),
         operation(Method::GET, "/command", "command.list", "The commands.", commands),
@@ -25,20 +25,20 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-async fn agents(call: Call) -> Result<Data<Vec<Agent>>, Error> {
-    Ok(Data(call.state.engine.agents(&call.scope).await?))
+async fn agents(request: Request) -> Result<JsonReply<Vec<Agent>>, Error> {
+    Ok(JsonReply(request.state.engine.agents(&request.scope).await?))
 }
 
-async fn commands(call: Call) -> Result<Data<Vec<Command>>, Error> {
-    Ok(Data(call.state.engine.commands(&call.scope).await?))
+async fn commands(request: Request) -> Result<JsonReply<Vec<Command>>, Error> {
+    Ok(JsonReply(request.state.engine.commands(&request.scope).await?))
 }
 
-async fn session_commands(call: Call<SessionPath>) -> Result<Data<Vec<Command>>, Error> {
-    let (engine, session) = (&call.state.engine, &call.path.session.0);
-    engine.session(&call.scope, session).await?;
-    Ok(Data(engine.session_commands(&call.scope, session).await?))
+async fn session_commands(request: Request<SessionPath>) -> Result<JsonReply<Vec<Command>>, Error> {
+    let (engine, session) = (&request.state.engine, &request.path.session.0);
+    engine.session(&request.scope, session).await?;
+    Ok(JsonReply(engine.session_commands(&request.scope, session).await?))
 }
 
-async fn skills(call: Call) -> Result<Data<Vec<Skill>>, Error> {
-    Ok(Data(call.state.engine.skills(&call.scope).await?))
+async fn skills(request: Request) -> Result<JsonReply<Vec<Skill>>, Error> {
+    Ok(JsonReply(request.state.engine.skills(&request.scope).await?))
 }

@@ -10,21 +10,21 @@ use serde_json::json;
 
 use crate::State;
 use crate::error::Error;
-use crate::operation::request::{Call, JsonBody, Nothing};
-use crate::operation::{Data, Operation, operation};
+use crate::operation::request::{JsonBody, NoParams, Request};
+use crate::operation::{JsonReply, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     const GLOBAL: &str = "/global/config";
     vec![
         operation(Method::GET, "/config", "config.get", "The configuration of a directory.", get),
         operation(Method::PATCH, "/config", "config.update", "Change the configuration of a directory.", update),
-        operation(Method::GET, GLOBAL, "global.config.get", "The user's own configuration.", global).global(),
-        operation(Method::PATCH, GLOBAL, "global.config.update", "Change the user's own configuration.", change)
+        operation(Method::GET, GLOBAL, "global.config.get", "The user's own configuration.", get_global).global(),
+        operation(Method::PATCH, GLOBAL, "global.config.update", "Change the user's own configuration.", update_global)
             .global(),
     ]
 }
 
-/// Configuration, as a file has it.
+/// A configuration, as in a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Config(JsonMap);
@@ -48,41 +48,41 @@ impl From<Json> for Config {
     }
 }
 
-async fn get(call: Call) -> Result<Data<Config>, Error> {
-    shown(&call.state, &call.scope).await
+async fn get(request: Request) -> Result<JsonReply<Config>, Error> {
+    effective_config(&request.state, &request.scope).await
 }
 
-/// The configuration in effect, with the sections that clients read without looking whether they are there.
-async fn shown(state: &State, scope: &api::Scope) -> Result<Data<Config>, Error> {
+/// The configuration in effect, with the sections that clients read without checking that they exist.
+async fn effective_config(state: &State, scope: &api::Scope) -> Result<JsonReply<Config>, Error> {
     let mut config = Config::from(state.engine.config(scope).await?);
     let user = state.engine.user().unwrap_or("unknown");
-    let usual = [
+    let defaults = [
         ("command", json!({})),
         ("plugin", json!([])),
         ("username", json!(user)),
         ("mode", json!({})),
         ("agent", json!({})),
     ];
-    for (key, value) in usual {
+    for (key, value) in defaults {
         config.0.entry(key).or_insert(value);
     }
-    Ok(Data(config))
+    Ok(JsonReply(config))
 }
 
-async fn update(call: Call<Nothing, Nothing, JsonBody<Config>>) -> Result<Data<Config>, Error> {
-    // So that it is among the places that are told.
-    call.state.engine.loaded(&call.scope);
-    let places = call.state.engine.change_config(&call.scope, call.body.0.0).await?;
-    call.state.reloaded(&places);
-    shown(&call.state, &call.scope).await
+async fn update(request: Request<NoParams, NoParams, JsonBody<Config>>) -> Result<JsonReply<Config>, Error> {
+    // Loads the directory, so that it is among the places that are told of the change.
+    request.state.engine.loaded(&request.scope);
+    let places = request.state.engine.change_config(&request.scope, request.body.0.0).await?;
+    request.state.announce_reload(&places);
+    effective_config(&request.state, &request.scope).await
 }
 
-async fn global(call: Call) -> Result<Data<Config>, Error> {
-    Ok(Data(call.state.engine.global_config().await?.into()))
+async fn get_global(request: Request) -> Result<JsonReply<Config>, Error> {
+    Ok(JsonReply(request.state.engine.global_config().await?.into()))
 }
 
-async fn change(call: Call<Nothing, Nothing, JsonBody<Config>>) -> Result<Data<Config>, Error> {
-    let places = call.state.engine.change_global_config(call.body.0.0).await?;
-    call.state.reloaded_all(&places);
-    Ok(Data(call.state.engine.global_config().await?.into()))
+async fn update_global(request: Request<NoParams, NoParams, JsonBody<Config>>) -> Result<JsonReply<Config>, Error> {
+    let places = request.state.engine.change_global_config(request.body.0.0).await?;
+    request.state.announce_global_reload(&places);
+    Ok(JsonReply(request.state.engine.global_config().await?.into()))
 }

@@ -1,4 +1,4 @@
-//! MCP servers: how it is with them, connecting, signing in, and what they have to read.
+//! MCP servers: their status, connecting, signing in, and their resources.
 
 use api::{Host, HostError, McpAuthorization, McpConfig, McpResource, McpStatus};
 use axum::http::{Method, StatusCode};
@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::operation::request::{Call, JsonBody, Nothing};
-use crate::operation::{Data, NoContent, Operation, Raw, operation};
+use crate::operation::request::{JsonBody, NoParams, Request};
+use crate::operation::{JsonReply, NoContent, Operation, RawReply, operation};
 use crate::routes::sessions::session::SessionPath;
-use crate::routes::sessions::turn::patient;
+use crate::routes::sessions::turn::long_running;
 
 pub fn operations() -> Vec<Operation> {
     const MISSING: &[&str] = &["McpServerNotFoundError"];
@@ -20,58 +20,78 @@ pub fn operations() -> Vec<Operation> {
     let post = Method::POST;
     let named = |operation: Operation| operation.error(404, MISSING);
     let resource = "/experimental/resource";
-    let (of_session, bring) =
-        ("/session/{sessionID}/mcp", "The MCP servers that a session alone uses, until it has others.");
+    let (of_session, summary) = ("/session/{sessionID}/mcp", "Set the MCP servers that only this session uses.");
     vec![
-        operation(Method::GET, "/mcp", "mcp.status", "The MCP servers of a directory.", status),
+        operation(Method::GET, "/mcp", "mcp.status", "The status of a directory's MCP servers.", status),
         operation(post.clone(), "/mcp", "mcp.add", "Add an MCP server.", add),
-        named(operation(post.clone(), auth, "mcp.auth.start", "Begin to sign in at one.", auth_start))
+        named(operation(post.clone(), auth, "mcp.auth.start", "Start to sign in to an MCP server.", auth_start))
             .error(400, NO_OAUTH),
-        named(operation(Method::DELETE, auth, "mcp.auth.remove", "Forget how to sign in at one.", auth_remove)),
-        named(operation(post.clone(), callback, "mcp.auth.callback", "Finish to sign in.", auth_callback)),
-        named(operation(post.clone(), authenticate, "mcp.auth.authenticate", "Sign in.", auth_authenticate))
-            .error(400, NO_OAUTH),
-        named(operation(post.clone(), "/mcp/{name}/connect", "mcp.connect", "Connect to one.", connect)),
-        named(operation(post.clone(), "/mcp/{name}/disconnect", "mcp.disconnect", "Disconnect from one.", disconnect)),
-        operation(post, of_session, "trefoil.session.mcp", bring, self::bring)
+        named(operation(
+            Method::DELETE,
+            auth,
+            "mcp.auth.remove",
+            "Forget the credentials of an MCP server.",
+            auth_remove,
+        )),
+        named(operation(post.clone(), callback, "mcp.auth.callback", "Finish signing in.", auth_callback)),
+        named(operation(
+            post.clone(),
+            authenticate,
+            "mcp.auth.authenticate",
+            "Sign in to an MCP server.",
+            auth_authenticate,
+        ))
+        .error(400, NO_OAUTH),
+        named(operation(post.clone(), "/mcp/{name}/connect", "mcp.connect", "Connect to an MCP server.", connect)),
+        named(operation(
+            post.clone(),
+            "/mcp/{name}/disconnect",
+            "mcp.disconnect",
+            "Disconnect from an MCP server.",
+            disconnect,
+        )),
+        operation(post, of_session, "trefoil.session.mcp", summary, set_session_servers)
             .not_found()
             .error(409, &["ConflictError"]),
-        operation(Method::GET, resource, "experimental.resource.list", "What MCP servers have to read.", resources),
+        operation(Method::GET, resource, "experimental.resource.list", "The resources of the MCP servers.", resources),
     ]
 }
 
-async fn status(call: Call) -> Result<Data<IndexMap<String, McpStatus>>, Error> {
-    Ok(Data(call.state.engine.mcp(&call.scope).await?))
+async fn status(request: Request) -> Result<JsonReply<IndexMap<String, McpStatus>>, Error> {
+    Ok(JsonReply(request.state.engine.mcp(&request.scope).await?))
 }
 
 /// A server to add.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Add {
+struct AddBody {
     name: String,
     config: McpConfig,
 }
 
-async fn add(call: Call<Nothing, Nothing, JsonBody<Add>>) -> Result<Raw<IndexMap<String, McpStatus>>, Error> {
-    let (engine, scope, JsonBody(Add { name, config })) = (call.state.engine.clone(), call.scope, call.body);
-    patient(&call.state, async move { engine.mcp_add(&scope, &name, config).await }).await
+async fn add(
+    request: Request<NoParams, NoParams, JsonBody<AddBody>>,
+) -> Result<RawReply<IndexMap<String, McpStatus>>, Error> {
+    let (engine, scope, JsonBody(AddBody { name, config })) =
+        (request.state.engine.clone(), request.scope, request.body);
+    long_running(&request.state, async move { engine.mcp_add(&scope, &name, config).await }).await
 }
 
-/// How servers are given to a session.
+/// How a session gets its servers.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct BringQuery {
-    /// Only if the session has none: this server was started anew meanwhile.
+struct SessionServersQuery {
+    /// Only if the session has none, because this server was restarted meanwhile.
     restore: Option<bool>,
 }
 
-type Bring = Call<SessionPath, BringQuery, JsonBody<IndexMap<String, McpConfig>>>;
+type SessionServersRequest = Request<SessionPath, SessionServersQuery, JsonBody<IndexMap<String, McpConfig>>>;
 
-async fn bring(call: Bring) -> Result<NoContent, Error> {
-    let (engine, session, JsonBody(servers)) = (&call.state.engine, &call.path.session.0, call.body);
-    if call.query.restore == Some(true) {
-        engine.restore_servers(&call.scope, session, servers).await?;
+async fn set_session_servers(request: SessionServersRequest) -> Result<NoContent, Error> {
+    let (engine, session, JsonBody(servers)) = (&request.state.engine, &request.path.session.0, request.body);
+    if request.query.restore == Some(true) {
+        engine.restore_servers(&request.scope, session, servers).await?;
     } else {
-        engine.session_servers(&call.scope, session, servers).await?;
+        engine.session_servers(&request.scope, session, servers).await?;
     }
     Ok(NoContent)
 }
@@ -82,59 +102,61 @@ struct ServerPath {
     name: String,
 }
 
-/// Why one cannot sign in has a shape of its own.
-fn no_oauth(error: HostError) -> Error {
+/// Clients know a body of its own shape for a server that has no OAuth.
+fn oauth_error(error: HostError) -> Error {
     match error {
         HostError::Invalid(error) => Error::new(StatusCode::BAD_REQUEST, serde_json::json!({ "error": error })),
         error => error.into(),
     }
 }
 
-async fn auth_start(call: Call<ServerPath>) -> Result<Data<McpAuthorization>, Error> {
-    Ok(Data(call.state.engine.mcp_auth_start(&call.scope, &call.path.name).await.map_err(no_oauth)?))
+async fn auth_start(request: Request<ServerPath>) -> Result<JsonReply<McpAuthorization>, Error> {
+    Ok(JsonReply(request.state.engine.mcp_auth_start(&request.scope, &request.path.name).await.map_err(oauth_error)?))
 }
 
-/// It is forgotten.
+/// The credentials were forgotten.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Forgotten {
+struct RemoveResult {
     #[schemars(extend("enum" = [true]))]
     success: bool,
 }
 
-async fn auth_remove(call: Call<ServerPath>) -> Result<Data<Forgotten>, Error> {
-    call.state.engine.mcp_auth_remove(&call.scope, &call.path.name).await?;
-    Ok(Data(Forgotten { success: true }))
+async fn auth_remove(request: Request<ServerPath>) -> Result<JsonReply<RemoveResult>, Error> {
+    request.state.engine.mcp_auth_remove(&request.scope, &request.path.name).await?;
+    Ok(JsonReply(RemoveResult { success: true }))
 }
 
-/// What the browser brought back.
+/// The code that the browser brought back.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Code {
+struct CodeBody {
     code: String,
 }
 
-async fn auth_callback(call: Call<ServerPath, Nothing, JsonBody<Code>>) -> Result<Data<McpStatus>, Error> {
-    let JsonBody(Code { code }) = &call.body;
-    Ok(Data(call.state.engine.mcp_auth_callback(&call.scope, &call.path.name, code).await?))
+async fn auth_callback(
+    request: Request<ServerPath, NoParams, JsonBody<CodeBody>>,
+) -> Result<JsonReply<McpStatus>, Error> {
+    let JsonBody(CodeBody { code }) = &request.body;
+    Ok(JsonReply(request.state.engine.mcp_auth_callback(&request.scope, &request.path.name, code).await?))
 }
 
-async fn auth_authenticate(call: Call<ServerPath>) -> Result<Raw<McpStatus>, Error> {
-    let (engine, scope, name) = (call.state.engine.clone(), call.scope, call.path.name);
-    engine.mcp_oauth(&scope, &name).map_err(no_oauth)?;
-    patient(&call.state, async move { engine.mcp_authenticate(&scope, &name).await }).await
+async fn auth_authenticate(request: Request<ServerPath>) -> Result<RawReply<McpStatus>, Error> {
+    let (engine, scope, name) = (request.state.engine.clone(), request.scope, request.path.name);
+    engine.mcp_oauth(&scope, &name).map_err(oauth_error)?;
+    long_running(&request.state, async move { engine.mcp_authenticate(&scope, &name).await }).await
 }
 
-async fn connect(call: Call<ServerPath>) -> Result<Raw<bool>, Error> {
-    let (engine, scope, name) = (call.state.engine.clone(), call.scope, call.path.name);
-    patient(&call.state, async move { engine.mcp_connect(&scope, &name).await.map(|()| true) }).await
+async fn connect(request: Request<ServerPath>) -> Result<RawReply<bool>, Error> {
+    let (engine, scope, name) = (request.state.engine.clone(), request.scope, request.path.name);
+    long_running(&request.state, async move { engine.mcp_connect(&scope, &name).await.map(|()| true) }).await
 }
 
-async fn disconnect(call: Call<ServerPath>) -> Result<Data<bool>, Error> {
-    call.state.engine.mcp_disconnect(&call.scope, &call.path.name).await?;
-    Ok(Data(true))
+async fn disconnect(request: Request<ServerPath>) -> Result<JsonReply<bool>, Error> {
+    request.state.engine.mcp_disconnect(&request.scope, &request.path.name).await?;
+    Ok(JsonReply(true))
 }
 
-async fn resources(call: Call) -> Result<Data<IndexMap<String, McpResource>>, Error> {
-    Ok(Data(call.state.engine.mcp_resources(&call.scope).await?))
+async fn resources(request: Request) -> Result<JsonReply<IndexMap<String, McpResource>>, Error> {
+    Ok(JsonReply(request.state.engine.mcp_resources(&request.scope).await?))
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::State;
 use crate::error::Error;
-use crate::operation::request::{Call, JsonBody, Nothing};
-use crate::operation::{Data, Never, Operation, operation};
+use crate::operation::request::{JsonBody, NoParams, Request};
+use crate::operation::{JsonReply, NeverReply, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     const AUTH: &str = "/auth/{providerID}";
@@ -21,15 +21,15 @@ pub fn operations() -> Vec<Operation> {
     vec![
         operation(Method::GET, "/provider", "provider.list", "All providers, and which are connected.", list),
         operation(Method::GET, "/provider/auth", "provider.auth", "How providers can be connected.", methods),
-        operation(Method::POST, AUTHORIZE, "provider.oauth.authorize", "Begin a login.", authorize)
+        operation(Method::POST, AUTHORIZE, "provider.oauth.authorize", "Start a login.", authorize)
             .not_offered(NO_LOGIN)
             .error(400, refused),
-        operation(Method::POST, CALLBACK, "provider.oauth.callback", "End a login.", callback)
+        operation(Method::POST, CALLBACK, "provider.oauth.callback", "Finish a login.", callback)
             .not_offered(NO_LOGIN)
             .error(400, refused),
         operation(Method::GET, "/config/providers", "config.providers", "The providers that can be used.", usable),
         operation(Method::PUT, AUTH, "auth.set", "Store the credential of a provider.", set)
-            .partial("only keys are used; other credentials are kept")
+            .partial("only API keys are used; other credentials are only stored")
             .global(),
         operation(Method::DELETE, AUTH, "auth.remove", "Forget the credential of a provider.", remove).global(),
     ]
@@ -42,49 +42,49 @@ struct ProviderPath {
     provider: String,
 }
 
-/// The model of each provider that is used if none is named: that of the configuration, else its first.
-async fn defaults(state: &State, scope: &Scope, providers: &[Provider]) -> IndexMap<String, String> {
-    // A configured model that does not exist is told when it is used.
+/// The default model of each provider: the configured one, else its first.
+async fn default_models(state: &State, scope: &Scope, providers: &[Provider]) -> IndexMap<String, String> {
+    // A configured model that does not exist is reported when it is used.
     let chosen = state.engine.default_model(scope).await.ok();
-    let of = |provider: &Provider| match &chosen {
+    let default_of = |provider: &Provider| match &chosen {
         Some(chosen) if chosen.provider_id == provider.id => Some(chosen.model_id.clone()),
         _ => provider.models.keys().next().cloned(),
     };
-    providers.iter().filter_map(|provider| Some((provider.id.clone(), of(provider)?))).collect()
+    providers.iter().filter_map(|provider| Some((provider.id.clone(), default_of(provider)?))).collect()
 }
 
 /// All providers.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct List {
+struct ProviderList {
     all: Vec<Provider>,
-    /// The model of each that is used if none is named.
+    /// The default model of each.
     default: IndexMap<String, String>,
-    /// Those that can be used.
+    /// The ids of those that can be used.
     connected: Vec<String>,
 }
 
-async fn list(call: Call) -> Result<Data<List>, Error> {
-    let mut all = call.state.engine.providers(&call.scope).await?;
+async fn list(request: Request) -> Result<JsonReply<ProviderList>, Error> {
+    let mut all = request.state.engine.providers(&request.scope).await?;
     let connected = all.iter().map(|provider| provider.id.clone()).collect();
-    all.extend(call.state.engine.loaded(&call.scope).connectable.iter().cloned());
-    let default = defaults(&call.state, &call.scope, &all).await;
-    Ok(Data(List { all, default, connected }))
+    all.extend(request.state.engine.loaded(&request.scope).connectable.iter().cloned());
+    let default = default_models(&request.state, &request.scope, &all).await;
+    Ok(JsonReply(ProviderList { all, default, connected }))
 }
 
 /// The providers that can be used.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Usable {
+struct UsableProviders {
     providers: Vec<Provider>,
-    /// The model of each that is used if none is named.
+    /// The default model of each.
     default: IndexMap<String, String>,
 }
 
-async fn usable(call: Call) -> Result<Data<Usable>, Error> {
-    let providers = call.state.engine.providers(&call.scope).await?;
-    let default = defaults(&call.state, &call.scope, &providers).await;
-    Ok(Data(Usable { providers, default }))
+async fn usable(request: Request) -> Result<JsonReply<UsableProviders>, Error> {
+    let providers = request.state.engine.providers(&request.scope).await?;
+    let default = default_models(&request.state, &request.scope, &providers).await;
+    Ok(JsonReply(UsableProviders { providers, default }))
 }
 
 /// A way to connect a provider.
@@ -103,20 +103,20 @@ enum AuthKind {
     Api,
 }
 
-async fn methods(call: Call) -> Result<Data<IndexMap<String, Vec<AuthMethod>>>, Error> {
-    let connected = call.state.engine.providers(&call.scope).await?;
-    let loaded = call.state.engine.loaded(&call.scope);
+async fn methods(request: Request) -> Result<JsonReply<IndexMap<String, Vec<AuthMethod>>>, Error> {
+    let connected = request.state.engine.providers(&request.scope).await?;
+    let loaded = request.state.engine.loaded(&request.scope);
     // Scripts need no key.
-    let keyed = connected.iter().filter(|provider| provider.source != ProviderSource::Custom);
+    let with_key = connected.iter().filter(|provider| provider.source != ProviderSource::Custom);
     let method = || vec![AuthMethod { kind: AuthKind::Api, label: "API key" }];
-    Ok(Data(keyed.chain(&loaded.connectable).map(|provider| (provider.id.clone(), method())).collect()))
+    Ok(JsonReply(with_key.chain(&loaded.connectable).map(|provider| (provider.id.clone(), method())).collect()))
 }
 
-/// Which login.
+/// The login to start.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "what is refused is still checked and documented")]
+#[expect(dead_code, reason = "a refused body is still checked and documented")]
 #[schemars(inline)]
-struct Authorize {
+struct AuthorizeBody {
     method: f64,
     inputs: Option<IndexMap<String, String>>,
 }
@@ -139,21 +139,23 @@ enum AuthorizationMethod {
     Code,
 }
 
-async fn authorize(call: Call<ProviderPath, Nothing, JsonBody<Authorize>>) -> Result<Never<Authorization>, Error> {
-    Err(no_login(&call.path.provider))
+async fn authorize(
+    request: Request<ProviderPath, NoParams, JsonBody<AuthorizeBody>>,
+) -> Result<NeverReply<Authorization>, Error> {
+    Err(no_login(&request.path.provider))
 }
 
-/// What the login gave.
+/// The result of the login.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "what is refused is still checked and documented")]
+#[expect(dead_code, reason = "a refused body is still checked and documented")]
 #[schemars(inline)]
-struct Callback {
+struct CallbackBody {
     method: f64,
     code: Option<String>,
 }
 
-async fn callback(call: Call<ProviderPath, Nothing, JsonBody<Callback>>) -> Result<Never<bool>, Error> {
-    Err(no_login(&call.path.provider))
+async fn callback(request: Request<ProviderPath, NoParams, JsonBody<CallbackBody>>) -> Result<NeverReply<bool>, Error> {
+    Err(no_login(&request.path.provider))
 }
 
 fn no_login(provider: &str) -> Error {
@@ -163,12 +165,12 @@ fn no_login(provider: &str) -> Error {
     Error::not_offered(body)
 }
 
-async fn set(call: Call<ProviderPath, Nothing, JsonBody<Credential>>) -> Result<Data<bool>, Error> {
-    call.state.engine.set_credential(call.path.provider, Some(call.body.0)).await?;
-    Ok(Data(true))
+async fn set(request: Request<ProviderPath, NoParams, JsonBody<Credential>>) -> Result<JsonReply<bool>, Error> {
+    request.state.engine.set_credential(request.path.provider, Some(request.body.0)).await?;
+    Ok(JsonReply(true))
 }
 
-async fn remove(call: Call<ProviderPath>) -> Result<Data<bool>, Error> {
-    call.state.engine.set_credential(call.path.provider, None).await?;
-    Ok(Data(true))
+async fn remove(request: Request<ProviderPath>) -> Result<JsonReply<bool>, Error> {
+    request.state.engine.set_credential(request.path.provider, None).await?;
+    Ok(JsonReply(true))
 }

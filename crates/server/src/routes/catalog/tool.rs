@@ -1,4 +1,4 @@
-//! Tools, and how it is with what they work with.
+//! Tools, and the status of the language servers and formatters that they use.
 
 use api::{FormatterStatus, Json, LspStatus, ModelRef};
 use axum::http::Method;
@@ -6,74 +6,80 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::operation::request::{Call, Nothing};
-use crate::operation::{Data, Operation, operation};
+use crate::operation::request::{NoParams, Request};
+use crate::operation::{JsonReply, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     let capabilities = "/experimental/capabilities";
     vec![
         operation(Method::GET, "/experimental/tool/ids", "tool.ids", "The names of all tools.", ids),
         operation(Method::GET, "/experimental/tool", "tool.list", "The tools that a model gets.", list),
-        operation(Method::GET, "/lsp", "lsp.status", "The language servers that run.", lsp)
+        operation(Method::GET, "/lsp", "lsp.status", "The running language servers.", lsp)
             .partial("always empty: no language server is started yet"),
         operation(Method::GET, "/formatter", "formatter.status", "The formatters of a directory.", formatters)
             .partial("always empty: files are not formatted yet"),
-        operation(Method::GET, capabilities, "experimental.capabilities.get", "What is tried out.", self::capabilities),
+        operation(
+            Method::GET,
+            capabilities,
+            "experimental.capabilities.get",
+            "The experimental capabilities.",
+            self::capabilities,
+        ),
     ]
 }
 
-/// Names of tools.
+/// The names of tools.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ToolIDs")]
-struct Ids(Vec<String>);
+struct ToolIds(Vec<String>);
 
-async fn ids(call: Call) -> Result<Data<Ids>, Error> {
-    let tools = call.state.engine.tools(&call.scope, None).await;
-    Ok(Data(Ids(tools.iter().map(|tool| tool.name().to_owned()).collect())))
+async fn ids(request: Request) -> Result<JsonReply<ToolIds>, Error> {
+    let tools = request.state.engine.tools(&request.scope, None).await;
+    Ok(JsonReply(ToolIds(tools.iter().map(|tool| tool.name().to_owned()).collect())))
 }
 
 /// Tools.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ToolList")]
-struct Tools(Vec<Tool>);
+struct ToolList(Vec<ToolListItem>);
 
 /// A tool as a model sees it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ToolListItem")]
-struct Tool {
+struct ToolListItem {
     id: String,
     description: String,
     /// The JSON schema of its arguments.
     parameters: Json,
 }
 
-/// For which model.
+/// Selects the model.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct OfModel {
+struct ModelQuery {
     provider: String,
     model: String,
 }
 
-async fn list(call: Call<Nothing, OfModel>) -> Result<Data<Tools>, Error> {
-    let model = ModelRef::new(&call.query.provider, &call.query.model);
-    let tools = call.state.engine.tools(&call.scope, Some(&model)).await;
-    let told = tools.iter().map(|tool| Tool {
+async fn list(request: Request<NoParams, ModelQuery>) -> Result<JsonReply<ToolList>, Error> {
+    let model = ModelRef::new(&request.query.provider, &request.query.model);
+    let tools = request.state.engine.tools(&request.scope, Some(&model)).await;
+    let items = tools.iter().map(|tool| ToolListItem {
         id: tool.name().to_owned(),
         description: tool.description().to_string(),
         parameters: Json::clone(&tool.schema()),
     });
-    Ok(Data(Tools(told.collect())))
+    Ok(JsonReply(ToolList(items.collect())))
 }
 
-async fn lsp(_: Call) -> Result<Data<Vec<LspStatus>>, Error> {
-    Ok(Data(Vec::new()))
+async fn lsp(_: Request) -> Result<JsonReply<Vec<LspStatus>>, Error> {
+    Ok(JsonReply(Vec::new()))
 }
 
-async fn formatters(_: Call) -> Result<Data<Vec<FormatterStatus>>, Error> {
-    Ok(Data(Vec::new()))
+async fn formatters(_: Request) -> Result<JsonReply<Vec<FormatterStatus>>, Error> {
+    Ok(JsonReply(Vec::new()))
 }
 
-/// What is tried out.
+/// The experimental capabilities.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ExperimentalCapabilities")]
 struct Capabilities {
@@ -81,6 +87,6 @@ struct Capabilities {
     background_subagents: bool,
 }
 
-async fn capabilities(_: Call) -> Result<Data<Capabilities>, Error> {
-    Ok(Data(Capabilities { background_subagents: true }))
+async fn capabilities(_: Request) -> Result<JsonReply<Capabilities>, Error> {
+    Ok(JsonReply(Capabilities { background_subagents: true }))
 }

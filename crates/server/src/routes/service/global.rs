@@ -8,18 +8,18 @@ use serde_json::json;
 
 use crate::error::Error;
 use crate::operation::openapi;
-use crate::operation::request::Call;
-use crate::operation::{Data, Operation, operation};
-use crate::{COMPATIBLE, State};
+use crate::operation::request::Request;
+use crate::operation::{JsonReply, Operation, operation};
+use crate::{OPENCODE_VERSION, State};
 
 pub fn operations() -> Vec<Operation> {
     vec![
-        operation(Method::GET, "/global/health", "global.health", "Whether the server works.", health).global(),
-        operation(Method::GET, "/doc", "doc.get", "This document.", document).global(),
+        operation(Method::GET, "/global/health", "global.health", "Whether the server is healthy.", health).global(),
+        operation(Method::GET, "/doc", "doc.get", "This document.", get_document).global(),
     ]
 }
 
-/// The server works.
+/// The server is healthy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
 struct Health {
@@ -29,19 +29,19 @@ struct Health {
     version: &'static str,
 }
 
-async fn health(call: Call) -> Result<Data<Health>, Error> {
-    well(&call.state)?;
-    Ok(Data(Health { healthy: true, version: COMPATIBLE }))
+async fn health(request: Request) -> Result<JsonReply<Health>, Error> {
+    check_health(&request.state)?;
+    Ok(JsonReply(Health { healthy: true, version: OPENCODE_VERSION }))
 }
 
-/// A 503 that says why, if the server cannot store anything.
-pub fn well(state: &State) -> Result<(), Error> {
+/// Fails with a 503 that says why, if the server cannot store anything.
+pub fn check_health(state: &State) -> Result<(), Error> {
     state.engine.store().health().map_err(|error| {
-        let body = json!({ "healthy": false, "version": COMPATIBLE, "reason": error.to_string() });
+        let body = json!({ "healthy": false, "version": OPENCODE_VERSION, "reason": error.to_string() });
         Error::new(StatusCode::SERVICE_UNAVAILABLE, body)
     })
 }
 
-async fn document(call: Call) -> Result<Data<Json>, Error> {
-    Ok(Data(openapi::document(call.state.router.operations(), &call.state.version)))
+async fn get_document(request: Request) -> Result<JsonReply<Json>, Error> {
+    Ok(JsonReply(openapi::document(request.state.router.operations(), &request.state.version)))
 }

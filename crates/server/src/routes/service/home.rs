@@ -1,18 +1,18 @@
-//! `GET /`: says what answers here, to somebody who opens the address in a browser or with `curl`.
+//! `GET /`: tells somebody who opens the address in a browser or with `curl` what runs here.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, header};
 use schemars::{JsonSchema as _, Schema, SchemaGenerator};
 
 use crate::error::Error;
-use crate::operation::request::Call;
+use crate::operation::request::Request;
 use crate::operation::{Operation, Reply, operation};
 
 pub fn operations() -> Vec<Operation> {
     vec![operation(Method::GET, "/", "trefoil.home", "A page that says what this server is.", home).global()]
 }
 
-/// A page without scripts, pictures or anything else that is loaded.
+/// A page that loads nothing: no scripts, no images.
 struct Page(String);
 
 impl Reply for Page {
@@ -31,8 +31,8 @@ impl Reply for Page {
     }
 }
 
-async fn home(call: Call) -> Result<Page, Error> {
-    let version = &call.state.version;
+async fn home(request: Request) -> Result<Page, Error> {
+    let version = &request.state.version;
     Ok(Page(format!(
         "<!doctype html>\n\
          <html lang=\"en\">\n\
@@ -46,7 +46,7 @@ async fn home(call: Call) -> Result<Page, Error> {
          <li>one task from the command line: <code>trefoil run --attach</code> with this address, then the task</li>\n\
          <li>an editor: <code>trefoil acp</code>, or <code>/acp</code> at this address</li>\n\
          <li>a program: any client of OpenCode's HTTP API. <a href=\"/doc\">/doc</a> describes every operation, and\n\
-         <a href=\"/global/health\">/global/health</a> tells whether the server works.</li>\n\
+         <a href=\"/global/health\">/global/health</a> tells whether the server is healthy.</li>\n\
          </ul>\n\
          </html>\n"
     )))

@@ -1,4 +1,4 @@
-//! What OpenCode does with services of its own. Trefoil has none, and says so.
+//! Operations that OpenCode backs with hosted services. Trefoil has none, and says so.
 
 use api::{Host as _, Session};
 use axum::http::Method;
@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::operation::request::{Call, JsonBody, Nothing};
-use crate::operation::{Data, Never, Operation, operation};
+use crate::operation::request::{JsonBody, NoParams, Request};
+use crate::operation::{JsonReply, NeverReply, Operation, operation};
 use crate::routes::sessions::session::SessionPath;
 
 const NO_SHARING: &str =
@@ -22,9 +22,9 @@ pub fn operations() -> Vec<Operation> {
         operation(Method::POST, SHARE, "session.share", "Publish a session.", share)
             .not_found()
             .not_offered(NO_SHARING),
-        operation(Method::DELETE, SHARE, "session.unshare", "Take it back.", unshare)
+        operation(Method::DELETE, SHARE, "session.unshare", "Stop sharing a session.", unshare)
             .not_found()
-            .partial("nothing is shared here, so what another server published stays there"),
+            .partial("nothing is shared here; a session that another server published stays published"),
         operation(Method::POST, "/global/upgrade", "global.upgrade", "Install a newer version.", upgrade)
             .global()
             .error(400, &["UpgradeError", "BadRequestError"])
@@ -34,7 +34,7 @@ pub fn operations() -> Vec<Operation> {
             Method::GET,
             "/experimental/console/orgs",
             "experimental.console.listOrgs",
-            "Its organisations.",
+            "The organisations of the account.",
             orgs,
         ),
         operation(Method::POST, switch, "experimental.console.switchOrg", "Use another organisation.", switch_org)
@@ -42,32 +42,32 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-async fn share(call: Call<SessionPath>) -> Result<Never<Session>, Error> {
-    call.state.engine.session(&call.scope, &call.path.session.0).await?;
+async fn share(request: Request<SessionPath>) -> Result<NeverReply<Session>, Error> {
+    request.state.engine.session(&request.scope, &request.path.session.0).await?;
     Err(Error::unsupported(NO_SHARING))
 }
 
-async fn unshare(call: Call<SessionPath>) -> Result<Data<Session>, Error> {
-    let session = call.state.engine.session(&call.scope, &call.path.session.0).await?;
+async fn unshare(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
+    let session = request.state.engine.session(&request.scope, &request.path.session.0).await?;
     if session.share.is_some() {
         return Err(Error::unsupported(NO_SHARING));
     }
-    Ok(Data(session))
+    Ok(JsonReply(session))
 }
 
-/// Which version.
+/// The version to install.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-#[expect(dead_code, reason = "only its shape is looked at")]
-struct Upgrade {
+#[expect(dead_code, reason = "only its shape is checked")]
+struct UpgradeBody {
     target: Option<String>,
 }
 
-/// How it went.
+/// The result of an upgrade.
 #[derive(Debug, JsonSchema)]
 #[schemars(inline, untagged)]
 #[expect(dead_code, reason = "only documented")]
-enum Upgraded {
+enum UpgradeResult {
     Done {
         #[schemars(extend("enum" = [true]))]
         success: bool,
@@ -80,26 +80,30 @@ enum Upgraded {
     },
 }
 
-async fn upgrade(_: Call<Nothing, Nothing, JsonBody<Upgrade>>) -> Result<Never<Upgraded>, Error> {
+async fn upgrade(_: Request<NoParams, NoParams, JsonBody<UpgradeBody>>) -> Result<NeverReply<UpgradeResult>, Error> {
     Err(Error::not_offered(serde_json::json!({ "success": false, "error": NO_UPGRADE })))
 }
 
-/// An account that nobody has.
+/// The account; nobody has one.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ConsoleState")]
-struct Console {
+struct ConsoleState {
     console_managed_providers: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     active_org_name: Option<String>,
     switchable_org_count: u64,
 }
 
-async fn console(_: Call) -> Result<Data<Console>, Error> {
-    Ok(Data(Console { console_managed_providers: Vec::new(), active_org_name: None, switchable_org_count: 0 }))
+async fn console(_: Request) -> Result<JsonReply<ConsoleState>, Error> {
+    Ok(JsonReply(ConsoleState {
+        console_managed_providers: Vec::new(),
+        active_org_name: None,
+        switchable_org_count: 0,
+    }))
 }
 
-/// Organisations.
+/// The organisations of the account.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
 struct Orgs {
@@ -123,21 +127,21 @@ struct Org {
     active: bool,
 }
 
-async fn orgs(_: Call) -> Result<Data<Orgs>, Error> {
-    Ok(Data(Orgs { orgs: Vec::new() }))
+async fn orgs(_: Request) -> Result<JsonReply<Orgs>, Error> {
+    Ok(JsonReply(Orgs { orgs: Vec::new() }))
 }
 
-/// Which one.
+/// The organisation to switch to.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-#[expect(dead_code, reason = "only its shape is looked at")]
-struct Switch {
+#[expect(dead_code, reason = "only its shape is checked")]
+struct SwitchBody {
     #[serde(rename = "accountID")]
     account: String,
     #[serde(rename = "orgID")]
     org: String,
 }
 
-async fn switch_org(_: Call<Nothing, Nothing, JsonBody<Switch>>) -> Result<Never<bool>, Error> {
+async fn switch_org(_: Request<NoParams, NoParams, JsonBody<SwitchBody>>) -> Result<NeverReply<bool>, Error> {
     Err(Error::unsupported(NO_CONSOLE))
 }

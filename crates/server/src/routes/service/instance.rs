@@ -1,10 +1,10 @@
-//! What the server keeps of directories, and how it forgets it.
+//! Dropping the state that the server keeps for directories.
 
 use axum::http::Method;
 
 use crate::error::Error;
-use crate::operation::request::Call;
-use crate::operation::{Data, Operation, operation};
+use crate::operation::request::Request;
+use crate::operation::{JsonReply, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     vec![
@@ -12,21 +12,22 @@ pub fn operations() -> Vec<Operation> {
             Method::POST,
             "/instance/dispose",
             "instance.dispose",
-            "Drop a directory's state: terminals end, configuration is read anew.",
-            one,
+            "Drop the state of a directory: its terminals end, its configuration is read again.",
+            dispose_directory,
         ),
-        operation(Method::POST, "/global/dispose", "global.dispose", "The same for all directories.", all).global(),
+        operation(Method::POST, "/global/dispose", "global.dispose", "Drop the state of all directories.", dispose_all)
+            .global(),
     ]
 }
 
-async fn one(call: Call) -> Result<Data<bool>, Error> {
-    call.state.dispose(&call.scope);
-    Ok(Data(true))
+async fn dispose_directory(request: Request) -> Result<JsonReply<bool>, Error> {
+    request.state.dispose(&request.scope);
+    Ok(JsonReply(true))
 }
 
-async fn all(call: Call) -> Result<Data<bool>, Error> {
-    call.state.ptys.dispose(&call.state, None);
-    let places = call.state.engine.reload_below("/");
-    call.state.reloaded_all(&places);
-    Ok(Data(true))
+async fn dispose_all(request: Request) -> Result<JsonReply<bool>, Error> {
+    request.state.terminals.dispose(&request.state, None);
+    let places = request.state.engine.reload_below("/");
+    request.state.announce_global_reload(&places);
+    Ok(JsonReply(true))
 }

@@ -1,4 +1,4 @@
-//! What clients write to the log.
+//! Log lines from clients.
 
 use api::{JsonMap, strip_control};
 use axum::http::Method;
@@ -6,20 +6,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::operation::request::{Call, JsonBody, Nothing};
-use crate::operation::{Data, Operation, operation};
+use crate::operation::request::{JsonBody, NoParams, Request};
+use crate::operation::{JsonReply, Operation, operation};
 
-/// The longest text of a client in one line of the log, in bytes; the rest is cut off.
-const MAX_TEXT: usize = 4 << 10;
+/// The longest text in a client's log line, in bytes; the rest is cut off.
+const MAX_TEXT_BYTES: usize = 4 << 10;
 
 pub fn operations() -> Vec<Operation> {
     vec![operation(Method::POST, "/log", "app.log", "Write a line to the log.", write)]
 }
 
-/// A line.
+/// A log line.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Line {
+struct LogLine {
     service: String,
     level: Level,
     message: String,
@@ -36,10 +36,10 @@ enum Level {
     Warn,
 }
 
-async fn write(call: Call<Nothing, Nothing, JsonBody<Line>>) -> Result<Data<bool>, Error> {
-    let JsonBody(Line { service, level, message, extra }) = call.body;
-    let (service, message) = (plain(&service), plain(&message));
-    let extra = extra.map(|extra| plain(&serde_json::to_string(&extra).unwrap_or_default()));
+async fn write(request: Request<NoParams, NoParams, JsonBody<LogLine>>) -> Result<JsonReply<bool>, Error> {
+    let JsonBody(LogLine { service, level, message, extra }) = request.body;
+    let (service, message) = (sanitize(&service), sanitize(&message));
+    let extra = extra.map(|extra| sanitize(&serde_json::to_string(&extra).unwrap_or_default()));
     let extra = extra.unwrap_or_default();
     macro_rules! log {
         ($level:ident) => {
@@ -52,12 +52,12 @@ async fn write(call: Call<Nothing, Nothing, JsonBody<Line>>) -> Result<Data<bool
         Level::Warn => log!(warn),
         Level::Error => log!(error),
     }
-    Ok(Data(true))
+    Ok(JsonReply(true))
 }
 
-/// A text on one line, without what would move a cursor, and not too long.
-fn plain(text: &str) -> String {
-    let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+/// The text on one line, without control sequences, and not too long.
+fn sanitize(text: &str) -> String {
+    let text = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
     strip_control(text).replace(['\n', '\t'], " ")
 }
 
@@ -66,8 +66,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_stays_one_line() {
-        assert_eq!(plain("a\n\tb\x1b[2J\r\0c"), "a  bc");
-        assert_eq!(plain(&"é".repeat(MAX_TEXT)).len(), MAX_TEXT);
+    fn text_stays_on_one_line() {
+        assert_eq!(sanitize("a\n\tb\x1b[2J\r\0c"), "a  bc");
+        assert_eq!(sanitize(&"é".repeat(MAX_TEXT_BYTES)).len(), MAX_TEXT_BYTES);
     }
 }

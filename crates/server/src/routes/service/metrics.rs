@@ -6,7 +6,7 @@ use schemars::{JsonSchema as _, Schema, SchemaGenerator};
 
 use crate::error::Error;
 use crate::metrics;
-use crate::operation::request::Call;
+use crate::operation::request::Request;
 use crate::operation::{Operation, Reply, operation};
 
 pub fn operations() -> Vec<Operation> {
@@ -14,9 +14,9 @@ pub fn operations() -> Vec<Operation> {
 }
 
 /// Text in Prometheus's format.
-struct Exposition(String);
+struct PrometheusReply(String);
 
-impl Reply for Exposition {
+impl Reply for PrometheusReply {
     const STATUS: u16 = 200;
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
@@ -31,8 +31,8 @@ impl Reply for Exposition {
     }
 }
 
-async fn get(call: Call) -> Result<Exposition, Error> {
-    let state = call.state;
+async fn get(request: Request) -> Result<PrometheusReply, Error> {
+    let state = request.state;
     let text = tokio::task::spawn_blocking(move || metrics::render(&state)).await;
-    text.map(Exposition).map_err(Error::internal)
+    text.map(PrometheusReply).map_err(Error::internal)
 }

@@ -9,12 +9,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Error;
-use crate::operation::request::{Call, Given, JsonBody, Nothing};
-use crate::operation::{Data, Operation, operation};
-use crate::tui::{self, Request};
+use crate::operation::request::{JsonBody, NoParams, ParsedId, Request};
+use crate::operation::{JsonReply, Operation, operation};
+use crate::tui::{self, TuiRequest};
 
 /// How long a client may wait for a request before it is told to ask again.
-const NEXT_WAIT: Duration = Duration::from_secs(600);
+const NEXT_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub fn operations() -> Vec<Operation> {
     let post = Method::POST;
@@ -25,90 +25,98 @@ pub fn operations() -> Vec<Operation> {
         operation(post.clone(), "/tui/open-themes", "tui.openThemes", "Show the themes.", open_themes),
         operation(post.clone(), "/tui/open-models", "tui.openModels", "Show the models.", open_models),
         operation(post.clone(), "/tui/submit-prompt", "tui.submitPrompt", "Send the prompt.", submit_prompt),
-        operation(post.clone(), "/tui/clear-prompt", "tui.clearPrompt", "Empty the prompt.", clear_prompt),
-        operation(post.clone(), "/tui/execute-command", "tui.executeCommand", "Do something by name.", execute_command),
-        operation(post.clone(), "/tui/show-toast", "tui.showToast", "Show a notice.", show_toast),
-        operation(post.clone(), "/tui/publish", "tui.publish", "One of these events, as it is.", publish),
+        operation(post.clone(), "/tui/clear-prompt", "tui.clearPrompt", "Clear the prompt.", clear_prompt),
+        operation(
+            post.clone(),
+            "/tui/execute-command",
+            "tui.executeCommand",
+            "Run a command of the client by name.",
+            execute_command,
+        ),
+        operation(post.clone(), "/tui/show-toast", "tui.showToast", "Show a toast.", show_toast),
+        operation(post.clone(), "/tui/publish", "tui.publish", "Publish one of these events.", publish),
         operation(post.clone(), "/tui/select-session", "tui.selectSession", "Show a session.", select_session)
             .not_found(),
         operation(Method::GET, "/tui/control/next", "tui.control.next", "Wait for the next request.", control_next),
         operation(post, "/tui/control/response", "tui.control.response", "Answer a request.", control_response)
-            .partial("nobody waits for the answer"),
+            .partial("nothing waits for the answer"),
     ]
 }
 
-/// Tells clients of an event, and puts the request where those find it that ask for it.
-fn pass<P, Q, B>(call: &Call<P, Q, B>, event: EventBody, body: Json) -> Result<Data<bool>, Error> {
-    let directory = &call.scope.directory;
-    call.state.control.push(directory, call.parts.uri.path(), body);
-    call.state.tell(directory, &call.state.engine.loaded(&call.scope).project.id, event);
-    Ok(Data(true))
+/// Publishes an event, and queues the request for clients that poll.
+fn forward<P, Q, B>(request: &Request<P, Q, B>, event: EventBody, body: Json) -> Result<JsonReply<bool>, Error> {
+    let directory = &request.scope.directory;
+    request.state.tui_requests.push(directory, request.parts.uri.path(), body);
+    request.state.publish(directory, &request.state.engine.loaded(&request.scope).project.id, event);
+    Ok(JsonReply(true))
 }
 
-fn execute(call: &Call, command: &str) -> Result<Data<bool>, Error> {
-    pass(call, EventBody::TuiCommandExecute { command: command.to_owned() }, Json::Null)
+fn execute(request: &Request, command: &str) -> Result<JsonReply<bool>, Error> {
+    forward(request, EventBody::TuiCommandExecute { command: command.to_owned() }, Json::Null)
 }
 
-async fn open_help(call: Call) -> Result<Data<bool>, Error> {
-    execute(&call, "help.show")
+async fn open_help(request: Request) -> Result<JsonReply<bool>, Error> {
+    execute(&request, "help.show")
 }
 
-async fn open_sessions(call: Call) -> Result<Data<bool>, Error> {
-    execute(&call, "session.list")
+async fn open_sessions(request: Request) -> Result<JsonReply<bool>, Error> {
+    execute(&request, "session.list")
 }
 
-async fn open_themes(call: Call) -> Result<Data<bool>, Error> {
-    execute(&call, "theme.switch")
+async fn open_themes(request: Request) -> Result<JsonReply<bool>, Error> {
+    execute(&request, "theme.switch")
 }
 
-async fn open_models(call: Call) -> Result<Data<bool>, Error> {
-    execute(&call, "model.list")
+async fn open_models(request: Request) -> Result<JsonReply<bool>, Error> {
+    execute(&request, "model.list")
 }
 
-async fn submit_prompt(call: Call) -> Result<Data<bool>, Error> {
-    execute(&call, "prompt.submit")
+async fn submit_prompt(request: Request) -> Result<JsonReply<bool>, Error> {
+    execute(&request, "prompt.submit")
 }
 
-async fn clear_prompt(call: Call) -> Result<Data<bool>, Error> {
-    execute(&call, "prompt.clear")
+async fn clear_prompt(request: Request) -> Result<JsonReply<bool>, Error> {
+    execute(&request, "prompt.clear")
 }
 
-/// Text for the prompt.
+/// Text to add to the prompt.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Append {
+struct PromptText {
     text: String,
 }
 
-async fn append_prompt(call: Call<Nothing, Nothing, JsonBody<Append>>) -> Result<Data<bool>, Error> {
-    let body = json(&call.body.0)?;
-    let event = EventBody::TuiPromptAppend { text: call.body.0.text.clone() };
-    pass(&call, event, body)
+async fn append_prompt(request: Request<NoParams, NoParams, JsonBody<PromptText>>) -> Result<JsonReply<bool>, Error> {
+    let body = to_json(&request.body.0)?;
+    let event = EventBody::TuiPromptAppend { text: request.body.0.text.clone() };
+    forward(&request, event, body)
 }
 
-/// A command by its name.
+/// A command, by name.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Execute {
+struct CommandName {
     command: String,
 }
 
-async fn execute_command(call: Call<Nothing, Nothing, JsonBody<Execute>>) -> Result<Data<bool>, Error> {
-    let body = json(&call.body.0)?;
-    let command = tui::command(&call.body.0.command).to_owned();
-    pass(&call, EventBody::TuiCommandExecute { command }, body)
+async fn execute_command(
+    request: Request<NoParams, NoParams, JsonBody<CommandName>>,
+) -> Result<JsonReply<bool>, Error> {
+    let body = to_json(&request.body.0)?;
+    let command = tui::current_command_name(&request.body.0.command).to_owned();
+    forward(&request, EventBody::TuiCommandExecute { command }, body)
 }
 
-/// A notice.
+/// A toast.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct Toast {
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<String>,
     message: String,
-    variant: Variant,
+    variant: ToastVariant,
     /// In milliseconds.
-    #[serde(default = "usual_duration", deserialize_with = "positive")]
+    #[serde(default = "default_duration", deserialize_with = "positive")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     duration: u64,
 }
@@ -116,14 +124,14 @@ struct Toast {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-enum Variant {
+enum ToastVariant {
     Info,
     Success,
     Warning,
     Error,
 }
 
-fn usual_duration() -> u64 {
+fn default_duration() -> u64 {
     5_000
 }
 
@@ -134,79 +142,79 @@ fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error>
     }
 }
 
-async fn show_toast(call: Call<Nothing, Nothing, JsonBody<Toast>>) -> Result<Data<bool>, Error> {
-    let body = json(&call.body.0)?;
-    let event = event("tui.toast.show", body.clone())?;
-    pass(&call, event, body)
+async fn show_toast(request: Request<NoParams, NoParams, JsonBody<Toast>>) -> Result<JsonReply<bool>, Error> {
+    let body = to_json(&request.body.0)?;
+    let event = parse_event("tui.toast.show", body.clone())?;
+    forward(&request, event, body)
 }
 
-/// A session.
+/// The session to show.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Select {
+struct SelectBody {
     #[serde(rename = "sessionID")]
-    session: Given<SessionId>,
+    session: ParsedId<SessionId>,
 }
 
-async fn select_session(call: Call<Nothing, Nothing, JsonBody<Select>>) -> Result<Data<bool>, Error> {
-    let session_id = call.body.0.session.0.clone();
-    call.state.engine.session(&call.scope, &session_id).await?;
+async fn select_session(request: Request<NoParams, NoParams, JsonBody<SelectBody>>) -> Result<JsonReply<bool>, Error> {
+    let session_id = request.body.0.session.0.clone();
+    request.state.engine.session(&request.scope, &session_id).await?;
     let body = serde_json::json!({ "sessionID": session_id });
-    pass(&call, EventBody::TuiSessionSelect { session_id }, body)
+    forward(&request, EventBody::TuiSessionSelect { session_id }, body)
 }
 
-/// One of the events of a terminal client.
+/// An event for a terminal client.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "properties")]
 #[schemars(inline)]
-enum Published {
+enum TuiEvent {
     #[serde(rename = "tui.prompt.append")]
     #[schemars(title = "EventTuiPromptAppend")]
-    Append(Append),
+    Append(PromptText),
     #[serde(rename = "tui.command.execute")]
     #[schemars(title = "EventTuiCommandExecute")]
-    Execute(Execute),
+    Execute(CommandName),
     #[serde(rename = "tui.toast.show")]
     #[schemars(title = "EventTuiToastShow")]
     Toast(Toast),
     #[serde(rename = "tui.session.select")]
     #[schemars(title = "EventTuiSessionSelect")]
-    Select(Selected),
+    Select(SelectedSession),
 }
 
-/// A session, as an event names it.
+/// The session to show, as an event names it.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Selected {
+struct SelectedSession {
     #[serde(rename = "sessionID")]
     session: SessionId,
 }
 
-async fn publish(call: Call<Nothing, Nothing, JsonBody<Published>>) -> Result<Data<bool>, Error> {
-    let body = json(&call.body.0)?;
+async fn publish(request: Request<NoParams, NoParams, JsonBody<TuiEvent>>) -> Result<JsonReply<bool>, Error> {
+    let body = to_json(&request.body.0)?;
     let event = serde_json::from_value(body.clone()).map_err(Error::internal)?;
-    pass(&call, event, body)
+    forward(&request, event, body)
 }
 
-fn json(value: &impl Serialize) -> Result<Json, Error> {
+fn to_json(value: &impl Serialize) -> Result<Json, Error> {
     serde_json::to_value(value).map_err(Error::internal)
 }
 
-fn event(kind: &str, properties: Json) -> Result<EventBody, Error> {
+fn parse_event(kind: &str, properties: Json) -> Result<EventBody, Error> {
     serde_json::from_value(serde_json::json!({ "type": kind, "properties": properties })).map_err(Error::internal)
 }
 
-async fn control_next(call: Call) -> Result<Data<Request>, Error> {
-    let next = call.state.control.next(&call.scope.directory);
-    let next = tokio::time::timeout(NEXT_WAIT, call.state.closing.run_until_cancelled(next));
+async fn control_next(request: Request) -> Result<JsonReply<TuiRequest>, Error> {
+    let next = request.state.tui_requests.next(&request.scope.directory);
+    let next = tokio::time::timeout(NEXT_TIMEOUT, request.state.closing.run_until_cancelled(next));
     let ask_again = |why: &str| Error::named(StatusCode::REQUEST_TIMEOUT, "RequestTimeout", why);
     match next.await {
-        Ok(Some(request)) => Ok(Data(request)),
-        Ok(None) => Err(ask_again("The server stops; ask its successor")),
+        Ok(Some(request)) => Ok(JsonReply(request)),
+        Ok(None) => Err(ask_again("The server is stopping; ask again after its restart")),
         Err(_) => Err(ask_again("There was no request; ask again")),
     }
 }
 
-async fn control_response(_: Call<Nothing, Nothing, JsonBody<Json>>) -> Result<Data<bool>, Error> {
-    Ok(Data(true))
+async fn control_response(_: Request<NoParams, NoParams, JsonBody<Json>>) -> Result<JsonReply<bool>, Error> {
+    Ok(JsonReply(true))
 }

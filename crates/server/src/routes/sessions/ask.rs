@@ -1,4 +1,4 @@
-//! Permissions and questions that wait for the human.
+//! Permission requests and questions that wait for the human.
 
 use api::{
     Approval, ApprovalId, Host as _, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest,
@@ -9,52 +9,78 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::operation::request::{Call, Given, JsonBody, Nothing};
-use crate::operation::{Data, NoContent, Operation, operation};
+use crate::operation::request::{JsonBody, NoParams, ParsedId, Request};
+use crate::operation::{JsonReply, NoContent, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     const SAVED: &str = "/api/permission/saved";
     const ONE_SAVED: &str = "/api/permission/saved/{id}";
     const LEGACY: &str = "/session/{sessionID}/permissions/{permissionID}";
     vec![
-        operation(Method::GET, "/permission", "permission.list", "Permissions that wait for an answer.", permissions),
-        operation(Method::POST, "/permission/{requestID}/reply", "permission.reply", "Answer one.", reply)
-            .error(404, &["PermissionNotFoundError"]),
-        operation(Method::POST, LEGACY, "permission.respond", "Answer one, the older way.", respond)
-            .error(404, &["NotFoundError", "PermissionNotFoundError"]),
-        operation(Method::GET, "/question", "question.list", "Questions that wait for an answer.", questions),
-        operation(Method::POST, "/question/{requestID}/reply", "question.reply", "Answer one.", answer)
+        operation(
+            Method::GET,
+            "/permission",
+            "permission.list",
+            "The permission requests that wait for an answer.",
+            permissions,
+        ),
+        operation(
+            Method::POST,
+            "/permission/{requestID}/reply",
+            "permission.reply",
+            "Answer a permission request.",
+            reply,
+        )
+        .error(404, &["PermissionNotFoundError"]),
+        operation(
+            Method::POST,
+            LEGACY,
+            "permission.respond",
+            "Answer a permission request, in the older form.",
+            respond,
+        )
+        .error(404, &["NotFoundError", "PermissionNotFoundError"]),
+        operation(Method::GET, "/question", "question.list", "The questions that wait for an answer.", questions),
+        operation(Method::POST, "/question/{requestID}/reply", "question.reply", "Answer a question.", answer)
             .error(404, &["QuestionNotFoundError"]),
-        operation(Method::POST, "/question/{requestID}/reject", "question.reject", "Do not answer one.", reject)
+        operation(Method::POST, "/question/{requestID}/reject", "question.reject", "Reject a question.", reject)
             .error(404, &["QuestionNotFoundError"]),
-        operation(Method::GET, SAVED, "v2.permission.saved.list", "What is allowed for always.", saved).v2().global(),
-        operation(Method::DELETE, ONE_SAVED, "v2.permission.saved.remove", "Be asked about it again.", forget)
+        operation(
+            Method::GET,
+            SAVED,
+            "v2.permission.saved.list",
+            "The permissions that were granted permanently.",
+            list_saved,
+        )
+        .v2()
+        .global(),
+        operation(Method::DELETE, ONE_SAVED, "v2.permission.saved.remove", "Remove a saved permission.", remove_saved)
             .v2()
             .global(),
     ]
 }
 
-/// Of which project.
+/// Filters by project.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct OfProject {
+struct ProjectQuery {
     #[serde(rename = "projectID")]
     project: Option<String>,
 }
 
-/// Something that is allowed for always.
+/// A saved permission.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PermissionSavedInfo")]
-struct Saved {
+struct SavedPermission {
     id: String,
     #[serde(rename = "projectID")]
     project: String,
     action: String,
     resource: String,
-    /// Where it counts.
+    /// The directory that it applies to.
     directory: String,
 }
 
-impl From<Approval> for Saved {
+impl From<Approval> for SavedPermission {
     fn from(approval: Approval) -> Self {
         Self {
             id: approval.id.to_string(),
@@ -66,44 +92,44 @@ impl From<Approval> for Saved {
     }
 }
 
-/// What is allowed for always.
+/// Saved permissions.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct AllSaved {
-    data: Vec<Saved>,
+struct SavedPermissions {
+    data: Vec<SavedPermission>,
 }
 
-async fn saved(call: Call<Nothing, OfProject>) -> Result<Data<AllSaved>, Error> {
-    let approvals = call.state.engine.approvals(call.query.project.as_deref())?;
-    Ok(Data(AllSaved { data: approvals.into_iter().map(Saved::from).collect() }))
+async fn list_saved(request: Request<NoParams, ProjectQuery>) -> Result<JsonReply<SavedPermissions>, Error> {
+    let approvals = request.state.engine.approvals(request.query.project.as_deref())?;
+    Ok(JsonReply(SavedPermissions { data: approvals.into_iter().map(SavedPermission::from).collect() }))
 }
 
-/// An approval in the path.
+/// A saved permission in the path.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct SavedPath {
     id: String,
 }
 
-/// What is no id is none of those that there are, and gone all the same.
-async fn forget(call: Call<SavedPath>) -> Result<NoContent, Error> {
-    if let Ok(id) = ApprovalId::parse(&call.path.id) {
-        call.state.engine.revoke(Some(&id)).await?;
+/// A malformed id names no saved permission, so there is nothing to remove.
+async fn remove_saved(request: Request<SavedPath>) -> Result<NoContent, Error> {
+    if let Ok(id) = ApprovalId::parse(&request.path.id) {
+        request.state.engine.revoke(Some(&id)).await?;
     }
     Ok(NoContent)
 }
 
-async fn permissions(call: Call) -> Result<Data<Vec<PermissionRequest>>, Error> {
-    Ok(Data(call.state.engine.permissions(&call.scope).await?))
+async fn permissions(request: Request) -> Result<JsonReply<Vec<PermissionRequest>>, Error> {
+    Ok(JsonReply(request.state.engine.permissions(&request.scope).await?))
 }
 
 /// A permission request in the path.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct PermissionPath {
     #[serde(rename = "requestID")]
-    request: Given<PermissionId>,
+    id: ParsedId<PermissionId>,
 }
 
-/// An answer.
+/// The reply to a permission request.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct ReplyBody {
@@ -111,41 +137,43 @@ struct ReplyBody {
     message: Option<String>,
 }
 
-async fn reply(call: Call<PermissionPath, Nothing, JsonBody<ReplyBody>>) -> Result<Data<bool>, Error> {
-    let JsonBody(ReplyBody { reply, message }) = call.body;
+async fn reply(request: Request<PermissionPath, NoParams, JsonBody<ReplyBody>>) -> Result<JsonReply<bool>, Error> {
+    let JsonBody(ReplyBody { reply, message }) = request.body;
     let reply = PermissionReply { reply, message };
-    let id = call.path.request.0;
-    let replied = call.state.engine.reply_permission(&call.scope, &id, reply).await;
-    replied.map_err(|error| waits_no_more("PermissionNotFoundError", id.as_str(), error))?;
-    Ok(Data(true))
+    let id = request.path.id.0;
+    let replied = request.state.engine.reply_permission(&request.scope, &id, reply).await;
+    replied.map_err(|error| reply_error("PermissionNotFoundError", id.as_str(), error))?;
+    Ok(JsonReply(true))
 }
 
 /// A permission request of a session in the path.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct LegacyPath {
     #[serde(rename = "sessionID")]
-    session: Given<SessionId>,
+    session: ParsedId<SessionId>,
     #[serde(rename = "permissionID")]
-    permission: Given<PermissionId>,
+    permission: ParsedId<PermissionId>,
 }
 
-/// An answer, the older way.
+/// The reply to a permission request, in the older form.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Response {
+struct LegacyReplyBody {
     response: PermissionReplyKind,
 }
 
-async fn respond(call: Call<LegacyPath, Nothing, JsonBody<Response>>) -> Result<Data<bool>, Error> {
-    let session = call.path.session.0;
-    call.state.engine.session(&call.scope, &session).await?;
-    let reply = PermissionReply { reply: call.body.0.response, message: None };
-    let id = call.path.permission.0;
-    // What a subagent asks may be answered in the name of any session above it, and in nobody else's.
-    if let Some(asked) = call.state.engine.permissions(&call.scope).await?.into_iter().find(|asked| asked.id == id)
-        && !call.state.engine.is_within(&asked.session_id, &session)?
+async fn respond(request: Request<LegacyPath, NoParams, JsonBody<LegacyReplyBody>>) -> Result<JsonReply<bool>, Error> {
+    let session = request.path.session.0;
+    request.state.engine.session(&request.scope, &session).await?;
+    let reply = PermissionReply { reply: request.body.0.response, message: None };
+    let id = request.path.permission.0;
+    // The request of a subagent may be answered in the name of any session above it, and of no other.
+    if let Some(pending) =
+        request.state.engine.permissions(&request.scope).await?.into_iter().find(|pending| pending.id == id)
+        && !request.state.engine.is_within(&pending.session_id, &session)?
     {
-        let message = format!("Permission request not found: {id} is neither of {session} nor of a session below it");
+        let message =
+            format!("Permission request not found: {id} belongs neither to {session} nor to a session below it");
         return Err(Error::tagged(
             StatusCode::NOT_FOUND,
             "PermissionNotFoundError",
@@ -153,45 +181,45 @@ async fn respond(call: Call<LegacyPath, Nothing, JsonBody<Response>>) -> Result<
             message,
         ));
     }
-    let replied = call.state.engine.reply_permission(&call.scope, &id, reply).await;
-    replied.map_err(|error| waits_no_more("PermissionNotFoundError", id.as_str(), error))?;
-    Ok(Data(true))
+    let replied = request.state.engine.reply_permission(&request.scope, &id, reply).await;
+    replied.map_err(|error| reply_error("PermissionNotFoundError", id.as_str(), error))?;
+    Ok(JsonReply(true))
 }
 
-async fn questions(call: Call) -> Result<Data<Vec<QuestionRequest>>, Error> {
-    Ok(Data(call.state.engine.questions(&call.scope).await?))
+async fn questions(request: Request) -> Result<JsonReply<Vec<QuestionRequest>>, Error> {
+    Ok(JsonReply(request.state.engine.questions(&request.scope).await?))
 }
 
 /// A question in the path.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct QuestionPath {
     #[serde(rename = "requestID")]
-    request: Given<QuestionId>,
+    id: ParsedId<QuestionId>,
 }
 
 /// The chosen labels of each question.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Answers {
+struct AnswersBody {
     answers: Vec<Vec<String>>,
 }
 
-async fn answer(call: Call<QuestionPath, Nothing, JsonBody<Answers>>) -> Result<Data<bool>, Error> {
-    let id = call.path.request.0;
-    let replied = call.state.engine.reply_question(&call.scope, &id, Some(call.body.0.answers)).await;
-    replied.map_err(|error| waits_no_more("QuestionNotFoundError", id.as_str(), error))?;
-    Ok(Data(true))
+async fn answer(request: Request<QuestionPath, NoParams, JsonBody<AnswersBody>>) -> Result<JsonReply<bool>, Error> {
+    let id = request.path.id.0;
+    let replied = request.state.engine.reply_question(&request.scope, &id, Some(request.body.0.answers)).await;
+    replied.map_err(|error| reply_error("QuestionNotFoundError", id.as_str(), error))?;
+    Ok(JsonReply(true))
 }
 
-async fn reject(call: Call<QuestionPath>) -> Result<Data<bool>, Error> {
-    let id = call.path.request.0;
-    let replied = call.state.engine.reply_question(&call.scope, &id, None).await;
-    replied.map_err(|error| waits_no_more("QuestionNotFoundError", id.as_str(), error))?;
-    Ok(Data(true))
+async fn reject(request: Request<QuestionPath>) -> Result<JsonReply<bool>, Error> {
+    let id = request.path.id.0;
+    let replied = request.state.engine.reply_question(&request.scope, &id, None).await;
+    replied.map_err(|error| reply_error("QuestionNotFoundError", id.as_str(), error))?;
+    Ok(JsonReply(true))
 }
 
-/// Clients know one refusal of an answer: that nothing waits for it. Whether it ever did is in the message.
-fn waits_no_more(tag: &str, id: &str, error: HostError) -> Error {
+/// Clients know one refusal of a reply: that nothing waits for it. The message tells whether anything ever did.
+fn reply_error(tag: &str, id: &str, error: HostError) -> Error {
     match error {
         HostError::Conflict(message) => Error::tagged(StatusCode::NOT_FOUND, tag, &[("requestID", id)], message),
         error => error.into(),

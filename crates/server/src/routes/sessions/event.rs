@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::events::{self, Envelope};
-use crate::operation::request::{Call, Nothing};
-use crate::operation::{Events, Operation, operation};
+use crate::operation::request::{NoParams, Request};
+use crate::operation::{EventStream, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     vec![
@@ -17,22 +17,22 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Where to go on.
+/// Where to resume.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct After {
-    /// The last event that the client knows: the value of its SSE `id`. `Last-Event-ID` does the same.
+pub struct ResumeQuery {
+    /// The last event that the client has seen: its SSE `id`. The header `Last-Event-ID` does the same.
     pub after: Option<String>,
 }
 
-async fn directory(call: Call<Nothing, After>) -> Result<Events<Event>, Error> {
-    let after = events::cursor(&call.parts.headers, call.query.after.as_deref());
-    let scope = WatchScope::Directory(call.scope.directory);
-    let reader = call.state.backlog.reader(&call.parts);
-    Ok(Events::new(events::stream(&call.state, reader, scope, Envelope::Plain, after).await?))
+async fn directory(request: Request<NoParams, ResumeQuery>) -> Result<EventStream<Event>, Error> {
+    let after = events::resume_cursor(&request.parts.headers, request.query.after.as_deref());
+    let scope = WatchScope::Directory(request.scope.directory);
+    let client = request.state.backlog.client_of(&request.parts);
+    Ok(EventStream::new(events::stream(&request.state, client, scope, Envelope::Plain, after).await?))
 }
 
-async fn everywhere(call: Call<Nothing, After>) -> Result<Events<api::GlobalEvent>, Error> {
-    let after = events::cursor(&call.parts.headers, call.query.after.as_deref());
-    let reader = call.state.backlog.reader(&call.parts);
-    Ok(Events::new(events::stream(&call.state, reader, WatchScope::All, Envelope::Global, after).await?))
+async fn everywhere(request: Request<NoParams, ResumeQuery>) -> Result<EventStream<api::GlobalEvent>, Error> {
+    let after = events::resume_cursor(&request.parts.headers, request.query.after.as_deref());
+    let client = request.state.backlog.client_of(&request.parts);
+    Ok(EventStream::new(events::stream(&request.state, client, WatchScope::All, Envelope::Global, after).await?))
 }

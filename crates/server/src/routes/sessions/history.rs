@@ -1,4 +1,4 @@
-//! Sessions of every project, and the log that replicas read.
+//! The sessions of every project, and the event log that replicas read.
 
 use api::{EventId, Host as _, JsonMap, ListSessions, Session, SessionId, Timestamp};
 use axum::http::{HeaderValue, Method};
@@ -8,50 +8,51 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use store::{Store, StoreError};
 
-use super::session::whole;
+use super::session::whole_number;
 use crate::error::Error;
 use crate::events;
-use crate::operation::request::{Call, Given, JsonBody, Maybe, Nothing};
-use crate::operation::{Data, Never, Operation, Raw, Reply as _, operation};
+use crate::operation::request::{JsonBody, NoParams, OptionalJsonBody, ParsedId, Request};
+use crate::operation::{JsonReply, NeverReply, Operation, RawReply, Reply as _, operation};
 
-/// Sessions of a page without a limit, and the most that one may ask for.
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1000;
-/// An answer ends after so many events, or bytes of them.
-const EVENTS: usize = 5000;
-const EVENT_BYTES: usize = 16 << 20;
+/// The page size without a limit, and the largest limit.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1000;
+/// A response ends after this many events, or bytes of them.
+const MAX_EVENTS: usize = 5000;
+const MAX_EVENT_BYTES: usize = 16 << 20;
 
 pub fn operations() -> Vec<Operation> {
     const LIST: &str = "/experimental/session";
     const NO_REPLICAS: &str = "sessions are not replicated between servers";
     vec![
         operation(Method::GET, LIST, "experimental.session.list", "The sessions of every project.", sessions),
-        operation(Method::POST, "/sync/start", "sync.start", "Begin to replicate.", start).not_offered(NO_REPLICAS),
-        operation(Method::POST, "/sync/replay", "sync.replay", "Take over events.", replay).not_offered(NO_REPLICAS),
+        operation(Method::POST, "/sync/start", "sync.start", "Start to replicate.", start).not_offered(NO_REPLICAS),
+        operation(Method::POST, "/sync/replay", "sync.replay", "Import events.", replay).not_offered(NO_REPLICAS),
         operation(Method::POST, "/sync/steal", "sync.steal", "Take over a session.", steal).not_offered(NO_REPLICAS),
-        operation(Method::POST, "/sync/history", "sync.history.list", "Events of sessions.", history)
-            .partial("the newest that the log still has, some 5000 at once; numbers count for all sessions together"),
+        operation(Method::POST, "/sync/history", "sync.history.list", "The events of sessions.", history).partial(
+            "only the events that the log still has, about 5000 at a time; sequence numbers are shared by all sessions",
+        ),
     ]
 }
 
-/// Which sessions.
+/// Filters the sessions.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct SessionsQuery {
-    /// Only those without a parent.
+    /// Only sessions without a parent.
     roots: Option<bool>,
-    /// Only those that changed at or after.
+    /// Only sessions changed at or after this time.
     start: Option<f64>,
-    /// Only those that changed before: where the page before ended.
+    /// Only sessions changed before this time: the end of the previous page.
     cursor: Option<f64>,
-    /// Only those whose title contains it.
+    /// Only sessions whose title contains this text.
     search: Option<String>,
-    /// The most.
+    /// The page size.
     limit: Option<f64>,
-    /// Those that were archived, too.
+    /// Whether to include archived sessions.
     archived: Option<bool>,
 }
 
-/// A session, and its project in short.
+/// A session with a summary of its project.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "GlobalSession")]
 struct GlobalSession {
@@ -61,7 +62,7 @@ struct GlobalSession {
     project: Option<ProjectSummary>,
 }
 
-/// A project in short.
+/// A summary of a project.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "ProjectSummary")]
 struct ProjectSummary {
@@ -71,66 +72,68 @@ struct ProjectSummary {
     worktree: String,
 }
 
-async fn sessions(call: Call<Nothing, SessionsQuery>) -> Result<Raw<Vec<GlobalSession>>, Error> {
-    let query = call.query;
-    let time = |name, value| whole(name, value).map(|at| at.and_then(|at| Timestamp::try_from(at).ok()));
-    let limit = whole("limit", query.limit)?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(PAGE);
-    let limit = limit.min(MAX_PAGE);
+async fn sessions(request: Request<NoParams, SessionsQuery>) -> Result<RawReply<Vec<GlobalSession>>, Error> {
+    let query = request.query;
+    let time = |name, value| whole_number(name, value).map(|at| at.and_then(|at| Timestamp::try_from(at).ok()));
+    let limit =
+        whole_number("limit", query.limit)?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT);
+    let limit = limit.min(MAX_LIMIT);
     let list = ListSessions {
-        directory_only: call.directory_in_query,
-        everywhere: !call.directory_in_query,
+        directory_only: request.directory_in_query,
+        everywhere: !request.directory_in_query,
         roots: query.roots.unwrap_or_default(),
         search: query.search,
         start: time("start", query.start)?,
         before: time("cursor", query.cursor)?,
         unarchived: !query.archived.unwrap_or_default(),
-        // One more shows whether there is a next page.
+        // One more tells whether there is a next page.
         limit: Some(limit + 1),
         ..ListSessions::default()
     };
-    let mut found = call.state.engine.sessions(&call.scope, list).await?;
-    let more = found.len() > limit;
+    let mut found = request.state.engine.sessions(&request.scope, list).await?;
+    let has_more = found.len() > limit;
     found.truncate(limit);
-    let next = found.last().filter(|_| more).map(|session| session.time.updated);
+    let next = found.last().filter(|_| has_more).map(|session| session.time.updated);
     let projects: IndexMap<String, ProjectSummary> =
-        call.state.engine.projects().await?.into_iter().map(short).collect();
-    let full = |session: Session| GlobalSession { project: projects.get(&session.project_id).cloned(), session };
-    let mut response = Data(found.into_iter().map(full).collect::<Vec<_>>()).into_response();
+        request.state.engine.projects().await?.into_iter().map(summary).collect();
+    let with_project =
+        |session: Session| GlobalSession { project: projects.get(&session.project_id).cloned(), session };
+    let mut response = JsonReply(found.into_iter().map(with_project).collect::<Vec<_>>()).into_response();
     if let Some(next) = next {
         response.headers_mut().insert("x-next-cursor", HeaderValue::from(next));
     }
-    Ok(Raw::response(response))
+    Ok(RawReply::response(response))
 }
 
-fn short(project: api::Project) -> (String, ProjectSummary) {
+fn summary(project: api::Project) -> (String, ProjectSummary) {
     let summary = ProjectSummary { id: project.id.clone(), name: project.name, worktree: project.worktree };
     (project.id, summary)
 }
 
-fn no_replicas<T>() -> Result<Never<T>, Error> {
+fn not_replicated<T>() -> Result<NeverReply<T>, Error> {
     Err(Error::unsupported(
         "Sessions are not replicated between servers; several processes may share one database instead",
     ))
 }
 
-async fn start(_: Call) -> Result<Never<bool>, Error> {
-    no_replicas()
+async fn start(_: Request) -> Result<NeverReply<bool>, Error> {
+    not_replicated()
 }
 
-/// Events of another server.
+/// Events from another server.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Replay {
+struct ReplayBody {
     #[serde(rename = "directory")]
     _directory: String,
     #[serde(rename = "events")]
     #[schemars(length(min = 1))]
-    _events: Vec<Replayed>,
+    _events: Vec<ReplayedEvent>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Replayed {
+struct ReplayedEvent {
     #[serde(rename = "id")]
     #[schemars(regex(pattern = "^evt_"))]
     _id: String,
@@ -144,34 +147,34 @@ struct Replayed {
     _data: JsonMap,
 }
 
-/// The session that events were of.
+/// The session that the events belong to.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Replicated {
+struct ReplayResult {
     #[serde(rename = "sessionID")]
     session: String,
 }
 
-async fn replay(_: Call<Nothing, Nothing, JsonBody<Replay>>) -> Result<Never<Replicated>, Error> {
-    no_replicas()
+async fn replay(_: Request<NoParams, NoParams, JsonBody<ReplayBody>>) -> Result<NeverReply<ReplayResult>, Error> {
+    not_replicated()
 }
 
 /// A session to take over.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Steal {
+struct StealBody {
     #[serde(rename = "sessionID")]
-    _session: Given<SessionId>,
+    _session: ParsedId<SessionId>,
 }
 
-async fn steal(_: Call<Nothing, Nothing, JsonBody<Steal>>) -> Result<Never<Stolen>, Error> {
-    no_replicas()
+async fn steal(_: Request<NoParams, NoParams, JsonBody<StealBody>>) -> Result<NeverReply<StealResult>, Error> {
+    not_replicated()
 }
 
 /// The session that was taken over.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Stolen {
+struct StealResult {
     #[serde(rename = "sessionID")]
     session: SessionId,
 }
@@ -179,7 +182,7 @@ struct Stolen {
 /// An event of a session's log.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Logged {
+struct LoggedEvent {
     id: EventId,
     aggregate_id: String,
     seq: u64,
@@ -189,19 +192,21 @@ struct Logged {
     data: Box<RawValue>,
 }
 
-/// The last event that the client has of each session; of those that it does not name it has none.
-type Known = IndexMap<String, u64>;
+/// The last event that the client has of each session. It has none of sessions that it does not name.
+type KnownEvents = IndexMap<String, u64>;
 
-async fn history(call: Call<Nothing, Nothing, Maybe<Known>>) -> Result<Data<Vec<Logged>>, Error> {
-    let (store, known) = (call.state.engine.store().clone(), call.body.0);
-    let read = tokio::task::spawn_blocking(move || logged(&store, &known)).await;
-    Ok(Data(read.map_err(Error::internal)??))
+async fn history(
+    request: Request<NoParams, NoParams, OptionalJsonBody<KnownEvents>>,
+) -> Result<JsonReply<Vec<LoggedEvent>>, Error> {
+    let (store, known) = (request.state.engine.store().clone(), request.body.0);
+    let read = tokio::task::spawn_blocking(move || read_log(&store, &known)).await;
+    Ok(JsonReply(read.map_err(Error::internal)??))
 }
 
-fn logged(store: &Store, known: &Known) -> Result<Vec<Logged>, StoreError> {
+fn read_log(store: &Store, known: &KnownEvents) -> Result<Vec<LoggedEvent>, StoreError> {
     let (mut events, mut bytes, mut at) = (Vec::new(), 0, 0);
-    while events.len() < EVENTS
-        && bytes < EVENT_BYTES
+    while events.len() < MAX_EVENTS
+        && bytes < MAX_EVENT_BYTES
         && let Some((frames, next)) = store.history(at)?
     {
         at = next;
@@ -210,9 +215,9 @@ fn logged(store: &Store, known: &Known) -> Result<Vec<Logged>, StoreError> {
             if known.get(session.as_str()).is_some_and(|last| cursor.seq <= *last) {
                 continue;
             }
-            if let Some(event) = events::synced(frame) {
+            if let Some(event) = events::replicated_event(frame) {
                 bytes += frame.json().len();
-                events.push(Logged {
+                events.push(LoggedEvent {
                     id: cursor.id.clone(),
                     aggregate_id: session.to_string(),
                     seq: cursor.seq,

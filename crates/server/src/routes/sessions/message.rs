@@ -11,10 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use store::{Pages, StoreError};
 
-use super::session::{SessionPath, whole};
-use crate::error::{Error, Where};
-use crate::operation::request::{Call, Given, JsonBody, Nothing};
-use crate::operation::{Data, Operation, Raw, json, operation};
+use super::session::{SessionPath, whole_number};
+use crate::error::{Error, RequestPart};
+use crate::operation::request::{JsonBody, NoParams, ParsedId, Request};
+use crate::operation::{JsonReply, Operation, RawReply, json, operation};
 
 pub fn operations() -> Vec<Operation> {
     const MESSAGES: &str = "/session/{sessionID}/message";
@@ -30,29 +30,29 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-/// A list of so many messages is read at once.
-const FEW: usize = 256;
+/// A list of up to this many messages is read in one go.
+const SHORT_LIST: usize = 256;
 
-/// Which messages.
+/// Selects messages.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct ListQuery {
-    /// The newest so many; all without it.
+    /// The newest this many; all without it.
     #[schemars(with = "Option<u64>")]
     limit: Option<f64>,
-    /// The cursor of the page before.
+    /// The cursor of the previous page.
     before: Option<String>,
 }
 
-/// A place in a conversation, as OpenCode's clients carry it: base64 of JSON.
+/// A position in a conversation, in the form of OpenCode's clients: JSON in base64.
 #[derive(Debug, Serialize, Deserialize)]
 struct PageCursor {
-    id: Given<MessageId>,
+    id: ParsedId<MessageId>,
     time: Timestamp,
 }
 
 impl PageCursor {
     fn of(message: &MessageWithParts) -> Self {
-        Self { id: Given(message.info.id().clone()), time: message.info.created() }
+        Self { id: ParsedId(message.info.id().clone()), time: message.info.created() }
     }
 
     fn encode(&self) -> String {
@@ -64,21 +64,21 @@ impl PageCursor {
     }
 }
 
-/// A long list of messages that is being written.
-struct List {
+/// A long list of messages that is being streamed.
+struct MessageList {
     pages: Pages,
-    begun: bool,
+    has_begun: bool,
 }
 
-impl List {
-    /// The next messages of the list, and its end if they are the last.
-    fn json(&mut self, messages: &[MessageWithParts]) -> Vec<u8> {
-        let mut out = if std::mem::replace(&mut self.begun, true) { Vec::new() } else { vec![b'['] };
+impl MessageList {
+    /// The next messages as JSON, with the end of the list if they are the last.
+    fn next_json(&mut self, messages: &[MessageWithParts]) -> Vec<u8> {
+        let mut out = if std::mem::replace(&mut self.has_begun, true) { Vec::new() } else { vec![b'['] };
         for message in messages {
             if out.last() != Some(&b'[') {
                 out.push(b',');
             }
-            // What was stored as JSON can be written as such.
+            // What was stored as JSON can be written as JSON.
             let _ = serde_json::to_writer(&mut out, message);
         }
         if self.pages.is_done() {
@@ -87,14 +87,14 @@ impl List {
         out
     }
 
-    /// The list, of which this is the beginning.
+    /// The whole list, of which `begin` is the start.
     fn stream(self, begin: Vec<u8>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
         let rest = stream::unfold(Some(self), |list| async {
             let mut list = list.filter(|list| !list.pages.is_done())?;
-            let read = move || list.pages.next_page().map(|messages| (list.json(&messages), list));
+            let read = move || list.pages.next_page().map(|messages| (list.next_json(&messages), list));
             Some(match tokio::task::spawn_blocking(read).await.map_err(std::io::Error::other) {
                 Ok(Ok((json, list))) => (Ok(json.into()), Some(list)),
-                // Too late for another status: the connection breaks off.
+                // Too late for another status: the connection breaks.
                 Ok(Err(error)) => (Err(std::io::Error::other(error)), None),
                 Err(error) => (Err(error), None),
             })
@@ -103,29 +103,29 @@ impl List {
     }
 }
 
-async fn list(call: Call<SessionPath, ListQuery>) -> Result<Raw<Vec<MessageWithParts>>, Error> {
-    let limit = whole("limit", call.query.limit)?.filter(|limit| *limit > 0);
+async fn list(request: Request<SessionPath, ListQuery>) -> Result<RawReply<Vec<MessageWithParts>>, Error> {
+    let limit = whole_number("limit", request.query.limit)?.filter(|limit| *limit > 0);
     let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let bad = |why: &str| Error::bad_request(Where::Query, format!("{why}\n  at [\"before\"]"));
-    let before = match call.query.before.as_deref() {
+    let bad = |why: &str| Error::bad_request(RequestPart::Query, format!("{why}\n  at [\"before\"]"));
+    let before = match request.query.before.as_deref() {
         None | Some("") => None,
         Some(_) if limit.is_none() => return Err(bad("A cursor needs a limit")),
         Some(text) => Some(PageCursor::decode(text).ok_or_else(|| bad("Not a cursor of this server"))?.id.0),
     };
-    let session = &call.path.session.0;
-    // A short list is read at once, a long one piece by piece while the client takes it.
-    let (body, next) = if limit.is_some_and(|limit| limit <= FEW) {
-        let page = call.state.engine.messages(&call.scope, session, ListMessages { limit, before }).await?;
+    let session = &request.path.session.0;
+    // A short list is read in one go, a long one page by page while the client takes it.
+    let (body, next) = if limit.is_some_and(|limit| limit <= SHORT_LIST) {
+        let page = request.state.engine.messages(&request.scope, session, ListMessages { limit, before }).await?;
         let first = page.messages.first().filter(|_| page.older.is_some()).map(PageCursor::of);
         (serde_json::to_vec(&page.messages).map_err(Error::internal)?.into(), first)
     } else {
-        call.state.engine.session(&call.scope, session).await?;
-        let (store, session) = (call.state.engine.store().clone(), session.clone());
+        request.state.engine.session(&request.scope, session).await?;
+        let (store, session) = (request.state.engine.store().clone(), session.clone());
         let begin = move || {
-            let mut list = List { pages: store.pages(&session, limit, before.as_ref())?, begun: false };
+            let mut list = MessageList { pages: store.pages(&session, limit, before.as_ref())?, has_begun: false };
             let messages = list.pages.next_page()?;
             let first = messages.first().filter(|_| list.pages.has_older()).map(PageCursor::of);
-            Ok((list.json(&messages), first, list))
+            Ok((list.next_json(&messages), first, list))
         };
         let begun: Result<_, StoreError> = tokio::task::spawn_blocking(begin).await.map_err(Error::internal)?;
         let (json, first, list) = begun.map_err(|error| match error {
@@ -140,18 +140,18 @@ async fn list(call: Call<SessionPath, ListQuery>) -> Result<Raw<Vec<MessageWithP
         && let Ok(value) = HeaderValue::from_str(&cursor)
     {
         let headers = response.headers_mut();
-        if let Ok(link) = HeaderValue::from_str(&next_page(&call.parts, &cursor)) {
+        if let Ok(link) = HeaderValue::from_str(&next_page_link(&request.parts, &cursor)) {
             headers.insert(header::LINK, link);
         }
         headers.insert("x-next-cursor", value);
         let exposed = HeaderValue::from_static("Link, X-Next-Cursor");
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     }
-    Ok(Raw::response(response))
+    Ok(RawReply::response(response))
 }
 
-/// The same URL with another cursor, as a link.
-fn next_page(parts: &axum::http::request::Parts, cursor: &str) -> String {
+/// The URL of the next page, as a `Link` header.
+fn next_page_link(parts: &axum::http::request::Parts, cursor: &str) -> String {
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     let given = parts.uri.query().unwrap_or_default();
@@ -164,21 +164,21 @@ fn next_page(parts: &axum::http::request::Parts, cursor: &str) -> String {
 #[derive(Debug, Deserialize, JsonSchema)]
 struct MessagePath {
     #[serde(rename = "sessionID")]
-    session: Given<SessionId>,
+    session: ParsedId<SessionId>,
     #[serde(rename = "messageID")]
-    message: Given<MessageId>,
+    message: ParsedId<MessageId>,
 }
 
-async fn get(call: Call<MessagePath>) -> Result<Data<MessageWithParts>, Error> {
-    let MessagePath { session, message } = call.path;
-    Ok(Data(call.state.engine.message(&call.scope, &session.0, &message.0).await?))
+async fn get(request: Request<MessagePath>) -> Result<JsonReply<MessageWithParts>, Error> {
+    let MessagePath { session, message } = request.path;
+    Ok(JsonReply(request.state.engine.message(&request.scope, &session.0, &message.0).await?))
 }
 
-async fn delete(call: Call<MessagePath>) -> Result<Data<bool>, Error> {
-    let MessagePath { session, message } = call.path;
-    match call.state.engine.delete_message(&call.scope, &session.0, &message.0).await {
-        // It is gone, whoever did it: what the client wants.
-        Ok(()) | Err(HostError::NotFound { what: "message", .. }) => Ok(Data(true)),
+async fn delete(request: Request<MessagePath>) -> Result<JsonReply<bool>, Error> {
+    let MessagePath { session, message } = request.path;
+    match request.state.engine.delete_message(&request.scope, &session.0, &message.0).await {
+        // It is gone, as the client wanted, whoever deleted it.
+        Ok(()) | Err(HostError::NotFound { what: "message", .. }) => Ok(JsonReply(true)),
         Err(error) => Err(error.into()),
     }
 }
@@ -187,35 +187,36 @@ async fn delete(call: Call<MessagePath>) -> Result<Data<bool>, Error> {
 #[derive(Debug, Deserialize, JsonSchema)]
 struct PartPath {
     #[serde(rename = "sessionID")]
-    session: Given<SessionId>,
+    session: ParsedId<SessionId>,
     #[serde(rename = "messageID")]
-    message: Given<MessageId>,
+    message: ParsedId<MessageId>,
     #[serde(rename = "partID")]
-    part: Given<PartId>,
+    part: ParsedId<PartId>,
 }
 
-async fn update_part(call: Call<PartPath, Nothing, JsonBody<Part>>) -> Result<Data<Part>, Error> {
-    let JsonBody(part) = call.body;
-    let PartPath { session, message, part: id } = call.path;
-    let head = part.head().ok_or_else(|| Error::bad_request(Where::Payload, "Not a part: it has no known type"))?;
+async fn update_part(request: Request<PartPath, NoParams, JsonBody<Part>>) -> Result<JsonReply<Part>, Error> {
+    let JsonBody(part) = request.body;
+    let PartPath { session, message, part: id } = request.path;
+    let head =
+        part.head().ok_or_else(|| Error::bad_request(RequestPart::Payload, "Not a part: it has no known type"))?;
     for (name, given, wanted) in [
         ("id", head.id.as_str(), id.0.as_str()),
         ("messageID", head.message_id.as_str(), message.0.as_str()),
         ("sessionID", head.session_id.as_str(), session.0.as_str()),
     ] {
         if given != wanted {
-            let message = format!("The part is not the one of the path: {given:?}, not {wanted:?}\n  at [{name:?}]");
-            return Err(Error::bad_request(Where::Payload, message));
+            let message = format!("The part is not the one in the path: {given:?}, not {wanted:?}\n  at [{name:?}]");
+            return Err(Error::bad_request(RequestPart::Payload, message));
         }
     }
-    Ok(Data(call.state.engine.update_part(&call.scope, part).await?))
+    Ok(JsonReply(request.state.engine.update_part(&request.scope, part).await?))
 }
 
-async fn delete_part(call: Call<PartPath>) -> Result<Data<bool>, Error> {
-    let PartPath { session, message, part } = call.path;
-    match call.state.engine.delete_part(&call.scope, &session.0, &message.0, &part.0).await {
+async fn delete_part(request: Request<PartPath>) -> Result<JsonReply<bool>, Error> {
+    let PartPath { session, message, part } = request.path;
+    match request.state.engine.delete_part(&request.scope, &session.0, &message.0, &part.0).await {
         // As with a message.
-        Ok(()) | Err(HostError::NotFound { what: "message" | "part", .. }) => Ok(Data(true)),
+        Ok(()) | Err(HostError::NotFound { what: "message" | "part", .. }) => Ok(JsonReply(true)),
         Err(error) => Err(error.into()),
     }
 }
@@ -225,11 +226,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_what_opencode_writes() {
-        let cursor = PageCursor { id: Given(MessageId::parse("msg_1de008bed001").unwrap()), time: 1_794_725_940_205 };
+    fn a_cursor_survives_a_round_trip() {
+        let cursor =
+            PageCursor { id: ParsedId(MessageId::parse("msg_1de008bed001").unwrap()), time: 1_794_725_940_205 };
         let text = cursor.encode();
         assert_eq!(PageCursor::decode(&text).unwrap().id, cursor.id);
         assert!(PageCursor::decode("nope").is_none());
-        assert!(PageCursor::decode("eyJpZCI6Im5vcGUiLCJ0aW1lIjoxfQ").is_none(), "an id has its prefix");
+        assert!(PageCursor::decode("eyJpZCI6Im5vcGUiLCJ0aW1lIjoxfQ").is_none(), "an id needs its prefix");
     }
 }

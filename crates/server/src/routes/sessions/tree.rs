@@ -1,4 +1,4 @@
-//! Subagents: the tree of a session, and what can be done with it. All but one of these operations are Trefoil's own.
+//! Subagents: the tree of a session, and operations on it. All but one of these operations are Trefoil's own.
 
 use api::{
     Budget, BudgetState, Cancelled, Event, Host as _, MessageId, PromptPart, SteerInput, Tree, Worktree, WorktreeDiff,
@@ -7,15 +7,15 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::event::After;
+use super::event::ResumeQuery;
 use super::session::SessionPath;
-use super::turn::patient;
+use super::turn::long_running;
 use crate::error::Error;
 use crate::events;
-use crate::operation::request::{Call, JsonBody, Nothing};
-use crate::operation::{Data, Events, Operation, Raw, operation};
+use crate::operation::request::{JsonBody, NoParams, Request};
+use crate::operation::{EventStream, JsonReply, Operation, RawReply, operation};
 
-/// It is not in a state in which that can be done.
+/// The session's state does not allow the operation.
 const CONFLICT: &[&str] = &["ConflictError"];
 
 pub fn operations() -> Vec<Operation> {
@@ -29,28 +29,42 @@ pub fn operations() -> Vec<Operation> {
     const BACKGROUND: &str = "/experimental/session/{sessionID}/background";
     const FOREGROUND: &str = "/experimental/session/{sessionID}/foreground";
     const WORKTREE: &str = "/session/{sessionID}/worktree";
-    let await_all = "Wait for the subagents that go on alone.";
-    let changes = "What a session changed in its worktree and is not merged.";
-    let merge = "Bring the changes of its worktree into the working tree that it was made from.";
-    let discard = "Remove its worktree.";
+    let await_all = "Wait for background subagents again.";
+    let changes = "The changes in a session's worktree that are not merged.";
+    let merge = "Merge the changes of its worktree into the working tree that it was created from.";
+    let discard = "Discard its worktree.";
     vec![
-        operation(Method::GET, TREE, "trefoil.session.tree", "A session and all below it.", tree).not_found(),
-        operation(Method::GET, EVENTS, "trefoil.session.events", "The events of a session and all below it.", told)
-            .not_found(),
-        operation(Method::POST, STEER, "trefoil.session.steer", "Send a message to a turn that runs.", steer)
+        operation(Method::GET, TREE, "trefoil.session.tree", "A session and its descendants.", tree).not_found(),
+        operation(
+            Method::GET,
+            EVENTS,
+            "trefoil.session.events",
+            "The events of a session and its descendants.",
+            tree_events,
+        )
+        .not_found(),
+        operation(Method::POST, STEER, "trefoil.session.steer", "Send a message to a running turn.", steer)
             .not_found()
             .error(409, CONFLICT),
-        operation(Method::POST, PAUSE, "trefoil.session.pause", "Hold a session and all below it.", pause).not_found(),
-        operation(Method::POST, RESUME, "trefoil.session.resume", "Let them go on.", resume).not_found(),
-        operation(Method::POST, CANCEL, "trefoil.session.cancel", "Stop a session and all below it.", cancel)
+        operation(Method::POST, PAUSE, "trefoil.session.pause", "Pause a session and its descendants.", pause)
             .not_found(),
-        operation(Method::POST, BUDGET, "trefoil.session.budget", "Set what they may use together.", budget)
+        operation(Method::POST, RESUME, "trefoil.session.resume", "Resume a session and its descendants.", resume)
+            .not_found(),
+        operation(Method::POST, CANCEL, "trefoil.session.cancel", "Stop a session and its descendants.", cancel)
+            .not_found(),
+        operation(Method::POST, BUDGET, "trefoil.session.budget", "Set the budget that they share.", budget)
             .not_found()
             .error(409, CONFLICT),
-        operation(Method::POST, BACKGROUND, "experimental.session.background", "Let subagents go on alone.", detach)
-            .not_found(),
+        operation(
+            Method::POST,
+            BACKGROUND,
+            "experimental.session.background",
+            "Move subagents to the background.",
+            detach,
+        )
+        .not_found(),
         operation(Method::POST, FOREGROUND, "trefoil.session.foreground", await_all, attach).not_found(),
-        operation(Method::GET, WORKTREE, "trefoil.session.worktree.diff", changes, worktree).not_found(),
+        operation(Method::GET, WORKTREE, "trefoil.session.worktree.diff", changes, worktree_diff).not_found(),
         operation(Method::POST, WORKTREE, "trefoil.session.worktree.merge", merge, self::merge)
             .not_found()
             .error(409, &["SessionBusyError", "ConflictError"]),
@@ -60,87 +74,89 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-async fn tree(call: Call<SessionPath>) -> Result<Data<Tree>, Error> {
-    Ok(Data(call.state.engine.tree(&call.scope, &call.path.session.0).await?))
+async fn tree(request: Request<SessionPath>) -> Result<JsonReply<Tree>, Error> {
+    Ok(JsonReply(request.state.engine.tree(&request.scope, &request.path.session.0).await?))
 }
 
-async fn told(call: Call<SessionPath, After>) -> Result<Events<Event>, Error> {
-    let after = events::cursor(&call.parts.headers, call.query.after.as_deref());
-    let reader = call.state.backlog.reader(&call.parts);
-    Ok(Events::new(events::subtree(&call.state, reader, &call.scope, call.path.session.0, after).await?))
+async fn tree_events(request: Request<SessionPath, ResumeQuery>) -> Result<EventStream<Event>, Error> {
+    let after = events::resume_cursor(&request.parts.headers, request.query.after.as_deref());
+    let client = request.state.backlog.client_of(&request.parts);
+    Ok(EventStream::new(
+        events::subtree_stream(&request.state, client, &request.scope, request.path.session.0, after).await?,
+    ))
 }
 
-/// A message for a turn that runs: a text, parts as a prompt has them, or both.
+/// A message for a running turn: a text, parts as in a prompt, or both.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
-struct Steer {
+struct SteerBody {
     text: Option<String>,
     #[serde(default)]
     parts: Vec<PromptPart>,
 }
 
-/// The message that it became.
+/// The message that was added.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Steered {
+struct SteerResult {
     #[serde(rename = "messageID")]
     message: MessageId,
 }
 
-async fn steer(call: Call<SessionPath, Nothing, JsonBody<Steer>>) -> Result<Data<Steered>, Error> {
-    let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
-    let JsonBody(Steer { text, parts }) = call.body;
+async fn steer(request: Request<SessionPath, NoParams, JsonBody<SteerBody>>) -> Result<JsonReply<SteerResult>, Error> {
+    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    let JsonBody(SteerBody { text, parts }) = request.body;
     let input = SteerInput { text, parts };
-    // On a task of its own, so that a client that hangs up cannot leave half of it done.
+    // On a task of its own, so that a client that hangs up cannot leave it half done.
     let sent = tokio::spawn(async move { engine.steer(&scope, &session, input).await });
     let message = sent.await.map_err(Error::internal)??;
-    Ok(Data(Steered { message }))
+    Ok(JsonReply(SteerResult { message }))
 }
 
-async fn hold(call: Call<SessionPath>, paused: bool) -> Result<Data<bool>, Error> {
-    Ok(Data(call.state.engine.pause(&call.scope, &call.path.session.0, paused).await?))
+async fn set_paused(request: Request<SessionPath>, paused: bool) -> Result<JsonReply<bool>, Error> {
+    Ok(JsonReply(request.state.engine.pause(&request.scope, &request.path.session.0, paused).await?))
 }
 
-async fn pause(call: Call<SessionPath>) -> Result<Data<bool>, Error> {
-    hold(call, true).await
+async fn pause(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
+    set_paused(request, true).await
 }
 
-async fn resume(call: Call<SessionPath>) -> Result<Data<bool>, Error> {
-    hold(call, false).await
+async fn resume(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
+    set_paused(request, false).await
 }
 
-async fn cancel(call: Call<SessionPath>) -> Result<Raw<Cancelled>, Error> {
-    let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
-    patient(&call.state, async move { engine.cancel(&scope, &session).await }).await
+async fn cancel(request: Request<SessionPath>) -> Result<RawReply<Cancelled>, Error> {
+    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    long_running(&request.state, async move { engine.cancel(&scope, &session).await }).await
 }
 
-async fn budget(call: Call<SessionPath, Nothing, JsonBody<Budget>>) -> Result<Data<BudgetState>, Error> {
-    Ok(Data(call.state.engine.budget(&call.scope, &call.path.session.0, call.body.0).await?))
+async fn budget(request: Request<SessionPath, NoParams, JsonBody<Budget>>) -> Result<JsonReply<BudgetState>, Error> {
+    Ok(JsonReply(request.state.engine.budget(&request.scope, &request.path.session.0, request.body.0).await?))
 }
 
-async fn detach(call: Call<SessionPath>) -> Result<Data<bool>, Error> {
-    background(call, true).await
+async fn detach(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
+    set_background(request, true).await
 }
 
-async fn attach(call: Call<SessionPath>) -> Result<Data<bool>, Error> {
-    background(call, false).await
+async fn attach(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
+    set_background(request, false).await
 }
 
-async fn background(call: Call<SessionPath>, background: bool) -> Result<Data<bool>, Error> {
-    Ok(Data(call.state.engine.background(&call.scope, &call.path.session.0, background).await?))
+async fn set_background(request: Request<SessionPath>, background: bool) -> Result<JsonReply<bool>, Error> {
+    Ok(JsonReply(request.state.engine.background(&request.scope, &request.path.session.0, background).await?))
 }
 
-async fn worktree(call: Call<SessionPath>) -> Result<Data<WorktreeDiff>, Error> {
-    Ok(Data(call.state.engine.worktree_diff(&call.scope, &call.path.session.0).await?))
+async fn worktree_diff(request: Request<SessionPath>) -> Result<JsonReply<WorktreeDiff>, Error> {
+    Ok(JsonReply(request.state.engine.worktree_diff(&request.scope, &request.path.session.0).await?))
 }
 
-async fn merge(call: Call<SessionPath>) -> Result<Raw<Worktree>, Error> {
-    let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
-    patient(&call.state, async move { engine.worktree_merge(&scope, &session).await }).await
+async fn merge(request: Request<SessionPath>) -> Result<RawReply<Worktree>, Error> {
+    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    long_running(&request.state, async move { engine.worktree_merge(&scope, &session).await }).await
 }
 
-async fn discard(call: Call<SessionPath>) -> Result<Raw<Worktree>, Error> {
-    let (engine, scope, session) = (call.state.engine.clone(), call.scope, call.path.session.0);
-    patient(&call.state, async move { engine.worktree_discard(&scope, &session).await }).await
+async fn discard(request: Request<SessionPath>) -> Result<RawReply<Worktree>, Error> {
+    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    long_running(&request.state, async move { engine.worktree_discard(&scope, &session).await }).await
 }

@@ -1,4 +1,4 @@
-//! Files: browsed, read, searched.
+//! Files: listing, reading, searching.
 
 use api::{FileContent, FileNode, FindTextMatch, Host as _, HostError, Scope};
 use axum::http::Method;
@@ -8,17 +8,17 @@ use tools::Entries;
 
 use super::vcs::vcs;
 use crate::State;
-use crate::error::{Error, Where};
-use crate::operation::request::{Call, Nothing};
-use crate::operation::{Cut, Data, Operation, operation};
+use crate::error::{Error, RequestPart};
+use crate::operation::request::{NoParams, Request};
+use crate::operation::{JsonReply, Operation, TruncatedList, operation};
 
-/// The most lines that a search gives.
-const LINES: usize = 100;
-/// Paths that a search gives without a limit, and the most that one may ask for.
-pub const PATHS: u64 = 10;
+/// The most lines that a search returns.
+const MAX_LINES: usize = 100;
+/// How many paths a search returns by default, and the most that a client may ask for.
+pub const DEFAULT_PATHS: u64 = 10;
 pub const MAX_PATHS: u64 = 200;
 /// The longest query or pattern, in bytes.
-const MAX_QUERY: usize = 4 << 10;
+const MAX_QUERY_BYTES: usize = 4 << 10;
 
 pub fn operations() -> Vec<Operation> {
     vec![
@@ -26,71 +26,72 @@ pub fn operations() -> Vec<Operation> {
         operation(Method::GET, "/file/content", "file.read", "A file.", read),
         operation(Method::GET, "/file/status", "file.status", "The files that differ from the last commit.", status),
         operation(Method::GET, "/find", "find.text", "Lines that match a regular expression.", text),
-        operation(Method::GET, "/find/file", "find.files", "Paths that fit a query, the best first.", files),
-        operation(Method::GET, "/find/symbol", "find.symbols", "Symbols that fit a query.", symbols)
+        operation(Method::GET, "/find/file", "find.files", "Paths that match a query, best first.", files),
+        operation(Method::GET, "/find/symbol", "find.symbols", "Symbols that match a query.", symbols)
             .partial("always empty: there are no language servers yet"),
     ]
 }
 
-/// A path, seen from the directory.
+/// A path, relative to the directory.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct PathQuery {
     path: String,
 }
 
-/// What a search refused was in the query.
-pub fn in_query(error: HostError) -> Error {
+/// What a search refuses was in the query.
+pub fn query_error(error: HostError) -> Error {
     match error {
-        HostError::Invalid(message) => Error::bad_request(Where::Query, message),
+        HostError::Invalid(message) => Error::bad_request(RequestPart::Query, message),
         other => other.into(),
     }
 }
 
-async fn list(call: Call<Nothing, PathQuery>) -> Result<Cut<FileNode>, Error> {
-    let (list, whole) = call.state.engine.list_files(&call.scope, &call.query.path).await.map_err(in_query)?;
-    Ok(Cut { list, missing: if whole { Vec::new() } else { vec!["files"] } })
+async fn list(request: Request<NoParams, PathQuery>) -> Result<TruncatedList<FileNode>, Error> {
+    let (list, is_complete) =
+        request.state.engine.list_files(&request.scope, &request.query.path).await.map_err(query_error)?;
+    Ok(TruncatedList { list, missing: if is_complete { Vec::new() } else { vec!["files"] } })
 }
 
-async fn read(call: Call<Nothing, PathQuery>) -> Result<Data<FileContent>, Error> {
-    match call.state.engine.file(&call.scope, &call.query.path).await {
-        Ok(content) => Ok(Data(content)),
-        // As OpenCode has it: clients that compare a file with its last commit read those that were deleted, too.
-        Err(HostError::NotFound { .. }) => Ok(Data(FileContent::text(String::new()))),
-        Err(error) => Err(in_query(error)),
+async fn read(request: Request<NoParams, PathQuery>) -> Result<JsonReply<FileContent>, Error> {
+    match request.state.engine.file(&request.scope, &request.query.path).await {
+        Ok(content) => Ok(JsonReply(content)),
+        // As in OpenCode: clients that compare a file with its last commit read deleted ones, too.
+        Err(HostError::NotFound { .. }) => Ok(JsonReply(FileContent::text(String::new()))),
+        Err(error) => Err(query_error(error)),
     }
 }
 
-async fn status(call: Call) -> Result<Cut<api::FileStatus>, Error> {
-    let Some(vcs) = vcs(&call.state, &call.scope) else { return Ok(Cut::default()) };
-    let file = |changed: crate::git::vcs::FileStatus| api::FileStatus {
+async fn status(request: Request) -> Result<TruncatedList<api::FileStatus>, Error> {
+    let Some(vcs) = vcs(&request.state, &request.scope) else { return Ok(TruncatedList::default()) };
+    let status = |changed: crate::git::vcs::FileStatus| api::FileStatus {
         path: changed.file,
         added: changed.additions,
         removed: changed.deletions,
         status: changed.status,
     };
-    let Cut { list, missing } = vcs.status().await?;
-    Ok(Cut { list: list.into_iter().map(file).collect(), missing })
+    let TruncatedList { list, missing } = vcs.status().await?;
+    Ok(TruncatedList { list: list.into_iter().map(status).collect(), missing })
 }
 
-/// What to look for.
+/// A regular expression to search for.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Pattern {
+struct PatternQuery {
     pattern: String,
 }
 
-/// Text of a file that need not be UTF-8.
+/// Text of a file that may not be UTF-8.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Text {
+struct TextField {
     text: String,
 }
 
-/// A line, as ripgrep tells it.
+/// A matching line, in ripgrep's format.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Line {
-    path: Text,
-    lines: Text,
+struct TextMatch {
+    path: TextField,
+    lines: TextField,
     line_number: u64,
     absolute_offset: u64,
     submatches: Vec<Submatch>,
@@ -100,46 +101,47 @@ struct Line {
 #[schemars(inline)]
 struct Submatch {
     #[serde(rename = "match")]
-    found: Text,
+    found: TextField,
     start: u64,
     end: u64,
 }
 
-impl From<FindTextMatch> for Line {
+impl From<FindTextMatch> for TextMatch {
     fn from(found: FindTextMatch) -> Self {
         let bytes = found.line.as_bytes();
         let submatch = |(start, end): (u64, u64)| {
             let range = usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
             let text = String::from_utf8_lossy(bytes.get(range).unwrap_or_default()).into_owned();
-            Submatch { found: Text { text }, start, end }
+            Submatch { found: TextField { text }, start, end }
         };
         let submatches = found.matches.into_iter().map(submatch).collect();
         Self {
             submatches,
-            path: Text { text: found.path },
-            lines: Text { text: found.line },
+            path: TextField { text: found.path },
+            lines: TextField { text: found.line },
             line_number: found.line_number,
             absolute_offset: found.offset,
         }
     }
 }
 
-async fn text(call: Call<Nothing, Pattern>) -> Result<Data<Vec<Line>>, Error> {
-    bounded("pattern", &call.query.pattern)?;
-    let found = call.state.engine.find_text(&call.scope, &call.query.pattern, LINES).await.map_err(in_query)?;
-    Ok(Data(found.into_iter().map(Line::from).collect()))
+async fn text(request: Request<NoParams, PatternQuery>) -> Result<JsonReply<Vec<TextMatch>>, Error> {
+    check_length("pattern", &request.query.pattern)?;
+    let found =
+        request.state.engine.find_text(&request.scope, &request.query.pattern, MAX_LINES).await.map_err(query_error)?;
+    Ok(JsonReply(found.into_iter().map(TextMatch::from).collect()))
 }
 
-/// Which paths.
+/// Searches paths.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct FilesQuery {
     query: String,
     /// `false` leaves directories out.
     dirs: Option<Flag>,
-    /// Only these.
+    /// Only paths of this type.
     #[serde(rename = "type")]
-    kind: Option<Kind>,
-    /// The most.
+    kind: Option<PathType>,
+    /// The most to return.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u64>,
 }
@@ -152,66 +154,66 @@ enum Flag {
     False,
 }
 
-/// What a path can lead to.
+/// The type of a path.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub enum Kind {
+pub enum PathType {
     /// A file.
     File,
     /// A directory.
     Directory,
 }
 
-impl From<Kind> for Entries {
-    fn from(kind: Kind) -> Self {
+impl From<PathType> for Entries {
+    fn from(kind: PathType) -> Self {
         match kind {
-            Kind::File => Self::Files,
-            Kind::Directory => Self::Directories,
+            PathType::File => Self::Files,
+            PathType::Directory => Self::Directories,
         }
     }
 }
 
-async fn files(call: Call<Nothing, FilesQuery>) -> Result<Data<Vec<String>>, Error> {
-    let FilesQuery { query, dirs, kind, limit } = call.query;
-    let limit = limit.unwrap_or(PATHS);
+async fn files(request: Request<NoParams, FilesQuery>) -> Result<JsonReply<Vec<String>>, Error> {
+    let FilesQuery { query, dirs, kind, limit } = request.query;
+    let limit = limit.unwrap_or(DEFAULT_PATHS);
     if !(1..=MAX_PATHS).contains(&limit) {
         let message = format!("Expected a number from 1 to {MAX_PATHS}, got {limit}\n  at [\"limit\"]");
-        return Err(Error::bad_request(Where::Query, message));
+        return Err(Error::bad_request(RequestPart::Query, message));
     }
     let entries = match kind {
         Some(kind) => kind.into(),
         None if dirs == Some(Flag::False) => Entries::Files,
         None => Entries::Both,
     };
-    Ok(Data(find(&call.state, &call.scope, &query, entries, limit).await?))
+    Ok(JsonReply(find_paths(&request.state, &request.scope, &query, entries, limit).await?))
 }
 
-/// Paths that fit a query, the best first.
-pub async fn find(
+/// Paths that match a query, best first.
+pub async fn find_paths(
     state: &State,
     scope: &Scope,
     query: &str,
     entries: Entries,
     limit: u64,
 ) -> Result<Vec<String>, Error> {
-    bounded("query", query)?;
+    check_length("query", query)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    state.engine.find_paths(scope, query, entries, limit).await.map_err(in_query)
+    state.engine.find_paths(scope, query, entries, limit).await.map_err(query_error)
 }
 
-fn bounded(name: &str, text: &str) -> Result<(), Error> {
-    if text.len() <= MAX_QUERY {
+fn check_length(name: &str, text: &str) -> Result<(), Error> {
+    if text.len() <= MAX_QUERY_BYTES {
         return Ok(());
     }
-    let message = format!("Expected at most {MAX_QUERY} bytes, got {}\n  at [{name:?}]", text.len());
-    Err(Error::bad_request(Where::Query, message))
+    let message = format!("Expected at most {MAX_QUERY_BYTES} bytes, got {}\n  at [{name:?}]", text.len());
+    Err(Error::bad_request(RequestPart::Query, message))
 }
 
-/// What to look for.
+/// Searches symbols.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct SymbolQuery {
-    /// A part of the symbol's name.
+    /// Part of the symbol's name.
     #[serde(rename = "query")]
     _query: String,
 }
@@ -234,7 +236,7 @@ struct Location {
     range: Range,
 }
 
-/// A piece of a text.
+/// A range of a text.
 #[derive(Debug, Serialize)]
 struct Range {
     start: Position,
@@ -247,6 +249,6 @@ struct Position {
     character: u64,
 }
 
-async fn symbols(_: Call<Nothing, SymbolQuery>) -> Result<Data<Vec<Symbol>>, Error> {
-    Ok(Data(Vec::new()))
+async fn symbols(_: Request<NoParams, SymbolQuery>) -> Result<JsonReply<Vec<Symbol>>, Error> {
+    Ok(JsonReply(Vec::new()))
 }

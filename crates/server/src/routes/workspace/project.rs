@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::git::worktree::{self, Trees, WorktreeError};
-use crate::operation::request::{Call, JsonBody, Maybe, Nothing};
-use crate::operation::{Data, NoContent, Operation, operation};
+use crate::git::worktree::{self, WorktreeError, Worktrees};
+use crate::operation::request::{JsonBody, NoParams, OptionalJsonBody, Request};
+use crate::operation::{JsonReply, NoContent, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     const COPY: &str = "/experimental/project/{projectID}/copy";
@@ -19,11 +19,23 @@ pub fn operations() -> Vec<Operation> {
     const REFRESH: &str = "/experimental/project/{projectID}/copy/refresh";
     const COPY_ERRORS: &[&str] = &["ProjectCopyError", "BadRequestError"];
     vec![
-        operation(Method::GET, "/project", "project.list", "The projects that were worked on.", list),
+        operation(Method::GET, "/project", "project.list", "The known projects.", list),
         operation(Method::GET, "/project/current", "project.current", "The project of a directory.", current),
-        operation(Method::POST, "/project/git/init", "project.initGit", "Make a repository of a directory.", init),
-        operation(Method::PATCH, "/project/{projectID}", "project.update", "Change what is shown.", update)
-            .error(404, &["ProjectNotFoundError"]),
+        operation(
+            Method::POST,
+            "/project/git/init",
+            "project.initGit",
+            "Create a git repository in a directory.",
+            init_git,
+        ),
+        operation(
+            Method::PATCH,
+            "/project/{projectID}",
+            "project.update",
+            "Change the display settings of a project.",
+            update,
+        )
+        .error(404, &["ProjectNotFoundError"]),
         operation(
             Method::GET,
             "/project/{projectID}/directories",
@@ -31,43 +43,49 @@ pub fn operations() -> Vec<Operation> {
             "The working trees of a project.",
             directories,
         ),
-        operation(Method::POST, NAME, "experimental.projectCopy.generateName", "A name for a copy.", generate_name),
+        operation(
+            Method::POST,
+            NAME,
+            "experimental.projectCopy.generateName",
+            "Suggest a name for a copy.",
+            generate_name,
+        ),
         operation(Method::POST, COPY, "v2.projectCopy.create", "Copy a project.", copy)
             .global()
             .error(400, COPY_ERRORS),
         operation(Method::DELETE, COPY, "v2.projectCopy.remove", "Remove a copy.", remove_copy)
             .global()
             .error(400, COPY_ERRORS),
-        operation(Method::POST, REFRESH, "v2.projectCopy.refresh", "Look for copies anew.", refresh)
+        operation(Method::POST, REFRESH, "v2.projectCopy.refresh", "Refresh the list of copies.", refresh)
             .global()
             .error(400, COPY_ERRORS),
     ]
 }
 
-async fn list(call: Call) -> Result<Data<Vec<Project>>, Error> {
-    let mut projects = call.state.engine.projects().await?;
-    let current = call.state.engine.project(&call.scope).await?;
+async fn list(request: Request) -> Result<JsonReply<Vec<Project>>, Error> {
+    let mut projects = request.state.engine.projects().await?;
+    let current = request.state.engine.project(&request.scope).await?;
     match projects.iter_mut().find(|project| project.id == current.id) {
         Some(project) => *project = current,
         None => projects.push(current),
     }
-    Ok(Data(projects))
+    Ok(JsonReply(projects))
 }
 
-async fn current(call: Call) -> Result<Data<Project>, Error> {
-    Ok(Data(call.state.engine.project(&call.scope).await?))
+async fn current(request: Request) -> Result<JsonReply<Project>, Error> {
+    Ok(JsonReply(request.state.engine.project(&request.scope).await?))
 }
 
-async fn init(call: Call) -> Result<Data<Project>, Error> {
-    let known = call.state.engine.project(&call.scope).await?;
-    if known.vcs.is_some() {
-        return Ok(Data(known));
+async fn init_git(request: Request) -> Result<JsonReply<Project>, Error> {
+    let project = request.state.engine.project(&request.scope).await?;
+    if project.vcs.is_some() {
+        return Ok(JsonReply(project));
     }
-    let git = call.state.engine.exec_at(&call.scope).git(&call.scope.directory).writing();
+    let git = request.state.engine.exec_at(&request.scope).git(&request.scope.directory).writing();
     git.run(&["init", "--quiet"]).await?;
-    call.state.dispose(&call.scope);
-    let project = call.state.engine.project(&call.scope).await?;
-    Ok(Data(call.state.engine.put_project(project).await?))
+    request.state.dispose(&request.scope);
+    let project = request.state.engine.project(&request.scope).await?;
+    Ok(JsonReply(request.state.engine.put_project(project).await?))
 }
 
 /// A project in the path.
@@ -77,27 +95,27 @@ struct ProjectPath {
     project: String,
 }
 
-/// What is shown of a project.
+/// The display settings of a project.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Update {
+struct UpdateBody {
     name: Option<String>,
     icon: Option<ProjectIcon>,
     commands: Option<ProjectCommands>,
 }
 
-async fn update(call: Call<ProjectPath, Nothing, JsonBody<Update>>) -> Result<Data<Project>, Error> {
-    let JsonBody(Update { name, icon, commands }) = call.body;
+async fn update(request: Request<ProjectPath, NoParams, JsonBody<UpdateBody>>) -> Result<JsonReply<Project>, Error> {
+    let JsonBody(UpdateBody { name, icon, commands }) = request.body;
     let change = UpdateProject { name, icon, commands };
-    Ok(Data(call.state.engine.update_project(&call.scope, &call.path.project, change).await?))
+    Ok(JsonReply(request.state.engine.update_project(&request.scope, &request.path.project, change).await?))
 }
 
 /// A working tree of a project.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Directory {
+struct ProjectDirectory {
     directory: String,
-    /// How it came to be, unless it is the main one.
+    /// How it was made; absent for the main one.
     #[serde(skip_serializing_if = "Option::is_none")]
     strategy: Option<&'static str>,
 }
@@ -105,22 +123,23 @@ struct Directory {
 /// The working trees of a project.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "ProjectDirectories")]
-struct Directories(Vec<Directory>);
+struct ProjectDirectories(Vec<ProjectDirectory>);
 
-/// The one way to copy a project.
-const STRATEGY: &str = "git_worktree";
+/// The only way to copy a project.
+const COPY_STRATEGY: &str = "git_worktree";
 
-async fn directories(call: Call<ProjectPath>) -> Result<Data<Directories>, Error> {
-    let Ok(project) = call.state.engine.project_by_id(&call.scope, &call.path.project) else {
-        return Ok(Data(Directories::default()));
+async fn directories(request: Request<ProjectPath>) -> Result<JsonReply<ProjectDirectories>, Error> {
+    let Ok(project) = request.state.engine.project_by_id(&request.scope, &request.path.project) else {
+        return Ok(JsonReply(ProjectDirectories::default()));
     };
-    // Everything outside of a repository is one project, which has no directory.
-    let main = project.vcs.is_some().then_some(Directory { directory: project.worktree, strategy: None });
-    let linked = project.sandboxes.into_iter().map(|directory| Directory { directory, strategy: Some(STRATEGY) });
-    Ok(Data(Directories(linked.chain(main).collect())))
+    // Everything outside a repository is one project, which has no directory.
+    let main = project.vcs.is_some().then_some(ProjectDirectory { directory: project.worktree, strategy: None });
+    let linked =
+        project.sandboxes.into_iter().map(|directory| ProjectDirectory { directory, strategy: Some(COPY_STRATEGY) });
+    Ok(JsonReply(ProjectDirectories(linked.chain(main).collect())))
 }
 
-/// What the copy is for.
+/// The purpose of the copy.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(inline)]
@@ -130,18 +149,20 @@ struct NameBody {
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Name {
+struct GeneratedName {
     name: String,
 }
 
-async fn generate_name(call: Call<ProjectPath, Nothing, Maybe<NameBody>>) -> Result<Data<Name>, Error> {
-    let context = call.body.0.context.unwrap_or_default();
+async fn generate_name(
+    request: Request<ProjectPath, NoParams, OptionalJsonBody<NameBody>>,
+) -> Result<JsonReply<GeneratedName>, Error> {
+    let context = request.body.0.context.unwrap_or_default();
     let words: Vec<&str> = context.split_whitespace().take(4).collect();
     let name = Some(worktree::slug(&words.join(" "))).filter(|name| !name.is_empty()).unwrap_or_else(api::slug);
-    Ok(Data(Name { name }))
+    Ok(JsonReply(GeneratedName { name }))
 }
 
-/// Where, as v2 spells it; [`crate::operation::request::scope`] reads it.
+/// The location, as v2 spells it; [`crate::operation::request::parse_scope`] reads it.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct LocationQuery {
     #[serde(rename = "location")]
@@ -157,28 +178,28 @@ struct Location {
     _workspace: Option<String>,
 }
 
-fn copy_error(message: impl Into<String>, dirty: bool) -> Error {
+fn copy_error(message: impl Into<String>, is_dirty: bool) -> Error {
     let mut error = Error::named(StatusCode::BAD_REQUEST, "ProjectCopyError", message);
-    if let Some(body) = error.body.as_mut().filter(|_| dirty) {
+    if let Some(body) = error.body.as_mut().filter(|_| is_dirty) {
         body["data"]["forceRequired"] = true.into();
     }
     error
 }
 
-fn not_copied(error: WorktreeError) -> Error {
+fn worktree_error(error: WorktreeError) -> Error {
     match error {
         WorktreeError::Host(error) => error.into(),
-        other => copy_error(other.to_string(), matches!(other, WorktreeError::Remove { dirty: true, .. })),
+        other => copy_error(other.to_string(), matches!(other, WorktreeError::Remove { is_dirty: true, .. })),
     }
 }
 
-async fn trees<Q, B>(call: &Call<ProjectPath, Q, B>) -> Result<Trees, Error> {
-    let trees = Trees::of(&call.state, &call.scope).await.map_err(not_copied)?;
-    if trees.project.id != call.path.project {
-        let directory = &call.scope.directory;
-        return Err(copy_error(format!("{directory} is not of the project {}", call.path.project), false));
+async fn worktrees<Q, B>(request: &Request<ProjectPath, Q, B>) -> Result<Worktrees, Error> {
+    let worktrees = Worktrees::for_scope(&request.state, &request.scope).await.map_err(worktree_error)?;
+    if worktrees.project.id != request.path.project {
+        let directory = &request.scope.directory;
+        return Err(copy_error(format!("{directory} does not belong to the project {}", request.path.project), false));
     }
-    Ok(trees)
+    Ok(worktrees)
 }
 
 /// A new copy.
@@ -186,7 +207,7 @@ async fn trees<Q, B>(call: &Call<ProjectPath, Q, B>) -> Result<Trees, Error> {
 #[schemars(inline)]
 struct CopyBody {
     strategy: String,
-    /// The folder that it is made in.
+    /// The folder to create it in.
     directory: String,
     name: Option<String>,
 }
@@ -194,22 +215,24 @@ struct CopyBody {
 /// A copy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ProjectCopyCopy")]
-struct Copied {
+struct ProjectCopy {
     directory: String,
 }
 
-async fn copy(call: Call<ProjectPath, LocationQuery, JsonBody<CopyBody>>) -> Result<Data<Copied>, Error> {
-    let trees = trees(&call).await?;
-    let JsonBody(CopyBody { strategy, directory, name }) = call.body;
-    if strategy != STRATEGY {
-        return Err(copy_error(format!("There is no strategy {strategy:?}; there is {STRATEGY:?}"), false));
+async fn copy(
+    request: Request<ProjectPath, LocationQuery, JsonBody<CopyBody>>,
+) -> Result<JsonReply<ProjectCopy>, Error> {
+    let worktrees = worktrees(&request).await?;
+    let JsonBody(CopyBody { strategy, directory, name }) = request.body;
+    if strategy != COPY_STRATEGY {
+        return Err(copy_error(format!("There is no strategy {strategy:?}; use {COPY_STRATEGY:?}"), false));
     }
     let parent = Path::new(&directory);
     if !parent.is_absolute() || directory.contains('\0') {
         return Err(copy_error(format!("{directory:?} is not an absolute path"), false));
     }
-    let made = trees.copy_to(parent, name.as_deref()).await.map_err(not_copied)?;
-    Ok(Data(Copied { directory: made.to_string_lossy().into_owned() }))
+    let copy = worktrees.copy_to(parent, name.as_deref()).await.map_err(worktree_error)?;
+    Ok(JsonReply(ProjectCopy { directory: copy.to_string_lossy().into_owned() }))
 }
 
 /// A copy to remove.
@@ -217,18 +240,18 @@ async fn copy(call: Call<ProjectPath, LocationQuery, JsonBody<CopyBody>>) -> Res
 #[schemars(inline)]
 struct RemoveBody {
     directory: String,
-    /// Also with changes in it.
+    /// Also if it has uncommitted changes.
     force: bool,
 }
 
-async fn remove_copy(call: Call<ProjectPath, LocationQuery, JsonBody<RemoveBody>>) -> Result<NoContent, Error> {
-    let trees = trees(&call).await?;
-    let JsonBody(RemoveBody { directory, force }) = call.body;
-    trees.remove(&directory, force).await.map_err(not_copied)?;
+async fn remove_copy(request: Request<ProjectPath, LocationQuery, JsonBody<RemoveBody>>) -> Result<NoContent, Error> {
+    let worktrees = worktrees(&request).await?;
+    let JsonBody(RemoveBody { directory, force }) = request.body;
+    worktrees.remove(&directory, force).await.map_err(worktree_error)?;
     Ok(NoContent)
 }
 
-async fn refresh(call: Call<ProjectPath, LocationQuery>) -> Result<NoContent, Error> {
-    trees(&call).await?.prune().await.map_err(not_copied)?;
+async fn refresh(request: Request<ProjectPath, LocationQuery>) -> Result<NoContent, Error> {
+    worktrees(&request).await?.prune().await.map_err(worktree_error)?;
     Ok(NoContent)
 }

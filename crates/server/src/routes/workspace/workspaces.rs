@@ -1,18 +1,18 @@
-//! Workspaces, and sessions that move.
+//! Workspaces, and moving sessions.
 
 use api::{HostError, Json, SessionId};
 use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Where};
+use crate::error::{Error, RequestPart};
 use crate::git::workspace::{self, WORKTREE, Workspace};
-use crate::operation::request::{Call, Given, JsonBody, Nothing, normal};
-use crate::operation::{Data, NoContent, Operation, operation};
+use crate::operation::request::{JsonBody, NoParams, ParsedId, Request, normalize_path};
+use crate::operation::{JsonReply, NoContent, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
-    const SPACES: &str = "/experimental/workspace";
-    const NOT_ROUTED: &str = "requests are not led to a workspace by ?workspace=; name its directory";
+    const WORKSPACES: &str = "/experimental/workspace";
+    const NOT_SELECTED: &str = "`?workspace=` does not select a workspace; name its directory";
     vec![
         operation(
             Method::GET,
@@ -21,22 +21,22 @@ pub fn operations() -> Vec<Operation> {
             "The kinds of workspaces.",
             adapters,
         ),
-        operation(Method::GET, SPACES, "experimental.workspace.list", "The workspaces of a project.", list),
-        operation(Method::POST, SPACES, "experimental.workspace.create", "Make a workspace.", create)
+        operation(Method::GET, WORKSPACES, "experimental.workspace.list", "The workspaces of a project.", list),
+        operation(Method::POST, WORKSPACES, "experimental.workspace.create", "Create a workspace.", create)
             .error(400, &["WorkspaceCreateError", "BadRequestError"])
-            .partial(NOT_ROUTED),
+            .partial(NOT_SELECTED),
         operation(
             Method::POST,
             "/experimental/workspace/sync-list",
             "experimental.workspace.syncList",
-            "Forget workspaces that are gone.",
-            tidy,
+            "Forget workspaces whose worktrees are gone.",
+            remove_stale,
         ),
         operation(
             Method::GET,
             "/experimental/workspace/status",
             "experimental.workspace.status",
-            "Whether workspaces are there.",
+            "Whether workspaces exist.",
             status,
         ),
         operation(
@@ -51,7 +51,7 @@ pub fn operations() -> Vec<Operation> {
             Method::POST,
             "/experimental/workspace/warp",
             "experimental.workspace.warp",
-            "Let a session go on in a workspace.",
+            "Move a session to a workspace.",
             warp,
         )
         .error(400, &["WorkspaceWarpError", "VcsApplyError", "BadRequestError"])
@@ -61,12 +61,12 @@ pub fn operations() -> Vec<Operation> {
             Method::POST,
             "/experimental/control-plane/move-session",
             "experimental.controlPlane.moveSession",
-            "Let a session go on in another directory of its project.",
+            "Move a session to another directory of its project.",
             move_session,
         )
         .global()
         .error(400, &["MoveSessionError", "BadRequestError"])
-        .partial("changes of files cannot be taken along; `warp` can copy them"),
+        .partial("file changes do not move along; `warp` can copy them"),
     ]
 }
 
@@ -80,20 +80,20 @@ struct Adapter {
     description: &'static str,
 }
 
-async fn adapters(_: Call) -> Result<Data<Vec<Adapter>>, Error> {
+async fn adapters(_: Request) -> Result<JsonReply<Vec<Adapter>>, Error> {
     let description = "A linked git working tree with a branch of its own";
-    Ok(Data(vec![Adapter { kind: WORKTREE, name: "Worktree", description }]))
+    Ok(JsonReply(vec![Adapter { kind: WORKTREE, name: "Worktree", description }]))
 }
 
-async fn list(call: Call) -> Result<Data<Vec<Workspace>>, Error> {
-    Ok(Data(workspace::list(&call.state, &call.scope).await?))
+async fn list(request: Request) -> Result<JsonReply<Vec<Workspace>>, Error> {
+    Ok(JsonReply(workspace::list(&request.state, &request.scope).await?))
 }
 
 /// A new workspace.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Create {
-    id: Option<Given<WorkspaceId>>,
+struct CreateBody {
+    id: Option<ParsedId<WorkspaceId>>,
     #[serde(rename = "type")]
     kind: String,
     branch: Option<String>,
@@ -117,87 +117,87 @@ impl std::str::FromStr for WorkspaceId {
     }
 }
 
-async fn create(call: Call<Nothing, Nothing, JsonBody<Create>>) -> Result<Data<Workspace>, Error> {
-    let JsonBody(Create { id, kind, branch, extra }) = call.body;
-    let new = workspace::New { id: id.map(|id| id.0.0), kind, branch, extra };
-    Ok(Data(workspace::create(&call.state, &call.scope, new).await?))
+async fn create(request: Request<NoParams, NoParams, JsonBody<CreateBody>>) -> Result<JsonReply<Workspace>, Error> {
+    let JsonBody(CreateBody { id, kind, branch, extra }) = request.body;
+    let new = workspace::NewWorkspace { id: id.map(|id| id.0.0), kind, branch, extra };
+    Ok(JsonReply(workspace::create(&request.state, &request.scope, new).await?))
 }
 
-async fn tidy(call: Call) -> Result<NoContent, Error> {
-    workspace::tidy(&call.state, &call.scope).await?;
+async fn remove_stale(request: Request) -> Result<NoContent, Error> {
+    workspace::remove_stale(&request.state, &request.scope).await?;
     Ok(NoContent)
 }
 
-/// Whether a workspace is there.
+/// Whether a workspace exists.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WorkspaceEventConnectionStatus")]
-struct Status {
+struct WorkspaceStatus {
     #[serde(rename = "workspaceID")]
     #[schemars(regex(pattern = "^wrk"))]
     workspace: String,
-    status: Connection,
+    status: ConnectionStatus,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-#[expect(dead_code, reason = "a tree on this disk is never on its way or broken, and clients know these words")]
-enum Connection {
+#[expect(dead_code, reason = "a local worktree is never connecting or broken, but clients know these words")]
+enum ConnectionStatus {
     Connected,
     Connecting,
     Disconnected,
     Error,
 }
 
-async fn status(call: Call) -> Result<Data<Vec<Status>>, Error> {
-    let status = |workspace: Workspace| Status {
-        status: if workspace.is_there() { Connection::Connected } else { Connection::Disconnected },
+async fn status(request: Request) -> Result<JsonReply<Vec<WorkspaceStatus>>, Error> {
+    let status = |workspace: Workspace| WorkspaceStatus {
+        status: if workspace.exists() { ConnectionStatus::Connected } else { ConnectionStatus::Disconnected },
         workspace: workspace.id,
     };
-    Ok(Data(workspace::list(&call.state, &call.scope).await?.into_iter().map(status).collect()))
+    Ok(JsonReply(workspace::list(&request.state, &request.scope).await?.into_iter().map(status).collect()))
 }
 
 /// A workspace in the path.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct WorkspacePath {
-    id: Given<WorkspaceId>,
+    id: ParsedId<WorkspaceId>,
 }
 
-async fn remove(call: Call<WorkspacePath>) -> Result<Data<Workspace>, Error> {
-    Ok(Data(workspace::remove(&call.state, &call.path.id.0.0).await?))
+async fn remove(request: Request<WorkspacePath>) -> Result<JsonReply<Workspace>, Error> {
+    Ok(JsonReply(workspace::remove(&request.state, &request.path.id.0.0).await?))
 }
 
-/// Where a session goes.
+/// Where to move a session.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-struct Warp {
-    /// A workspace; null is the main tree. It must be said.
+struct WarpBody {
+    /// A workspace; null for the main tree. Required.
     #[serde(deserialize_with = "Option::deserialize")]
     #[schemars(with = "api::schema::Nullable<WorkspaceId>")]
-    id: Option<Given<WorkspaceId>>,
+    id: Option<ParsedId<WorkspaceId>>,
     #[serde(rename = "sessionID")]
-    session: Given<SessionId>,
-    /// Whether changes that are not committed are copied there.
+    session: ParsedId<SessionId>,
+    /// Whether to copy uncommitted changes there.
     copy_changes: Option<bool>,
 }
 
-async fn warp(call: Call<Nothing, Nothing, JsonBody<Warp>>) -> Result<NoContent, Error> {
-    let JsonBody(Warp { id, session, copy_changes }) = call.body;
+async fn warp(request: Request<NoParams, NoParams, JsonBody<WarpBody>>) -> Result<NoContent, Error> {
+    let JsonBody(WarpBody { id, session, copy_changes }) = request.body;
     let id = id.as_ref().map(|id| id.0.0.as_str());
-    workspace::warp(&call.state, id, &session.0, copy_changes.unwrap_or_default()).await?;
+    workspace::move_session(&request.state, id, &session.0, copy_changes.unwrap_or_default()).await?;
     Ok(NoContent)
 }
 
-/// Where a session goes.
+/// Where to move a session.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
-struct Move {
+struct MoveBody {
     #[serde(rename = "sessionID")]
-    session: Given<SessionId>,
+    session: ParsedId<SessionId>,
     destination: Destination,
-    /// Whether changes that are not committed go along.
+    /// Whether uncommitted changes move along.
     move_changes: Option<bool>,
 }
 
@@ -208,17 +208,17 @@ struct Destination {
     directory: String,
 }
 
-async fn move_session(call: Call<Nothing, Nothing, JsonBody<Move>>) -> Result<NoContent, Error> {
-    let JsonBody(Move { session, destination, move_changes }) = call.body;
+async fn move_session(request: Request<NoParams, NoParams, JsonBody<MoveBody>>) -> Result<NoContent, Error> {
+    let JsonBody(MoveBody { session, destination, move_changes }) = request.body;
     let refused = |message: String| Error::named(StatusCode::BAD_REQUEST, "MoveSessionError", message);
     if move_changes == Some(true) {
-        return Err(refused("Changes of files cannot be moved; commit them, or leave out moveChanges".into()));
+        return Err(refused("File changes cannot be moved; commit them, or leave out moveChanges".into()));
     }
-    let directory = normal(&destination.directory, &call.scope.directory).ok_or_else(|| {
-        let message = format!("Not a path of a directory: {:?}\n  at [\"destination\"]", destination.directory);
-        Error::bad_request(Where::Payload, message)
+    let directory = normalize_path(&destination.directory, &request.scope.directory).ok_or_else(|| {
+        let message = format!("Not a directory path: {:?}\n  at [\"destination\"]", destination.directory);
+        Error::bad_request(RequestPart::Payload, message)
     })?;
-    match call.state.engine.move_session(&session.0, &directory, None).await {
+    match request.state.engine.move_session(&session.0, &directory, None).await {
         Ok(_) => Ok(NoContent),
         Err(error @ HostError::Failed(_)) => Err(error.into()),
         Err(error) => Err(refused(error.to_string())),

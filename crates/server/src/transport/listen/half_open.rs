@@ -1,5 +1,5 @@
-//! Clients that have sent everything and wait for the answer (`shutdown(SHUT_WR)`). Their end of the connection reads like that of
-//! a client which is gone, for whom nothing is to be done any more; the kernel knows which of both it is.
+//! Clients that have sent everything and wait for the response (`shutdown(SHUT_WR)`). Their connection reads like that of
+//! a client that is gone and needs no response; only the kernel can tell the two apart.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,48 +17,48 @@ use tokio::time::{Instant, Sleep};
 
 use crate::transport::peer;
 
-/// How often is looked whether a client that sends nothing more still waits: nobody tells us when it goes.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often to check whether a client that sends nothing more still waits: nothing tells us when it leaves.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The answers of a connection that are on their way.
+/// The responses of a connection that are being sent.
 #[derive(Default)]
-pub struct Answers {
+pub struct PendingResponses {
     open: AtomicUsize,
     reader: AtomicWaker,
 }
 
-/// One of them, until this is dropped.
-pub struct Answer(Arc<Answers>);
+/// A response that is being sent until this is dropped.
+pub struct PendingResponse(Arc<PendingResponses>);
 
-impl Answers {
-    /// Begins one.
-    pub fn begin(self: &Arc<Self>) -> Answer {
+impl PendingResponses {
+    /// Starts a response.
+    pub fn begin(self: &Arc<Self>) -> PendingResponse {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Answer(self.clone())
+        PendingResponse(self.clone())
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingResponse {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
         self.0.reader.wake();
     }
 }
 
-/// The body of an answer, which is on its way as long as it is there.
-pub struct Answered<B> {
+/// The body of a response; the response counts as pending while the body lives.
+pub struct TrackedBody<B> {
     body: B,
-    _answer: Answer,
+    _pending: PendingResponse,
 }
 
-impl<B> Answered<B> {
-    /// The body of that answer.
-    pub fn new(body: B, answer: Answer) -> Self {
-        Self { body, _answer: answer }
+impl<B> TrackedBody<B> {
+    /// Tracks the body of a response.
+    pub fn new(body: B, pending: PendingResponse) -> Self {
+        Self { body, _pending: pending }
     }
 }
 
-impl<B: Body + Unpin> Body for Answered<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -75,42 +75,42 @@ impl<B: Body + Unpin> Body for Answered<B> {
     }
 }
 
-/// A connection on this machine that does not end before its answers do, if its client waits for them.
-pub struct HalfOpen {
+/// A connection on this machine that stays open until its responses are sent, if its client waits for them.
+pub struct HalfOpenStream {
     stream: TcpStream,
     peer: SocketAddr,
     own: SocketAddr,
-    answers: Arc<Answers>,
-    look: Option<Pin<Box<Sleep>>>,
+    responses: Arc<PendingResponses>,
+    next_check: Option<Pin<Box<Sleep>>>,
 }
 
-impl HalfOpen {
+impl HalfOpenStream {
     /// A connection between two addresses of this machine.
-    pub fn new(stream: TcpStream, peer: SocketAddr, own: SocketAddr, answers: Arc<Answers>) -> Self {
-        Self { stream, peer, own, answers, look: None }
+    pub fn new(stream: TcpStream, peer: SocketAddr, own: SocketAddr, responses: Arc<PendingResponses>) -> Self {
+        Self { stream, peer, own, responses, next_check: None }
     }
 }
 
-impl AsyncRead for HalfOpen {
+impl AsyncRead for HalfOpenStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if buffer.filled().len() > before || buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        self.answers.reader.register(cx.waker());
-        if self.answers.open.load(Ordering::Relaxed) == 0 || peer::user(self.peer, self.own).is_none() {
+        self.responses.reader.register(cx.waker());
+        if self.responses.open.load(Ordering::Relaxed) == 0 || peer::user(self.peer, self.own).is_none() {
             return Poll::Ready(Ok(()));
         }
-        let look = self.look.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK)));
-        while look.as_mut().poll(cx).is_ready() {
-            look.as_mut().reset(Instant::now() + LOOK);
+        let next_check = self.next_check.get_or_insert_with(|| Box::pin(tokio::time::sleep(CHECK_INTERVAL)));
+        while next_check.as_mut().poll(cx).is_ready() {
+            next_check.as_mut().reset(Instant::now() + CHECK_INTERVAL);
         }
         Poll::Pending
     }
 }
 
-impl AsyncWrite for HalfOpen {
+impl AsyncWrite for HalfOpenStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
