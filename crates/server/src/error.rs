@@ -104,7 +104,7 @@ impl Error {
     /// Something broke. The client gets a reference, the log gets the cause.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         let reference = format!("err_{:08x}", fastrand::u32(..));
-        let message = "The server failed to do this; its log says why, under the reference.";
+        let message = "The server failed; its log has the cause, under this reference.";
         let body = json!({ "name": "UnknownError", "data": { "message": message, "ref": reference } });
         let cause = Some(format!("{reference}: {cause}"));
         Self { cause, ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, body) }

@@ -41,7 +41,7 @@ impl Guard {
         let host = authority(parts);
         if self.password.is_none() && !self.allows_host(host) {
             return refuse(format!(
-                "This server is not reached as {host:?}; start it with --allow-host to allow that name"
+                "This server does not answer to the host name {host:?}; start it with --allow-host to allow it"
             ));
         }
         let mut origins = parts.headers.get_all(header::ORIGIN).iter();
@@ -49,11 +49,11 @@ impl Guard {
         let origin = if origins.next().is_some() { Some("several") } else { origin };
         let is_allowed_page = origin.is_some_and(|origin| self.allows_origin(origin, host));
         if let Some(origin) = origin.filter(|_| !is_allowed_page) {
-            return refuse(format!("Pages of {origin:?} may not call this server; --cors allows an origin"));
+            return refuse(format!("Pages of {origin:?} may not call this server; allow the origin with --cors"));
         }
         let site = parts.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         if !is_allowed_page && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
-            return refuse("A page of another site may not call this server; --cors allows an origin".into());
+            return refuse("A page of another site may not call this server; allow its origin with --cors".into());
         }
         if parts.method == Method::OPTIONS && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
             return Some(preflight(&parts.headers));

@@ -18,7 +18,7 @@ use exec::git::GitError;
 pub fn operations() -> Vec<Operation> {
     vec![
         operation(Method::GET, "/path", "path.get", "The directories in use.", paths),
-        operation(Method::GET, "/vcs", "vcs.get", "The current and the default branch.", info),
+        operation(Method::GET, "/vcs", "vcs.get", "The current and the default branch.", branches),
         operation(Method::GET, "/vcs/status", "vcs.status", "The files that differ from the last commit.", status),
         operation(Method::GET, "/vcs/diff", "vcs.diff", "How files differ from the last commit, or a branch.", diff),
         operation(Method::GET, "/vcs/diff/raw", "vcs.diff.raw", "All changes as one patch.", raw),
@@ -65,7 +65,7 @@ async fn paths(request: Request) -> Result<JsonReply<Paths>, Error> {
     }))
 }
 
-async fn info(request: Request) -> Result<JsonReply<Branches>, Error> {
+async fn branches(request: Request) -> Result<JsonReply<Branches>, Error> {
     let Some(vcs) = vcs(&request.state, &request.scope) else { return Ok(JsonReply(Branches::default())) };
     Ok(JsonReply(vcs.branches().await?))
 }

@@ -1,33 +1,33 @@
-//! One form for schemas that mean the same.
+//! Brings equivalent schemas into one form.
 
 use serde_json::{Value, json};
 
 pub type Object = serde_json::Map<String, Value>;
 
-/// How far references are followed, and unions within unions.
+/// How far references and nested unions are followed.
 const MAX_DEPTH: usize = 16;
 
-/// Keywords that do not say which values are valid.
-const PROSE: [&str; 9] =
+/// Keywords that do not affect which values are valid.
+const IGNORED_KEYWORDS: [&str; 9] =
     ["title", "description", "format", "default", "example", "examples", "deprecated", "contentMediaType", "$schema"];
 
-/// The largest whole number of JavaScript. Its validators write it as a bound where there is none.
-const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
+/// The largest safe integer of JavaScript. Its validators write it as a bound where there is none.
+const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// The component that a schema refers to.
 pub fn reference(schema: &Value) -> Option<&str> {
     schema.get("$ref")?.as_str()?.strip_prefix("#/components/schemas/")
 }
 
-/// One of the things that a schema allows: keywords of one type. Without keywords it allows anything.
+/// One alternative that a schema allows: keywords of one type. Without keywords it allows anything.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// The component that it is.
+    /// The component that it comes from.
     pub component: Option<String>,
     pub keywords: Object,
 }
 
-/// What a schema allows at its top level, without references. What is below the top level stays as it is.
+/// The alternatives of a schema at its top level, with references resolved. Nested schemas stay as they are.
 pub fn choices(schema: &Value, document: &Value) -> Vec<Choice> {
     let mut choices = Vec::new();
     collect(schema, document, None, &mut choices, 0);
@@ -50,8 +50,8 @@ fn collect(schema: &Value, document: &Value, component: Option<&str>, choices: &
         union.iter().for_each(|choice| collect(choice, document, None, choices, depth + 1));
         let mut beside = schema.clone();
         beside.retain(|key, _| key != "anyOf" && key != "oneOf");
-        let beside = plain(beside);
-        return choices[first..].iter_mut().for_each(|choice| add(choice, &beside));
+        let beside = normalize(beside);
+        return choices[first..].iter_mut().for_each(|choice| apply_beside(choice, &beside));
     }
     if let Some(Value::Array(types)) = schema.get("type") {
         for kind in types {
@@ -61,11 +61,11 @@ fn collect(schema: &Value, document: &Value, component: Option<&str>, choices: &
         }
         return;
     }
-    choices.push(Choice { component: component.map(str::to_owned), keywords: plain(schema) });
+    choices.push(Choice { component: component.map(str::to_owned), keywords: normalize(schema) });
 }
 
-/// What stands beside a union holds for each of its choices.
-fn add(choice: &mut Choice, beside: &Object) {
+/// Keywords beside a union apply to each of its alternatives.
+fn apply_beside(choice: &mut Choice, beside: &Object) {
     for (key, value) in beside {
         choice.component = None;
         match (choice.keywords.get_mut(key), value) {
@@ -77,17 +77,17 @@ fn add(choice: &mut Choice, beside: &Object) {
     }
 }
 
-fn plain(mut schema: Object) -> Object {
+fn normalize(mut schema: Object) -> Object {
     schema.retain(|key, value| match key.as_str() {
-        // Whether unknown fields are refused or ignored makes no difference to who sends and reads the known ones.
+        // Whether unknown fields are refused or ignored does not matter to those who use the known ones.
         "additionalProperties" => value.as_object().is_some_and(|fields| !fields.is_empty()),
         "properties" => value.as_object().is_some_and(|fields| !fields.is_empty()),
         "required" => value.as_array().is_some_and(|names| !names.is_empty()),
-        "minimum" => value.as_f64().is_some_and(|bound| bound > -MAX_SAFE),
-        "maximum" => value.as_f64().is_some_and(|bound| bound < MAX_SAFE),
-        key => !PROSE.contains(&key),
+        "minimum" => value.as_f64().is_some_and(|bound| bound > -MAX_SAFE_INTEGER),
+        "maximum" => value.as_f64().is_some_and(|bound| bound < MAX_SAFE_INTEGER),
+        key => !IGNORED_KEYWORDS.contains(&key),
     });
-    // Above 0 is at least 0, too.
+    // Greater than 0 implies at least 0.
     let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
     if let (Some(above), Some(least)) = (bound("exclusiveMinimum"), bound("minimum"))
         && above >= least
@@ -101,14 +101,14 @@ fn plain(mut schema: Object) -> Object {
         values.retain(|value| !value.is_null());
         values.sort_by_key(Value::to_string);
     }
-    // `{"const": …}` alone is a string, too.
+    // `{"const": …}` alone is a string.
     if schema.contains_key("enum") && !schema.contains_key("type") {
         schema.insert("type".into(), "string".into());
     }
     schema
 }
 
-/// Several lists of constants are one.
+/// Merges several lists of constants.
 fn merge_enums(choices: Vec<Choice>) -> Vec<Choice> {
     let is_enum = |choice: &Choice| choice.keywords.len() == 2 && choice.keywords.contains_key("enum");
     let (enums, mut others): (Vec<_>, Vec<_>) = choices.into_iter().partition(is_enum);
@@ -123,7 +123,7 @@ fn merge_enums(choices: Vec<Choice>) -> Vec<Choice> {
     others
 }
 
-/// What tells a choice from the others of its union: its constants, or else its type.
+/// What tells an alternative from the others of its union: its constants, else its type.
 pub fn label(choice: &Object, document: &Value) -> String {
     fn constants(choice: &Object, document: &Value, depth: usize, found: &mut Vec<String>) {
         let fields = choice.get("properties").and_then(Value::as_object).into_iter().flatten();
@@ -131,7 +131,7 @@ pub fn label(choice: &Object, document: &Value) -> String {
             let [Choice { keywords: field, .. }] = &choices(field, document)[..] else { continue };
             match field.get("enum").and_then(Value::as_array).map(Vec::as_slice) {
                 Some([Value::String(only)]) => found.push(only.clone()),
-                // `{"type": "sync", "syncEvent": {"type": …}}`: only one level below.
+                // `{"type": "sync", "syncEvent": {"type": …}}`: only one level down.
                 _ if depth == 0 && name == "syncEvent" => constants(field, document, 1, found),
                 _ => {}
             }
@@ -142,7 +142,7 @@ pub fn label(choice: &Object, document: &Value) -> String {
     if found.is_empty() { describe(choice) } else { found.join("/") }
 }
 
-/// A choice in a word or two.
+/// A short description of an alternative.
 pub fn describe(choice: &Object) -> String {
     let kind = choice.get("type").and_then(Value::as_str).unwrap_or("any");
     match choice.get("enum") {

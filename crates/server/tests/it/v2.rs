@@ -1,10 +1,11 @@
-//! What OpenCode's terminal client and web page read of the newer API, the page at `/`, and notices of what is not offered.
+//! The part of the newer API that OpenCode's terminal client and web page read, the page at `/`, and toasts for what is
+//! not offered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use trefoil_server::{Offer, operations};
+use trefoil_server::{Support, operations};
 
 use crate::common::Rig;
 
@@ -14,7 +15,7 @@ async fn create(rig: &Rig, place: &str, body: Value) -> String {
     session["id"].as_str().unwrap().to_owned()
 }
 
-/// The ids of a list, or whatever else names its entries.
+/// The values of a key in a list of objects.
 fn column(list: &Value, key: &str) -> Vec<String> {
     list.as_array().unwrap().iter().map(|one| one[key].as_str().unwrap().to_owned()).collect()
 }
@@ -62,7 +63,7 @@ async fn paths_are_found_and_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_chooses_a_project_can_look_at_the_root() {
+async fn the_root_directory_can_be_listed() {
     let rig = Rig::new(json!({})).await;
     for path in ["/file?path=&directory=/", "/file?path=.&directory=/"] {
         let entries = rig.get(path).await;
@@ -70,14 +71,14 @@ async fn whoever_chooses_a_project_can_look_at_the_root() {
     }
     let entries = rig.get("/api/fs/list?location[directory]=/").await;
     assert!(column(&entries["data"], "path").contains(&"etc/".to_owned()), "{entries}");
-    // It is no project, so nothing below it is shown through it.
+    // The root is not a project, so nothing below it is shown through it.
     for path in ["/file?path=etc&directory=/", "/file/content?path=etc/passwd&directory=/"] {
         assert_eq!(rig.send(Method::GET, path, None).await.0, 400, "{path}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_paged_both_ways_in_the_order_they_were_made() {
+async fn sessions_are_paged_both_ways_in_creation_order() {
     let rig = Rig::new(json!({})).await;
     let other = rig.project.root().join("elsewhere");
     std::fs::create_dir(&other).unwrap();
@@ -126,7 +127,7 @@ async fn sessions_are_paged_both_ways_in_the_order_they_were_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_its_turn_and_its_asks_are_told() {
+async fn a_session_its_turn_and_its_open_requests_are_reported() {
     let rig = Rig::new(json!({ "permission": { "bash": "ask" } })).await;
     let id = create(&rig, "", json!({ "title": "Asks" })).await;
     let info = rig.get(&format!("/api/session/{id}")).await["data"].clone();
@@ -165,7 +166,7 @@ async fn a_session_its_turn_and_its_asks_are_told() {
     }
 }
 
-/// A body for each operation that is not offered, so that it is refused for that reason and no other.
+/// A valid body for each operation that is not offered, so that it is refused for that reason alone.
 fn bodies() -> BTreeMap<&'static str, Value> {
     let event = json!({ "id": "evt_1", "aggregateID": "ses_1", "seq": 1, "type": "x", "data": {} });
     BTreeMap::from([
@@ -183,15 +184,15 @@ fn bodies() -> BTreeMap<&'static str, Value> {
     ])
 }
 
-/// The terminal client does not show the errors of most of what it asks for.
+/// The terminal client does not show most errors itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_is_not_offered_shows_a_notice() {
+async fn everything_that_is_not_offered_shows_a_toast() {
     let rig = Rig::new(json!({})).await;
     let session = create(&rig, "", json!({})).await;
     let (mut events, mut elsewhere) = (rig.events("/event").await, rig.events("/event?directory=/tmp").await);
     let mut bodies = bodies();
     let operations = operations();
-    let missing: Vec<_> = operations.iter().filter(|one| matches!(one.offer, Offer::NotOffered(_))).collect();
+    let missing: Vec<_> = operations.iter().filter(|one| matches!(one.support, Support::NotOffered(_))).collect();
     assert!(!missing.is_empty());
     for operation in missing {
         let body = bodies.remove(operation.id).unwrap_or_else(|| panic!("{} has no body here", operation.id));
@@ -205,7 +206,7 @@ async fn everything_that_is_not_offered_shows_a_notice() {
         assert_eq!((&toast["properties"]["message"], &toast["properties"]["variant"]), (said, &json!("warning")));
     }
     assert!(bodies.is_empty(), "these are offered now: {bodies:?}");
-    // A request that is wrong in another way shows none, and neither do other directories.
+    // A request that is wrong in another way shows no toast, and neither do other directories.
     rig.send(Method::POST, "/session/ses_none/revert", Some(json!({ "messageID": "msg_1" }))).await;
     rig.send(Method::POST, &format!("/session/{session}/revert"), Some(json!({}))).await;
     rig.send(Method::POST, "/tui/open-help", None).await;
@@ -216,7 +217,7 @@ async fn everything_that_is_not_offered_shows_a_notice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_root_says_what_this_is() {
+async fn the_home_page_says_what_this_is() {
     let rig = Rig::new(json!({})).await;
     let response = rig.http.get(format!("{}/", rig.url)).send().await.unwrap();
     assert_eq!(response.status(), 200);
@@ -225,7 +226,7 @@ async fn the_root_says_what_this_is() {
     for word in ["Trefoil", "0.0.0", "opencode attach", "trefoil run --attach", "trefoil acp", "/doc"] {
         assert!(page.contains(word), "{word}: {page}");
     }
-    // Every link leads somewhere.
+    // Every link works.
     for link in
         page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).filter(|link| link.starts_with('/'))
     {
@@ -235,7 +236,7 @@ async fn the_root_says_what_this_is() {
     assert_eq!(rig.send(Method::POST, "/", None).await.0, 405);
 }
 
-/// Requests that OpenCode's terminal client and web page were seen to make, or have code for. None leads nowhere.
+/// Requests that OpenCode's terminal client and web page make, or have code for. None of them is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_of_the_real_clients_is_unknown() {
     let rig = Rig::new(json!({})).await;

@@ -5,20 +5,20 @@ use testkit::{ModelServer, TempProject};
 
 use super::exchange::Recording;
 
-/// Where the recorded projects were. The longer names come first, because they are replaced.
-pub const DIRECTORIES: [&str; 3] = ["/home/user/proj-ask", "/home/user/proj2", "/home/user/proj"];
-/// Commands of the recordings, and those in their place, which live as long as they have to on a slow machine too: one
-/// outlives its scenario, the other one the answer of the model that called it.
-pub const SHORT_LIVED: [(&str, &str); 2] = [
+/// The directories of the recorded projects. Longer names come first, because they are replaced in this order.
+pub const RECORDED_DIRECTORIES: [&str; 3] = ["/home/user/proj-ask", "/home/user/proj2", "/home/user/proj"];
+/// Commands of the recordings and their replacements, which live long enough on a slow machine too: one must outlive its
+/// scenario, the other the model's answer that called it.
+pub const LONGER_COMMANDS: [(&str, &str); 2] = [
     ("echo pty-hello; sleep 1", "echo pty-hello; sleep 60"),
     ("echo err >&2; sleep 0.3; echo more", "echo err >&2; sleep 3; echo more"),
 ];
-/// A tool of the recorded project that is not there here: nobody need wait until it runs.
-pub const NOT_HERE: &str = "tool mytool ";
-/// Where the recorded model and web page were.
-pub const MODEL: &str = "127.0.0.1:4199";
+/// A tool of the recorded project that does not exist here: nobody need wait for it.
+pub const MISSING_TOOL: &str = "tool mytool ";
+/// The address of the recorded model and web page.
+pub const RECORDED_HOST: &str = "127.0.0.1:4199";
 
-/// A project as it was.
+/// The recorded project.
 pub fn project(scenario: &str, recording: &Recording, model: &ModelServer) -> TempProject {
     let project = TempProject::new();
     project.write("hello.txt", "hello world\n");
@@ -33,17 +33,17 @@ pub fn project(scenario: &str, recording: &Recording, model: &ModelServer) -> Te
     project.commit("the recorded project");
     let mut config = config(&model.base_url());
     let is_in = |directory| recording.exchanges.iter().any(|e| e.request.directory.as_deref() == Some(directory));
-    if is_in(DIRECTORIES[1]) {
+    if is_in(RECORDED_DIRECTORIES[1]) {
         config["provider"]["fake"]["models"]["gpt-5-fake"] =
             json!({"name": "GPT5 Fake", "limit": {"context": 100_000, "output": 8192}});
     }
-    if is_in(DIRECTORIES[0]) {
+    if is_in(RECORDED_DIRECTORIES[0]) {
         config["permission"] = json!({"bash": "ask", "edit": "ask", "webfetch": "deny"});
     }
     project.write_home(".config/opencode/opencode.json", config.to_string());
     match scenario {
         "11_command_shell" => commands(&project),
-        "22_discovery" | "24_nested_task_depth2" => discoveries(&project, config),
+        "22_discovery" | "24_nested_task_depth2" => discovered_files(&project, config),
         _ => {}
     }
     project
@@ -56,8 +56,8 @@ fn commands(project: &TempProject) {
     project.write_home(".config/opencode/command/subby.md", subby);
 }
 
-/// All kinds of things that are found in files.
-fn discoveries(project: &TempProject, mut config: Value) {
+/// Everything that is discovered in files.
+fn discovered_files(project: &TempProject, mut config: Value) {
     let home = |path: &str, text: &str| drop(project.write_home(format!(".config/opencode/{path}"), text));
     config["agent"]["custom"] = json!({"prompt": "CUSTOM", "description": "Custom", "mode": "primary",
         "permission": {"bash": {"*": "ask", "git *": "allow"}}});
